@@ -1,4 +1,4 @@
-"""Answers of attempts: what gRPC reports, read into the core's ``Answer`` (DESIGN §3)."""
+"""Answers of attempts: what gRPC reports, read into the core's ``AttemptAnswer`` (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import grpc
 
 from rifl._client.errors import Status, undecodable
 from rifl._wire.labels import PUSHBACK_KEY, RPC_INFO, parse_outcome, read_refusal
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._shared.identity import RpcId
 
-_OK = Answer("OK")
+_OK = AttemptAnswer("OK")
 _NO_INFO = _OK.info
 _TOO_LARGE = "larger than max"
 # Above the soft limit, which may be beside it in a text, a request is refused now and then.
@@ -56,7 +56,7 @@ CLOSED = FinalStatus(grpc.StatusCode.CANCELLED, CLOSED_TEXT)
 ATTEMPT_CANCELLED = FinalStatus(grpc.StatusCode.CANCELLED, "the attempt was cancelled")
 
 
-def read_answer(status: Status, rpc_id: RpcId | None = None) -> Answer:
+def read_answer(status: Status, rpc_id: RpcId | None = None) -> AttemptAnswer:
     """Read the label, the ErrorInfo and the pushback of a finished attempt.
 
     ``rpc_id`` is the identity that was sent: where the ErrorInfo names another one, some
@@ -73,7 +73,7 @@ def read_answer(status: Status, rpc_id: RpcId | None = None) -> Answer:
         return _OK
     outcome = parse_outcome(trailing)
     if code is grpc.StatusCode.OK:
-        return Answer("OK", outcome)
+        return AttemptAnswer("OK", outcome)
     refusal = read_refusal(trailing)
     pushback = _pushback_s(trailing)
     name = code.name
@@ -81,16 +81,16 @@ def read_answer(status: Status, rpc_id: RpcId | None = None) -> Answer:
         reason, info, retry_after_s = refusal
         about = info.get(RPC_INFO)
         if about is not None and rpc_id is not None and about != str(rpc_id):
-            return Answer(name, retry_after_s=pushback)
+            return AttemptAnswer(name, retry_after_s=pushback)
         if pushback is not None:
             retry_after_s = pushback
-        return Answer(name, outcome, reason, info, retry_after_s)
+        return AttemptAnswer(name, outcome, reason, info, retry_after_s)
     details = status.details() or ""
     exhausted = code is grpc.StatusCode.RESOURCE_EXHAUSTED
     too_long = exhausted and _TOO_LARGE in details
     permanent = too_long or (exhausted and _METADATA in details) or undecodable(status)
     limited = exhausted and details == _LIMITED
-    return Answer(name, outcome, "", _NO_INFO, pushback, permanent, limited, too_long)
+    return AttemptAnswer(name, outcome, "", _NO_INFO, pushback, permanent, limited, too_long)
 
 
 def _pushback_s(trailing: tuple[tuple[str, str | bytes], ...]) -> float | None:

@@ -26,7 +26,7 @@ from rifl._wire.envelope import (
     parse_reply,
 )
 from rifl._wire.labels import RPC_INFO
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.batch_flow import BatchFlow
 from rifl.core._calling.batch_rpc import BatchAction, BatchRpc, EndedItem
 from rifl.core._calling.issued_call import IssuedCall
@@ -38,7 +38,7 @@ from rifl.core._shared.record import Metadata
 
 _OK = grpc.StatusCode.OK
 # The answer to an item of which there is nothing more to say, by its outcome.
-_PLAIN = {outcome: Answer("OK", outcome) for outcome in Outcome}
+_PLAIN = {outcome: AttemptAnswer("OK", outcome) for outcome in Outcome}
 # Past the generated __new__, for what is made for every item.
 _tuple: Any = tuple.__new__
 
@@ -154,7 +154,7 @@ class BatchRun:
         # Of the last attempt that failed as a whole: why there is nothing better.
         self._last: Status | None = None
         self._woken = woken
-        self._refusal: tuple[Status, Answer] | None = None
+        self._refusal: tuple[Status, AttemptAnswer] | None = None
 
     # See ``Waiter``.
 
@@ -167,7 +167,7 @@ class BatchRun:
         """Look again."""
         self._woken()
 
-    def refuse(self, status: Status, answer: Answer) -> None:
+    def refuse(self, status: Status, answer: AttemptAnswer) -> None:
         """Take that there will be no lease."""
         self._refusal = (status, answer)
         self._woken()
@@ -215,7 +215,7 @@ class BatchRun:
             status = FinalStatus(grpc.StatusCode.UNKNOWN, str(error))
             self._take(lambda: flow.unreadable(status, state.now()))
             return
-        answers: list[tuple[Answer, Any]] = [
+        answers: list[tuple[AttemptAnswer, Any]] = [
             (_PLAIN[outcome], response)
             for response, outcome in zip(replies.responses, replies.outcomes, strict=True)
         ]
@@ -348,15 +348,15 @@ class BatchRun:
         return result._replace(code=code, original_code=result.code, trailing_metadata=trailing)
 
 
-def _answer(reply: ItemReply, rpc_id: RpcId) -> Answer:
+def _answer(reply: ItemReply, rpc_id: RpcId) -> AttemptAnswer:
     record = reply.record
     if not record.code:
-        return Answer("OK", reply.outcome)
+        return AttemptAnswer("OK", reply.outcome)
     code = status_code(record.code)
     if reply.info.get(RPC_INFO, text := str(rpc_id)) != text:
         # See ``read_answer``.
-        return Answer(code.name)
-    return Answer(code.name, reply.outcome, record.reason, reply.info, reply.retry_after_s)
+        return AttemptAnswer(code.name)
+    return AttemptAnswer(code.name, reply.outcome, record.reason, reply.info, reply.retry_after_s)
 
 
 def _explain(ended: EndedItem, last: str) -> str:

@@ -14,7 +14,7 @@ from rifl._client.answers import CLOSED_TEXT, FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, Status, call_error
 from rifl._client.routing import Route
 from rifl._client.state import ClientState
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.call_flow import Action, CallFlow
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
@@ -109,7 +109,7 @@ class Exchange(ABC):
         """Look again: see ``Waiter``."""
         self.post(lambda: self._take(lambda now: self.flow.woken(now)))
 
-    def refuse(self, status: Status, answer: Answer) -> None:
+    def refuse(self, status: Status, answer: AttemptAnswer) -> None:
         """Take that there will be no lease: see ``Waiter``."""
         self.post(lambda: self._refused(status, answer))
 
@@ -201,7 +201,7 @@ class Exchange(ABC):
         if answer.reason:
             self.state.tell_losses()
 
-    def _refused(self, status: Status, answer: Answer) -> None:
+    def _refused(self, status: Status, answer: AttemptAnswer) -> None:
         self._last = status
         self._take(lambda now: self.flow.lease_refused(answer, now))
 

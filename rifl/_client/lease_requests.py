@@ -15,7 +15,7 @@ from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.errors import NOT_HOSTED, Status, call_error
 from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import LeaseStep
 from rifl.core._shared.errors import NotDeduplicated
@@ -105,7 +105,7 @@ class LeaseWaiter:
         self.ends_at = None if timeout_s is None else state.now() + timeout_s
         self._state = state
         self._woken = woken
-        self._refused: tuple[Status, Answer] | None = None
+        self._refused: tuple[Status, AttemptAnswer] | None = None
 
     def begin(self) -> bool:
         """Wait from now on, unless there is a usable lease: return whether to wait."""
@@ -121,7 +121,7 @@ class LeaseWaiter:
         """Look again."""
         self._woken()
 
-    def refuse(self, status: Status, answer: Answer) -> None:
+    def refuse(self, status: Status, answer: AttemptAnswer) -> None:
         """Take that there will be no lease."""
         self._refused = (status, answer)
         self._woken()
@@ -151,7 +151,7 @@ class LeaseWaiter:
             )
 
 
-def _refusal(status: Status, answer: Answer) -> Exception:
+def _refusal(status: Status, answer: AttemptAnswer) -> Exception:
     if answer.code == "UNIMPLEMENTED":
         return call_error(
             grpc.StatusCode[NotDeduplicated.code],

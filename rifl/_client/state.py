@@ -23,7 +23,7 @@ from rifl._grpc.status import rich_status
 from rifl._log import get_logger
 from rifl._wire.header import HEADER_KEY
 from rifl._wire.packed_header import encode_batch_header, encode_header
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.batch_rpc import BatchLimits, BatchRpc
 from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.client_session import ClientSession, LeaseStep
@@ -50,7 +50,7 @@ class Waiter(Protocol):
     def wake(self) -> None:
         """Look again. Any thread, at any time; never blocks."""
 
-    def refuse(self, status: Status, answer: Answer) -> None:
+    def refuse(self, status: Status, answer: AttemptAnswer) -> None:
         """There will be no lease. Any thread; never blocks."""
 
     def close(self) -> None:

@@ -73,7 +73,7 @@ from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.store import SqliteStore
 from rifl.core._calling import answer as answer_rules
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.batch_flow import BatchFlow
 from rifl.core._calling.call_flow import CallFlow
 from rifl.core._calling.client_session import ClientSession
@@ -161,7 +161,7 @@ def _first_call_unregistered() -> AbstractContextManager[Any]:
 def _id_taken_of_another_store() -> Iterator[None]:
     anyones = property(lambda self: 0)
     with ExitStack() as broken:
-        broken.enter_context(unittest.mock.patch.object(Answer, "store", anyones))
+        broken.enter_context(unittest.mock.patch.object(AttemptAnswer, "store", anyones))
         broken.enter_context(
             unittest.mock.patch.object(ClientSession, "of_another_store", return_value=False)
         )
@@ -394,7 +394,7 @@ def _taken_over_from_the_living() -> AbstractContextManager[Any]:
 def _unlabelled_means_not_executed() -> AbstractContextManager[Any]:
     original = answer_rules.judge
 
-    def judge(call: Any, answer: Answer, *arguments: Any, **keywords: Any) -> Any:
+    def judge(call: Any, answer: AttemptAnswer, *arguments: Any, **keywords: Any) -> Any:
         if answer.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED") and answer.outcome is None:
             answer = answer._replace(outcome=Outcome.NOT_EXECUTED)
         return original(call, answer, *arguments, **keywords)
@@ -447,7 +447,7 @@ def _refused_means_will_not() -> AbstractContextManager[Any]:
 def _expired_always_sent_anew() -> AbstractContextManager[Any]:
     original = answer_rules.judge
 
-    def judge(call: Any, answer: Answer, *arguments: Any, **keywords: Any) -> Any:
+    def judge(call: Any, answer: AttemptAnswer, *arguments: Any, **keywords: Any) -> Any:
         if answer.reason == "LEASE_EXPIRED" and call.key is None:
             return answer_rules.Judgement(answer_rules.Step.NEW_IDENTITY)
         return original(call, answer, *arguments, **keywords)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rifl._client.routing import Route, Router
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.targets import Targets
 from rifl.core._shared.outcome import Outcome
 
@@ -20,7 +20,7 @@ def test_a_target_that_was_silent_is_asked_again_when_all_others_were() -> None:
     assert attempt(1) == 0
     route.timed_out(1)
     assert attempt(2) != 0
-    elsewhere = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "NOT_LEADER")
+    elsewhere = AttemptAnswer("UNAVAILABLE", Outcome.NOT_EXECUTED, "NOT_LEADER")
     router.targets.answered(route.sent[2], elsewhere, 1.0)
     assert {0, route.sent[2], attempt(3)} == {0, 1, 2}
     assert attempt(4) == 0

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rifl.core import Outcome
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.batch_flow import BatchAction, BatchFlow, BatchLimits, BatchRpc
 from rifl.core._calling.client_lease import Grant
 from rifl.core._calling.client_session import ClientSession
@@ -17,11 +17,11 @@ from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.retry import RetryPolicy
 
 METHOD = "/t.Rows/Put"
-DONE = Answer("OK", Outcome.EXECUTED)
-RUNNING = Answer("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", retry_after_s=0.5)
-TOO_LARGE = Answer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "BATCH_TOO_LARGE")
-EXPIRED = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
-BROKEN = Answer("UNAVAILABLE")
+DONE = AttemptAnswer("OK", Outcome.EXECUTED)
+RUNNING = AttemptAnswer("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", retry_after_s=0.5)
+TOO_LARGE = AttemptAnswer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "BATCH_TOO_LARGE")
+EXPIRED = AttemptAnswer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
+BROKEN = AttemptAnswer("UNAVAILABLE")
 
 
 def session(
@@ -52,7 +52,7 @@ def sent(batch: Any, now: float) -> BatchRpc:
     return rpc
 
 
-def answer(batch: Any, *answers: Answer, now: float = 1.0) -> None:
+def answer(batch: Any, *answers: AttemptAnswer, now: float = 1.0) -> None:
     batch.answered([(each, each) for each in answers], now, 0.5)
 
 
@@ -68,7 +68,7 @@ def test_only_what_has_no_answer_is_sent_again_under_its_identity() -> None:
     assert again.calls == first.calls[1:]
     assert (first.attempt, again.attempt) == (1, 2)
     assert {(call.time_us, call.seed) for call in again.calls} == {(5, 6)}
-    answer(batch, DONE, Answer("OK", Outcome.REPLAYED), now=2.0)
+    answer(batch, DONE, AttemptAnswer("OK", Outcome.REPLAYED), now=2.0)
     assert batch.step(2.0) is BatchAction.DONE
     assert [ended.outcome.value for ended in batch.ended] == ["executed", "executed", "replayed"]
     assert batch.attempts == [1, 2, 2]
@@ -81,7 +81,9 @@ def test_a_batch_too_large_is_halved_and_stays_so() -> None:
     assert sent(batch, 0.0).items == list(range(8))
     batch.refused(TOO_LARGE, None, 0.0, 0.5)
     assert sent(batch, 0.0).items == [0, 1, 2, 3]
-    batch.refused(Answer("RESOURCE_EXHAUSTED", permanent=True, too_long=True), None, 0.0, 0.5)
+    batch.refused(
+        AttemptAnswer("RESOURCE_EXHAUSTED", permanent=True, too_long=True), None, 0.0, 0.5
+    )
     seen = []
     while batch.step(0.1) is BatchAction.SEND:
         seen += batch.rpc.items
@@ -172,7 +174,7 @@ def test_what_refused_an_item_last_is_told_when_time_runs_out() -> None:
     """The deadline does not hide the cause (DESIGN §3)."""
     batch = flow(session(), [b"a", b"b", b"c"], deadline=2.0)
     sent(batch, 0.0)
-    drained = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING")
+    drained = AttemptAnswer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING")
     answer(batch, RUNNING, drained, BROKEN)
     sent(batch, 1.9)
     answer(batch, BROKEN, BROKEN, BROKEN, now=1.91)
@@ -190,7 +192,7 @@ def test_a_server_that_never_understands_is_not_wrapped(code: str) -> None:
     batch = flow(session(), [None] * 3, limits=BatchLimits(max_items=2))
     for turn in range(3):
         sent(batch, 10.0 * turn)
-        batch.refused(Answer(code), "status", 10.0 * turn, 0.5)
+        batch.refused(AttemptAnswer(code), "status", 10.0 * turn, 0.5)
     assert batch.step(30.0) is BatchAction.DONE
     assert {ended.reason for ended in batch.ended} == {"NOT_WRAPPED"}
     assert [ended.outcome for ended in batch.ended] == [
@@ -230,7 +232,7 @@ def test_what_can_never_be_sent_ends_at_once() -> None:
     assert {ended.reason for ended in batch.ended} == {"BAD_HEADER"}
     batch = flow(session(leased=False), [b"a", None])
     assert batch.step(0.0) is BatchAction.LEASE
-    batch.lease_refused(Answer("UNIMPLEMENTED"), "status")
+    batch.lease_refused(AttemptAnswer("UNIMPLEMENTED"), "status")
     assert batch.step(0.0) is BatchAction.DONE
     assert {ended.reason for ended in batch.ended} == {"NOT_DEDUPLICATED"}
 
@@ -248,7 +250,9 @@ def test_a_cancelled_batch_leaves_nothing_incomplete() -> None:
     assert found.lease.tracker.incomplete == 10
 
 
-ANSWERS = st.sampled_from([DONE, RUNNING, BROKEN, TOO_LARGE, Answer("NOT_FOUND", Outcome.EXECUTED)])
+ANSWERS = st.sampled_from(
+    [DONE, RUNNING, BROKEN, TOO_LARGE, AttemptAnswer("NOT_FOUND", Outcome.EXECUTED)]
+)
 
 
 @settings(max_examples=200)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rifl._wire.header import parse_call
 from rifl._wire.packed_header import encode_header
 from rifl.core import Outcome, RpcId, WindowExceeded
-from rifl.core._calling.answer import Answer, Step
+from rifl.core._calling.answer import AttemptAnswer, Step
 from rifl.core._calling.client_lease import Grant, MethodPatterns
 from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._calling.issued_call import IssuedCall
@@ -64,7 +64,7 @@ class TestTable:
     def test_raised_at_once(self, code: str, label: str | None, reason: str, outcome: str) -> None:
         """Refusals and handlers' own errors are raised with their outcome (DESIGN §3)."""
         made = session()
-        answer = Answer(code, Outcome[label] if label else None, reason)
+        answer = AttemptAnswer(code, Outcome[label] if label else None, reason)
         decision = made.answered(issue(made), answer, 1.0, 0.5)
         assert decision.step is Step.RAISE
         assert decision.outcome is Outcome[outcome]
@@ -99,7 +99,7 @@ class TestTable:
         """These are retried under the same identity; a label of that moment is no promise: a
         copy of the attempt may meet another one, and run (DESIGN §3)."""
         made = session()
-        decision = made.answered(issue(made), Answer(code, label, reason), 1.0, 0.5)
+        decision = made.answered(issue(made), AttemptAnswer(code, label, reason), 1.0, 0.5)
         assert decision.step is Step.RETRY
         assert (decision.outcome, decision.resolvable) == (Outcome.UNKNOWN, True)
 
@@ -108,7 +108,7 @@ class TestTable:
         made = session()
         call = made.begin_keyed(b"k", 1, 2, 1.0)
         assert call is not None
-        full = Answer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED")
+        full = AttemptAnswer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED")
         decision = made.answered(call, full, 1.0, 0.5)
         assert (decision.step, decision.outcome, decision.reason) == (
             Step.RAISE,
@@ -133,7 +133,7 @@ class TestTable:
             made = session()
             call = issue(made) if key is None else made.begin_keyed(key, 1, 2, 1.0)
             assert call is not None
-            decision = made.answered(call, Answer("UNAVAILABLE", label, reason), 1.0, 0.0)
+            decision = made.answered(call, AttemptAnswer("UNAVAILABLE", label, reason), 1.0, 0.0)
             assert decision.outcome is (Outcome.NOT_EXECUTED if promised else Outcome.UNKNOWN)
             assert not call.may_have_run
 
@@ -141,14 +141,16 @@ class TestTable:
         """One attempt that may have run makes the call unknown for good (DESIGN §3)."""
         made = session()
         call = issue(made)
-        mismatch = Answer("INVALID_ARGUMENT", Outcome.NOT_EXECUTED, "PAYLOAD_MISMATCH")
+        mismatch = AttemptAnswer("INVALID_ARGUMENT", Outcome.NOT_EXECUTED, "PAYLOAD_MISMATCH")
         assert made.answered(call, mismatch, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
         made.next_attempt(call)
-        assert made.answered(call, Answer("UNAVAILABLE"), 1.0, 0.0).outcome is Outcome.UNKNOWN
+        assert (
+            made.answered(call, AttemptAnswer("UNAVAILABLE"), 1.0, 0.0).outcome is Outcome.UNKNOWN
+        )
         made.next_attempt(call)
         assert made.answered(call, mismatch, 1.0, 0.0).outcome is Outcome.UNKNOWN
         made.next_attempt(call)
-        resolved = Answer("ABORTED", Outcome.NOT_EXECUTED, "NOT_EXECUTED")
+        resolved = AttemptAnswer("ABORTED", Outcome.NOT_EXECUTED, "NOT_EXECUTED")
         assert made.answered(call, resolved, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
 
     @pytest.mark.parametrize("key", [None, b"k"])
@@ -169,9 +171,9 @@ class TestTable:
             made = session()
             call = issue(made) if key is None else made.begin_keyed(key, 1, 2, 1.0)
             assert call is not None
-            assert made.answered(call, Answer("UNAVAILABLE"), 1.0, 0.0).step is Step.RETRY
+            assert made.answered(call, AttemptAnswer("UNAVAILABLE"), 1.0, 0.0).step is Step.RETRY
             made.next_attempt(call)
-            answer = Answer(refusal.code, Outcome.NOT_EXECUTED, refusal.reason)
+            answer = AttemptAnswer(refusal.code, Outcome.NOT_EXECUTED, refusal.reason)
             assert made.answered(call, answer, 1.0, 0.0).outcome is Outcome.UNKNOWN, refusal
 
     def test_what_a_witness_may_hold_is_unknown_for_good(self) -> None:
@@ -180,15 +182,17 @@ class TestTable:
             made = session()
             call = issue(made)
             # Witnesses have this attempt, and the next leader will; not the attempt after it.
-            answer = Answer("UNAVAILABLE", Outcome.UNKNOWN, refused)
+            answer = AttemptAnswer("UNAVAILABLE", Outcome.UNKNOWN, refused)
             assert made.answered(call, answer, 1.0, 0.0).step is Step.RETRY
             made.next_attempt(call)
-            definite = Answer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "REQUEST_TOO_LARGE")
+            definite = AttemptAnswer(
+                "RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "REQUEST_TOO_LARGE"
+            )
             assert made.answered(call, definite, 1.0, 0.0).outcome is Outcome.UNKNOWN
 
     def test_unlabelled_later_answers_come_from_no_wrapped_server(self) -> None:
         """A later attempt's answer without an outcome is NOT_WRAPPED (DESIGN §3)."""
-        for answer in (Answer("OK"), Answer("NOT_FOUND")):
+        for answer in (AttemptAnswer("OK"), AttemptAnswer("NOT_FOUND")):
             made = session()
             call = issue(made)
             made.next_attempt(call)
@@ -198,18 +202,20 @@ class TestTable:
                 Outcome.UNKNOWN,
                 "NOT_WRAPPED",
             )
-        assert made.answered(call, Answer("OK", Outcome.REPLAYED), 1.0, 0.0).step is Step.RETURN
+        assert (
+            made.answered(call, AttemptAnswer("OK", Outcome.REPLAYED), 1.0, 0.0).step is Step.RETURN
+        )
 
     def test_what_cannot_be_received_is_not_asked_for_again(self) -> None:
         """An answer over the local limit ends the call at once."""
         made = session()
-        answer = Answer("RESOURCE_EXHAUSTED", permanent=True)
+        answer = AttemptAnswer("RESOURCE_EXHAUSTED", permanent=True)
         assert made.answered(issue(made), answer, 1.0, 0.0).step is Step.RAISE
 
     def test_pushback_sets_the_time_or_forbids_the_retry(self) -> None:
         """The server's pushback is the least wait; negative means never (DESIGN §3)."""
         made = session()
-        later = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING", retry_after_s=3.0)
+        later = AttemptAnswer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING", retry_after_s=3.0)
         assert made.answered(issue(made), later, 1.0, 0.9).after_s == 3.0
         soon = later._replace(retry_after_s=0.05)
         call = issue(made)
@@ -226,7 +232,7 @@ class TestTable:
 class TestLease:
     """RIFL §3.3 and DESIGN §5."""
 
-    EXPIRED = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
+    EXPIRED = AttemptAnswer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
 
     def test_first_attempt_takes_a_new_identity(self) -> None:
         """LEASE_EXPIRED on attempt 1 is resent under a new id, and only then (DESIGN §3)."""

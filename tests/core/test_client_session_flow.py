@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rifl.core import Outcome
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.call_flow import Action, CallFlow
 from rifl.core._calling.client_lease import Grant
 from rifl.core._calling.client_session import ClientSession, LeaseStep
@@ -14,9 +14,9 @@ from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.retry import RetryPolicy
 
 METHOD = "/p.S/M"
-LOST = Answer("UNAVAILABLE")
-DRAINING = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING")
-REPLAYED = Answer("OK", Outcome.REPLAYED)
+LOST = AttemptAnswer("UNAVAILABLE")
+DRAINING = AttemptAnswer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING")
+REPLAYED = AttemptAnswer("OK", Outcome.REPLAYED)
 
 
 def session(window: int = 512, **policy: object) -> ClientSession:
@@ -54,7 +54,7 @@ def test_the_callers_deadline_ends_it_unknown_and_resolvable() -> None:
     flow = CallFlow(made, Invocation(METHOD, 0.0, deadline=5.0))
     assert flow.start(0.0) is Action.SEND
     assert flow.attempt_timeout_s == 5.0
-    assert flow.answered(1, Answer("DEADLINE_EXCEEDED"), 4.999, 0.5) is Action.RAISE
+    assert flow.answered(1, AttemptAnswer("DEADLINE_EXCEEDED"), 4.999, 0.5) is Action.RAISE
     assert (flow.outcome, flow.code) == (Outcome.UNKNOWN, "")
     assert flow.call is not None
     assert made.unresolved(flow.call.rpc_id, 5.0) is flow.call
@@ -65,7 +65,7 @@ def test_a_timed_out_attempt_is_not_the_end() -> None:
     flow = CallFlow(session(attempt_timeout_s=1.0), Invocation(METHOD, 0.0, deadline=5.0))
     flow.start(0.0)
     assert flow.attempt_timeout_s == 1.0
-    assert flow.answered(1, Answer("DEADLINE_EXCEEDED"), 1.0, 0.5) is Action.WAIT
+    assert flow.answered(1, AttemptAnswer("DEADLINE_EXCEEDED"), 1.0, 0.5) is Action.WAIT
 
 
 def test_retries_run_out() -> None:
@@ -132,7 +132,7 @@ def test_the_pauses_before_the_deadline_are_shortened() -> None:
 
 def test_what_the_server_told_is_not_shortened() -> None:
     """RetryInfo is the least of a pause, however little time is left (DESIGN §3)."""
-    told = Answer("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", retry_after_s=0.4)
+    told = AttemptAnswer("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", retry_after_s=0.4)
     flow = CallFlow(session(initial_backoff_s=2.0), Invocation(METHOD, 0.0, deadline=1.0))
     flow.start(0.0)
     assert flow.answered(1, told, 0.0, 0.999) is Action.WAIT
@@ -183,7 +183,7 @@ def test_only_a_later_attempts_answer_needs_its_label() -> None:
         flow = CallFlow(session(), Invocation(METHOD, 0.0, hedge_after_s=1.0))
         flow.start(0.0)
         flow.woken(1.0)
-        assert flow.answered(attempt, Answer("OK"), 2.0, 0.5) is action
+        assert flow.answered(attempt, AttemptAnswer("OK"), 2.0, 0.5) is action
 
 
 def test_a_hedged_call_takes_no_new_identity() -> None:
@@ -191,13 +191,13 @@ def test_a_hedged_call_takes_no_new_identity() -> None:
     flow = CallFlow(session(), Invocation(METHOD, 0.0, hedge_after_s=1.0))
     flow.start(0.0)
     flow.woken(1.0)
-    expired = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
+    expired = AttemptAnswer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
     assert flow.answered(2, expired, 2.0, 0.5) is Action.WAIT
     assert flow.answered(1, expired, 2.0, 0.5) is Action.RAISE
     assert (flow.outcome, flow.reason) == (Outcome.UNKNOWN, "LEASE_EXPIRED")
 
 
-EXPIRED = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
+EXPIRED = AttemptAnswer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
 
 
 def test_a_new_identity_waits_for_its_lease() -> None:
@@ -245,7 +245,7 @@ def test_a_key_that_was_not_sent_is_unknown() -> None:
         assert (flow.outcome, flow.code) == (outcome, "DEADLINE_EXCEEDED")
         refused = CallFlow(made, Invocation(METHOD, 0.0, key=key))
         assert refused.start(0.0) is Action.LEASE
-        answer = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "SESSION_CLOSED")
+        answer = AttemptAnswer("FAILED_PRECONDITION", Outcome.UNKNOWN, "SESSION_CLOSED")
         assert refused.lease_refused(answer, 1.0) is Action.RAISE
         assert refused.outcome is outcome
 
@@ -256,7 +256,7 @@ def test_an_answered_hedge_is_acknowledged_a_while_later() -> None:
     flow = CallFlow(made, Invocation(METHOD, 0.0, hedge_after_s=0.1))
     assert flow.start(0.0) is Action.SEND
     assert flow.woken(0.1) is Action.SEND
-    assert flow.answered(1, Answer("OK"), 0.2, 0.5) is Action.RETURN
+    assert flow.answered(1, AttemptAnswer("OK"), 0.2, 0.5) is Action.RETURN
     soon, later = made.begin(1, 2, 0.3), made.begin(1, 2, 1.3)
     assert soon is not None
     assert later is not None
@@ -295,14 +295,14 @@ ANSWERS = st.sampled_from(
         LOST,
         DRAINING,
         REPLAYED,
-        Answer("OK"),
-        Answer("NOT_FOUND"),
-        Answer("NOT_FOUND", Outcome.EXECUTED),
-        Answer("DEADLINE_EXCEEDED"),
-        Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED"),
-        Answer("ABORTED", Outcome.UNKNOWN, "OUTCOME_UNKNOWN"),
-        Answer("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", retry_after_s=0.5),
-        Answer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED"),
+        AttemptAnswer("OK"),
+        AttemptAnswer("NOT_FOUND"),
+        AttemptAnswer("NOT_FOUND", Outcome.EXECUTED),
+        AttemptAnswer("DEADLINE_EXCEEDED"),
+        AttemptAnswer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED"),
+        AttemptAnswer("ABORTED", Outcome.UNKNOWN, "OUTCOME_UNKNOWN"),
+        AttemptAnswer("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", retry_after_s=0.5),
+        AttemptAnswer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED"),
     ]
 )
 
@@ -314,7 +314,7 @@ ANSWERS = st.sampled_from(
 )
 @settings(max_examples=300, deadline=None)
 def test_every_flow_ends_truthfully(
-    script: list[tuple[bool, Answer, float]], deadline: float | None, hedge: float | None
+    script: list[tuple[bool, AttemptAnswer, float]], deadline: float | None, hedge: float | None
 ) -> None:
     """Never NOT_EXECUTED after an attempt that may have run; identity and stamp never change
     between attempts of one id; nothing stays outstanding (DESIGN §3)."""

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.targets import Targets, best_connectivity, split_targets
 from rifl.core._shared.outcome import Outcome
 
-LOST = Answer("UNAVAILABLE")
+LOST = AttemptAnswer("UNAVAILABLE")
 
 
-def leads(address: str) -> Answer:
-    return Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "NOT_LEADER", {"leader": address})
+def leads(address: str) -> AttemptAnswer:
+    return AttemptAnswer("UNAVAILABLE", Outcome.NOT_EXECUTED, "NOT_LEADER", {"leader": address})
 
 
 def test_what_fails_is_left_and_what_answers_is_kept() -> None:
     """Transport failures and refusals before anything ran move on, answers do not (DESIGN §3)."""
     targets = Targets(["a:1", "b:1", "c:1"])
     for answer in (
-        Answer("OK"),
-        Answer("UNAVAILABLE", Outcome.EXECUTED),
-        Answer("DEADLINE_EXCEEDED"),
-        Answer("ABORTED", Outcome.UNKNOWN, "OUTCOME_UNKNOWN"),
-        Answer("FAILED_PRECONDITION", Outcome.NOT_EXECUTED, "LEASE_EXPIRED"),
+        AttemptAnswer("OK"),
+        AttemptAnswer("UNAVAILABLE", Outcome.EXECUTED),
+        AttemptAnswer("DEADLINE_EXCEEDED"),
+        AttemptAnswer("ABORTED", Outcome.UNKNOWN, "OUTCOME_UNKNOWN"),
+        AttemptAnswer("FAILED_PRECONDITION", Outcome.NOT_EXECUTED, "LEASE_EXPIRED"),
     ):
         assert not targets.answered(0, answer, 0.0)
     moves = []
     for reason in ("", "DRAINING", "STORE_UNAVAILABLE", "NOT_LEADER"):
         label = Outcome.NOT_EXECUTED if reason else None
-        targets.answered(targets.current, Answer("UNAVAILABLE", label, reason), len(moves))
+        targets.answered(targets.current, AttemptAnswer("UNAVAILABLE", label, reason), len(moves))
         moves.append(targets.current)
     assert moves == [1, 2, 0, 1]
 
@@ -82,7 +82,7 @@ def test_stale_hints_do_not_keep_a_client_between_two() -> None:
 def test_heartbeats_that_time_out_leave_a_server_that_hangs() -> None:
     """What no handler holds up is lost when it takes too long (DESIGN §5)."""
     targets = Targets(["a:1", "b:1"])
-    late = Answer("DEADLINE_EXCEEDED")
+    late = AttemptAnswer("DEADLINE_EXCEEDED")
     assert not targets.answered(0, late, 0.0)
     assert targets.answered(0, late, 0.0, heartbeat=True)
 

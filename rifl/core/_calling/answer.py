@@ -24,7 +24,7 @@ from rifl.core._shared.reasons import (
 _NO_INFO: Mapping[str, str] = MappingProxyType({})
 
 
-class Answer(NamedTuple):
+class AttemptAnswer(NamedTuple):
     """One attempt's answer as the rules see it.
 
     ``code`` is a gRPC status name. ``outcome`` is the label it carried, None if
@@ -88,7 +88,7 @@ class Judgement(NamedTuple):
 
 
 def judge(
-    call: IssuedCall, answer: Answer, backoff_s: float, *, attempt: int, grpc_retries: bool
+    call: IssuedCall, answer: AttemptAnswer, backoff_s: float, *, attempt: int, grpc_retries: bool
 ) -> Judgement:
     """Apply the table of DESIGN §3 to one answer; changes only ``may_have_run``.
 
@@ -156,7 +156,7 @@ def judge(
     )
 
 
-def _retry(answer: Answer, backoff_s: float, outcome: Outcome) -> Judgement:
+def _retry(answer: AttemptAnswer, backoff_s: float, outcome: Outcome) -> Judgement:
     after_s = pause_s(backoff_s, answer.retry_after_s)
     return Judgement(
         Step.RAISE if after_s < 0 else Step.RETRY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rifl.core._calling.answer import Answer, Step
+from rifl.core._calling.answer import AttemptAnswer, Step
 from rifl.core._calling.batch_rpc import BatchAction, BatchLimits, BatchRpc, EndedItem
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import ClientSession
@@ -115,7 +115,9 @@ class BatchFlow:
             self.wake_at = _earliest(self._give_up_at, self._session.unresolved_until())
         return wanting
 
-    def answered(self, answers: Sequence[tuple[Answer, Any]], now: float, jitter: float) -> None:
+    def answered(
+        self, answers: Sequence[tuple[AttemptAnswer, Any]], now: float, jitter: float
+    ) -> None:
         """Take the answer to ``rpc``: one for each item, each with what the shell makes of it."""
         rpc = self._end_leg()
         self._unparsed = 0
@@ -134,7 +136,7 @@ class BatchFlow:
         # Whatever it says of the items, it took the batch.
         rpc.calls[0].lease.accepted(rpc.sent_at)
 
-    def refused(self, answer: Answer, its: Any, now: float, jitter: float) -> None:
+    def refused(self, answer: AttemptAnswer, its: Any, now: float, jitter: float) -> None:
         """Take an RPC that failed as a whole: it is the answer to each item."""
         rpc = self._end_leg()
         if answer.outcome is None and not answer.reason and answer.code in _UNPARSED_CODES:
@@ -174,7 +176,7 @@ class BatchFlow:
                 call.may_have_run = True
         self._end_all(code, "", now)
 
-    def lease_refused(self, answer: Answer, its: Any) -> None:
+    def lease_refused(self, answer: AttemptAnswer, its: Any) -> None:
         """End all items without an identity, since there will be no lease."""
         reason = answer.reason
         if not reason and answer.code == "UNIMPLEMENTED":
@@ -282,7 +284,7 @@ class BatchFlow:
         at: int,
         call: IssuedCall,
         rpc: BatchRpc,
-        answer: Answer,
+        answer: AttemptAnswer,
         its: Any,
         now: float,
         jitter: float,
@@ -313,7 +315,7 @@ class BatchFlow:
             self._end(at, EndedItem(judgement.outcome, judgement.reason, answer=its))
 
     def _too_large(
-        self, at: int, call: IssuedCall, rpc: BatchRpc, answer: Answer, its: Any, now: float
+        self, at: int, call: IssuedCall, rpc: BatchRpc, answer: AttemptAnswer, its: Any, now: float
     ) -> None:
         if answer.outcome is Outcome.UNKNOWN:
             call.may_have_run = True

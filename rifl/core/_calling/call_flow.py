@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from rifl.core._calling.answer import Answer, Step
+from rifl.core._calling.answer import AttemptAnswer, Step
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import OWN_HEADER, Invocation
 from rifl.core._calling.issued_call import IssuedCall
@@ -124,7 +124,7 @@ class CallFlow:
             return self._out_of_time("UNAVAILABLE", now)
         return self._begin(now)
 
-    def answered(self, attempt: int, answer: Answer, now: float, jitter: float) -> Action:
+    def answered(self, attempt: int, answer: AttemptAnswer, now: float, jitter: float) -> Action:
         """Take the answer of one attempt."""
         invariant(not self.done, "a call that ended takes no answers")
         sent_at, to_deadline = self._under_way.pop(attempt)
@@ -165,7 +165,7 @@ class CallFlow:
         if not self.done:
             self._out_of_time("CANCELLED", now)
 
-    def lease_refused(self, answer: Answer, now: float) -> Action:
+    def lease_refused(self, answer: AttemptAnswer, now: float) -> Action:
         """End a call that waits for a lease because none will be given."""
         invariant(self.call is None, "only a call without identity waits for a lease")
         del now
@@ -261,7 +261,7 @@ class CallFlow:
             self._give_up_at is None or at < self._give_up_at
         )
 
-    def _judge_plain(self, answer: Answer, now: float) -> Action:
+    def _judge_plain(self, answer: AttemptAnswer, now: float) -> Action:
         del now
         own = self._key == OWN_HEADER
         if answer.code == "OK":

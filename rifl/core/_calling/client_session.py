@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rifl.core._calling.answer import Answer, Judgement, Step, judge
+from rifl.core._calling.answer import AttemptAnswer, Judgement, Step, judge
 from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import RetryPolicy, shortened_s
@@ -247,7 +247,7 @@ class ClientSession:
     def answered(
         self,
         call: IssuedCall,
-        answer: Answer,
+        answer: AttemptAnswer,
         sent_at: float,
         jitter: float,
         attempt: int | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from rifl.core._calling.answer import Answer
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._shared import errors
 from rifl.core._shared.codes import UNREACHED_CODES, UNREACHED_HEARTBEAT_CODES
 from rifl.core._shared.reasons import ELSEWHERE_REASONS
@@ -70,7 +70,9 @@ class Targets:
         others = [index for index in range(len(self.addresses)) if index not in avoid]
         return self._longest_ago(others) if others else self.current
 
-    def answered(self, index: int, answer: Answer, now: float, *, heartbeat: bool = False) -> bool:
+    def answered(
+        self, index: int, answer: AttemptAnswer, now: float, *, heartbeat: bool = False
+    ) -> bool:
         """Take the answer of an attempt at ``index``; True if ``current`` changed.
 
         ``heartbeat``: it was a request of the lease server's, which no handler holds up.
@@ -142,7 +144,7 @@ def best_connectivity(states: Collection[str]) -> str:
     return min(states, key=_BEST_FIRST.index)
 
 
-def _elsewhere(answer: Answer, heartbeat: bool) -> bool:
+def _elsewhere(answer: AttemptAnswer, heartbeat: bool) -> bool:
     if answer.reason:
         return answer.reason in ELSEWHERE_REASONS
     if answer.outcome is not None or answer.permanent:
