@@ -78,7 +78,7 @@ class Appending:
         # Whether the shell has it, or a job, in hand.
         self._in_hand = False
         self._again_at = 0.0
-        # When the shell looks again by itself: never woken before without need.
+        # When the shell looks again by itself; ``wakes`` tells whether anything is due before.
         self._looks_at = -math.inf
         self.over = False
         # Why appends do not succeed now, empty if they do.
@@ -97,10 +97,10 @@ class Appending:
         return step
 
     def wakes(self, now: float) -> bool:
-        """Whether the shell is to be woken: something is due before it looks by itself.
+        """Whether a new entry has to wake the shell: it is due before the shell looks by itself.
 
-        Most entries behind the first of a batch are not: each wake-up for nothing would
-        cost two switches of threads.
+        The first entry of a batch sets when the shell looks, and most entries behind it are
+        due no earlier. A wake-up for nothing would cost two switches of threads.
         """
         due_in_s = self._leader.due_in(now)
         return due_in_s is not None and now + due_in_s < self._looks_at - ROUNDING_S

@@ -129,11 +129,12 @@ def judge(
             return Judgement(Step.NEW_IDENTITY)
         call.may_have_run = True
         return Judgement(Step.RAISE, reason=reason)
-    # What did not run, but for all we know may be run by another copy, or caller.
+    # This attempt ran nothing; another copy of it, or another caller with its key, may yet.
     open_ = reason in (MOMENTARY_REASONS if call.key is None else NOT_OF_THE_KEY)
     if label is Outcome.UNKNOWN and (call.key is None or not open_):
-        # Of a key, that says nothing of the call. Else it may be on a group's witnesses, which
-        # give it to the next leader, whatever the next attempt is told (DESIGN §7.13).
+        # The call may be on a group's witnesses, which give it to the next leader, whatever the
+        # next attempt is told (DESIGN §7.13). Of a call with a key some reasons say nothing of
+        # the call itself (``NOT_OF_THE_KEY``): those do not count.
         call.may_have_run = True
     outcome = Outcome.UNKNOWN if call.may_have_run or open_ else Outcome.NOT_EXECUTED
     if reason in FINAL_REASONS:

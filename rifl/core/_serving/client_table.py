@@ -34,7 +34,7 @@ from rifl.core._shared.record import CompletionRecord
 
 _STALE = Decision(Verdict.STALE)
 _NEW = Verdict.NEW
-# Past what Python does around them, for what is made on every call.
+# Every call makes one of each: made so, it skips the Python of ``__new__`` and ``__init__``.
 _decision: Any = tuple.__new__
 _new: Any = object.__new__
 
@@ -50,9 +50,9 @@ class ClientTable:
     2. ``entry.running`` holds exactly the attempts that are not settled; an
        identity has at most one.
     3. An entry goes only when it was dropped and none of its attempts runs.
-    4. A client has an entry or rests, never both; one with a running call, with
-       keyed calls, with calls that ran and are new again, or with rows to delete has
-       an entry.
+    4. A client has an entry or is among the idle clients, never both. It has an entry
+       while a call of it runs, while it has keyed calls, calls that ran and are new again,
+       or rows to delete.
 
     Not thread-safe: the caller makes each method atomic. No I/O, no clock.
     """

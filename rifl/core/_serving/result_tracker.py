@@ -41,12 +41,14 @@ class ResultTracker:
             raise ValueError("window must be at least 1")
         self._window = window
         self._far_ranges = max(_FAR_RANGES, window + 64)
-        # What is acknowledged, where that is more than all below first incomplete.
+        # The acknowledged seqs, once some are acknowledged above ``first_incomplete``; None
+        # while all that are lie below it.
         self._ahead: CompletedSet | None = None
         self._calls: dict[int, Any] = {}
-        # For a store that has rows to delete; else nobody would ever take them.
+        # Seqs whose rows the store has to delete now, for a store that takes them
+        # (``take_released``); of any other nobody would, and the list would only grow.
         self._released: list[int] | None = [] if note_released else None
-        # As the client said it. That of the set ahead can be larger.
+        # As the client's newest header said it; the first gap of ``_ahead`` can be higher.
         self.first_incomplete = 1
 
     def begin(

@@ -361,12 +361,14 @@ def record_answer(
 def _give_up(store: Records, attempt: Attempt, record: CompletionRecord, *, ran: bool) -> Steps:
     """Make the call new again, and answer this arrival with what its handler said.
 
-    ``ran``: for all that is known it had an effect. So may an earlier run have had.
+    ``ran``: this run may have had an effect, as far as the shell can tell. The caller is told
+    "not executed" only if no earlier run of the call can have had one either.
     """
     ran = ran or attempt.ran or attempt.entry.may_have_run(attempt.call.identity)
     attempt.ran = ran
-    # One that a crash ended left no trace, if its method has no intent. Of an atomic one
-    # nothing stands without its record.
+    # A run that an earlier process began and its crash ended: an idempotent method writes no
+    # intent, so only the store can say whether there may have been one. An atomic method's
+    # effect is in the transaction of its record, and without the record there is none.
     ran = ran or (attempt.policy.kind is Kind.IDEMPOTENT and store.may_have_run(attempt))
     yield from _waited(store.abandon(attempt))
     return Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)

@@ -31,8 +31,9 @@ TRANSPORT_CODES = frozenset(
         "UNKNOWN",
     }
 )
-# Nobody answered. Of a heartbeat all of them say so: its shell alone cancels it, when no
-# answer came in time.
+# Codes by which gRPC says that no server answered: of a call, and of a heartbeat. A heartbeat's
+# deadline is our own and nobody but its shell cancels it, when no answer came in time; a call's
+# deadline and cancellation are the caller's, and say nothing of the server.
 UNREACHED_CODES = frozenset({"UNAVAILABLE"})
 UNREACHED_HEARTBEAT_CODES = frozenset({"UNAVAILABLE", _DEADLINE_EXCEEDED, "CANCELLED"})
 # Of a call that may have run: no retry policy repeats it.
