@@ -61,6 +61,9 @@ DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
 DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
 LIVED = "UPDATE rifl_meta SET value=? WHERE name='lived_s'"
 
+# No client has this id: a deletion of it deletes nothing.
+_NO_CALL = (0, 0)
+
 
 class Entry:
     """What one call, or one batch, makes durable: all of it in one transaction.
@@ -93,6 +96,13 @@ class Entry:
         self.pending = _Awaited()
         # Whether it can be a transaction of its own in one step.
         self.alone = statement in ALONE and len(rows) <= MOST_AT_ONCE
+
+    @classmethod
+    def empty(
+        cls, *, failure: Callable[[Exception], Exception], durable: Callable[[], None]
+    ) -> Entry:
+        """Make an entry that changes nothing: it waits for what its commit carries along."""
+        return cls(_DELETE, _NO_CALL, patient=False, failure=failure, durable=durable)
 
 
 class Committer(Protocol):

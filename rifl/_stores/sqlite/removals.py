@@ -46,15 +46,8 @@ class Removals:
 
     def then_refuse(self, refusal: RiflError) -> Pending:
         """Return what raises the refusal once all that is being removed is so durably."""
-        # Deletes nothing: it waits for the removal that goes with it.
-        removal = Entry(
-            Entry.DELETE,
-            (0, 0),
-            patient=False,
-            failure=not_started,
-            durable=lambda: removal.pending.fail(refusal),
-        )
-        return self._databases.main.journal.submit(removal, awaited=True)
+        carried = Entry.empty(failure=not_started, durable=lambda: carried.pending.fail(refusal))
+        return self._databases.main.journal.submit(carried, awaited=True)
 
     def delete_key(
         self, identity: tuple[int, bytes], deleted: Callable[[tuple[int, bytes]], None]

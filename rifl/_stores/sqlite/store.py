@@ -176,13 +176,9 @@ class SqliteStore(BatchCommits):
         # Peers are known without, by their names. Sessions have rows of their own, but this one
         # says that the session was used: one that was not is forgotten with its name.
         if self._databases.of(attempt) is not self._main or not is_namespace(entry.client_id):
-            # Deletes nothing: it waits for the client row that goes with it.
-            registration = Entry(
-                Entry.DELETE,
-                (0, 0),
-                patient=False,
-                failure=not_started,
-                durable=lambda: self._registered_in_main(entry),
+            # The commit carries the client's row along.
+            registration = Entry.empty(
+                failure=not_started, durable=lambda: self._registered_in_main(entry)
             )
             return self._submit(attempt, registration, self._main)
         return None
