@@ -2,8 +2,10 @@
 
 - ``store``: the store and handlers' transactions; ``transaction``: the record in one;
   ``commits``: one that psycopg's connection begins and ends by us.
-- ``backend``: requests as ``statements`` over ``connections``; ``stalls``.
-- ``schema``: tables and functions (``sql/``); ``history``: is it the database it was?
+- ``backend``: carries requests out over ``connections``; ``request_statements``: what is sent
+  for each, as ``statements``; ``listener``: what is heard; ``stalls``: who is locked out.
+- ``schema``: tables and functions (``sql/``); ``continuity``: is it the database it was, by its
+  beats and its ``history``?
 - ``opening``: connected and checked, by ``settings`` and ``poolers``; ``address``: URLs.
 - ``lease_storage``, ``inspection``: leases in the store, and a look into it from outside.
 """

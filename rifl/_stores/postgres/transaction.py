@@ -14,7 +14,8 @@ from rifl._stores.drivers import (
     driver_connection_async,
 )
 from rifl._stores.errors import WrongDatabase
-from rifl._stores.postgres.backend import PostgresBackend, identity_of
+from rifl._stores.postgres.backend import PostgresBackend
+from rifl._stores.postgres.request_statements import identity_of
 from rifl._stores.shared.requests import Finish
 from rifl.core._shared.errors import LeaseExpired, StaleRpc
 

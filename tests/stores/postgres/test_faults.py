@@ -280,7 +280,7 @@ def test_a_database_that_lost_commits_is_not_served_from(shared_server, replicas
     """A replica whose own durable beats are missing stops: so may be records (DESIGN §6)."""
     one = replicas()
     client = one.client()
-    until(lambda: one.store._postgres._beats > 3, "it has beaten")
+    until(lambda: one.store._postgres.continuity.beats > 3, "it has beaten")
     with shared_server.connect() as connection:
         connection.execute(f"UPDATE {schema}.replicas SET beats = 1")
 

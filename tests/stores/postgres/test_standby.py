@@ -124,8 +124,8 @@ def test_an_asynchronous_standby_that_is_behind_is_not_served_from(pair):
     one.finish(one.begin(call(client, 1), IDEMPOTENT))
     pair.standby.cut_off()
     one.finish(one.begin(call(client, 2), IDEMPOTENT))
-    beats = one.store._postgres._beats
-    until(lambda: one.store._postgres._beats > beats, "it beats once more")
+    beats = one.store._postgres.continuity.beats
+    until(lambda: one.store._postgres.continuity.beats > beats, "it beats once more")
     # Not the beats find it out, but the first connection to the new primary.
     one.fall_silent()
     pair.fail_over()

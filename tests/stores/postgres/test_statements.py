@@ -47,9 +47,9 @@ def test_an_error_leaves_the_connection_fit_for_use(replicas):
     odd = Claim(call(client, 1), IDEMPOTENT.kind, b"t\0t", one.store.owner, False, 8, 8, 8)
     with backend.pools.blocking.connection() as connection:
         with pytest.raises(psycopg.DataError):
-            connection.wait(backend._claim.asking(connection, backend._pack(odd)[1]))
+            connection.wait(backend.statements.claim.asking(connection, backend._pack(odd)[1]))
         rows = connection.wait(
-            backend._claim.asking(connection, backend._pack(odd._replace(token=b"t"))[1])
+            backend.statements.claim.asking(connection, backend._pack(odd._replace(token=b"t"))[1])
         )
     assert rows[0][0] == Found.NEW.value
 

@@ -1,0 +1,102 @@
+"""The continuity of a database, as one replica sees it: is it what it was, and does it keep?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from rifl._log import get_logger
+from rifl._stores.postgres.address import Durability, Pooler, PostgresAddress
+from rifl._stores.postgres.connections import Greeting
+from rifl._stores.postgres.history import breaks
+from rifl._stores.postgres.poolers import is_pooled
+from rifl._stores.postgres.request_statements import SETTINGS
+from rifl._stores.postgres.settings import weakness
+from rifl._stores.shared.backend import WentBackwards
+from rifl._stores.shared.requests import Beat, Beats
+
+_log = get_logger("rifl.store")
+_LOST = (
+    "the database is another than it was, or has lost what it acknowledged (it was restored, "
+    "or a stale standby was promoted)"
+)
+
+
+class Continuity:
+    """Compares the database with what is known of it: at each beat, and on each new connection.
+
+    ``beats``: how many of this replica's it has confirmed. ``weak``: why what it takes may not
+    be durable, ``stopped``: why it is not served from any more; empty if there is no reason.
+    ``copied``: whether commits wait for a standby; None as long as nobody looked.
+    """
+
+    def __init__(self, address: PostgresAddress, history: str) -> None:
+        self.beats = 0
+        self.owner = ""
+        self.weak = ""
+        self.stopped = ""
+        self.copied: bool | None = None
+        self._address = address
+        self._place = str(address)
+        self._durable = address.durability is Durability.REQUIRE
+        self._history = history
+
+    def greeting(self) -> Greeting:
+        """Return what each new connection is asked before it is used."""
+        schema = self._address.schema
+        # With what is known before it is asked: the beats go on meanwhile.
+        behind = f"SELECT beats < %s::int8 FROM {schema}.replicas WHERE owner = %s"
+        return Greeting(
+            f"SELECT ({behind}), {schema}.history_1(), {SETTINGS}".encode(),
+            lambda: (self.beats, self.owner),
+            self._greeted,
+        )
+
+    def check(self) -> None:
+        """Raise ``WentBackwards`` if it is not served from any more."""
+        if self.stopped:
+            raise WentBackwards(self.stopped)
+
+    def beaten(self, request: Beat, rows: list[Any]) -> Beats:
+        """Learn from a beat's reply, and return it."""
+        beats = {owner: count for owner, count, *_ in rows}
+        if "" in beats:
+            self.went_backwards()
+        # Beats are carried out one after the other.
+        self.beats = beats.get(request.owner, self.beats)
+        if rows:
+            self.copied = rows[0][3]
+            self._judge(rows[0][4:])
+        return Beats(beats, rows[0][2] if rows else 0.0)
+
+    def _greeted(self, connection: Any, rows: list[Any]) -> None:
+        behind, history, *settings = rows[0]
+        self._judge(settings)
+        if self._address.pooler is Pooler.NONE and is_pooled(connection, settings[-1]):
+            self.weak = self.weak or "a pooler stands between, which may be in transaction mode"
+        # Without a row, others took this replica for dead: that says nothing.
+        if behind:
+            self._note_lost(_LOST)
+        elif broken := breaks(self._history, history, copied=bool(self.copied)):
+            if self._durable:
+                self._note_lost(broken)
+            else:
+                _log.critical("store_may_have_lost", store=self._place, reason=broken)
+                self._history = history
+        elif history and history != self._history:
+            _log.warning("store_failed_over", store=self._place, was=self._history, now=history)
+            self._history = history
+
+    def went_backwards(self) -> NoReturn:
+        """Serve from it no more; raises ``WentBackwards``."""
+        self._note_lost(_LOST)
+        raise WentBackwards(self.stopped)
+
+    def _note_lost(self, reason: str) -> None:
+        if not self.stopped:
+            self.stopped = f"{reason}: calls may not be run again"
+            _log.critical("store_went_backwards", error=self.stopped)
+
+    def _judge(self, settings: Sequence[Any]) -> None:
+        if self._durable:
+            self.weak = weakness(dict(zip(("fsync", "full_page_writes"), settings, strict=False)))
