@@ -26,7 +26,7 @@ import grpc
 import curp
 from benchmarks.keyed import PUT, Map, declare, handlers
 from curp._core.entries import ClientRegistered, Entry, Operation
-from curp._wire import entry_to_bytes
+from curp._wire.entries import entry_to_bytes
 from curp.log import create_log, open_engine
 from curp.log._engine import NewEntry
 from rifl._wire.header import fingerprint

@@ -18,7 +18,7 @@ from curp._replica.metadata import (
     read_went_back,
     read_witness_list,
 )
-from curp._wire import accepted_loss_to_bytes
+from curp._wire.metadata import accepted_loss_to_bytes
 from curp.log._engine import Leadership, LogEngine
 from curp.log._errors import Deposed
 from curp.log._opening import open_engine

@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from curp._cli.operator_client import open_group, serves
 from curp._cli.poison import told_case
 from curp._security import add_client_options
-from curp._wire import case_from_message
+from curp._wire.poison import case_from_message
 from curp.v1 import curp_pb2 as pb
 
 # Exit codes: somebody takes calls, and nothing is wrong; nobody takes calls; somebody does,

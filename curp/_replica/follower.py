@@ -10,7 +10,8 @@ from curp._replica.group_store import GroupStore
 from curp._replica.replay_guard import ReplayGuard
 from curp._replica.services import Services
 from curp._replica.settings import StateHooks
-from curp._wire import entry_from_bytes, snapshot_from_chunks
+from curp._wire.entries import entry_from_bytes
+from curp._wire.snapshots import snapshot_from_chunks
 from curp.log._engine import LogEngine
 from curp.log._errors import CorruptLog
 from rifl._log import get_logger

@@ -16,7 +16,7 @@ from curp._replica.metadata import TRANSFER_KEY
 from curp._replica.parts import Parts
 from curp._replica.runner import Runner
 from curp._replica.watched_engine import EngineWatch
-from curp._wire import poison_case
+from curp._wire.poison import poison_case
 from curp.v1 import curp_pb2 as pb
 from rifl._log import get_logger
 from rifl.core._shared.call import Call

@@ -17,7 +17,7 @@ from curp._replica.arrival import Arrival, SharedLock, arrival_of, arrived
 from curp._replica.clock import boottime
 from curp._replica.proposals import LogWrite, Proposals
 from curp._replica.role_store import RoleStore, random_append_id, wake_all
-from curp._wire import entry_to_bytes
+from curp._wire.entries import entry_to_bytes
 from curp.observer import GroupObservers
 from rifl._stores.pending import Pending
 from rifl.core._serving.client_entry import Attempt

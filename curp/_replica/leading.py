@@ -34,7 +34,7 @@ from curp._replica.metadata import LIST_KEY, read_store_id, read_witness_list
 from curp._replica.parts import Parts, Tenure
 from curp._replica.snapshot_taker import SnapshotTaker
 from curp._replica.witness_list_keeper import WitnessListKeeper
-from curp._wire import witness_list_to_bytes
+from curp._wire.metadata import witness_list_to_bytes
 from lease_server._lease_authority import LeaseAuthority
 from rifl._log import get_logger
 from rifl.core._serving.later import Later

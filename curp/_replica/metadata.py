@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from curp._core.recovery import AcceptedLoss
 from curp._core.witness_list import WitnessList
-from curp._wire import accepted_loss_from_bytes, witness_list_from_bytes
+from curp._wire.metadata import accepted_loss_from_bytes, witness_list_from_bytes
 from curp.log._creation import LOG_ID_KEY, new_log
 from curp.log._engine import LogEngine, MetadataCondition
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from curp._core.poison import Ledger
 from curp._core.poison_notes import NoteDown
 from curp._core.setting_aside import Conclude, CountDeaths, Left
-from curp._wire import ledger_from_bytes, ledger_to_bytes, notes_from_bytes, notes_to_bytes
+from curp._wire.poison import ledger_from_bytes, ledger_to_bytes, notes_from_bytes, notes_to_bytes
 from curp.log._engine import LogEngine, MetadataCondition
 from curp.log._errors import ConditionFailed
 

@@ -15,7 +15,8 @@ from curp._core.poison import Watch
 from curp._core.poison_notes import PoisonNotes
 from curp._core.state import GroupState
 from curp._replica.arrival import arrival_of
-from curp._wire import SYNCED_KEY, entry_to_bytes
+from curp._wire.entries import entry_to_bytes
+from curp._wire.labels import SYNCED_KEY
 from rifl._stores.pending import Pending
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.namespace import is_namespace

@@ -35,7 +35,8 @@ from curp._replica.metadata import (
 from curp._replica.parts import Parts
 from curp._replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
 from curp._replica.survival import Survival
-from curp._wire import entry_to_bytes, secrets_to_message, witness_list_to_bytes
+from curp._wire.entries import entry_to_bytes, secrets_to_message
+from curp._wire.metadata import witness_list_to_bytes
 from curp.log._engine import NewEntry
 from curp.log._errors import CorruptLog, LogError
 from curp.log._states import check_state

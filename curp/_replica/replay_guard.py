@@ -11,7 +11,8 @@ from curp._core.poison import LOGGED, Case, Ledger
 from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
 from curp._core.role import BeginOver, CannotApply
 from curp._replica.poisoning import read_ledger, update_ledger
-from curp._wire import entry_from_bytes, replays_from_bytes, replays_to_bytes
+from curp._wire.entries import entry_from_bytes
+from curp._wire.metadata import replays_from_bytes, replays_to_bytes
 from curp.log._engine import LogEngine, MetadataCondition
 from curp.log._errors import ConditionFailed, Deposed, LogError
 from rifl._log import get_logger

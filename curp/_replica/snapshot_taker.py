@@ -10,7 +10,7 @@ from curp._core.key_locks import KeyLock
 from curp._core.steps import Pause, Sync
 from curp._replica.driver import Bounded, Rule
 from curp._replica.parts import Parts, Tenure
-from curp._wire import snapshot_to_chunks
+from curp._wire.snapshots import snapshot_to_chunks
 from rifl._log import get_logger
 from rifl._stores.pending import Pending
 

@@ -20,7 +20,8 @@ from curp._replica.appender import Appender
 from curp._replica.driver import Bounded, Nested, Once, Rule
 from curp._replica.metadata import LIST_KEY
 from curp._replica.parts import Parts, Tenure
-from curp._wire import secrets_to_message, witness_list_to_bytes
+from curp._wire.entries import secrets_to_message
+from curp._wire.metadata import witness_list_to_bytes
 from curp.log._errors import Deposed, LogError
 from rifl._log import get_logger
 from rifl._stores.pending import Pending

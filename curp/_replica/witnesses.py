@@ -13,7 +13,7 @@ from curp._core.witness_table import WitnessVerdict, group_of_log
 from curp._core.witnessed_call import WitnessedCall
 from curp._replica.fan_out import ask_all
 from curp._replica.services import Services
-from curp._wire import witnessed_call
+from curp._wire.witnessed_calls import witnessed_call
 from curp.v1 import curp_pb2 as pb
 from curp.witness._client import WitnessClient
 from rifl._log import get_logger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from curp._core.group_call import LeaderAnswer
-from curp._wire import SYNCED_KEY
+from curp._wire.labels import SYNCED_KEY
 from curp.v1 import curp_pb2
 from rifl._client.answers import read_answer
 from rifl._wire.header import HEADER_KEY

@@ -52,7 +52,7 @@ from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
 from curp._replica.proposals import Proposals
 from curp._replica.survival import Survival
-from curp._wire import entry_to_bytes
+from curp._wire.entries import entry_to_bytes
 from curp.client._messages import with_number
 from curp.log import _checks as checks
 from curp.log._memory import MemoryEngine

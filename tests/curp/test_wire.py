@@ -24,21 +24,16 @@ from curp._core.poison import HELD, LOGGED, Case, Death, Ledger
 from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
 from curp._core.state import GroupState
 from curp._core.witness_list import WitnessList
-from curp._wire import (
-    entry_from_bytes,
-    entry_to_bytes,
-    ledger_from_bytes,
-    ledger_to_bytes,
-    notes_from_bytes,
-    notes_to_bytes,
+from curp._wire.entries import entry_from_bytes, entry_to_bytes
+from curp._wire.metadata import (
     replays_from_bytes,
     replays_to_bytes,
-    snapshot_from_chunks,
-    snapshot_to_chunks,
     witness_list_from_bytes,
     witness_list_to_bytes,
-    witnessed_call,
 )
+from curp._wire.poison import ledger_from_bytes, ledger_to_bytes, notes_from_bytes, notes_to_bytes
+from curp._wire.snapshots import snapshot_from_chunks, snapshot_to_chunks
+from curp._wire.witnessed_calls import witnessed_call
 from curp.log._errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
 from rifl.core._shared.identity import RpcId

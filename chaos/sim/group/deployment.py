@@ -21,7 +21,9 @@ from curp._core.poison import HELD, Ledger
 from curp._core.witness_list import WitnessList
 from curp._replica.metadata import LIST_KEY
 from curp._replica.poisoning import read_ledger, update_ledger
-from curp._wire import entry_from_bytes, snapshot_from_chunks, witness_list_from_bytes
+from curp._wire.entries import entry_from_bytes
+from curp._wire.metadata import witness_list_from_bytes
+from curp._wire.snapshots import snapshot_from_chunks
 from curp.log._engine import Entry
 from curp.log._memory import MemoryLog
 from rifl.core._shared.identity import RpcId

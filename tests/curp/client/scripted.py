@@ -16,7 +16,7 @@ import grpc.aio
 import rifl
 import rifl.aio
 from curp._core.witness_table import WitnessTable
-from curp._wire import SYNCED_KEY
+from curp._wire.labels import SYNCED_KEY
 from curp.client import Statistics, statistics
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessHandlers, add_witness_service

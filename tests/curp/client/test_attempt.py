@@ -9,7 +9,7 @@ import pytest
 
 from curp._core.group_call import Step
 from curp._core.witness_table import WitnessVerdict
-from curp._wire import SYNCED_KEY
+from curp._wire.labels import SYNCED_KEY
 from curp.client._attempt import GroupAttempt, begin
 from curp.client._caller_keys import CallerKeys
 from curp.client._group_knowledge import GroupKnowledge, Statistics

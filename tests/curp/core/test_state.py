@@ -14,7 +14,7 @@ from curp._core.entries import (
     SessionPut,
 )
 from curp._core.state import GroupState, Witnessed
-from curp._wire import snapshot_from_chunks, snapshot_to_chunks
+from curp._wire.snapshots import snapshot_from_chunks, snapshot_to_chunks
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import LeaseExpired, StoreMismatch

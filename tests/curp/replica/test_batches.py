@@ -14,7 +14,7 @@ import pytest
 import curp
 import rifl
 import rifl.aio
-from curp._wire import entry_from_bytes
+from curp._wire.entries import entry_from_bytes
 from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2
 from lease_server.v1 import lease_server_pb2, lease_server_pb2_grpc

@@ -13,7 +13,7 @@ from curp._core.recovery import operation_of
 from curp._core.state import GroupState
 from curp._replica.arrival import Arrival
 from curp._replica.proposals import Committed, LogWrite, Proposals
-from curp._wire import entry_to_bytes
+from curp._wire.entries import entry_to_bytes
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.record import CompletionRecord

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from curp._core.entries import ClientRegistered
-from curp._wire import entry_to_bytes
+from curp._wire.entries import entry_to_bytes
 from curp.log._engine import NewEntry
 from curp.log._errors import EngineUnavailable
 from curp.log._memory import MemoryLog, Moment
