@@ -33,6 +33,7 @@ from rifl._server.batches import Batch
 from rifl._server.engine import Engine, KeysFrom
 from rifl._server.outcomes_service import RESOLUTION, resolution_call, resolution_reply
 from rifl._server.reply import Reply
+from rifl._server.sweeper import sweep
 from rifl._stores.base import Store
 from rifl._stores.errors import StoreError
 from rifl._stores.shared.backend import BackendError
@@ -348,11 +349,9 @@ class Server:
             coverage.hit(fault, task.point)
 
     def _sweep(self) -> None:
-        authority, store = self._opened.authority, self._opened.store
-        if ended := authority.expire():
+        authority = self._opened.authority
+        if ended := sweep(self._opened.store, authority):
             self.world.trace(self.name, f"{len(ended)} clients ended")
-            store.clients_ended(ended)
-        store.expire_keys()
         self.process.after(authority.term_s / _SWEEPS_PER_TERM, self._sweep)
 
     # -- requests --------------------------------------------------------------------------

@@ -34,6 +34,15 @@ class Swept(Protocol):
         """Forget keyed calls whose retention is over."""
 
 
+def sweep(store: Swept, leases: Expiring) -> list[int]:
+    """End what is over, at the lease server first; whose leases ended."""
+    if ended := leases.expire():
+        store.clients_ended(ended)
+        _log.info("clients_ended", clients=len(ended), some=ended[:_LOGGED_IDS])
+    store.expire_keys()
+    return ended
+
+
 class Sweeper:
     """A thread that looks twenty times a term. ``start`` once, ``stop`` once."""
 
@@ -55,10 +64,7 @@ class Sweeper:
     def _run(self) -> None:
         while not self._stopping.wait(self._leases.term_s / _SWEEPS_PER_TERM):
             try:
-                if ended := self._leases.expire():
-                    self._store.clients_ended(ended)
-                    _log.info("clients_ended", clients=len(ended), some=ended[:_LOGGED_IDS])
-                self._store.expire_keys()
+                sweep(self._store, self._leases)
             except Exception:  # noqa: BLE001 - logged with its traceback
                 # Nobody else would sweep: the next round may work again.
                 _log.exception("sweep_failed")
