@@ -20,6 +20,7 @@ from sharedlog._core.errors import (
     AnswerGone,
     CorruptLog,
     Fenced,
+    HoldMoved,
     InvalidRequest,
     LogError,
     LogExists,
@@ -40,8 +41,11 @@ from sharedlog._core.errors import (
     TrimmedLog,
     UnknownProducer,
 )
+from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
+from sharedlog._core.reading import State
+from sharedlog._log.following import Following
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log as create
 from sharedlog._log.opening import open_log as open  # noqa: A004 - `sharedlog.open`
@@ -52,6 +56,9 @@ __all__ = [
     "AnswerGone",
     "CorruptLog",
     "Fenced",
+    "Following",
+    "Hold",
+    "HoldMoved",
     "InvalidRequest",
     "Log",
     "LogError",
@@ -72,6 +79,7 @@ __all__ = [
     "ProducerRetired",
     "SeqReused",
     "SpanGone",
+    "State",
     "Stream",
     "TrimmedLog",
     "UnknownProducer",

@@ -8,9 +8,11 @@
 - ``entry``: what an entry says of the append that it belongs to.
 - ``producers``: appends once (L3); ``fences``: zombies kept out (L4); ``spans``: what is pending,
   markers and retiring (C1, C2).
-- ``reading``: what is committed, in its order (C3, C4).
+- ``reading``: what is committed, in its order (C3, C4); ``merging``: several substreams as one;
+  ``uncommitted``: what is not, too; ``following``: a reader that goes on from where it was.
 - ``steps``: what the rules ask of a log.
 - ``holds``: what followers have not done is kept; ``trim`` takes the rest away, and ``whole`` is
   what stays (L6); ``times``: where a moment is.
+- ``schedule``: who of several trims; ``roster``: the producers; ``restoring``: after a backup.
 - ``errors``: what is refused, and whether it was appended.
 """

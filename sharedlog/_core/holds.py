@@ -17,7 +17,7 @@ from sharedlog._core.position import Position
 from sharedlog._core.reading import verify
 from sharedlog._core.steps import Ends, Get, Lsns, Rule, Scan
 from sharedlog._core.streams import check_name
-from sharedlog._core.whole import TRIMMED, Trimmed, trimmed_of
+from sharedlog._core.whole import TRIMMED, Trimmed, read_trimmed, trimmed_of
 
 HOLDS = "holds"
 BEGINNING, END = "beginning", "end"
@@ -101,8 +101,7 @@ def take(
             value = found[key]
             if value is not None:
                 hold = _read(key, value)
-                if hold.dropped:
-                    _lost(hold, trimmed)
+                check_held(hold, hold, trimmed)
             else:
                 if isinstance(start, Position):
                     trimmed.check(start.lsn)
@@ -157,10 +156,9 @@ def move(
                 key = hold_key(held[tag].name, tag)
                 value = refused.found[key]
                 hold = None if value is None else _read(key, value)
-                if hold is None or hold.dropped:
-                    trimmed = trimmed_of((yield Get((TRIMMED,)))[TRIMMED])
-                    _lost(hold or held[tag], trimmed)
-                held[tag] = hold
+                trimmed = yield from read_trimmed()
+                check_held(hold, held[tag], trimmed)
+                held[tag] = hold or held[tag]
             continue
         return held | moved
 
@@ -176,6 +174,12 @@ def drop(name: str, tags: Iterable[str] | None = None) -> Rule[list[Hold]]:
 def forget(name: str, tags: Iterable[str] | None = None) -> Rule[list[Hold]]:
     """Remove a name's holds, the dropped ones too, and return them: the name begins anew."""
     return (yield from _end(name, tags, forget=True))
+
+
+def check_held(found: Hold | None, known: Hold, trimmed: Trimmed) -> None:
+    """Raise ``TrimmedLog`` unless a hold is there; ``known``: as its follower saw it last."""
+    if found is None or found.dropped:
+        _lost(found or known, trimmed)
 
 
 def _end(name: str, tags: Iterable[str] | None, *, forget: bool) -> Rule[list[Hold]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.errors import InvalidRequest, LogForked, NewerFormat, NoSuchLog
 from sharedlog._core.steps import Get, Rule
 
@@ -41,3 +42,18 @@ def read_incarnation(expected: str | None = None) -> Rule[str]:
             "log, or was restored and declared so"
         )
     return incarnation
+
+
+def replace_incarnation(incarnation: str) -> Rule[None]:
+    """Have a log that was restored from a backup be another one: an operator says so.
+
+    From then on no position or producer of before is taken for this log's. Raises ``NoSuchLog``.
+    """
+    new = new_log(incarnation)[_INCARNATION]
+    while True:
+        old = yield from read_incarnation()
+        try:
+            yield Commit((Condition(_INCARNATION, old.encode()),), (Put(_INCARNATION, new),))
+        except Refused:
+            continue
+        return

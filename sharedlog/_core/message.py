@@ -12,6 +12,7 @@ from google.protobuf.message import Message as ProtobufMessage
 from sharedlog._core.envelope import unpack
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
+from sharedlog._core.reading import State
 
 _M = TypeVar("_M", bound=ProtobufMessage)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -21,10 +22,16 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 class Message:
     """A message of a stream: what was published, and where it stands. It does not change."""
 
-    __slots__ = ("_appended_us", "_data", "_envelope", "position", "stream", "substream")
+    __slots__ = ("_appended_us", "_data", "_envelope", "position", "state", "stream", "substream")
 
     def __init__(
-        self, envelope: bytes, position: Position, stream: str, substream: int, appended_us: int
+        self,
+        envelope: bytes,
+        position: Position,
+        stream: str,
+        substream: int,
+        appended_us: int,
+        state: State = State.COMMITTED,
     ) -> None:
         """Read an envelope; raises ``NewerFormat`` and ``CorruptLog``."""
         self._data = envelope
@@ -34,6 +41,8 @@ class Message:
         self.position = position
         self.stream = stream
         self.substream = substream
+        # What became of it; a follower of what is committed sees nothing else.
+        self.state = state
 
     @property
     def value(self) -> bytes:
@@ -119,8 +128,9 @@ class Message:
             f"{len(self._envelope.body)} bytes of {self.content_type}>"
         )
 
-    def _whole(self) -> tuple[bytes, Position, str, int, int]:
-        return self._data, self.position, self.stream, self.substream, self._appended_us
+    def _whole(self) -> tuple[bytes, Position, str, int, int, State]:
+        place = self.position, self.stream, self.substream
+        return (self._data, *place, self._appended_us, self.state)
 
 
 def _time(microseconds: int) -> datetime:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharedlog._core.errors import InvalidRequest, LogForked
 
+# Of a position that does not say its substream.
+NO_SUBSTREAM = -1
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+
+class Position(NamedTuple):
     """The LSN of the entry that committed the message, and its place in that commit.
 
     Positions of one substream are ordered as its messages are delivered; those of different
     substreams by the log's order, without a promise. ``str`` and ``parse`` round-trip. Whoever
     keeps one keeps a whole checkpoint: ``incarnation`` and ``checksum`` tell whether the log
-    that is there is the one it was read from.
+    that is there is the one it was read from, ``substream`` which of those that were followed
+    together were read through this commit already.
     """
 
     lsn: int
@@ -22,19 +25,28 @@ class Position:
     # Of the committing entry.
     checksum: int
     incarnation: str
+    substream: int = NO_SUBSTREAM
 
     def __str__(self) -> str:
-        """``LSN.ORDINAL-CHECKSUM@INCARNATION``, the checksum in hexadecimal."""
-        return f"{self.lsn}.{self.ordinal}-{self.checksum:08x}@{self.incarnation}"
+        """``LSN.ORDINAL/SUBSTREAM-CHECKSUM@INCARNATION``, the checksum in hexadecimal."""
+        at = "" if self.substream == NO_SUBSTREAM else f"/{self.substream}"
+        return f"{self.lsn}.{self.ordinal}{at}-{self.checksum:08x}@{self.incarnation}"
 
     @classmethod
     def parse(cls, text: str) -> Position:
         """Read what ``str`` gave; raises ``InvalidRequest``."""
         place, at, incarnation = text.partition("@")
         numbers, _, checksum = place.partition("-")
-        lsn, _, ordinal = numbers.partition(".")
+        lsn, _, rest = numbers.partition(".")
+        ordinal, slash, substream = rest.partition("/")
         try:
-            found = cls(int(lsn), int(ordinal), int(checksum, 16), incarnation)
+            found = cls(
+                int(lsn),
+                int(ordinal),
+                int(checksum, 16),
+                incarnation,
+                int(substream) if slash else NO_SUBSTREAM,
+            )
         except ValueError:
             found = None
         if found is None or not at or not incarnation or str(found) != text:

@@ -35,7 +35,7 @@ from sharedlog._core.steps import Get, Lsns, Rule
 MAX_WINDOW = 512
 _TOKEN_BYTES = 16
 _FINGERPRINT_BYTES = 16
-_GRANTED = "producers"
+GRANTED = "producers"
 # Before a producer's id: the keys with it are the producers that have something pending.
 OPEN = "open/"
 
@@ -123,15 +123,15 @@ def grant(token: bytes, window: int = 1) -> Rule[Producer]:
     if len(token) != _TOKEN_BYTES or not 1 <= window <= MAX_WINDOW:
         raise InvalidRequest(f"a token has 16 bytes, a window is 1 to {MAX_WINDOW}")
     while True:
-        value = (yield Get((_GRANTED,)))[_GRANTED]
+        value = (yield Get((GRANTED,)))[GRANTED]
         granted = 1 + (0 if value is None else int.from_bytes(value, "big"))
         puts = (
-            Put(_GRANTED, number(granted)),
+            Put(GRANTED, number(granted)),
             Put(identity_key(granted), identity_of(window, token)),
             Put(seq_key(granted), number(0)),
         )
         try:
-            yield Commit((Condition(_GRANTED, value),), puts)
+            yield Commit((Condition(GRANTED, value),), puts)
         except Refused:
             continue
         return Producer(granted, token, window)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sharedlog._core.position import Position
 from sharedlog._core.producers import NewMessage
-from sharedlog._core.streams import commits_tag, stream_of
+from sharedlog._core.streams import commits_tag, stream_of, substream_number
 
 # Of what one append of ours has at most, if its engine takes that.
 APPEND_BYTES = 1 << 20
@@ -51,5 +51,5 @@ def positions(tags: Sequence[str], lsn: int, checksum: int, incarnation: str) ->
     for tag in tags:
         ordinal = ordinals.get(tag, 0)
         ordinals[tag] = ordinal + 1
-        found.append(Position(lsn, ordinal, checksum, incarnation))
+        found.append(Position(lsn, ordinal, checksum, incarnation, substream_number(tag)))
     return found

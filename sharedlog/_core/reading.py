@@ -6,27 +6,42 @@ ring of what was pending saves that second read where the span is short.
 
 from __future__ import annotations
 
+import enum
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from sharedlog._core.entry import Decision, Entry, Kind, read_row
+from sharedlog._core.entry import Decision, Entry, Kind, Row, checksum_of, read_row
 from sharedlog._core.errors import CorruptLog, LogForked
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Read, Rows, Rule
+from sharedlog._core.streams import substream_number
 from sharedlog._core.whole import read_trimmed
 
 _MOST_ROWS = 1000
+_MOST_CHECKSUMS = 4096
+RING_ENTRIES, RING_BYTES = 10_000, 4 << 20
+
+
+class State(enum.Enum):
+    """What became of a message; only who asks for it sees others than committed ones."""
+
+    COMMITTED = "committed"
+    PENDING = "pending"
+    ROLLED_BACK = "rolled back"
 
 
 class Committed(NamedTuple):
     """A message that was committed, its envelope still in bytes."""
 
     position: Position
+    tag: str
     lsn: int
     producer: int
     seq: int
     envelope: bytes
+    at_us: int
+    state: State = State.COMMITTED
 
 
 class Batch(NamedTuple):
@@ -39,28 +54,42 @@ class Batch(NamedTuple):
 class PendingRing:
     """The newest pending entries of one substream, and the LSN above which it has them all."""
 
-    def __init__(self, entries: int = 10_000) -> None:
+    def __init__(self, entries: int = RING_ENTRIES, most_bytes: int = RING_BYTES) -> None:
         """``entries``: how many it keeps; 0: every span is read again."""
         self._most = entries
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._kept: deque[Entry] = deque()
         self._above: int | None = None
 
     def begin(self, after: int) -> None:
         """Reading goes on above this LSN: what was before it is not known."""
         self._kept.clear()
+        self._bytes = 0
         self._above = after
 
     def add(self, entry: Entry) -> None:
-        """Keep a pending entry; the oldest makes room."""
-        self._kept.append(entry)
-        while len(self._kept) > self._most:
-            self._above = self._kept.popleft().lsn
+        """Keep a pending entry; the oldest make room."""
+        kept = self._kept
+        kept.append(entry)
+        self._bytes += len(entry.message)
+        while len(kept) > self._most or (self._bytes > self._most_bytes and kept):
+            oldest = kept.popleft()
+            self._bytes -= len(oldest.message)
+            self._above = oldest.lsn
 
     def spans(self, decision: Decision, begin: int) -> list[Entry] | None:
         """Return what a decision is about, None if the ring does not have it all."""
         if self._above is None or begin <= self._above:
             return None
-        return [each for each in self._kept if _belongs(each, decision, begin)]
+        found: list[Entry] = []
+        for entry in reversed(self._kept):
+            if entry.lsn < begin:
+                break
+            if entry.producer == decision.producer:
+                found.append(entry)
+        found.reverse()
+        return found
 
 
 def verify(after: Position) -> Rule[Entry]:
@@ -84,7 +113,7 @@ def place_at(lsn: int, incarnation: str) -> Rule[Position | None]:
     Of a substream that has no message in that commit. None: ``lsn`` does not end an append.
     """
     rows: Rows = yield Read(lsn - 1, 1)
-    entry = _at(rows, lsn)
+    entry = read_row(_at(rows, lsn))
     if entry.last_lsn != lsn:
         return None
     return Position(lsn, 0, entry.checksum, incarnation)
@@ -95,97 +124,148 @@ class Reader:
 
     ``start``: the position of the last message that is not wanted again, or the LSN from which
     on commits are wanted, the first of an append; None: the beginning of what is whole.
+    ``checksums``: of commits, by LSN, shared by the readers of one log.
     """
 
     def __init__(
-        self, tag: str, incarnation: str, start: Position | int | None = None, *, ring: int = 10_000
+        self,
+        tag: str,
+        incarnation: str,
+        start: Position | int | None = None,
+        *,
+        ring: int = RING_ENTRIES,
+        ring_bytes: int = RING_BYTES,
+        checksums: dict[int, int] | None = None,
     ) -> None:
         """Nothing is read yet."""
         self._tag = tag
+        self._substream = substream_number(tag)
         self._incarnation = incarnation
         self._start = start
+        # What is at or before it is not wanted; None once reading is past it.
         self._after = start if isinstance(start, Position) else None
-        self._ring = PendingRing(ring)
+        self._ring = PendingRing(ring, ring_bytes)
+        self._checksums: dict[int, int] = {} if checksums is None else checksums
         # Through which LSN everything was read, once it is known where to begin.
         self._through: int | None = None
         if isinstance(start, Position):
             start.check_incarnation(incarnation)
 
     @property
+    def tag(self) -> str:
+        """The substream's."""
+        return self._tag
+
+    @property
     def through(self) -> int:
-        """Through which LSN it has read everything; 0 before the first read."""
+        """Through which LSN it has read everything; 0 before it began."""
         return self._through or 0
 
-    def read(self, limit: int, rows: int = _MOST_ROWS) -> Rule[Batch]:
-        """Read committed messages: about ``limit``, since a read never stops inside a commit.
-
-        By ``rows`` rows at a time. An empty batch: there are none through ``Batch.through``.
-        Raises ``LogForked`` if the position is not in this log, ``CorruptLog``, and
-        ``TrimmedLog`` before it returns anything of a commit that is not whole.
-        """
-        if self._through is None:
-            self._through = yield from self._begin()
-            self._ring.begin(self._through)
-        messages: list[Committed] = []
-        most = rows
-        while len(messages) < limit:
-            found: Rows = yield Read(self._through, most, self._tag)
-            through = found.through
-            for commit in _commits(map(read_row, found.rows)):
-                last_lsn = commit[-1].last_lsn
-                if last_lsn > through:
-                    # Its append's other entries are not seen yet.
-                    through = commit[0].lsn - 1
-                    break
-                messages += yield from self._taken(commit)
-                if len(messages) >= limit:
-                    through = last_lsn
-                    break
-            # One append may have more entries than were read: then they are read together.
-            most = rows if through > self._through else 2 * most
-            self._through = through
-            if not found.rows:
-                break
-        if messages:
-            # Asked after it was read: rows are removed once they are declared trimmed.
-            trimmed = yield from read_trimmed()
-            trimmed.check(messages[0].position.lsn)
-            self._after = messages[-1].position
-        return Batch(messages, self._through)
-
-    def _begin(self) -> Rule[int]:
+    def begin(self) -> Rule[None]:
+        """Go where it is to begin; raises ``LogForked``, ``TrimmedLog``. Once is enough."""
+        if self._through is not None:
+            return
         start = self._start
         if isinstance(start, Position):
             # The begin of its commit: the rest of that may be wanted.
             entry = yield from verify(start)
-            return entry.lsn - entry.index - 1
-        trimmed = yield from read_trimmed()
-        if start is None:
-            return trimmed.whole - 1
-        trimmed.check(start)
-        return start - 1
+            self._through = entry.lsn - entry.index - 1
+        else:
+            trimmed = yield from read_trimmed()
+            if start is not None:
+                trimmed.check(start)
+            self._through = (trimmed.whole if start is None else start) - 1
+        self._ring.begin(self._through)
 
-    def _taken(self, commit: Sequence[Entry]) -> Rule[list[Committed]]:
+    def read(self, limit: int) -> Rule[Batch]:
+        """Read committed messages: about ``limit``, since a read never stops inside a commit.
+
+        An empty batch: there are none through ``Batch.through``. Raises ``LogForked`` if the
+        position is not in this log, ``CorruptLog``, and ``TrimmedLog`` before it returns
+        anything of a commit that is not whole.
+        """
+        yield from self.begin()
+        messages: list[Committed] = []
+        doubled = 1
+        while len(messages) < limit:
+            before = self.through
+            most = min(limit - len(messages), _MOST_ROWS) * doubled
+            found: Rows = yield Read(before, most, self._tag)
+            messages += yield from self.feed(found.rows, found.through)
+            if not found.rows:
+                break
+            # One append may have more entries than were read: then they are read together.
+            doubled = 1 if self.through > before else 2 * doubled
+        yield from check_whole(messages)
+        return Batch(messages, self.through)
+
+    def feed(
+        self, rows: Sequence[Row], through: int, around: Sequence[Row] = ()
+    ) -> Rule[list[Committed]]:
+        """Take the rows above ``self.through`` with the tag, all of them through an LSN.
+
+        Returns what they commit. An append whose entries are not all there yet is left for the
+        next time. ``around``: rows without a gap, whatever their tags, that were read with these.
+        Whoever drives it asks ``check_whole`` before anything of it is delivered.
+        """
+        found: list[Committed] = []
+        group: list[Entry] = []
+        last = 0
+        for row in rows:
+            entry = read_row(row)
+            if entry.lsn > last:
+                if group:
+                    found += yield from self._taken(group, around)
+                group = [entry]
+                last = entry.lsn - entry.index + entry.count - 1
+            else:
+                group.append(entry)
+        if group:
+            if last > through:
+                through = group[0].lsn - 1
+            else:
+                found += yield from self._taken(group, around)
+        self._through = through
+        after = self._after
+        if after is not None:
+            place = (after.lsn, after.ordinal)
+            found = [each for each in found if each.position[:2] > place]
+            if through > after.lsn:
+                self._after = None
+        return found
+
+    def _taken(self, commit: Sequence[Entry], around: Sequence[Row]) -> Rule[list[Committed]]:
         first = commit[0]
-        if first.kind is Kind.PENDING:
+        kind = first.kind
+        if kind is Kind.COMMITTED:
+            lsn = first.last_lsn
+            # The last entry names the commit, and may be of another substream.
+            if commit[-1].lsn == lsn:
+                return self._placed(commit, lsn, commit[-1].checksum)
+            checksum = self._checksums.get(lsn)
+            if checksum is None:
+                if around and around[0].lsn <= lsn <= around[-1].lsn:
+                    row = around[lsn - around[0].lsn]
+                else:
+                    rows: Rows = yield Read(lsn - 1, 1)
+                    row = _at(rows, lsn)
+                checksum = checksum_of(row.body)
+                if len(self._checksums) >= _MOST_CHECKSUMS:
+                    self._checksums.clear()
+                self._checksums[lsn] = checksum
+            return self._placed(commit, lsn, checksum)
+        if kind is Kind.PENDING:
             for entry in commit:
                 self._ring.add(entry)
             return []
-        if first.kind is Kind.ROLLBACK:
+        if kind is Kind.ROLLBACK:
             return []
-        if first.kind is Kind.COMMITTED:
-            # The last entry names the commit, and may be of another substream.
-            checksum = commit[-1].checksum
-            if commit[-1].lsn != first.last_lsn:
-                rows: Rows = yield Read(first.last_lsn - 1, 1)
-                checksum = _at(rows, first.last_lsn).checksum
-            return self._placed(commit, first.last_lsn, checksum)
         found: list[Entry] = []
         for decision in first.decisions:
             begin = decision.begins.get(self._tag)
             if begin is not None:
                 found += yield from self._span(decision, begin, first.lsn)
-        return self._placed(sorted(found, key=lambda each: each.lsn), first.lsn, first.checksum)
+        return self._placed(sorted(found, key=_lsn), first.lsn, first.checksum)
 
     def _span(self, decision: Decision, begin: int, end: int) -> Rule[list[Entry]]:
         kept = self._ring.spans(decision, begin)
@@ -195,53 +275,48 @@ class Reader:
         after = begin - 1
         while after < end - 1:
             rows: Rows = yield Read(after, _MOST_ROWS, self._tag)
-            entries = [read_row(row) for row in rows.rows]
-            found += [
-                each for each in entries if each.lsn < end and _belongs(each, decision, begin)
-            ]
+            for row in rows.rows:
+                if row.lsn >= end:
+                    break
+                entry = read_row(row)
+                if entry.kind is Kind.PENDING and entry.producer == decision.producer:
+                    found.append(entry)
             if rows.through <= after:
                 raise CorruptLog(f"the log ends at {after}, before a marker at {end}")
             after = rows.through
         return found
 
     def _placed(self, entries: Sequence[Entry], lsn: int, checksum: int) -> list[Committed]:
-        placed = [
+        tag, incarnation, substream = self._tag, self._incarnation, self._substream
+        return [
             Committed(
-                Position(lsn, ordinal, checksum, self._incarnation),
+                Position(lsn, ordinal, checksum, incarnation, substream),
+                tag,
                 entry.lsn,
                 entry.producer,
                 entry.seq,
                 entry.message,
+                entry.at_us,
             )
             for ordinal, entry in enumerate(entries)
         ]
-        after = self._after
-        if after is None:
-            return placed
-        return [
-            each
-            for each in placed
-            if (each.position.lsn, each.position.ordinal) > (after.lsn, after.ordinal)
-        ]
 
 
-def _belongs(entry: Entry, decision: Decision, begin: int) -> bool:
-    return entry.kind is Kind.PENDING and entry.producer == decision.producer and begin <= entry.lsn
+def check_whole(messages: Sequence[Committed]) -> Rule[None]:
+    """Raise ``TrimmedLog`` unless these messages' commits are whole, the first one's lowest.
+
+    Asked after they were read: rows are removed once they are declared trimmed.
+    """
+    if messages:
+        trimmed = yield from read_trimmed()
+        trimmed.check(messages[0].position.lsn)
 
 
-def _at(rows: Rows, lsn: int) -> Entry:
+def _lsn(entry: Entry) -> int:
+    return entry.lsn
+
+
+def _at(rows: Rows, lsn: int) -> Row:
     if not rows.rows or rows.rows[0].lsn != lsn:
         raise CorruptLog(f"LSN {lsn} is missing")
-    return read_row(rows.rows[0])
-
-
-def _commits(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Group what belongs to one append; a substream has some of its entries."""
-    group: list[Entry] = []
-    for entry in entries:
-        if group and group[0].last_lsn != entry.last_lsn:
-            yield group
-            group = []
-        group.append(entry)
-    if group:
-        yield group
+    return rows.rows[0]

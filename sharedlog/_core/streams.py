@@ -50,3 +50,8 @@ def commits_tag(stream: str) -> str:
 def stream_of(tag: str) -> str:
     """Return the stream of a substream's tag."""
     return tag.rpartition("/")[0]
+
+
+def substream_number(tag: str) -> int:
+    """Return the number of a substream, of its tag."""
+    return int(tag.rpartition("/")[2])

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.entry import read_row
 from sharedlog._core.errors import CorruptLog
+from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.holds import HOLDS, Hold, all_holds
 from sharedlog._core.spans import MARKERS, OPEN_SPANS, begin_of
 from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rows, Rule, Scan
@@ -74,11 +75,15 @@ class Committers:
         self._kept.append((lsn, lowest))
 
 
-def trim(committers: Committers, now_us: int, retention_us: int) -> Rule[Outcome]:
+def trim(
+    committers: Committers, now_us: int, retention_us: int, *, fence: Fence | None = None
+) -> Rule[Outcome]:
     """Trim what is older than the retention and below every hold; run again it goes on.
 
-    ``now_us``: by the clock that appends are given.
+    ``now_us``: by the clock that appends are given. ``fence``: under which it is declared;
+    raises ``Fenced``.
     """
+    fenced = () if fence is None else (condition_of(fence),)
     while True:
         found = yield Get((TRIMMED, HOLDS))
         before = trimmed_of(found[TRIMMED])
@@ -102,10 +107,12 @@ def trim(committers: Committers, now_us: int, retention_us: int) -> Rule[Outcome
             return Outcome(before, 0, kept_by, overdue)
         try:
             yield Commit(
-                (Condition(TRIMMED, found[TRIMMED]), Condition(HOLDS, found[HOLDS])),
+                (Condition(TRIMMED, found[TRIMMED]), Condition(HOLDS, found[HOLDS]), *fenced),
                 (Put(TRIMMED, after.value()),),
             )
-        except Refused:
+        except Refused as refused:
+            if fence is not None:
+                check_fence(fence, refused.found[fence_key(fence.name)])
             continue
         yield Remove(after.removed)
         return Outcome(after, after.removed - before.removed, kept_by, overdue)

@@ -4,4 +4,5 @@
   ``place`` is what the others need of it.
 - ``publisher``: single messages of any thread; ``appender`` appends them; ``resending``: what is
   not answered is sent again.
+- ``following``: messages as they are committed; ``trimming``: what nobody needs goes.
 """

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TypeVar
 
 from sharedlog._core.catalog import Stream, all_streams, find_stream, make_stream
 from sharedlog._core.envelope import About, Value, key_bytes, pack
-from sharedlog._core.errors import OutcomeUnknown
+from sharedlog._core.errors import LogError, OutcomeUnknown
+from sharedlog._core.holds import Hold, all_holds, drop, forget
+from sharedlog._core.message import Message
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import substream_of, tag_of
+from sharedlog._core.trim import Outcome
 from sharedlog._engines.engine import Engine
+from sharedlog._log.following import After, Following, read_once
 from sharedlog._log.place import Place
 from sharedlog._log.publisher import Publisher
+from sharedlog._log.trimming import Trimming, trim_once
 
 _T = TypeVar("_T")
 
@@ -92,6 +97,77 @@ class Log:
         Raises that again while it is still unknown, and what refused it if it is not there.
         """
         return self._publisher.settle(unknown.ticket)
+
+    def follow(
+        self,
+        stream: str | Stream,
+        substreams: Iterable[int] | None = None,
+        after: After = None,
+        committed: bool = True,
+        name: str | None = None,
+    ) -> Following:
+        """Follow a stream: an iterator of its messages, which waits for the next one.
+
+        Committed messages, in the order of what committed them; of a commit by substream, and
+        there as they were appended. ``substreams``: some of them. ``after``: a message or its
+        position, one for each substream (a mapping; others from the beginning), a ``datetime``
+        (what was appended later, by the log's time), ``"beginning"`` (None) or ``"end"``.
+        ``name``: it has a durable hold, moved by ``done``, behind which nothing is trimmed; where
+        the name has one already it goes on from there, whatever ``after`` says.
+        ``committed=False`` shows what is pending or rolled back, too, once, in the order of the
+        log; ``Message.state`` says which.
+
+        Raises ``NoSuchStream``, ``InvalidRequest``, ``LogForked`` for a position that is not in
+        this log, and ``TrimmedLog`` for one that was trimmed or a hold that was dropped.
+        """
+        found = self._stream(stream)
+        return Following(self._place, found, substreams, after, committed=committed, name=name)
+
+    def read(
+        self, stream: str | Stream, substream: int, after: After = None, limit: int = 1000
+    ) -> list[Message]:
+        """Read committed messages of a substream once; none: there are none behind ``after``.
+
+        About ``limit`` of them: a read never stops inside a commit. ``after`` and what is raised:
+        as ``follow``.
+        """
+        return read_once(self._place, self._stream(stream), substream, after, limit)
+
+    def holds(self, name: str | None = None) -> list[Hold]:
+        """Return the holds of followers, or of one name: who keeps what from being trimmed."""
+        return self._run(all_holds(name))
+
+    def drop_hold(self, name: str) -> list[Hold]:
+        """Have a name's holds keep nothing any more, and return them: an operator's decision.
+
+        Its follower gets ``TrimmedLog`` with what it lost, until ``forget_hold``.
+        """
+        return self._run(drop(name))
+
+    def forget_hold(self, name: str) -> list[Hold]:
+        """Remove a name's holds, the dropped ones too, and return them: the name begins anew."""
+        return self._run(forget(name))
+
+    def trim(self, retention: timedelta | None = None) -> Outcome:
+        """Trim what is older than the streams' retention, and than ``retention``; once.
+
+        Nothing is trimmed that a hold is before, that is pending, or that belongs to a
+        transaction of which something stays.
+        """
+        return trim_once(self._place, retention)
+
+    def trim_every(
+        self,
+        every: timedelta,
+        retention: timedelta | None = None,
+        told: Callable[[Outcome | LogError], None] | None = None,
+    ) -> Trimming:
+        """Trim on a schedule, in a thread of this program, until what is returned is closed.
+
+        Of several that were asked, in any processes, one does; another takes over when that one
+        is gone. ``told`` is called with what each round did, or with its error.
+        """
+        return Trimming(self._place, every, retention, told)
 
     def close(self) -> None:
         """Let go of files and connections; idempotent. Who waits gets ``LogUnavailable``."""

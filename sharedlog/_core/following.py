@@ -1,0 +1,309 @@
+"""A follower: where it begins, what it reads, what it has done (DESIGN-LOG §12 L6, §13 C4)."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sharedlog._core.errors import InvalidRequest, TrimmedLog
+from sharedlog._core.holds import BEGINNING, END, Hold, all_holds, check_held, move, take
+from sharedlog._core.merging import AHEAD_BYTES, Merger
+from sharedlog._core.position import NO_SUBSTREAM, Position
+from sharedlog._core.reading import Committed, place_at, verify
+from sharedlog._core.steps import Ends, Lsns, Rule
+from sharedlog._core.streams import substream_number
+from sharedlog._core.times import first_after
+from sharedlog._core.uncommitted import AllReader
+from sharedlog._core.whole import read_trimmed
+
+# Behind every message of a commit.
+_LAST_ORDINAL = (1 << 32) - 1
+# How many messages may wait to be done before the oldest are known by their last ones alone.
+_MOST_WAITING = 100_000
+# Holds that one commit moves.
+_PIECE = 32
+
+
+class Moment(NamedTuple):
+    """Microseconds since 1970: what was appended later is wanted."""
+
+    at_us: int
+
+
+Start = Position | int | str | Moment | Mapping[str, Position] | None
+
+
+class Follower:
+    """Follows some substreams of a stream; one step at a time.
+
+    ``start``: behind a position (of several substreams: one that says its substream, behind
+    which everything is that was delivered before it, or one for each tag, where what is not
+    named begins at the beginning), at an LSN, a ``Moment``, ``BEGINNING`` (None) or ``END``.
+    ``name``: it has a hold of each substream, and goes on from there where it had one.
+    ``committed``: False shows what is pending or rolled back, too, in the order of the log.
+    ``ahead_bytes``: about how much it reads ahead.
+    """
+
+    def __init__(
+        self,
+        tags: Sequence[str],
+        incarnation: str,
+        start: Start,
+        *,
+        name: str | None = None,
+        retention_us: int = 0,
+        committed: bool = True,
+        ahead_bytes: int = AHEAD_BYTES,
+    ) -> None:
+        """Nothing is asked of the log yet."""
+        self._tags = sorted(tags, key=substream_number)
+        self._incarnation = incarnation
+        self._start = start
+        self._name = name
+        self._retention_us = retention_us
+        self._committed = committed
+        self._ahead_bytes = ahead_bytes
+        self._reader: Merger | AllReader | None = None
+        # Where each begins, once that is known; and through which LSN all was returned since.
+        self._starts: dict[str, Position | int] | None = None
+        self._returned = 0
+        self._held: dict[str, Hold] = {}
+        self._waiting = Waiting()
+
+    @property
+    def through(self) -> int:
+        """Through which LSN everything was returned."""
+        return self._returned
+
+    @property
+    def at_beginning(self) -> bool:
+        """Whether it begins with whatever is whole."""
+        return self._start is None or self._start == BEGINNING
+
+    def begin(self, now_us: int) -> Rule[None]:
+        """Find where to begin, and take the holds; once is enough.
+
+        Raises ``LogForked``, ``TrimmedLog``, ``InvalidRequest``.
+        """
+        if self._starts is None:
+            starts = yield from find_starts(
+                self._tags, self._incarnation, self._start, committed=self._committed
+            )
+            if self._name is not None:
+                self._held = yield from take(
+                    self._name, starts, self._incarnation, now_us, self._retention_us
+                )
+                starts = {tag: self._held[tag].start() for tag in self._tags}
+            self._starts = starts
+        if self._reader is None:
+            starts = {tag: self._resumed(start) for tag, start in self._starts.items()}
+            reader: Merger | AllReader
+            if self._committed:
+                reader = Merger(starts, self._incarnation, ahead_bytes=self._ahead_bytes)
+            else:
+                reader = AllReader(
+                    {
+                        tag: start.lsn + 1 if isinstance(start, Position) else start
+                        for tag, start in starts.items()
+                    },
+                    self._incarnation,
+                )
+            yield from reader.begin()
+            self._reader = reader
+
+    def read(self, now_us: int) -> Rule[list[Committed]]:
+        """Return the next messages; none: there are none through ``through``.
+
+        After an error it goes on with what was not returned yet.
+        """
+        yield from self.begin(now_us)
+        reader, self._reader = self._reader, None
+        if reader is None:
+            raise AssertionError("begin makes it")
+        # What an error leaves half done is not used again.
+        found = yield from reader.read()
+        self._reader = reader
+        self._returned = reader.through
+        if self._name is not None:
+            self._waiting.add(found)
+        return found
+
+    def done(self, position: Position) -> None:
+        """Say that a message, and all that were returned before it, are not wanted again."""
+        if self._name is None:
+            raise InvalidRequest("a follower without a name has no hold to move")
+        position.check_incarnation(self._incarnation)
+        if self._waiting.done(position):
+            return
+        for hold in self._held.values():
+            at = substream_number(hold.tag)
+            done = self._waiting.moved.get(at, hold.position)
+            mine = position.substream in (NO_SUBSTREAM, at)
+            if mine and done is not None and position[:2] <= done[:2]:
+                return
+        raise InvalidRequest(f"{position} was not delivered by this follower")
+
+    def move(self, now_us: int, *, idle: bool) -> Rule[None]:
+        """Have the log know what is done. ``idle``: and through where there was nothing to do.
+
+        Raises ``HoldMoved``, ``TrimmedLog`` where a hold was dropped.
+        """
+        places: dict[str, Position | None] = {}
+        moved = dict(self._waiting.moved)
+        for tag, hold in self._held.items():
+            done = moved.get(substream_number(tag))
+            if done is not None:
+                places[tag] = done
+            elif 4 * (now_us - hold.renewed_us) > hold.retention_us:
+                places[tag] = None
+        if idle:
+            yield from self._pass(places)
+        tags = list(places)
+        for first in range(0, len(tags), _PIECE):
+            piece = {tag: places[tag] for tag in tags[first : first + _PIECE]}
+            self._held = yield from move(self._held, piece, now_us)
+        for at, place in moved.items():
+            if self._waiting.moved.get(at) == place:
+                del self._waiting.moved[at]
+
+    def explain(self, error: TrimmedLog) -> Rule[TrimmedLog]:
+        """Return what a reader is told of a trim, or of its hold that was dropped."""
+        trimmed = yield from read_trimmed()
+        if self._name is not None:
+            held = {each.tag: each for each in (yield from all_holds(self._name))}
+            for hold in self._held.values():
+                check_held(held.get(hold.tag), hold, trimmed)
+        first = self._returned + 1
+        if self._starts is None or first >= trimmed.whole:
+            return TrimmedLog(str(error), trimmed.whole, error.lost)
+        return TrimmedLog(
+            f"it was read through LSN {self._returned}, and commits are whole from LSN "
+            f"{trimmed.whole} on: what is between was trimmed",
+            trimmed.whole,
+            (first, trimmed.whole - 1),
+        )
+
+    def _resumed(self, start: Position | int) -> Position | int:
+        """Return where to go on after an error: behind what was returned."""
+        begun = start.lsn if isinstance(start, Position) else start - 1
+        return start if begun > self._returned or not self._returned else self._returned + 1
+
+    def _pass(self, places: dict[str, Position | None]) -> Rule[None]:
+        if not isinstance(self._reader, Merger):
+            return
+        known: dict[int, Position | None] = {}
+        for tag, through in self._reader.places.items():
+            hold = self._held[tag]
+            at = substream_number(tag)
+            if self._waiting.count[at] or through <= max(hold.lsn, self._waiting.last(at)):
+                continue
+            if through not in known:
+                known[through] = yield from place_at(through, self._incarnation)
+            place = known[through]
+            if place is not None:
+                places[tag] = place._replace(substream=at)
+
+
+def find_starts(
+    tags: Sequence[str], incarnation: str, start: Start, *, committed: bool = True
+) -> Rule[dict[str, Position | int]]:
+    """Return where each substream begins, by their numbers; see ``Follower``.
+
+    Raises ``InvalidRequest``, ``LogForked``, ``TrimmedLog``.
+    """
+    if isinstance(start, Moment):
+        return dict.fromkeys(tags, (yield from first_after(start.at_us)))
+    if isinstance(start, Position):
+        return (yield from _behind(tags, incarnation, start, committed=committed))
+    if start == END:
+        ends: Lsns = yield Ends()
+        return dict.fromkeys(tags, ends.last + 1)
+    if start is None or start == BEGINNING or isinstance(start, Mapping):
+        trimmed = yield from read_trimmed()
+        named = start if isinstance(start, Mapping) else {}
+        return {tag: named.get(tag, trimmed.whole) for tag in tags}
+    if not isinstance(start, int):
+        raise InvalidRequest(f"{start!r} is no place to begin at: beginning, end, a position")
+    return dict.fromkeys(tags, start)
+
+
+def _behind(
+    tags: Sequence[str], incarnation: str, start: Position, *, committed: bool
+) -> Rule[dict[str, Position | int]]:
+    start.check_incarnation(incarnation)
+    if len(tags) == 1:
+        if start.substream not in (NO_SUBSTREAM, substream_number(tags[0])):
+            raise InvalidRequest(f"{start} is of another substream than {tags[0]}")
+        return {tags[0]: start}
+    if not committed:
+        yield from verify(start)
+        return dict.fromkeys(tags, start.lsn + 1)
+    if start.substream == NO_SUBSTREAM:
+        raise InvalidRequest(
+            f"{start} does not say its substream, and {len(tags)} are followed: begin "
+            "behind one position of each"
+        )
+    entry = yield from verify(start)
+    found: dict[str, Position | int] = {}
+    for tag in tags:
+        at = substream_number(tag)
+        # Of one commit the substreams are delivered by their numbers.
+        if at < start.substream:
+            found[tag] = start._replace(ordinal=_LAST_ORDINAL, substream=at)
+        elif at == start.substream:
+            found[tag] = start
+        else:
+            found[tag] = entry.lsn - entry.index
+    return found
+
+
+class Waiting:
+    """What was returned and is not done yet, in that order."""
+
+    def __init__(self) -> None:
+        """Nothing."""
+        self._order: deque[Position] = deque()
+        # Behind the oldest of ``_order``, the last of each substream: too many to know each.
+        self._folded: dict[int, Position] = {}
+        # How many of each substream are not done.
+        self.count: Counter[int] = Counter()
+        # Through where each is done, where the log does not know it yet.
+        self.moved: dict[int, Position] = {}
+
+    def add(self, messages: Sequence[Committed]) -> None:
+        """These were returned, too."""
+        order = self._order
+        for each in messages:
+            order.append(each.position)
+            self.count[each.position.substream] += 1
+        while len(order) > _MOST_WAITING:
+            oldest = order.popleft()
+            self._folded[oldest.substream] = oldest
+
+    def done(self, position: Position) -> bool:
+        """Take this one as done, with all before it; say whether it was waiting."""
+        order = self._order
+        found = next((at for at, each in enumerate(order) if _same(each, position)), None)
+        if found is None:
+            return False
+        for at, place in self._folded.items():
+            self.moved[at] = place
+        if self._folded:
+            self._folded.clear()
+            self.count = Counter(each.substream for each in order)
+        for _ in range(found + 1):
+            each = order.popleft()
+            self.moved[each.substream] = each
+            self.count[each.substream] -= 1
+        return True
+
+    def last(self, substream: int) -> int:
+        """Return the LSN through which a substream is done, if the log does not know it yet."""
+        place = self.moved.get(substream)
+        return 0 if place is None else place.lsn
+
+
+def _same(one: Position, other: Position) -> bool:
+    # Whoever has no substream means the first that was returned.
+    return one[:3] == other[:3] and other.substream in (NO_SUBSTREAM, one.substream)

@@ -1,0 +1,31 @@
+"""A log that was restored from a backup: another incarnation, and nobody of before (§12)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharedlog._core.incarnation import replace_incarnation
+from sharedlog._core.roster import granted_producers
+from sharedlog._core.spans import retire
+from sharedlog._core.steps import Rule
+
+
+class Restored(NamedTuple):
+    """The incarnation from now on, and how many producers of before were retired."""
+
+    incarnation: str
+    producers: int
+
+
+def restore(incarnation: str) -> Rule[Restored]:
+    """Declare a log restored: a new incarnation, every producer retired, what is pending undone.
+
+    Nobody else has the log open meanwhile. Died on the way, it is done again, with another one.
+    """
+    yield from replace_incarnation(incarnation)
+    retired = 0
+    for each in (yield from granted_producers()):
+        if not each.retired:
+            yield from retire(each.id)
+            retired += 1
+    return Restored(incarnation, retired)

@@ -1,0 +1,270 @@
+"""The following of a stream in a thread: messages as they are committed, and a hold that moves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import TypeVar
+
+from sharedlog._core.catalog import Stream
+from sharedlog._core.errors import InvalidRequest, LogError, LogStopped, LogUnavailable, TrimmedLog
+from sharedlog._core.following import Follower, Moment, Start, find_starts
+from sharedlog._core.message import Message
+from sharedlog._core.position import Position
+from sharedlog._core.reading import Committed, Reader
+from sharedlog._core.steps import Rule
+from sharedlog._core.streams import tag_of
+from sharedlog._log.place import Place
+from sharedlog._log.resending import until_known
+
+_T = TypeVar("_T")
+After = Position | Message | datetime | str | Mapping[int, Position | Message] | None
+MOST_AT_ONCE = 100_000
+# How long a hold may lag behind what was done, and behind a log where nothing was to be done.
+_TOLD_S, _PASSED_S = 0.5, 10.0
+# How soon a follower that waits learns that it was closed.
+_SLICE_S = 0.1
+_ATTEMPTS = 3
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Following:
+    """What ``log.follow`` returns: an iterator of messages that waits for the next one.
+
+    One thread iterates, or calls ``poll``; ``done`` and ``close`` are for any. A context manager.
+    Raises ``TrimmedLog`` where what follows was trimmed or its hold was dropped, ``CorruptLog``
+    and ``NewerFormat``: it skips nothing, and raises the same again. After ``LogUnavailable`` it
+    can be used on.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        stream: Stream,
+        substreams: Iterable[int] | None,
+        after: After,
+        *,
+        committed: bool,
+        name: str | None,
+    ) -> None:
+        """Use ``log.follow``."""
+        if name is not None and not committed:
+            raise InvalidRequest("a hold is of what is committed: no name with committed=False")
+        self._place = place
+        self._stream = stream
+        chosen = chosen_substreams(stream, substreams)
+        self._follower = Follower(
+            [tag_of(stream.name, each) for each in chosen],
+            place.incarnation,
+            start_of(stream, after),
+            name=name,
+            retention_us=stream.retention // timedelta(microseconds=1),
+            committed=committed,
+        )
+        self._named = name is not None
+        # Of the follower, between whoever iterates and whoever says what is done.
+        self._lock = threading.Lock()
+        self._ready: Iterator[Message] = iter(())
+        self._error: LogError | None = None
+        self._closed = threading.Event()
+        self._told_s = self._passed_s = time.monotonic()
+        self._begin()
+
+    def __iter__(self) -> Following:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Message:
+        """Return the next message; waits for it. Ends once it is closed."""
+        for message in self._ready:
+            return message
+        if not self.fill(None):
+            raise StopIteration
+        return next(self._ready)
+
+    def poll(self, timeout_s: float = 0.0) -> list[Message]:
+        """Return the messages that are there, some of them at least; none after that time."""
+        found = list(self._ready)
+        if not found and self.fill(timeout_s):
+            found = list(self._ready)
+        return found
+
+    def done(self, place: Message | Position) -> None:
+        """Say that this message, and all that were delivered before it, are not wanted again.
+
+        The hold moves there soon after, at the latest when this is closed: what was done last may
+        be delivered again after a crash. Raises ``HoldMoved`` where another follower of this name
+        is further on, ``TrimmedLog`` where an operator dropped the hold, ``InvalidRequest`` for
+        what this one did not deliver.
+        """
+        position = place.position if isinstance(place, Message) else place
+        with self._lock:
+            self._follower.done(position)
+            self._tell(force=False)
+
+    def close(self) -> None:
+        """End, with the hold moved behind what was done; idempotent. Who waits is woken."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        with self._lock:
+            if self._named and not self._place.closing.is_set():
+                self._tell(force=True)
+
+    def __enter__(self) -> Following:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close; of two errors the first is raised."""
+        try:
+            self.close()
+        except LogError:
+            if kind is None:
+                raise
+
+    def fill(self, timeout_s: float | None) -> bool:
+        """Wait for messages, at most so long, and have them ready; False: there are none."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._closed.is_set():
+            with self._lock:
+                if self._error is not None:
+                    raise self._error
+                found = self._told(lambda: self._follower.read(_now_us()))
+                if found:
+                    self._ready = iter(self._messages(found))
+                    return True
+                if self._named:
+                    self._tell(force=False)
+                through = self._follower.through
+            if not self._wait(through, end):
+                return False
+        return False
+
+    def _wait(self, through: int, end: float | None) -> bool:
+        """Wait until the log is longer; False: the time is over."""
+        while not self._closed.is_set():
+            left_s = _SLICE_S if end is None else min(_SLICE_S, end - time.monotonic())
+            if left_s <= 0:
+                return False
+            try:
+                if self._place.engine.wait(through, left_s) > through:
+                    return True
+            except LogStopped:
+                raise
+            except LogUnavailable:
+                if self._place.closing.is_set():
+                    raise
+                # Reading tries for longer, and says so if that fails too.
+                return True
+            if self._named:
+                with self._lock:
+                    self._tell(force=False)
+        return True
+
+    def _messages(self, found: list[Committed]) -> list[Message]:
+        name = self._stream.name
+        messages: list[Message] = []
+        try:
+            for position, _, _, _, _, envelope, at_us, state in found:
+                messages.append(Message(envelope, position, name, position.substream, at_us, state))
+        except LogError as error:
+            # What is before it is delivered first.
+            self._error = error
+            if not messages:
+                raise
+        return messages
+
+    def _begin(self) -> None:
+        for attempt in range(_ATTEMPTS):
+            try:
+                until_known(self._place, lambda: self._follower.begin(_now_us()))
+            except TrimmedLog:
+                # The beginning may be trimmed while it is looked for.
+                if not self._follower.at_beginning or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def _tell(self, *, force: bool) -> None:
+        now_s = time.monotonic()
+        idle = force or now_s - self._passed_s >= _PASSED_S
+        if not idle and now_s - self._told_s < _TOLD_S:
+            return
+        self._told_s = now_s
+        if idle:
+            self._passed_s = now_s
+        self._told(lambda: self._follower.move(_now_us(), idle=idle))
+
+    def _told(self, rule: Callable[[], Rule[_T]]) -> _T:
+        """Run a rule; a trim is told as what it means to this follower."""
+        try:
+            return until_known(self._place, rule)
+        except TrimmedLog as error:
+            self._error = self._place.run(self._follower.explain(error))
+            raise self._error from error
+
+
+def read_once(
+    place: Place, stream: Stream, substream: int, after: After, limit: int
+) -> list[Message]:
+    """Read a substream once: about ``limit`` messages; see ``Log.read``."""
+    if not 1 <= limit <= MOST_AT_ONCE:
+        raise InvalidRequest(f"a limit of {limit}; it is 1 to {MOST_AT_ONCE}")
+    chosen_substreams(stream, (substream,))
+    tag = tag_of(stream.name, substream)
+    start = start_of(stream, after)
+
+    def rule() -> Rule[list[Committed]]:
+        starts = yield from find_starts([tag], place.incarnation, start)
+        batch = yield from Reader(tag, place.incarnation, starts[tag]).read(limit)
+        return batch.messages
+
+    found = until_known(place, rule)
+    return [
+        Message(each.envelope, each.position, stream.name, substream, each.at_us) for each in found
+    ]
+
+
+def chosen_substreams(stream: Stream, substreams: Iterable[int] | None) -> list[int]:
+    """Return which substreams are meant; raises ``InvalidRequest`` for what is none."""
+    if substreams is None:
+        return list(range(stream.substreams))
+    found = sorted(set(substreams))
+    if not found or not 0 <= found[0] <= found[-1] < stream.substreams:
+        raise InvalidRequest(
+            f"substreams {found} of {stream.name!r}: some of 0 to {stream.substreams - 1}"
+        )
+    return found
+
+
+def start_of(stream: Stream, after: After) -> Start:
+    """Return where to begin, as the rules have it."""
+    if isinstance(after, Message):
+        return after.position
+    if isinstance(after, datetime):
+        if after.tzinfo is None:
+            raise InvalidRequest("a time without a zone could be any: give it one")
+        return Moment((after - _EPOCH) // timedelta(microseconds=1))
+    if isinstance(after, str) and "@" in after:
+        return Position.parse(after)
+    if isinstance(after, Mapping):
+        found = {}
+        for substream, each in after.items():
+            chosen_substreams(stream, (substream,))
+            position = each.position if isinstance(each, Message) else each
+            found[tag_of(stream.name, substream)] = position
+        return found
+    return after
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
