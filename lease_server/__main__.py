@@ -15,6 +15,7 @@ import sys
 import grpc.aio
 import structlog
 
+from lease_server._authority import TERM_S
 from lease_server._errors import LeaseError
 from lease_server._sessions import SessionsFrom
 from lease_server._shared_authority import SharedAuthority
@@ -67,7 +68,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="URL",
         help="the store that the servers share: redis://host, postgresql://host/db",
     )
-    parser.add_argument("--term-s", type=float, default=60.0, help="length of a lease, seconds")
+    parser.add_argument("--term-s", type=float, default=TERM_S, help="length of a lease, seconds")
     parser.add_argument(
         "--deduplicated",
         action="append",

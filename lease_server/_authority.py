@@ -26,6 +26,9 @@ from lease_server._table import LeaseTable
 
 _Storage = TypeVar("_Storage", bound=LeaseStorage)
 
+# The length of a lease.
+TERM_S = 60.0
+
 
 class Grant(NamedTuple):
     """A client id, its capability, and the length of its lease in seconds."""
@@ -178,7 +181,7 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         self,
         storage: _Storage,
         *,
-        term_s: float = 60.0,
+        term_s: float = TERM_S,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         id_block: int = 1024,

@@ -252,6 +252,38 @@ def _modules(package: Path) -> set[str]:
     return {each for each in found if "_pb2" not in each} - {"__init__", "v1"}
 
 
+# The same number by chance, or where one may not import the other: PostgreSQL's driver is an extra.
+_SAME_BY_CHANCE = {("timeout_s", "5.0"), ("schema", "'rifl'"), ("url", "'memory:'")}
+
+
+def _defaults(file: Path) -> Iterator[tuple[str, str]]:
+    """The literal defaults of parameters and fields, but for the trivial ones."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        found: list[tuple[str, ast.expr | None]] = []
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given, last = node.args, len(node.args.defaults)
+            names = (given.posonlyargs + given.args)[-last:] if last else []
+            found = [(name.arg, value) for name, value in zip(names, given.defaults, strict=True)]
+            found += [
+                (name.arg, value)
+                for name, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+            ]
+        elif isinstance(node, ast.ClassDef):
+            fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+            found = [(ast.unparse(each.target), each.value) for each in fields]
+        for name, value in found:
+            trivial = isinstance(value, ast.Constant) and value.value in (None, 0, 1, "", b"")
+            if isinstance(value, ast.Constant | ast.BinOp) and not trivial:
+                yield name, ast.unparse(value)
+
+
+def test_a_default_stands_once() -> None:
+    """No two signatures of one parameter repeat its default as a number or word (DESIGN §9)."""
+    found = [each for file in files("rifl", "curp", "lease_server") for each in _defaults(file)]
+    assert len(found) > 50
+    assert {each for each in found if found.count(each) > 1} - _SAME_BY_CHANCE == set()
+
+
 def test_top_level_holds_only_what_the_design_lists() -> None:
     """Nothing else lies at the top of the repository (DESIGN §2)."""
     built = {"build", "dist", "__pycache__"}

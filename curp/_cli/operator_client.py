@@ -16,6 +16,7 @@ from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 
 _TRIES = 5
+_TIMEOUT_S = 10.0
 _GRACE_S = 0.5
 _TRANSFER_S = 30.0
 _LOOK_S = 0.05
@@ -32,7 +33,7 @@ class OperatorClient:
         self,
         targets: Sequence[str],
         *,
-        timeout_s: float = 10.0,
+        timeout_s: float = _TIMEOUT_S,
         credentials: grpc.ChannelCredentials | None = None,
         group_token: str | None = None,
     ) -> None:
@@ -166,7 +167,7 @@ class OperatorClient:
 
 
 def open_group(
-    arguments: argparse.Namespace, targets: Sequence[str], *, timeout_s: float = 10.0
+    arguments: argparse.Namespace, targets: Sequence[str], *, timeout_s: float = _TIMEOUT_S
 ) -> OperatorClient:
     """Return the group that a command was given, with its TLS options and token."""
     return OperatorClient(

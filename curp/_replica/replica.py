@@ -50,7 +50,7 @@ from rifl._server.outcomes_service import SERVICE as OUTCOMES
 from rifl._server.outcomes_service import add_outcomes_service
 from rifl._server.pool import pool_size
 from rifl._stores.forks import belongs_here
-from rifl.core._serving.bounds import Bounds
+from rifl.core._serving.bounds import DEFAULT_KEY_RETENTION_S, Bounds
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._shared.observer import Observer, Statistics
 
@@ -134,7 +134,7 @@ class Replica:
         peer_property: str | None = None,
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
         sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
-        key_retention_s: float | None = 86_400.0,
+        key_retention_s: float | None = DEFAULT_KEY_RETENTION_S,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         tuning: Tuning = Tuning(),  # noqa: B008 - frozen
         observer: Observer | Sequence[Observer] | None = None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from curp._core.leader import LeaderBounds
 from curp._core.poison import POISON_DEATHS
 from curp._core.read_lease import ReadLease
+from lease_server._authority import TERM_S
 from rifl.core._serving.bounds import Bounds
 
 _VERSIONS = 1 << 63
@@ -44,7 +45,7 @@ class Tuning:
 
     lease_term_s: float = 1.0
     drift: float = 0.1
-    client_term_s: float = 60.0
+    client_term_s: float = TERM_S
     witness_timeout_s: float = 2.0
     batch_entries: int = _LEADER.batch_entries
     batch_delay_s: float = _LEADER.batch_delay_s

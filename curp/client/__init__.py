@@ -24,6 +24,7 @@ from curp.client._aio_path import AioPath
 from curp.client._caller_keys import CallerKeys
 from curp.client._group_knowledge import Statistics
 from curp.client._sync_path import SyncPath
+from rifl._client.settings import DEFAULT_GROUP_PATH
 
 __all__ = ["AioPath", "Statistics", "SyncPath", "open_path", "statistics"]
 
@@ -32,7 +33,7 @@ def open_path(
     channel: Any,
     connect: Callable[[str], Any],
     conflict_keys: Mapping[str, Callable[[Any], Any]],
-    group_path: str = "adaptive",
+    group_path: str = DEFAULT_GROUP_PATH,
 ) -> SyncPath | AioPath:
     """Return the group path over a sync or an aio channel (see ``rifl._client.paths``)."""
     if isinstance(channel, grpc.aio.Channel):

@@ -23,6 +23,7 @@ from curp.client._record import Record
 from curp.client._stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
 from curp.v1 import curp_pb2
 from rifl._client.aio_status import at_hand
+from rifl._client.settings import DEFAULT_GROUP_PATH
 
 
 class AioPath:
@@ -36,7 +37,7 @@ class AioPath:
         channel: grpc.aio.Channel,
         connect: Callable[[str], grpc.aio.Channel],
         keys: CallerKeys,
-        group_path: str = "adaptive",
+        group_path: str = DEFAULT_GROUP_PATH,
     ) -> None:
         """Ask for the configuration; what is sent before it is there is synced."""
         self.knowledge = GroupKnowledge(group_path)

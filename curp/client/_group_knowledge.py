@@ -12,6 +12,7 @@ from curp._core.recording_choice import UNCOUNTED, Begun, RecordingChoice
 from curp._core.silent_witnesses import SilentWitnesses
 from curp.client._messages import number_field, record_fields
 from curp.v1 import curp_pb2
+from rifl._client.settings import DEFAULT_GROUP_PATH
 from rifl._log import get_logger
 from rifl.core._calling.retry import RetryPolicy
 
@@ -73,7 +74,7 @@ class GroupKnowledge:
     """
 
     def __init__(
-        self, group_path: str = "adaptive", *, clock: Callable[[], float] = time.monotonic
+        self, group_path: str = DEFAULT_GROUP_PATH, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """``group_path``: see ``rifl.connect``; ``clock``: for attempts, too."""
         self.clock = clock

@@ -21,6 +21,7 @@ from curp.client._sync_multicallable import SyncMultiCallable
 from curp.client._sync_recorded_call import SyncRecordedCall, is_ok
 from curp.client._sync_records import SyncRecords
 from curp.v1 import curp_pb2
+from rifl._client.settings import DEFAULT_GROUP_PATH
 
 
 class SyncWitness:
@@ -50,7 +51,7 @@ class SyncPath:
         channel: grpc.Channel,
         connect: Callable[[str], grpc.Channel],
         keys: CallerKeys,
-        group_path: str = "adaptive",
+        group_path: str = DEFAULT_GROUP_PATH,
     ) -> None:
         """Ask for the configuration; what is sent before it is there is synced."""
         self.knowledge = GroupKnowledge(group_path)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+# Of one read, unless the reader says otherwise.
+READ_ENTRIES = 1000
+READ_BYTES = 8 << 20
+
 
 class NewEntry(NamedTuple):
     """What is appended: opaque bytes, and the tags readers may select it by."""
@@ -158,7 +162,12 @@ class LogEngine(Protocol):
         """Return the LSN of the oldest entry still there (tail + 1 if there is none)."""
 
     def read(
-        self, after: int, *, limit: int = 1000, max_bytes: int = 8 << 20, tag: str | None = None
+        self,
+        after: int,
+        *,
+        limit: int = READ_ENTRIES,
+        max_bytes: int = READ_BYTES,
+        tag: str | None = None,
     ) -> list[Entry]:
         """Return entries with LSN above ``after``, in order, at least one if there is any.
 

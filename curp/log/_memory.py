@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from curp.log import _checks as checks
-from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
+from curp.log._engine import (
+    READ_BYTES,
+    READ_ENTRIES,
+    Entry,
+    Leadership,
+    MetadataCondition,
+    NewEntry,
+    NewLog,
+    Snapshot,
+)
 from curp.log._errors import EngineStopped
 from rifl._stores.forks import belongs_here
 
@@ -207,7 +216,12 @@ class MemoryEngine:
             return self._log.trimmed + 1
 
     def read(
-        self, after: int, *, limit: int = 1000, max_bytes: int = 8 << 20, tag: str | None = None
+        self,
+        after: int,
+        *,
+        limit: int = READ_ENTRIES,
+        max_bytes: int = READ_BYTES,
+        tag: str | None = None,
     ) -> list[Entry]:
         """See ``LogEngine``."""
         checks.check_read(after, limit, max_bytes, tag)

@@ -13,7 +13,15 @@ from rifl._cli.report import Report
 from rifl._cli.tables import print_table
 from rifl._stores.errors import StoreLocked
 from rifl._stores.inspection import Inspection
-from rifl._stores.settling import Settled, Settlement, State, UnknownCall, list_unknown, settle
+from rifl._stores.settling import (
+    STUCK_S,
+    Settled,
+    Settlement,
+    State,
+    UnknownCall,
+    list_unknown,
+    settle,
+)
 from rifl.core._shared.identity import RpcId
 
 _WARNING = """\
@@ -32,9 +40,9 @@ def add_unknown(commands: Any, url: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "--stuck",
         type=float,
-        default=60.0,
+        default=STUCK_S,
         metavar="SECONDS",
-        help="and those that run for so long (default 60)",
+        help=f"and those that run for so long (default {STUCK_S:g})",
     )
     listing.set_defaults(run=_list)
 

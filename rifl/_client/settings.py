@@ -14,13 +14,15 @@ from lease_server import BadRequest, SessionPolicy
 from lease_server._sessions import SessionTable
 from rifl._client.session_secret import find_session_secret
 from rifl._wire.header import MAX_RESPONSE_BYTES
+from rifl.core._calling.client_session import UNRESOLVED_LIMIT, UNRESOLVED_S
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._shared.identity import DEFAULT_WINDOW
 from rifl.core._shared.observer import Observer
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-GROUP_PATHS = ("adaptive", "fast", "synced")
+DEFAULT_GROUP_PATH = "adaptive"
+GROUP_PATHS = (DEFAULT_GROUP_PATH, "fast", "synced")
 _RETRIES_OPTION = "grpc.enable_retries"
 _RECEIVE_LIMIT_OPTION = "grpc.max_receive_message_length"
 _UNLIMITED_BYTES = 2**32 - 1
@@ -98,8 +100,8 @@ class Settings:
     default_retry: bool = False
     hedge_after_s: float | None = None
     window: int = DEFAULT_WINDOW
-    unresolved_s: float = 60.0
-    unresolved_limit: int = 64
+    unresolved_s: float = UNRESOLVED_S
+    unresolved_limit: int = UNRESOLVED_LIMIT
     on_lease_lost: Callable[[int], None] | None = None
     # Whether gRPC's own retries may have sent a call before we see its answer.
     grpc_retries: bool = False
@@ -114,7 +116,7 @@ class Settings:
     # By full method name; for a path that can use them.
     conflict_keys: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     # How calls travel to a group: one of GROUP_PATHS.
-    group_path: str = "adaptive"
+    group_path: str = DEFAULT_GROUP_PATH
 
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:

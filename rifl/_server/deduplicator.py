@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
 from lease_server import SessionsFrom, StorageUnavailable, open_authority
+from lease_server._authority import TERM_S
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
 from rifl._log import get_logger
@@ -34,9 +35,10 @@ from rifl._server.pool import pool_size
 from rifl._server.store_release import StoreRelease
 from rifl._server.sweeper import Sweeper
 from rifl._stores import RecordCodec, StoreUnreachable, UnsupportedStore, open_store
+from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import Transform
 from rifl._stores.forks import belongs_here
-from rifl.core._serving.bounds import Bounds
+from rifl.core._serving.bounds import DEFAULT_KEY_RETENTION_S, Bounds
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._shared.errors import Draining, RiflError
 from rifl.core._shared.observer import Observer, Observers, Statistics
@@ -106,15 +108,15 @@ class Deduplicator:
         *,
         methods: Mapping[str, MethodPolicy | Kind | str | None] | None = None,
         default: MethodPolicy | Kind | str | None = Kind.PLAIN,
-        term_s: float = 60.0,
+        term_s: float = TERM_S,
         drain_s: float = 10.0,
-        lock_timeout_s: float = 5.0,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
         peer_property: str | None = None,
         observer: Observer | Sequence[Observer] | None = None,
         services: Iterable[ServiceDescriptor] = (),
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
         sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
-        key_retention_s: float | None = 86_400.0,
+        key_retention_s: float | None = DEFAULT_KEY_RETENTION_S,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         seal: Transform | None = None,
         unseal: Transform | None = None,

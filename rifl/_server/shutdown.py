@@ -22,6 +22,7 @@ from rifl._server.deduplicator import Deduplicator
 from rifl._server.signals import taken_signals, tell, tell_no_more
 
 _log = get_logger("rifl.server")
+_GRACE_S = 30.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # For answers that are ready to leave their sockets.
 _LAST_S = 1.0
@@ -38,7 +39,7 @@ _CALLS_LEFT = 1
 def serve_until_signal(
     server: grpc.Server,
     dedup: Deduplicator,
-    grace: float = 30.0,
+    grace: float = _GRACE_S,
     *,
     signals: Iterable[signal.Signals] = _SIGNALS,
     end_process: bool = True,
@@ -95,7 +96,7 @@ def _came(signals: queue.SimpleQueue[int], timeout_s: float) -> bool:
 async def serve_until_signal_async(
     server: grpc.aio.Server,
     dedup: Deduplicator,
-    grace: float = 30.0,
+    grace: float = _GRACE_S,
     *,
     signals: Iterable[signal.Signals] = _SIGNALS,
     end_process: bool = True,

@@ -18,6 +18,9 @@ from rifl.core._shared.errors import RiflError
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
 
+# For another process that owns the store.
+LOCK_TIMEOUT_S = 5.0
+
 
 class Store(BatchRecords, Protocol):
     """One place where completion records live.

@@ -5,14 +5,16 @@ from __future__ import annotations
 from types import ModuleType
 
 from lease_server._storage import SharedLeaseStorage
-from rifl._stores.base import Store
+from rifl._stores.base import LOCK_TIMEOUT_S, Store
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import MissingExtra, UnsupportedStore
 from rifl._stores.inspection import Inspection
 from rifl._stores.memory import MemoryStore
 
 
-def open_store(url: str, *, lock_timeout_s: float = 5.0, codec: RecordCodec | None = None) -> Store:
+def open_store(
+    url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, codec: RecordCodec | None = None
+) -> Store:
     """Open ``memory:``, ``sqlite:///file``, a Redis (see ``RedisAddress``) or a PostgreSQL.
 
     For the latter's URL see ``PostgresAddress``.

@@ -22,6 +22,9 @@ from rifl.core._shared.record import CompletionRecord
 _LONGEST_VERDICT = 2_000
 _LONGEST_TEXT = 500
 
+# A call that runs for longer is listed as stuck.
+STUCK_S = 60.0
+
 
 class Settlement(NamedTuple):
     """What became of calls, who says so and why: kept with the store.
@@ -92,7 +95,7 @@ class UnknownCall(NamedTuple):
     note: dict[str, Any] | None = None
 
 
-def list_unknown(store: Inspection, stuck_s: float = 60.0) -> Iterator[UnknownCall]:
+def list_unknown(store: Inspection, stuck_s: float = STUCK_S) -> Iterator[UnknownCall]:
     """Return the calls whose outcome is unknown, and those that run for ``stuck_s`` or longer.
 
     Then those that were settled, or are over, as far as the store remembers.
@@ -142,7 +145,7 @@ def settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
     return Settled.NOT_EXECUTED
 
 
-def unknown_calls(url: str, stuck_s: float = 60.0) -> list[UnknownCall]:
+def unknown_calls(url: str, stuck_s: float = STUCK_S) -> list[UnknownCall]:
     """Return ``list_unknown`` of the store at a URL. Raises a ``StoreError``."""
     with closing(open_inspection(url)) as store:
         return list(list_unknown(store, stuck_s))

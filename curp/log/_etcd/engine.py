@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from curp.log import _checks as checks
 from curp.log._engine import (
+    READ_BYTES,
+    READ_ENTRIES,
     EngineLimits,
     Entry,
     Leadership,
@@ -169,7 +171,12 @@ class EtcdEngine:
         return facts.trimmed + 1
 
     def read(
-        self, after: int, *, limit: int = 1000, max_bytes: int = 8 << 20, tag: str | None = None
+        self,
+        after: int,
+        *,
+        limit: int = READ_ENTRIES,
+        max_bytes: int = READ_BYTES,
+        tag: str | None = None,
     ) -> list[Entry]:
         """See ``LogEngine``."""
         checks.check_read(after, limit, max_bytes, tag)

@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from curp.log import _checks as checks
-from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
+from curp.log._engine import (
+    READ_BYTES,
+    READ_ENTRIES,
+    Entry,
+    Leadership,
+    MetadataCondition,
+    NewEntry,
+    NewLog,
+    Snapshot,
+)
 from curp.log._entries import entry_checksum, pack_tags, unpack_rows, unpack_tags
 from curp.log._errors import CorruptLog, EngineStopped, LeaseHeld
 from curp.log._lease_clocks import LeaseDate, ServerLease
@@ -139,7 +148,12 @@ class RedisEngine:
         return int(self._status()[2]) + 1
 
     def read(
-        self, after: int, *, limit: int = 1000, max_bytes: int = 8 << 20, tag: str | None = None
+        self,
+        after: int,
+        *,
+        limit: int = READ_ENTRIES,
+        max_bytes: int = READ_BYTES,
+        tag: str | None = None,
     ) -> list[Entry]:
         """See ``LogEngine``."""
         checks.check_read(after, limit, max_bytes, tag)

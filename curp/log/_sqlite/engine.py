@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from curp.log import _checks as checks
-from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
+from curp.log._engine import (
+    READ_BYTES,
+    READ_ENTRIES,
+    Entry,
+    Leadership,
+    MetadataCondition,
+    NewEntry,
+    NewLog,
+    Snapshot,
+)
 from curp.log._entries import require_tag, unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld, NoSuchLog
 from curp.log._lease_clocks import BootClock, LeaseDate, LeaseView
@@ -182,7 +191,12 @@ class SqliteEngine:
             return self._row(connection).trimmed + 1
 
     def read(
-        self, after: int, *, limit: int = 1000, max_bytes: int = 8 << 20, tag: str | None = None
+        self,
+        after: int,
+        *,
+        limit: int = READ_ENTRIES,
+        max_bytes: int = READ_BYTES,
+        tag: str | None = None,
     ) -> list[Entry]:
         """See ``LogEngine``."""
         checks.check_read(after, limit, max_bytes, tag)

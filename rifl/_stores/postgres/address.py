@@ -12,6 +12,8 @@ import psycopg
 from psycopg import conninfo
 
 from rifl._stores.errors import UnsupportedStore
+from rifl._stores.shared.backend import TIMEOUT_S
+from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
@@ -58,9 +60,9 @@ class PostgresAddress:
     durability: Durability = Durability.REQUIRE
     pooler: Pooler = Pooler.NONE
     max_connections: int = 16
-    timeout_s: float = 5.0
-    beat_s: float = 0.5
-    dead_after_s: float = 5.0
+    timeout_s: float = TIMEOUT_S
+    beat_s: float = BEAT_S
+    dead_after_s: float = DEAD_AFTER_S
 
     def __post_init__(self) -> None:
         if not _SCHEMA.fullmatch(self.schema):

@@ -18,6 +18,8 @@ from redis.connection import (
 )
 
 from rifl._stores.errors import UnsupportedStore
+from rifl._stores.shared.backend import TIMEOUT_S
+from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
 
 _PORT = 6379
 _SENTINEL_PORT = 26379
@@ -76,9 +78,9 @@ class RedisAddress:
     durability: Durability = Durability.REQUIRE
     namespace: str = "rifl"
     max_connections: int = 64
-    timeout_s: float = 5.0
-    beat_s: float = 0.5
-    dead_after_s: float = 5.0
+    timeout_s: float = TIMEOUT_S
+    beat_s: float = BEAT_S
+    dead_after_s: float = DEAD_AFTER_S
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:

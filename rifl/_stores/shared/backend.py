@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+# Of a database: for connecting, for a reply, and for a free connection.
+TIMEOUT_S = 5.0
+
 
 class BackendError(Exception):
     """A request failed; whether it was carried out, nobody knows."""

@@ -20,6 +20,8 @@ _log = get_logger("rifl.store")
 # A claim that was taken back may arrive after that, by a connection that was slow: most
 # that do come soon.
 _FIRST_LOOK_S = 1.0
+# Of a claim, from when it is sent.
+LATE_AFTER_S = 15.0
 # By when it is too late, by the store's clock, it is looked at again.
 _PAST_S = 0.05
 _TAKEN_BACK_AT_MOST = 10_000
@@ -63,7 +65,7 @@ class Heartbeat:
         after: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         *,
-        late_after_s: float = 15.0,
+        late_after_s: float = LATE_AFTER_S,
         told: Callable[[BackendError | None], None] = lambda _: None,
     ) -> None:
         self._told = told

@@ -8,6 +8,10 @@ from collections.abc import Callable, Mapping
 
 from rifl._stores.shared.presence import is_here
 
+# Seconds between a replica's beats, and for which another's stand still before it counts as dead.
+BEAT_S = 0.5
+DEAD_AFTER_S = 5.0
+
 
 class Replicas:
     """Judges replicas by their beats, on the observer's own clock.

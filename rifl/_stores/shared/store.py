@@ -21,9 +21,10 @@ from rifl._stores.shared.backend import (
     WentBackwards,
 )
 from rifl._stores.shared.claims import LOST, OWNER_BYTES, Claims
-from rifl._stores.shared.heartbeat import Heartbeat
+from rifl._stores.shared.heartbeat import LATE_AFTER_S, Heartbeat
 from rifl._stores.shared.presence import Presence
 from rifl._stores.shared.refusing import Refusing
+from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
 from rifl._stores.shared.settlement import Settlement
 from rifl._stores.shared.steps import AllSteps, Rule, Steps
 from rifl._stores.transactions import SharedBlocks, Transactions
@@ -85,10 +86,10 @@ class SharedStore:
         backend: Backend,
         leases: SharedLeaseStorage,
         *,
-        beat_s: float = 0.5,
-        dead_after_s: float = 5.0,
+        beat_s: float = BEAT_S,
+        dead_after_s: float = DEAD_AFTER_S,
         codec: RecordCodec | None = None,
-        late_after_s: float = 15.0,
+        late_after_s: float = LATE_AFTER_S,
         clock: Callable[[], float] = time.monotonic,
         token_hex: Callable[[int], str] = randomness.token_hex,
     ) -> None:

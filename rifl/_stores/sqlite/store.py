@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rifl._log import get_logger
+from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
@@ -79,7 +80,7 @@ class SqliteStore(BatchCommits):
         self,
         url: str,
         *,
-        lock_timeout_s: float = 5.0,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
         codec: RecordCodec | None = None,
         wall_clock: Callable[[], float] = time.time,
         medium: Medium = FILES,

@@ -25,6 +25,10 @@ _LINGER_CALLS = 64
 # Between two requests for a lease, however little time the calls have that wait for it.
 _SHORTEST_LEASE_PAUSE_S = 0.05
 
+# Of calls whose callers were told "unknown": for how long, and how many, they can be asked about.
+UNRESOLVED_S = 60.0
+UNRESOLVED_LIMIT = 64
+
 
 class LeaseStep(enum.Enum):
     """What a shell does next for the lease."""
@@ -72,8 +76,8 @@ class ClientSession:
         *,
         window: int = DEFAULT_WINDOW,
         retry: RetryPolicy | None = None,
-        unresolved_s: float = 60.0,
-        unresolved_limit: int = 64,
+        unresolved_s: float = UNRESOLVED_S,
+        unresolved_limit: int = UNRESOLVED_LIMIT,
         grpc_retries: bool = False,
         named: bool = False,
     ) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rifl.core._serving.keyed_tracker import DEFAULT_MAX_KEY_BYTES, DEFAULT_MAX_KEYS
 from rifl.core._shared.call import MAX_RANGES
 from rifl.core._shared.identity import DEFAULT_WINDOW
 
-_MAX_KEYS = 10_000_000
-_MAX_KEY_BYTES = 512 << 20
+# A day: longer than callers of keyed calls ask again.
+DEFAULT_KEY_RETENTION_S = 86_400.0
 # How many addresses it takes to fill what callers without a name share.
 _SOURCES = 4
 
@@ -42,8 +43,8 @@ class Bounds:
     max_waiters: int | None = None
     max_aio_waiters: int = 1000
     max_wait_s: float = 30.0
-    max_keys: int = _MAX_KEYS
-    max_key_bytes: int = _MAX_KEY_BYTES
+    max_keys: int = DEFAULT_MAX_KEYS
+    max_key_bytes: int = DEFAULT_MAX_KEY_BYTES
     max_answer_bytes: int = 64 << 20
     max_total_answer_bytes: int = 1 << 30
     max_batch_items: int = 1000
@@ -100,9 +101,9 @@ class KeyBounds:
     means as long as the client lives.
     """
 
-    max_keys: int = _MAX_KEYS
-    max_bytes: int = _MAX_KEY_BYTES
-    retention_s: float | None = 86_400.0
+    max_keys: int = DEFAULT_MAX_KEYS
+    max_bytes: int = DEFAULT_MAX_KEY_BYTES
+    retention_s: float | None = DEFAULT_KEY_RETENTION_S
 
     def __post_init__(self) -> None:
         if self.max_keys < 1 or self.max_bytes < 1:

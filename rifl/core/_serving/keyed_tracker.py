@@ -9,6 +9,9 @@ from rifl.core._shared.errors import WindowExceeded
 from rifl.core._shared.identity import check_key
 
 _IN_PROGRESS = object()
+# Of one client, session or peer: some millions of keys, bounded by their bytes.
+DEFAULT_MAX_KEYS = 10_000_000
+DEFAULT_MAX_KEY_BYTES = 512 << 20
 
 
 class KeyedTracker:
@@ -23,7 +26,9 @@ class KeyedTracker:
 
     __slots__ = ("_bytes", "_calls", "_max_bytes", "_max_keys")
 
-    def __init__(self, max_keys: int = 10_000_000, max_bytes: int = 512 << 20) -> None:
+    def __init__(
+        self, max_keys: int = DEFAULT_MAX_KEYS, max_bytes: int = DEFAULT_MAX_KEY_BYTES
+    ) -> None:
         self._max_keys = max_keys
         self._max_bytes = max_bytes
         self._calls: dict[bytes, tuple[Any, int]] = {}
