@@ -49,7 +49,8 @@ class PrometheusObserver(Observer):
     ``rifl_store_commit_seconds``, ``rifl_store_commit_entries``,
     ``rifl_store_commit_failures_total``; ``rifl_server_serving`` (0 while new calls
     are refused) and, counted when scraped, ``rifl_server_clients``, ``_leases``,
-    ``_unacknowledged``, ``_running`` and ``_waiting``, summed over deduplicators.
+    ``_unacknowledged``, ``_running``, ``_waiting`` and ``_answer_bytes``, summed over
+    deduplicators.
     Over a store that replicas share, clients and leases are those of the whole store
     as last counted, a few seconds ago at most; calls those that run here.
 
@@ -62,7 +63,10 @@ class PrometheusObserver(Observer):
     batches by their size.
 
     Only methods that the server deduplicates are labels of a server's, so that a
-    peer cannot make up new ones. Thread-safe.
+    peer cannot make up new ones. Times are in seconds. Everything is kept in this
+    process: after a crash it counts from 0. Thread-safe.
+
+    Raises ``ValueError`` for a registry that has the same metrics already.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

@@ -41,7 +41,9 @@ class TracingObserver(Observer):
 
     The trace context is put into the metadata once for each call, by the global
     propagators, unless the caller's metadata has it: every attempt carries the
-    same. Thread-safe.
+    same. It keeps nothing itself: a span that a crash ends has no attributes of ours.
+    Raises nothing; what a propagator or span raises is logged once, and the call goes on.
+    Thread-safe.
     """
 
     def call_served(self, served: ServedCall) -> None:
@@ -84,9 +86,10 @@ class TracingObserver(Observer):
 
 
 def caller_context(context: Any) -> Context:
-    """Return the trace context that a call's metadata carries.
+    """Return the trace context that a call's metadata carries; an empty one if it has none.
 
-    For handlers of servers without an instrumentation of their own::
+    ``context`` is the handler's, ours or gRPC's, sync or aio; any thread. For handlers of
+    servers without an instrumentation of their own::
 
         with tracer.start_as_current_span("Deposit", context=caller_context(context)):
     """

@@ -88,8 +88,8 @@ class LogEngine(Protocol):
     An engine is made with a ``NewLog`` to create the log, and without one to open it:
     then it raises ``NoSuchLog`` where there is none, and never makes any.
 
-    Methods block and are safe in any thread. Errors are ``LogError``s (``curp.log.
-    errors``): ``Deposed``, ``TailMismatch``, ``LeaseHeld``, ``ConditionFailed``,
+    Methods block and are safe in any thread. Errors are ``LogError``s
+    (``curp.log._errors``): ``Deposed``, ``TailMismatch``, ``LeaseHeld``, ``ConditionFailed``,
     ``CorruptLog``, ``TrimmedLog``, ``InvalidRequest`` and ``EngineUnavailable``, which
     alone leaves open whether a write happened (of its kind: ``EngineStopped``, this
     engine never works again, and ``EngineFull``, the store has no room left). What

@@ -38,7 +38,9 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
     ``NoSuchLog`` where there is none. ``new`` creates it (see ``curp.log.create_log``),
     and is ``LogExists`` where there is one. ``read_only``: for tools that only look; what
     they may not do is not asked. A log that was moved (``LogMoved``) or is no whole copy
-    (``UnfinishedCopy``) opens only for these. No message holds the URL: it may have a
+    (``UnfinishedCopy``) opens only for these. An ``InvalidRequest`` also says
+    which extra is not installed. It blocks while it connects; the engine is safe in any
+    thread, and is closed by ``close``. No message holds the URL: it may have a
     password in it.
     """
     if new is not None:
