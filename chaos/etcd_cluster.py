@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 import grpc
 
 from chaos.ports import free_port
-from curp.log._etcd.calls import STATUS
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.etcd.calls import STATUS
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
 __all__ = ["EtcdCluster", "EtcdNode", "etcd_executable"]
 

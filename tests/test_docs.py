@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 
 import curp
 import rifl
-from curp.log._etcd import address as etcd_address
 from rifl._cli import ExitCode
 from rifl._stores.postgres import address as postgres_address
 from rifl._stores.redis import address as redis_address
@@ -26,6 +25,7 @@ from rifl.metrics import PrometheusObserver
 from rifl.spark._call import call
 from rifl.testing import Fault
 from rifl.v1 import options_pb2
+from sharedlog._engines.etcd import address as etcd_address
 from tests.helpers.events import events_in_the_docs, events_in_the_source
 
 README = Path(__file__).parents[1] / "README.md"

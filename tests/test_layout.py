@@ -63,6 +63,7 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog.v1": set(),
     "sharedlog._core": {"sharedlog.v1"},
     "sharedlog._engines": {"sharedlog._core", "rifl._log", "lease_server._forks"},
+    "sharedlog._engines.etcd.v1": set(),
     "sharedlog._log": {"sharedlog._core", "sharedlog._engines", "sharedlog.v1"},
     # What rifl's stores have for a Redis anyway: its address, pools, and what its settings mean.
     "sharedlog._engines.redis": {
@@ -75,7 +76,7 @@ ARROWS: dict[str, set[str]] = {
         "rifl._stores.redis.settings",
         "rifl._stores.errors",
     },
-    "chaos": {"curp", "rifl", "lease_server"},
+    "chaos": {"curp", "rifl", "lease_server", "sharedlog._engines.etcd"},
     "benchmarks": {"chaos", "curp", "rifl", "lease_server"},
     "examples": {"chaos", "curp", "rifl", "lease_server"},
 }

@@ -8,11 +8,13 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from curp.log._engine import LogEngine, NewLog
 from curp.log._errors import InvalidRequest
+from curp.log._owner import GROUPS
 from curp.log._states import check_state
 from rifl._stores.errors import UnsupportedStore
 
 if TYPE_CHECKING:
     from rifl._stores.postgres.address import PostgresAddress
+    from sharedlog._engines.etcd.address import EtcdAddress
 
 _REDIS = ("redis", "rediss", "unix")
 _ETCD = ("etcd", "etcds")
@@ -95,9 +97,8 @@ def accept_loss(url: str, who: str, why: str) -> str:
     scheme, group, options = _parts(url)
     if scheme in _ETCD:
         from curp.log._etcd.accept_loss import accept as accept_in_etcd
-        from curp.log._etcd.address import EtcdAddress
 
-        etcd = EtcdAddress.parse(url.partition("?")[0], options)
+        etcd = _etcd_address(url.partition("?")[0], options)
         return accept_in_etcd(etcd, group, who, why)
     if scheme == "sqlite":
         from curp.log._sqlite.accept_loss import accept as accept_of_file
@@ -172,9 +173,14 @@ def _open_etcd(
     base: str, group: str, options: dict[str, str], new: NewLog | None, read_only: bool
 ) -> LogEngine:
     from curp.log._etcd import EtcdEngine
-    from curp.log._etcd.address import EtcdAddress
 
-    return EtcdEngine(EtcdAddress.parse(base, options), group, new=new, read_only=read_only)
+    return EtcdEngine(_etcd_address(base, options), group, new=new, read_only=read_only)
+
+
+def _etcd_address(base: str, options: dict[str, str]) -> EtcdAddress:
+    from sharedlog._engines.etcd.address import EtcdAddress
+
+    return EtcdAddress.parse(base, options, GROUPS, prefix="curp")
 
 
 def _open_postgres(url: str, group: str, new: NewLog | None, read_only: bool) -> LogEngine:

@@ -4,8 +4,9 @@
   ``checks``: what all of them refuse.
 - ``driving``: carries rules out at one.
 - ``together``: appends of threads in one commit; ``waiting``: who waits for one.
+- ``forks``: what a child inherits.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.
-- ``redis``: for processes of several machines.
+- ``redis``: for processes of several machines; ``etcd``: there, kept by a quorum.
 - ``owner``, ``names``: what groups' logs and ours tell differently; a log's name in its URL.
 """

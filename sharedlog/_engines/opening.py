@@ -13,6 +13,7 @@ from sharedlog._engines.engine import Engine
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 
 _MEMORY, _SQLITE = "memory:", "sqlite:///"
+_ETCD = ("etcd", "etcds")
 _REDIS = (
     *("redis", "redis+sentinel", "redis+cluster"),
     *("rediss", "rediss+sentinel", "rediss+cluster"),
@@ -27,7 +28,8 @@ def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
     """Make an empty log where there is none, with these keys from its first moment, and open it.
 
     ``memory:NAME`` (``memory:`` for one that nobody else opens) and ``sqlite:///FILE`` (four
-    slashes: from the root); ``redis://HOST?log=NAME`` (see ``redis.opening``). Raises
+    slashes: from the root); ``redis://HOST?log=NAME``, ``etcd://HOST,HOST,HOST?log=NAME``
+    (see each one's ``opening``). Raises
     ``LogExists``, and ``InvalidRequest`` for another URL.
     """
     if url.startswith(_MEMORY):
@@ -48,6 +50,10 @@ def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
     if _scheme(url) in _REDIS:
         created: Engine = _redis().create_log(url, keys)
         return created
+    if _scheme(url) in _ETCD:
+        from sharedlog._engines.etcd import opening
+
+        return opening.create_log(url, keys)
     raise _unknown(url)
 
 
@@ -66,6 +72,10 @@ def open_engine(url: str) -> Engine:
     if _scheme(url) in _REDIS:
         opened: Engine = _redis().open_log(url)
         return opened
+    if _scheme(url) in _ETCD:
+        from sharedlog._engines.etcd import opening
+
+        return opening.open_log(url)
     raise _unknown(url)
 
 
@@ -90,7 +100,9 @@ def _path(url: str) -> Path:
 
 def _unknown(url: str) -> InvalidRequest:
     scheme = url.partition(":")[0][:40]
-    return InvalidRequest(f"{scheme!r} is no log's scheme: memory:, sqlite:///FILE, redis://HOST")
+    return InvalidRequest(
+        f"{scheme!r} is no log's scheme: memory:, sqlite:///FILE, redis://HOST, etcd://HOST"
+    )
 
 
 def _forget() -> None:

@@ -28,6 +28,11 @@ class Owner(NamedTuple):
     invalid: type[Exception]
     not_durable: type[Exception]
 
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What a call to a server raises: to be caught by what goes on without an answer."""
+        return (self.unavailable, self.corrupt, self.invalid)
+
 
 LOG = Owner(
     get_logger("sharedlog"),

@@ -10,8 +10,8 @@ from typing import Any
 
 from chaos.etcd_cluster import EtcdCluster
 from curp.log import open_engine
-from curp.log._etcd.calls import TXN, delete, put, scan
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.etcd.calls import TXN, delete, put, scan
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ENGINES = ("memory", "sqlite", "redis")
+ENGINES = ("memory", "sqlite", "redis", "etcd")
 # Those that another process can open.
-SHARED = ("sqlite", "redis")
+SHARED = ("sqlite", "redis", "etcd")
 
 
 def url_of(engine: str, directory: Path, fixture: Callable[[str], Any]) -> str:

@@ -7,11 +7,12 @@ import secrets
 from contextlib import closing
 
 from curp.log._errors import EngineUnavailable, NoSuchLog
-from curp.log._etcd.address import EtcdAddress
-from curp.log._etcd.calls import TXN, delete, get, newest, put, revision_of, unchanged
-from curp.log._etcd.client import Client
 from curp.log._etcd.keys import Keys, LogId, read_number
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from curp.log._owner import GROUPS
+from sharedlog._engines.etcd.address import EtcdAddress
+from sharedlog._engines.etcd.calls import TXN, delete, get, newest, put, revision_of, unchanged
+from sharedlog._engines.etcd.client import Client
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
 # Above every number that the lost cluster can have given since the backup.
 _NUMBERS = 1 << 32
@@ -23,7 +24,7 @@ def accept(address: EtcdAddress, group: str, who: str, why: str) -> str:
     It is another log from then on to all that knew it before. Raises a ``LogError``.
     """
     keys = Keys(address.prefix, group)
-    with closing(Client(address)) as client:
+    with closing(Client(address, GROUPS)) as client:
         asked = [get(keys.log_id), get(keys.configuration)]
         found = client.call(TXN, pb.TxnRequest(success=asked), again=True)
         log_id, configuration = newest(found.responses)

@@ -18,18 +18,27 @@ from curp.log._engine import (
     Snapshot,
 )
 from curp.log._errors import CorruptLog, EngineStopped, EngineUnavailable, InvalidRequest
-from curp.log._etcd.address import EtcdAddress
-from curp.log._etcd.calls import absent, delete, equal, get, put, revision_of, scan, unchanged
-from curp.log._etcd.compaction import Space
 from curp.log._etcd.connection import Connection
 from curp.log._etcd.keys import Tail
 from curp.log._etcd.lease import LeaseKey
 from curp.log._etcd.reading import Reading
 from curp.log._etcd.records import pack_append
 from curp.log._etcd.snapshots import Snapshots, find
-from curp.log._etcd.v1 import etcd_pb2 as pb
-from curp.log._etcd.watch import Watch
 from rifl._stores.forks import belongs_here
+from sharedlog._engines.etcd.address import EtcdAddress
+from sharedlog._engines.etcd.calls import (
+    absent,
+    delete,
+    equal,
+    get,
+    put,
+    revision_of,
+    scan,
+    unchanged,
+)
+from sharedlog._engines.etcd.compaction import Space
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.etcd.watch import Watch
 
 # Of entries and tags, so that their frames fit into what is left of a request.
 _MOST_ENTRIES = 2_000

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from curp.log import _checks as checks
 from curp.log._engine import Leadership
 from curp.log._errors import CorruptLog, EngineUnavailable, LeaseHeld
-from curp.log._etcd.calls import (
+from curp.log._etcd.connection import Connection, Facts
+from sharedlog._engines.etcd.calls import (
     LEASE_GRANT,
     LEASE_TIME_TO_LIVE,
     delete,
@@ -20,8 +21,7 @@ from curp.log._etcd.calls import (
     revision_of,
     unchanged,
 )
-from curp.log._etcd.connection import Connection, Facts
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
 # What is said to be left of a lease that is over, until etcd has noticed.
 _ENDING_S = 0.1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from curp.log import _checks as checks
 from curp.log._engine import Entry
 from curp.log._errors import CorruptLog
-from curp.log._etcd.calls import equal, scan
 from curp.log._etcd.connection import Connection
 from curp.log._etcd.records import unpack_append
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.etcd.calls import equal, scan
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
 # Appends a page: few at first, since a large one is as much as a request may be.
 _FIRST_PAGE = 16

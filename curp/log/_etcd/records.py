@@ -10,7 +10,7 @@ from curp.log._checks import APPEND_ID_BYTES
 from curp.log._engine import Entry, NewEntry
 from curp.log._entries import chunk_checksum, entry_checksum
 from curp.log._errors import CorruptLog
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from curp.log._etcd.v1 import records_pb2 as pb
 
 
 def pack_append(after: int, append_id: bytes, entries: Sequence[NewEntry]) -> bytes:

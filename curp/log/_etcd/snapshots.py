@@ -10,10 +10,10 @@ from typing import NamedTuple
 from curp.log import _checks as checks
 from curp.log._engine import Snapshot
 from curp.log._errors import CorruptLog, EngineUnavailable, TrimmedLog
-from curp.log._etcd.calls import delete, equal, get, put, revision_of, scan, unchanged
 from curp.log._etcd.connection import Connection
 from curp.log._etcd.records import cut, join
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.etcd.calls import delete, equal, get, put, revision_of, scan, unchanged
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
 _PIECE_BYTES = 512 << 10
 _AT_ONCE = 8

@@ -15,6 +15,7 @@ from sharedlog._core.errors import CorruptLog, InvalidRequest, LogStopped, Trimm
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
+from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.redis.connection import Connection
 from sharedlog._engines.redis.log_scripts import COMMIT, DOOMED, GET, READ, REMOVE, SCAN, STATUS
 from sharedlog._engines.redis.waiting import Waiting
@@ -59,6 +60,7 @@ class RedisEngine:
         """
         self._redis = Connection(address, name, replicas=replicas, new=new)
         self._waiting = Waiting(self._redis)
+        belongs_here(self)
 
     @property
     def durability(self) -> str:

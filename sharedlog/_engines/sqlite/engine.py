@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from lease_server._forks import REMEDY, refuse_in_children
 from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.errors import CorruptLog, LogFull, LogStopped, NoSuchLog, TrimmedLog
+from sharedlog._core.errors import CorruptLog, LogFull, NoSuchLog, TrimmedLog
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
+from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.sqlite import rows
 from sharedlog._engines.sqlite.counting import MEANINGS, counting_of
 from sharedlog._engines.sqlite.creation import BUSY_S
@@ -75,7 +75,7 @@ class SqliteEngine:
         # The highest tail that was seen, or one below it, which claims less.
         self._seen = 0
         self._values: dict[str, bytes | None] = {}
-        refuse_in_children(self, _forked)
+        belongs_here(self)
 
     def commit(self, commit: Commit) -> Lsns:
         """See ``Engine``."""
@@ -193,7 +193,3 @@ class SqliteEngine:
         self._waiters.close()
         self._watcher.close()
         self._file.close()
-
-
-def _forked() -> LogStopped:
-    return LogStopped(f"this log belongs to the parent process: {REMEDY}")

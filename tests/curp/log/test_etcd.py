@@ -20,7 +20,7 @@ from curp.log._errors import (
     LeaseHeld,
     TrimmedLog,
 )
-from curp.log._etcd.calls import (
+from sharedlog._engines.etcd.calls import (
     LEASE_GRANT,
     LEASE_TIME_TO_LIVE,
     TXN,
@@ -29,7 +29,7 @@ from curp.log._etcd.calls import (
     put,
     scan,
 )
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from tests.curp.log.conformance import LogConformance, ServedPlace, Writer
 from tests.curp.logs import created
 from tests.helpers.waiting import until

@@ -350,8 +350,8 @@ def test_a_cluster_that_is_full(small_etcd, opened):
 
 def test_a_leader_makes_room(small_etcd, opened, monkeypatch):
     """Trimmed many times over, the log outgrows no quota: old revisions go (DESIGN §7)."""
-    monkeypatch.setattr("curp.log._etcd.compaction._KEPT", 10)
-    monkeypatch.setattr("curp.log._etcd.compaction._COMPACTED_AT", 20)
+    monkeypatch.setattr("sharedlog._engines.etcd.compaction._KEPT", 10)
+    monkeypatch.setattr("sharedlog._engines.etcd.compaction._COMPACTED_AT", 20)
     writer = Writer(opened(created(small_etcd.url(group="bank"))))
     for _ in range(40):
         writer.append(b"x" * 900_000)
@@ -366,7 +366,7 @@ def test_a_leader_makes_room(small_etcd, opened, monkeypatch):
 
 def test_a_leader_warns_before_the_quota_is_reached(small_etcd, opened, monkeypatch):
     """From four fifths on, with what is in use and what is refused then (DESIGN §9)."""
-    monkeypatch.setattr("curp.log._etcd.compaction._LOOK_S", 0.0)
+    monkeypatch.setattr("sharedlog._engines.etcd.compaction._LOOK_S", 0.0)
     url = created(small_etcd.url(group="bank", quota_bytes=4 << 20))
     with structlog.testing.capture_logs() as logged:
         writer = Writer(opened(url))

@@ -1,1 +1,1 @@
-"""Generated code: what we speak with etcd, and keep in it. See proto/curp/log/_etcd/v1."""
+"""Generated code: records that a group's log keeps in etcd. See proto/curp/log/_etcd/v1."""

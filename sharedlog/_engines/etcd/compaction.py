@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from curp.log._errors import LogError
-from curp.log._etcd.calls import COMPACT, STATUS
-from curp.log._etcd.client import Client
-from curp.log._etcd.v1 import etcd_pb2 as pb
-from rifl._log import get_logger
+from sharedlog._engines.etcd.calls import COMPACT, STATUS
+from sharedlog._engines.etcd.client import Client
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
-_log = get_logger("curp.log")
 # etcd keeps what was overwritten or deleted, until it is told to forget it. What is
 # newer stays for others of the cluster's users, who may be reading at a revision.
 _COMPACTED_AT = 10_000
@@ -49,7 +46,7 @@ class Space:
         threading.Thread(
             target=self._work,
             args=(revision - _KEPT if compacts else 0, looks),
-            name="curp-etcd-space",
+            name="log-etcd-space",
             daemon=True,
         ).start()
 
@@ -59,9 +56,11 @@ class Space:
                 self._client.call(COMPACT, pb.CompactionRequest(revision=revision), again=False)
             if looks:
                 self._look()
-        except LogError as error:
+        except self._client.owner.errors as error:
             # Such as: compacted further by somebody else, or not allowed.
-            _log.info("log_not_compacted", log=str(self._client.address), error=str(error))
+            self._client.owner.events.info(
+                "log_not_compacted", log=str(self._client.address), error=str(error)
+            )
         finally:
             with self._lock:
                 self._busy = False
@@ -71,7 +70,7 @@ class Space:
         self._looked = time.monotonic()
         quota = self._client.address.quota_bytes
         if found.db_size >= _NEARLY_FULL * quota or found.errors:
-            _log.warning(
+            self._client.owner.events.warning(
                 "log_store_nearly_full",
                 log=str(self._client.address),
                 bytes=found.db_size,

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from curp.log._errors import EngineStopped, EngineUnavailable, LogError
-from curp.log._etcd.address import EtcdAddress
-from curp.log._etcd.calls import (
+from sharedlog._engines.etcd.address import EtcdAddress
+from sharedlog._engines.etcd.calls import (
     AUTHENTICATE,
     WATCH,
     Method,
@@ -19,7 +18,8 @@ from curp.log._etcd.calls import (
     read_refusal,
     wants_new_token,
 )
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.owner import Owner
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -45,14 +45,15 @@ _OPTIONS = [
 class Client:
     """One process's connections to a cluster. Any thread.
 
-    One node is asked until it fails; then all ask the next one. Raises the ``LogError``
-    that a failure means (see ``read_refusal``), ``EngineStopped`` once closed.
+    One node is asked until it fails; then all ask the next one. Raises the owner's error
+    that a failure means (see ``read_refusal``), ``stopped`` once closed.
     """
 
-    def __init__(self, address: EtcdAddress) -> None:
+    def __init__(self, address: EtcdAddress, owner: Owner) -> None:
+        self.owner = owner
         self.closing = threading.Event()
         self.address = address
-        credentials = _credentials(address)
+        credentials = _credentials(address, owner)
         self._channels = [
             grpc.secure_channel(host, credentials, _OPTIONS)
             if credentials
@@ -71,7 +72,7 @@ class Client:
 
         ``again``: when it fails the next one is asked, until the address's
         ``timeout_s`` is over: for what does no harm twice, and late. Else it is asked
-        once, and ``EngineUnavailable`` leaves open whether it happened.
+        once, and ``unavailable`` leaves open whether it happened.
         """
         end = time.monotonic() + self.address.timeout_s
         failed = 0
@@ -80,25 +81,32 @@ class Client:
             left_s = end - time.monotonic()
             try:
                 return self._ask(node, method, request, min(left_s, self._try_s(again)))
-            except LogError as error:
+            except self.owner.errors as error:
                 cause = error.__cause__
                 passing = (
                     isinstance(cause, grpc.RpcError)
                     and may_be_better_elsewhere(cause)
-                    and not isinstance(error, EngineStopped)
+                    and not isinstance(error, self.owner.stopped)
                 )
                 if passing:
                     self.leave(node)
                 failed += 1
                 left_s = end - time.monotonic()
                 if (
-                    isinstance(error, EngineStopped)
+                    isinstance(error, self.owner.stopped)
                     or not (again and passing)
                     or left_s <= _ROUND_PAUSE_S
                 ):
                     raise
                 if failed % len(self._channels) == 0:
                     self.closing.wait(_ROUND_PAUSE_S)
+
+    def ask_each(
+        self, method: Method[_Request, _Response], request: _Request, within_s: float
+    ) -> None:
+        """Ask every node, one after the other; ends with the first that refuses."""
+        for node in range(len(self._channels)):
+            self._ask(node, method, request, within_s)
 
     def leave(self, node: int) -> None:
         """Ask another node from now on, if that one is asked now."""
@@ -144,12 +152,12 @@ class Client:
                 return self._send(node, method, request, within_s, self._metadata(node, within_s))
             except grpc.RpcError as error:
                 if self.closing.is_set():
-                    raise EngineStopped("the log engine was closed") from error
+                    raise self.owner.stopped("the log engine was closed") from error
                 if turn == 0 and self.address.username and wants_new_token(error):
                     self._sign_out(token)
                     continue
-                raise read_refusal(error, self._named(node)) from error
-        raise EngineUnavailable(f"{self._named(node)} takes no token")
+                raise read_refusal(error, self._named(node), self.owner) from error
+        raise self.owner.unavailable(f"{self._named(node)} takes no token")
 
     def _send(
         self,
@@ -173,7 +181,7 @@ class Client:
             reply: _Response = call(request, timeout=within_s, metadata=metadata)
         except ValueError as error:
             # Of a channel that was closed between the look and the call.
-            raise EngineStopped("the log engine was closed") from error
+            raise self.owner.stopped("the log engine was closed") from error
         return reply
 
     def _metadata(self, node: int, within_s: float) -> _Metadata:
@@ -187,7 +195,7 @@ class Client:
                 try:
                     self._token = self._send(node, AUTHENTICATE, who, within_s, ()).token
                 except grpc.RpcError as error:
-                    raise read_refusal(error, self._named(node)) from error
+                    raise read_refusal(error, self._named(node), self.owner) from error
             return (("token", self._token),)
 
     def _sign_out(self, token: str) -> None:
@@ -200,14 +208,14 @@ class Client:
 
     def _require_open(self) -> None:
         if self.closing.is_set():
-            raise EngineStopped("the log engine is closed")
+            raise self.owner.stopped("the log engine is closed")
 
 
-def _credentials(address: EtcdAddress) -> grpc.ChannelCredentials | None:
+def _credentials(address: EtcdAddress, owner: Owner) -> grpc.ChannelCredentials | None:
     if not address.tls:
         return None
     return grpc.ssl_channel_credentials(
-        root_certificates=address.read_file("ca"),
-        private_key=address.read_file("key"),
-        certificate_chain=address.read_file("cert"),
+        root_certificates=address.read_file("ca", owner),
+        private_key=address.read_file("key", owner),
+        certificate_chain=address.read_file("cert", owner),
     )

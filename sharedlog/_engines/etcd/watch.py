@@ -9,8 +9,7 @@ from typing import Any
 
 import grpc
 
-from curp.log._errors import LogError
-from curp.log._etcd.client import Client
+from sharedlog._engines.etcd.client import Client
 
 _PAUSE_S = 0.2
 _DEAF_S = 1.0
@@ -43,7 +42,7 @@ class Watch:
         """Wait until more than ``count`` was told, or the time is over; whether it was."""
         with self._changed:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="curp-etcd", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="log-etcd", daemon=True)
                 self._thread.start()
             self._changed.wait_for(
                 lambda: self._count > count or self._client.closing.is_set(), timeout_s
@@ -79,8 +78,10 @@ class Watch:
             ended = threading.Event()
             try:
                 self._listen(ended)
-            except (grpc.RpcError, LogError, ValueError):
+            except (grpc.RpcError, ValueError):
                 # Of a node that died, or of a channel that is being closed.
+                self._client.leave(self._node)
+            except self._client.owner.errors:
                 self._client.leave(self._node)
             finally:
                 ended.set()

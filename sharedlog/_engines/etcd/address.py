@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from curp.log._errors import InvalidRequest
+from sharedlog._engines.owner import Owner
 
 # etcd's own.
 DEFAULT_REQUEST_BYTES = 1536 << 10
 
 _PORT = 2379
-_PREFIX = "curp"
 _FILES = ("ca", "cert", "key")
 # What no server has: smaller ones cannot hold an append's frame.
 _SMALLEST_REQUEST_BYTES = 1 << 20
@@ -30,10 +29,11 @@ class EtcdAddress:
         etcds://                                          the same over TLS
 
     Any of a cluster's nodes may be named, better all: one that does not answer is left
-    for the next. ``prefix``: how our keys begin, ``curp`` by default. Options after
-    ``?``: ``ca``, ``cert``, ``key``, files with PEM (the system's authorities and no
-    certificate of our own by default); ``timeout_s``, for a whole operation (5), and
-    ``try_s``, for one node's part in it (1); ``max_request_bytes``, as the server's
+    for the next. ``prefix``: how our keys begin, by default ``curp`` for groups and
+    ``sharedlog`` for shared logs. Options after ``?``: ``ca``, ``cert``, ``key``, files
+    with PEM (the system's authorities and no certificate of our own by default);
+    ``timeout_s``, for a whole operation (5), and ``try_s``, for one node's part in it
+    (1); ``max_request_bytes``, as the server's
     ``--max-request-bytes`` (1572864); ``quota_bytes``, as its
     ``--quota-backend-bytes`` (2147483648), of which a leader warns in time;
     ``compact=no`` leaves old revisions to the cluster's own compaction.
@@ -45,7 +45,7 @@ class EtcdAddress:
     tls: bool = False
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
-    prefix: str = _PREFIX
+    prefix: str
     ca: str = ""
     cert: str = ""
     key: str = ""
@@ -59,8 +59,10 @@ class EtcdAddress:
         return f"etcd {','.join(self.hosts)}"
 
     @classmethod
-    def parse(cls, base: str, options: Mapping[str, str]) -> EtcdAddress:
-        """Read a URL and its options; raises ``InvalidRequest``, without the URL in it."""
+    def parse(
+        cls, base: str, options: Mapping[str, str], owner: Owner, *, prefix: str
+    ) -> EtcdAddress:
+        """Read a URL and its options; raises ``invalid``, without the URL in it."""
         try:
             parts = urlsplit(base)
             userinfo, _, netloc = parts.netloc.rpartition("@")
@@ -72,17 +74,17 @@ class EtcdAddress:
                 tls=parts.scheme == "etcds",
                 username=unquote(user),
                 password=unquote(password),
-                prefix=unquote(parts.path).strip("/") or _PREFIX,
+                prefix=unquote(parts.path).strip("/") or prefix,
                 **given,
             )
         except KeyError as error:
-            raise InvalidRequest(f"a log in etcd has no parameter {error}") from None
+            raise owner.invalid(f"a log in etcd has no parameter {error}") from None
         except ValueError as error:
-            raise InvalidRequest(f"not an etcd URL we understand: {error}") from None
-        found._check()
+            raise owner.invalid(f"not an etcd URL we understand: {error}") from None
+        found._check(owner)
         return found
 
-    def read_file(self, which: str) -> bytes | None:
+    def read_file(self, which: str, owner: Owner) -> bytes | None:
         """Return the PEM of ``ca``, ``cert`` or ``key``; None if it was not given."""
         path: str = getattr(self, which)
         if not path:
@@ -90,17 +92,17 @@ class EtcdAddress:
         try:
             return Path(path).read_bytes()
         except OSError as error:
-            raise InvalidRequest(f"the file of {which}= cannot be read: {error}") from None
+            raise owner.invalid(f"the file of {which}= cannot be read: {error}") from None
 
-    def _check(self) -> None:
+    def _check(self, owner: Owner) -> None:
         if not self.hosts:
-            raise InvalidRequest("an etcd URL names its nodes: etcd://host1:2379,host2:2379/prefix")
+            raise owner.invalid("an etcd URL names its nodes: etcd://host1:2379,host2:2379/prefix")
         if bool(self.cert) is not bool(self.key):
-            raise InvalidRequest("cert= and key= go together")
+            raise owner.invalid("cert= and key= go together")
         if not self.tls and any(getattr(self, name) for name in _FILES):
-            raise InvalidRequest("ca=, cert= and key= are for etcds://")
+            raise owner.invalid("ca=, cert= and key= are for etcds://")
         if bool(self.username) is not bool(self.password):
-            raise InvalidRequest("a user has a password")
+            raise owner.invalid("a user has a password")
 
 
 def _host(text: str) -> str:

@@ -7,14 +7,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import grpc
 
-from curp.log._errors import (
-    CorruptLog,
-    EngineFull,
-    EngineUnavailable,
-    InvalidRequest,
-    LogError,
-)
-from curp.log._etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.owner import Owner
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -38,6 +32,9 @@ STATUS = Method("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusR
 AUTHENTICATE = Method(
     "/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse
 )
+DEFRAGMENT = Method(
+    "/etcdserverpb.Maintenance/Defragment", pb.DefragmentRequest, pb.DefragmentResponse
+)
 WATCH = Method("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse)
 
 # Of the texts of its errors; the codes alone say too little.
@@ -55,20 +52,20 @@ _PASSING = {
 }
 
 
-def read_refusal(error: grpc.RpcError, server: str) -> LogError:
+def read_refusal(error: grpc.RpcError, server: str, owner: Owner) -> Exception:
     """Return what a call's failure means for its caller."""
     code, text = _code(error), _text(error)
     told = f"{server}: {text}"
     if _FULL in text:
-        return EngineFull(
+        return owner.full(
             f"{told} (NOSPACE: it takes no writes until there is room and the alarm is "
-            "disarmed: see docs/curp-logs.md)"
+            f"disarmed: see {owner.guide})"
         )
     if any(known in text for known in _NEVER):
-        return InvalidRequest(told)
+        return owner.invalid(told)
     if code is grpc.StatusCode.DATA_LOSS or (_CORRUPT in text and "etcdserver" in text):
-        return CorruptLog(told)
-    return EngineUnavailable(f"{server} cannot be asked: {code.name}: {text}")
+        return owner.corrupt(told)
+    return owner.unavailable(f"{server} cannot be asked: {code.name}: {text}")
 
 
 def may_be_better_elsewhere(error: grpc.RpcError) -> bool:

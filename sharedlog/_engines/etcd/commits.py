@@ -1,0 +1,257 @@
+"""Commits to a log in etcd: those that meet share a transaction, rivals take turns."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sharedlog._core.commit import Commit, Condition, Refused, stamped
+from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.steps import Lsns
+from sharedlog._engines.etcd.budget import Budget
+from sharedlog._engines.etcd.calls import absent, delete, equal, get, put, unchanged
+from sharedlog._engines.etcd.compaction import Space
+from sharedlog._engines.etcd.connection import Connection, Facts
+from sharedlog._engines.etcd.keys import MARK_BYTES, Head, Place
+from sharedlog._engines.etcd.records import pack
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.together import Pending, Together
+
+# Of conditions' keys in one transaction: each is compared there, or read if that failed.
+MOST_CONDITIONS = 110
+# Of what one transaction writes: keys, and listings under tags.
+MOST_WRITES = 1200
+_MOST_COMMITS = 64
+# For what is neither a body nor a name: frames, checksums, marks.
+_ROOM_BYTES = 128 << 10
+_EACH_BYTES = 128
+_ROUNDS = 200
+_PAUSE_S = 0.02
+
+
+class _State(NamedTuple):
+    """The log's head by a revision, and what some of its keys held then."""
+
+    head: Head
+    revision: int
+    values: Mapping[str, bytes | None]
+
+
+class _Plan(NamedTuple):
+    """What one transaction is to do: which commits, and what must be so for that."""
+
+    included: list[tuple[Pending, Lsns]]
+    head: Head
+    view: dict[str, bytes | None]
+    compare: list[pb.Compare]
+    writes: list[pb.RequestOp]
+    # An append of it, by which it is recognised if its reply is lost.
+    place: Place | None
+
+
+class Commits:
+    """Judges commits and writes them. Any thread.
+
+    Each transaction writes the log's head, and is conditional on the revision of the head that
+    its writer knows: whatever was read with that head is still so, if it succeeds. Conditions on
+    keys that were not read are compared in the transaction itself, so that a commit without a
+    rival takes one round trip. One that fails brings what is so instead, as of one revision, by
+    which all of its commits are judged again.
+    """
+
+    def __init__(self, log: Connection, budget: Budget, space: Space) -> None:
+        self._log = log
+        self._budget = budget
+        self._space = space
+        self._together = Together(self._write)
+        # Of the thread that writes.
+        self._state: _State | None = None
+        self._most_bytes = log.address.max_request_bytes - _ROOM_BYTES
+        self._pause = threading.Event()
+
+    def commit(self, commit: Commit) -> Lsns:
+        """Have it happen; blocks. Raises ``Refused``, ``LogError``."""
+        return self._together.commit(commit)
+
+    def _write(self, waiting: Sequence[Pending]) -> None:
+        """Settle all of them; called by one thread at a time."""
+        left = list(waiting)
+        try:
+            for number in range(_ROUNDS):
+                if not left:
+                    return
+                if number and number % 10 == 0:
+                    # Rivals of other processes, again and again: not in step with them.
+                    self._pause.wait(_PAUSE_S * secrets.randbelow(1000) / 1000)
+                chosen, rest = self._chosen(left)
+                left = self._round(chosen) + rest
+            raise LogUnavailable("others commit all the time")
+        except Exception as error:  # noqa: BLE001 - it is told to whoever waits
+            self._state = None
+            for each in left:
+                each.failed(error)
+
+    def _chosen(self, left: Sequence[Pending]) -> tuple[list[Pending], list[Pending]]:
+        """Return as many as one transaction takes, at least one, and the others."""
+        keys: set[str] = set()
+        writes = size = 0
+        for number, each in enumerate(left):
+            keys |= {condition.key for condition in each.commit.conditions}
+            writes += _writes_of(each.commit)
+            size += _bytes_of(each.commit)
+            if number and (
+                len(keys) > MOST_CONDITIONS
+                or writes > MOST_WRITES
+                or size > self._most_bytes
+                or number >= _MOST_COMMITS
+            ):
+                return list(left[:number]), list(left[number:])
+        return list(left), []
+
+    def _round(self, chosen: list[Pending]) -> list[Pending]:
+        """Try a transaction; return those that are not settled."""
+        keys = list(dict.fromkeys(one.key for each in chosen for one in each.commit.conditions))
+        asked = [get(self._log.keys.key(key)) for key in keys]
+        if self._state is None:
+            facts, found = self._log.read(*asked)
+            self._state = _state(facts, keys, found)
+        mark = secrets.token_bytes(MARK_BYTES)
+        plan, unsettled = self._plan(self._state, chosen, mark)
+        if not plan.included:
+            return unsettled
+        if plan.place is not None:
+            asked.append(get(self._log.keys.append(plan.place)))
+        mine = [each for each, _ in plan.included]
+        try:
+            # Without an entry it would not be recognised: it is sent once.
+            revision, instead, found = self._log.write(
+                plan.compare, plan.writes, asked, again=plan.place is not None
+            )
+        except LogError as error:
+            # Of these alone: the others were not sent.
+            self._state = None
+            for each in mine:
+                each.failed(error)
+            return unsettled if not isinstance(error, LogUnavailable) else self._gave_up(unsettled)
+        self._space.moved(revision)
+        if instead is None:
+            self._log.saw(plan.head, revision)
+            self._state = _State(plan.head, revision, plan.view)
+            self._settle(plan)
+            return unsettled
+        self._state = _state(instead, keys, found)
+        if instead.head.mark == mark or (
+            plan.place is not None and found[-1].kvs and found[-1].kvs[0].value.startswith(mark)
+        ):
+            # It was done, and its reply was lost.
+            self._settle(plan)
+            return unsettled
+        if plan.place is not None and instead.first > plan.place.last:
+            for each in mine:
+                each.failed(LogUnavailable("what was appended was trimmed before its reply came"))
+            return unsettled
+        return mine + unsettled
+
+    def _gave_up(self, unsettled: list[Pending]) -> list[Pending]:
+        """Fail those, too, that were not sent: nobody waits for one time-out after another."""
+        for each in unsettled:
+            each.failed(LogUnavailable("the commits before this one could not be sent"))
+        return []
+
+    def _settle(self, plan: _Plan) -> None:
+        for each, lsns in plan.included:
+            each.done(lsns)
+
+    def _plan(
+        self, state: _State, chosen: Sequence[Pending], mark: bytes
+    ) -> tuple[_Plan, list[Pending]]:
+        """Say what one transaction may do; refuse what cannot be; return what has to wait."""
+        keys = self._log.keys
+        head, view, deferred = state.head, dict[str, bytes | None](), list[Pending]()
+        plan = _Plan([], head, view, [unchanged(keys.head, state.revision)], [], None)
+        compared: dict[str, bytes | None] = {}
+        here = ChainMap(view, compared, dict(state.values))
+        listed: list[pb.RequestOp] = []
+        place: Place | None = None
+        for each in chosen:
+            commit = each.commit
+            unmet = [one for one in commit.conditions if here.get(one.key, one.value) != one.value]
+            if unmet:
+                if _known(commit.conditions, state.values, view):
+                    found = {one.key: state.values[one.key] for one in commit.conditions}
+                    each.done(Refused(found))
+                else:
+                    # What it depends on is about to be written, or has to be read.
+                    deferred.append(each)
+                continue
+            if commit.entries and (full := self._budget.refusal(_bytes_of(commit))):
+                each.failed(full)
+                continue
+            for one in commit.conditions:
+                if one.key not in view and one.key not in state.values:
+                    compared[one.key] = one.value
+            count = len(commit.entries)
+            lsns = Lsns(head.tail + 1 if count else head.tail, head.tail + count)
+            view.update((one.key, stamped(one, *lsns)) for one in commit.puts)
+            if count:
+                head = Head(lsns.last, max(head.at_us, commit.at_us), mark)
+                place = Place(lsns.last, count)
+                value = pack(mark, lsns.first, head.at_us, commit.entries)
+                listed.append(put(keys.append(place), value))
+                tags = {tag for entry in commit.entries for tag in entry.tags}
+                listed += [put(keys.tagged(tag, place), b"") for tag in sorted(tags)]
+            plan.included.append((each, lsns))
+        head = head._replace(mark=mark)
+        plan.compare.extend(_holds(keys.key(key), value) for key, value in compared.items())
+        plan.writes.append(put(keys.head, head.value()))
+        plan.writes.extend(listed)
+        plan.writes.extend(
+            delete(keys.key(key)) if value is None else put(keys.key(key), value)
+            for key, value in view.items()
+        )
+        if deferred and not plan.included and state.values:
+            # Nothing stands in their way but what was not read.
+            self._state = None
+        return plan._replace(head=head, place=place), deferred
+
+
+def _state(facts: Facts, keys: Sequence[str], found: Sequence[pb.RangeResponse]) -> _State:
+    values = {
+        key: one.kvs[0].value if one.kvs else None for key, one in zip(keys, found, strict=False)
+    }
+    return _State(facts.head, facts.head_revision, values)
+
+
+def _known(
+    conditions: Sequence[Condition],
+    values: Mapping[str, bytes | None],
+    view: Mapping[str, bytes | None],
+) -> bool:
+    """Whether all of a refusal is known: what the keys hold, and nobody is about to write them."""
+    return all(one.key in values and one.key not in view for one in conditions)
+
+
+def _holds(key: bytes, value: bytes | None) -> pb.Compare:
+    return absent(key) if value is None else equal(key, value)
+
+
+def _writes_of(commit: Commit) -> int:
+    tags = {tag for entry in commit.entries for tag in entry.tags}
+    return 1 + len(tags) + len(commit.puts)
+
+
+def _bytes_of(commit: Commit) -> int:
+    """Return about how many bytes a commit takes in a request, rather more."""
+    size = _EACH_BYTES
+    tags: set[str] = set()
+    for entry in commit.entries:
+        size += len(entry.body) + sum(map(len, entry.tags)) + 32
+        tags.update(entry.tags)
+    # Quoted in keys.
+    size += sum(3 * len(tag) + _EACH_BYTES for tag in tags)
+    held = [(one.key, one.value) for one in commit.conditions]
+    held += [(one.key, one.value) for one in commit.puts]
+    return size + sum(len(key) + len(value or b"") + _EACH_BYTES for key, value in held)

@@ -1,0 +1,215 @@
+"""Reads and writes of one log in etcd, which notice that it is another, or went back."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sharedlog._core.errors import CorruptLog, LogExists, NewerFormat, NoSuchLog
+from sharedlog._engines.etcd.address import EtcdAddress
+from sharedlog._engines.etcd.calls import absent, equal, get, newest, put, scan
+from sharedlog._engines.etcd.cluster import Cluster
+from sharedlog._engines.etcd.keys import MARK_BYTES, Head, Keys, LogId, Place
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.owner import LOG
+
+FORMAT = 1
+
+
+class Facts(NamedTuple):
+    """What a log is at one revision. ``head_revision``: by which the head was written.
+
+    ``removed`` is None where that is not known but by what is there; ``lowest``: the oldest
+    append that is there.
+    """
+
+    revision: int
+    head: Head
+    head_revision: int
+    removed: int | None
+    removed_revision: int
+    lowest: Place | None
+
+    @property
+    def first(self) -> int:
+        """The oldest LSN that is there, tail + 1 if there is none."""
+        if self.removed is not None:
+            return self.removed + 1
+        return self.head.tail + 1 if self.lowest is None else self.lowest.first
+
+
+class Connection:
+    """One process's way to a log in etcd. Any thread.
+
+    Every write is conditional on the log's id, and every answer is held against what was seen
+    here before: a head that is older than that, or another one by the same revision, is
+    ``CorruptLog``, as what ``Cluster`` notices is.
+    """
+
+    def __init__(self, address: EtcdAddress, name: str, *, new: Mapping[str, bytes] | None) -> None:
+        self.address = address
+        self.keys = Keys(address.prefix, name)
+        self._seen: tuple[int, bytes] = (0, b"")
+        self._lock = threading.Lock()
+        self.cluster = Cluster(address, LOG)
+        self.client = self.cluster.client
+        try:
+            self._id = self._create(name, new) if new is not None else self._find(name)
+            self.cluster.try_size(self.keys.id)
+            self.durability = self.cluster.ask_durability()
+        except BaseException:
+            self.cluster.close()
+            raise
+
+    def read(self, *asked: pb.RequestOp) -> tuple[Facts, list[pb.RangeResponse]]:
+        """Return facts, and what was asked for at the same revision.
+
+        Linearizable: it sees every write that was acknowledged before.
+        """
+        before, mark = self._seen
+        request = pb.TxnRequest(success=[*self._facts_asked(), *asked])
+        response = self.cluster.send(request, again=True)
+        found = [one.range for one in response.responses]
+        return self._judge(response.header.revision, found[:_FACTS], before, mark), found[_FACTS:]
+
+    def write(
+        self,
+        compare: Sequence[pb.Compare],
+        writes: Sequence[pb.RequestOp],
+        asked: Sequence[pb.RequestOp],
+        *,
+        again: bool,
+    ) -> tuple[int, Facts | None, list[pb.RangeResponse]]:
+        """Write if all that holds, in one step: the revision; else facts, and what was asked.
+
+        ``again``: sent to the next node if a reply is lost. One that was done then looks refused:
+        its caller sees by what it finds.
+        """
+        before, mark = self._seen
+        request = pb.TxnRequest(
+            compare=[equal(self.keys.id, self._id), *compare],
+            failure=[*self._facts_asked(), *asked],
+        )
+        request.success.extend(grouped(writes, max(len(request.compare), len(request.failure))))
+        self.cluster.check_size(request)
+        response = self.cluster.send(request, again=again)
+        revision = response.header.revision
+        if response.succeeded:
+            return revision, None, []
+        found = [one.range for one in response.responses]
+        return revision, self._judge(revision, found[:_FACTS], before, mark), found[_FACTS:]
+
+    def saw(self, head: Head, revision: int) -> None:
+        """Note a head that the log had by that revision: it never goes back."""
+        with self._lock:
+            if revision > self._seen[0]:
+                self._seen = revision, head.mark
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        self.cluster.close()
+
+    def _facts_asked(self) -> list[pb.RequestOp]:
+        keys = self.keys
+        lowest = scan(keys.log, keys.log_end, 1, keys_only=True)
+        return [get(keys.id), get(keys.head), get(keys.removed), lowest]
+
+    def _judge(
+        self, revision: int, found: Sequence[pb.RangeResponse], before: int, mark: bytes
+    ) -> Facts:
+        log_id, head, removed, lowest = (one.kvs[0] if one.kvs else None for one in found)
+        if log_id is None or log_id.value != self._id:
+            raise CorruptLog(f"{self.address} has lost the log, or has another one in its place")
+        if head is None:
+            raise CorruptLog(f"{self.address} has lost the log's head")
+        if removed is not None and not removed.value.isdigit():
+            raise CorruptLog(f"the log's trimmed part is damaged: {removed.value!r}")
+        facts = Facts(
+            revision,
+            Head.read(head.value),
+            head.mod_revision,
+            None if removed is None else int(removed.value),
+            0 if removed is None else removed.mod_revision,
+            None if lowest is None else Place.read(lowest.key),
+        )
+        if facts.head_revision < before:
+            raise CorruptLog(
+                f"the log went back: its head is of revision {facts.head_revision}, and {before} "
+                "was seen"
+            )
+        if facts.head_revision == before and facts.head.mark != mark:
+            raise CorruptLog(f"the log's head of revision {before} is not the one that was seen")
+        self.saw(facts.head, facts.head_revision)
+        return facts
+
+    # Opening.
+
+    def _create(self, name: str, new: Mapping[str, bytes]) -> bytes:
+        keys = self.keys
+        # To learn the cluster's number.
+        found = self._look()
+        made = LogId(secrets.token_hex(16), FORMAT, self.cluster.id).value()
+        writes = [
+            put(keys.id, made),
+            put(keys.head, Head(0, 0, secrets.token_bytes(MARK_BYTES)).value()),
+            put(keys.removed, b"0"),
+            *(put(keys.key(key), value) for key, value in new.items()),
+        ]
+        request = pb.TxnRequest(compare=[absent(keys.root, keys.end)])
+        request.success.extend(grouped(writes, 1))
+        self.cluster.check_size(request)
+        if found is None:
+            done = self.cluster.send(request, again=True).succeeded
+            if done or (found := self._look()) == made:
+                return made
+        if found is None:
+            raise CorruptLog(f"{self.address} has parts of a log {name!r}, and not its id")
+        raise LogExists(f"{self.address} has a log {name!r} already")
+
+    def _find(self, name: str) -> bytes:
+        value = self._look()
+        if value is None:
+            rest = pb.TxnRequest(success=[scan(self.keys.root, self.keys.end, 1)])
+            if self.cluster.send(rest, again=True).responses[0].range.kvs:
+                raise CorruptLog(f"{self.address} has parts of a log {name!r}, and not its id")
+            raise NoSuchLog(f"{self.address} has no log {name!r}; create makes one")
+        found = LogId.read(value)
+        if found.format > FORMAT:
+            raise NewerFormat(
+                f"the log {name!r} has format {found.format}, this release knows {FORMAT}"
+            )
+        if found.cluster != self.cluster.id:
+            raise CorruptLog(
+                f"the log {name!r} was made in cluster {found.cluster}, and this is cluster "
+                f"{self.cluster.id}: what was acknowledged after the backup it came by is not in it"
+            )
+        return value
+
+    def _look(self) -> bytes | None:
+        response = self.cluster.send(pb.TxnRequest(success=[get(self.keys.id)]), again=True)
+        (found,) = newest(response.responses)
+        return None if found is None else found.value
+
+
+_FACTS = 4
+# What etcd takes in each list of a transaction, and in those within it together with it.
+_OPERATIONS = 128
+
+
+def grouped(steps: Sequence[pb.RequestOp], beside: int) -> Sequence[pb.RequestOp]:
+    """Return operations for one transaction, in groups if they are too many for its list.
+
+    etcd lets a transaction within another have as many as the outer one's longest list leaves
+    of its bound. ``beside``: the longest of the other lists.
+    """
+    if len(steps) <= _OPERATIONS:
+        return steps
+    groups = 2
+    while (size := -(-len(steps) // groups)) > _OPERATIONS - max(groups, beside):
+        groups += 1
+    return [
+        pb.RequestOp(txn=pb.TxnRequest(success=steps[start : start + size]))
+        for start in range(0, len(steps), size)
+    ]

@@ -1,0 +1,134 @@
+"""``Engine`` over etcd."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from sharedlog._core.commit import Commit
+from sharedlog._core.errors import InvalidRequest, LogStopped
+from sharedlog._core.steps import Lsns, Rows
+from sharedlog._engines.checks import check_commit
+from sharedlog._engines.engine import Limits
+from sharedlog._engines.etcd.address import EtcdAddress
+from sharedlog._engines.etcd.budget import Budget
+from sharedlog._engines.etcd.calls import get, scan
+from sharedlog._engines.etcd.commits import MOST_CONDITIONS, Commits
+from sharedlog._engines.etcd.compaction import Space
+from sharedlog._engines.etcd.connection import Connection
+from sharedlog._engines.etcd.keys import after_all
+from sharedlog._engines.etcd.reading import Reading
+from sharedlog._engines.etcd.removal import Removal
+from sharedlog._engines.etcd.watch import Watch
+from sharedlog._engines.forks import belongs_here
+
+# Of entries and tags, so that keys and frames fit into what is left of a request.
+_MOST_ENTRIES = 2_000
+_MOST_OPERATIONS = 220
+_MOST_TAGS = 900
+_ROOM_BYTES = 512 << 10
+_LOOK_S = 1.0
+_GET_AT_ONCE = 100
+
+
+class EtcdEngine:
+    """An ``Engine`` in etcd 3.4 or newer; any thread, any number of processes and machines.
+
+    A commit is one transaction on a quorum; those of threads that meet share one, and those of
+    processes that meet take turns by the revision of the log's head. All reads are linearizable.
+    A commit whose reply was lost is recognised by what it appended, or is ``LogUnavailable``.
+    ``limits`` follow from the largest request that the server takes.
+
+    Entries get half of the cluster's quota (``LogFull``), so that fences are raised and trims
+    declared where there is no room for entries.
+    """
+
+    def __init__(
+        self, address: EtcdAddress, name: str, *, new: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Open the log of that name; ``new``: create it, with these keys.
+
+        Raises ``NoSuchLog``, ``LogExists``, ``NewerFormat``, ``CorruptLog``.
+        """
+        self._log = Connection(address, name, new=new)
+        self._space = Space(self._log.client)
+        self._commits = Commits(self._log, Budget(self._log.client), self._space)
+        self._reading = Reading(self._log)
+        self._removal = Removal(self._log)
+        self._watch = Watch(self._log.client, self._log.keys.head)
+        self.limits = Limits(
+            _MOST_ENTRIES, address.max_request_bytes - _ROOM_BYTES, _MOST_OPERATIONS
+        )
+        belongs_here(self)
+
+    @property
+    def durability(self) -> str:
+        """See ``Engine``."""
+        return self._log.durability
+
+    def commit(self, commit: Commit) -> Lsns:
+        """See ``Engine``."""
+        check_commit(commit, self.limits)
+        if len(commit.conditions) > MOST_CONDITIONS:
+            raise InvalidRequest(
+                f"{len(commit.conditions)} conditions in one step; this log takes {MOST_CONDITIONS}"
+            )
+        tags = {tag for entry in commit.entries for tag in entry.tags}
+        if len(tags) > _MOST_TAGS:
+            raise InvalidRequest(f"{len(tags)} tags in one append; this log takes {_MOST_TAGS}")
+        return self._commits.commit(commit)
+
+    def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
+        """See ``Engine``."""
+        if len(keys) > _GET_AT_ONCE:
+            raise InvalidRequest(f"{len(keys)} keys at once; this log takes {_GET_AT_ONCE}")
+        _, found = self._log.read(*(get(self._log.keys.key(key)) for key in keys))
+        return {
+            key: one.kvs[0].value if one.kvs else None for key, one in zip(keys, found, strict=True)
+        }
+
+    def scan(self, prefix: str) -> dict[str, bytes]:
+        """See ``Engine``."""
+        first = self._log.keys.key(prefix)
+        _, (found,) = self._log.read(scan(first, after_all(first), 0))
+        return {self._log.keys.name_of(kv.key): kv.value for kv in found.kvs}
+
+    def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
+        """See ``Engine``."""
+        return self._reading.read(after, limit, tag)
+
+    def tail(self) -> int:
+        """See ``Engine``."""
+        facts, _ = self._log.read()
+        return facts.head.tail
+
+    def first(self) -> int:
+        """See ``Engine``."""
+        facts, _ = self._log.read()
+        return facts.first
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        """See ``Engine``. A watch wakes it; it looks again every second all the same."""
+        end = time.monotonic() + timeout_s
+        waited_from: int | None = None
+        while True:
+            count = self._watch.count
+            tail = self.tail()
+            left_s = end - time.monotonic()
+            if tail > after and waited_from is not None:
+                self._watch.missed(waited_from)
+            if tail > after or left_s <= 0:
+                return tail
+            self._watch.wait(count, min(left_s, _LOOK_S))
+            waited_from = count
+            if self._log.client.closing.is_set():
+                raise LogStopped("the log was closed")
+
+    def remove(self, through: int) -> None:
+        """See ``Engine``."""
+        self._space.moved(self._removal.remove(through), trimmed=True)
+
+    def close(self) -> None:
+        """See ``Engine``."""
+        self._log.close()
+        self._watch.close()
