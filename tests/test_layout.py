@@ -76,7 +76,7 @@ ARROWS: dict[str, set[str]] = {
         "rifl._stores.redis.settings",
         "rifl._stores.errors",
     },
-    "chaos": {"curp", "rifl", "lease_server", "sharedlog._engines.etcd"},
+    "chaos": {"curp", "rifl", "lease_server", "sharedlog"},
     "benchmarks": {"chaos", "curp", "rifl", "lease_server"},
     "examples": {"chaos", "curp", "rifl", "lease_server"},
 }

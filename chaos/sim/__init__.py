@@ -17,12 +17,12 @@ What goes wrong:
 
 What it goes wrong in:
 
-- ``run``: one schedule: it strikes the faults, and judges; ``world``, ``loop``, ``service``: its
-  parts, its time and processes, and its accounts.
+- ``run``: one schedule: it strikes the faults, and judges; ``result``: what came of it;
+  ``world``, ``loop``, ``service``: its parts, its time and processes, and its accounts.
 - ``network``, ``stream_network``, ``disk``: what is between processes, and under SQLite.
 - ``deployments``: one server, in memory or on a disk; ``replicas``: several over a shared store
   (``store_server``, ``shared_data``, ``store_leases``); ``group``, ``machine``, ``witness``: a
-  group.
+  group; ``log``: a log, with its writers and followers.
 - ``server``, ``shell``, ``batch_server``, ``stream_server``: a server process.
 - ``client``, ``batch_client``, ``stream_client``, ``group_client``, ``plain_caller``: who calls.
 

@@ -14,7 +14,7 @@ __all__ = ["CORES", "reach"]
 
 _ROOT = Path(__file__).parents[2]
 # What is written to be driven by events (DESIGN §2).
-CORES = ("rifl/core", "curp/_core", "lease_server")
+CORES = ("rifl/core", "curp/_core", "sharedlog/_core", "lease_server")
 
 
 def reach(kinds: Sequence[str], runs: int, seed: int) -> Iterator[str]:

@@ -45,6 +45,9 @@ class Fault(enum.Enum):
     WITNESS_CHANGE = "witness-change"
     TRANSFER = "transfer"
     SNAPSHOT = "snapshot"
+    # What others do to a writer of a log that they take for dead.
+    RETIRE = "retired"
+    TAKE_OVER = "fence-raised"
 
 
 class Point(enum.Enum):
@@ -116,6 +119,13 @@ class Point(enum.Enum):
     BEAT_REQUEST = "beat-request"
     OTHER_REQUEST = "other-request"
     APPEND = "append"
+    # And other requests to a log, by what they are for.
+    PENDING = "pending-append"
+    MARKER = "marker"
+    RETIRING = "retirement"
+    FENCING = "fence"
+    GRANTING = "grant"
+    FOLLOWING = "committed-read"
     # Between a client or a leader and a witness, or a client and its group.
     WITNESS = "witness-request"
     WITNESS_ANSWER = "witness-answer"

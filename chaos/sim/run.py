@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
 from chaos.check import check
-from chaos.check.history import History
 from chaos.sim.client import Client, Closing
 from chaos.sim.deployments import Deployment, MemoryDeployment, SqliteDeployment
 from chaos.sim.faults import ALL, LEADER, Coverage, Fault, PlannedFault, Point
 from chaos.sim.group import GroupDeployment
+from chaos.sim.log.run import simulate_log
 from chaos.sim.network import Weather
 from chaos.sim.plain_caller import PlainCaller
 from chaos.sim.planned import PlannedCall, Schedule
 from chaos.sim.replicas import ReplicasDeployment
+from chaos.sim.result import Result
 from chaos.sim.server import Server
 from chaos.sim.world import World
 
@@ -60,24 +60,6 @@ _DEPLOYMENTS: dict[str, type[Deployment]] = {
     "spark": SqliteDeployment,
     "curp": GroupDeployment,
 }
-
-
-@dataclass(slots=True)
-class Result:
-    """What came of a run. ``problems`` is empty for one that kept every promise."""
-
-    kind: str
-    seed: int
-    problems: list[str]
-    calls: int = 0
-    faults: int = 0
-    events: int = 0
-    simulated_s: float = 0.0
-    cpu_s: float = 0.0
-    coverage: Coverage = field(default_factory=Coverage)
-    outcomes: dict[str, int] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-    history: History | None = None
 
 
 class _Run:
@@ -277,6 +259,8 @@ class _Run:
 
 def simulate(schedule: Schedule, *, tracing: bool = False) -> Result:
     """Run a schedule to its end and check what happened."""
+    if schedule.kind == "log":
+        return simulate_log(schedule, tracing=tracing)
     began = time.process_time()
     run = _Run(schedule, tracing=tracing)
     world = run.world

@@ -9,13 +9,16 @@ from random import Random
 
 from chaos.sim.coincidences import FAILING, add_coincidences
 from chaos.sim.faults import ALL, LEADER, Fault, PlannedFault, Point
+from chaos.sim.log.schedule import FAULTS as LOG_FAULTS
+from chaos.sim.log.schedule import REQUIRED as LOG_REQUIRED
+from chaos.sim.log.schedule import draw_log
 from chaos.sim.planned import PlannedCall, Schedule, Setting
 from chaos.sim.shared_keys import share_keys
 from chaos.sim.stream_schedule import add_streams
 
 __all__ = ["FAULTS", "KINDS", "REQUIRED", "draw"]
 
-KINDS = ("memory", "sqlite", "replicas", "spark", "curp")
+KINDS = ("memory", "sqlite", "replicas", "spark", "curp", "log")
 _CALLS = 200
 # Rows of a query; those that are sent again come to these.
 _ROWS = 110
@@ -86,6 +89,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         Fault.WITNESS_CRASH,
         *_OPERATOR,
     ),
+    "log": LOG_FAULTS,
 }
 
 
@@ -203,6 +207,7 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _OF_STREAMS
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
+    "log": LOG_REQUIRED,
 }
 
 # One schedule of a group in so many has replicas of two versions, and a call that kills.
@@ -213,6 +218,8 @@ _SKIPPING, _SKIPPED = 13, 0.5
 
 def draw(kind: str, seed: int) -> Schedule:
     """Draw the schedule of a seed; the same on every machine and in every process."""
+    if kind == "log":
+        return draw_log(seed)
     random = Random(f"{kind} {seed}")  # noqa: S311 - repeatable, not secret
     setting = Setting(
         servers=random.randint(2, 3) if kind in ("replicas", "curp") else 1,

@@ -118,7 +118,8 @@ def fingerprint_of(
 def grant(token: bytes, window: int = 1) -> Rule[Producer]:
     """Make a producer. Run again after a lost reply it makes another; the first is never used.
 
-    ``token``: 16 random bytes. ``window``: how many of its appends may be unanswered, 1 to 512.
+    ``token``: 16 random bytes. ``window``: how many of its appends may be unanswered, 1 to 512,
+    counted from the oldest of them: an answer is kept until the seq that is a window later.
     """
     if len(token) != _TOKEN_BYTES or not 1 <= window <= MAX_WINDOW:
         raise InvalidRequest(f"a token has 16 bytes, a window is 1 to {MAX_WINDOW}")

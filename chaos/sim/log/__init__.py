@@ -1,0 +1,14 @@
+"""A log in the simulator: writers, sweepers and followers around one simulated engine.
+
+What runs are the rules of ``sharedlog._core``, step by step (DESIGN-LOG §12, §13); what is
+simulated is what is between them and the engine's one atomic step, and the processes that die.
+
+- ``schedule``: appends and faults, drawn from a seed.
+- ``server``: the engine's process: requests that are lost, late or copied, restored backups.
+- ``course``: one rule on its way, run again after a lost reply.
+- ``cast``: what all processes of a run share.
+- ``writer``: producers, transactions, markers over others' spans; ``sweeper``: who retires them.
+- ``follower``: committed reads from a position that is kept.
+- ``oracle``: what must be in the log, and what each follower must have read.
+- ``run``: one schedule.
+"""

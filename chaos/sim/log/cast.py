@@ -1,0 +1,52 @@
+"""What the processes of one simulated log share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from chaos.sim.faults import Coverage, Point
+from chaos.sim.log.course import Actor
+from chaos.sim.log.oracle import Oracle
+from chaos.sim.log.server import LogServer
+from chaos.sim.loop import Loop
+from sharedlog._core.producers import NewMessage
+
+__all__ = ["TAGS", "Cast"]
+
+# Substreams of two streams.
+TAGS = ("orders/0", "orders/1", "orders/2", "audit/0", "audit/1")
+
+
+class Cast:
+    """Time, dice, the log, and who judges."""
+
+    def __init__(self, seed: int, *, tracing: bool) -> None:
+        self.loop = Loop(tracing=tracing)
+        self.random = Random(f"log world {seed}")  # noqa: S311 - repeatable, not secret
+        self.coverage = Coverage()
+        self.server = LogServer(self.loop, self.random, self.coverage)
+        self.oracle = Oracle()
+        self.seed = seed
+        self.over = False
+        # Strikes that wait for somebody to be at a point.
+        self.aims: dict[Point, list[Callable[[Actor], None]]] = {}
+
+    def trace(self, who: str, text: str) -> None:
+        """Add a line to the log of events."""
+        self.loop.trace(who, text)
+
+    def reached(self, actor: Actor, point: Point) -> None:
+        """Have what waited for this strike soon: before, while or after the engine does it."""
+        if point in self.aims:
+            for strike in self.aims.pop(point):
+                self.loop.after(0.004 * self.random.random(), strike, actor)
+
+    def messages(self, call: int, part: int, count: int) -> list[NewMessage]:
+        """Return the messages of one append of a call: always the same."""
+        dice = Random(f"{self.seed} {call} {part}")  # noqa: S311 - repeatable, not secret
+        found = []
+        for at in range(count):
+            tags = dice.sample(TAGS, 2 if dice.random() < 0.2 else 1)
+            found.append(NewMessage(f"{call}.{part}.{at}".encode(), tuple(sorted(tags))))
+        return found

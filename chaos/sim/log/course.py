@@ -1,0 +1,95 @@
+"""One rule of a log on its way to its end, as events of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from chaos.sim.faults import Fault, Point
+from chaos.sim.loop import Process
+from sharedlog._core.commit import Refused
+from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.steps import Rule
+
+if TYPE_CHECKING:
+    from chaos.sim.log.cast import Cast
+
+__all__ = ["Actor", "Course"]
+
+_BACKOFF_S = 0.05
+
+
+class Actor(Protocol):
+    """A process through its lives."""
+
+    process: Process
+    courses: dict[Course, None]
+
+    def start(self) -> None:
+        """Begin a life, unless it lives."""
+
+    def crash(self, seconds: float) -> None:
+        """Die, and begin again so much later."""
+
+
+class Course:
+    """A rule, made anew and run again until it is known what became of it."""
+
+    def __init__(
+        self,
+        cast: Cast,
+        actor: Actor,
+        make: Callable[[], Rule[Any]],
+        point: Point,
+        done: Callable[[Any, LogError | None], None],
+    ) -> None:
+        """``done`` gets what the rule returned, or what it refused with."""
+        self._cast = cast
+        self._actor = actor
+        self._process = actor.process
+        self._make = make
+        self._done = done
+        self.point = point
+        self._rule: Rule[Any]
+        actor.courses[self] = None
+
+    def go(self) -> None:
+        """Begin, or begin again."""
+        self._rule = self._make()
+        self._carry_on(None)
+
+    def _carry_on(self, answer: Any, refused: Refused | None = None) -> None:
+        rule = self._rule
+        try:
+            step = rule.send(answer) if refused is None else rule.throw(refused)
+        except StopIteration as stop:
+            self._end(stop.value, None)
+        except LogError as error:
+            self._end(None, error)
+        else:
+            self._cast.server.ask(self._process, step, self.point, self._answered)
+            self._cast.reached(self._actor, self.point)
+
+    def _answered(self, answer: Any, error: Exception | None) -> None:
+        if error is None:
+            self._carry_on(answer)
+        elif isinstance(error, Refused):
+            self._carry_on(None, error)
+        elif isinstance(error, LogUnavailable):
+            self._process.after(_BACKOFF_S * (0.5 + self._cast.random.random()), self.go)
+        elif isinstance(error, LogError):
+            self._end(None, error)
+        else:
+            raise error
+
+    def _end(self, found: Any, error: LogError | None) -> None:
+        self._actor.courses.pop(self, None)
+        self._done(found, error)
+
+
+def count(cast: Cast, actor: Actor, fault: Fault) -> None:
+    """Count a fault at all that a process is about."""
+    for course in actor.courses:
+        cast.coverage.hit(fault, course.point)
+    if not actor.courses:
+        cast.coverage.hit(fault, Point.IDLE)

@@ -1,0 +1,191 @@
+"""One schedule of a log: its processes, what strikes them, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.log.cast import Cast
+from chaos.sim.log.course import Actor, count
+from chaos.sim.log.follower import Follower
+from chaos.sim.log.oracle import committed, merged
+from chaos.sim.log.server import Backup
+from chaos.sim.log.sweeper import Sweeper
+from chaos.sim.log.writer import Writer
+from chaos.sim.planned import Schedule
+from chaos.sim.result import Result
+
+__all__ = ["simulate_log"]
+
+_AFTERMATH_S = 30.0
+_SETTLING_S = 2.5
+_FOLLOWED = (
+    ("orders/0",),
+    ("orders/0", "orders/1", "orders/2"),
+    ("orders/1", "orders/2"),
+    ("orders/2",),
+    ("audit/0", "audit/1"),
+    ("audit/1",),
+)
+
+
+class _Run:
+    def __init__(self, schedule: Schedule, *, tracing: bool) -> None:
+        self.schedule = schedule
+        self.cast = cast = Cast(schedule.seed, tracing=tracing)
+        self.sweeper = Sweeper(cast)
+        self.writers = [
+            Writer(cast, index, schedule.setting, self.sweeper, keeps=index % 2 == 1)
+            for index in range(schedule.setting.clients)
+        ]
+        self.followers = [Follower(cast, index, tags) for index, tags in enumerate(_FOLLOWED)]
+        self.actors: list[Actor] = [*self.writers, *self.followers]
+
+    def run(self) -> None:
+        """Let everything happen, then heal, and wait until all is done and read."""
+        loop, schedule = self.cast.loop, self.schedule
+        for actor in self.actors:
+            actor.start()
+        for call in schedule.calls:
+            loop.at(call.at, None, self.writers[call.client].call, call)
+        for fault in schedule.faults:
+            loop.at(fault.at, None, self._strike, fault)
+        ends = [call.at for call in schedule.calls]
+        ends += [fault.at + fault.seconds for fault in schedule.faults]
+        loop.run(max(ends, default=0.0) + 0.5)
+        self._heal()
+        self._until(lambda: all(writer.idle() for writer in self.writers))
+        for writer in self.writers:
+            if not writer.idle():
+                self.cast.oracle.broken("stuck", f"{writer.name} never ends")
+        loop.run(loop.now + _SETTLING_S)
+        left = {int(key.split("/")[1]) for key in self.cast.server.log.keys if _is_span(key)}
+        for producer in sorted(left):
+            self.sweeper.retire(producer)
+        self._until(lambda: not self.sweeper.courses)
+        loop.run(loop.now + 0.1)
+        self._until(self._all_read)
+        self.cast.over = True
+        self._judge()
+
+    def _heal(self) -> None:
+        cast = self.cast
+        cast.trace("world", "all faults end")
+        cast.aims.clear()
+        cast.server.heal()
+        for actor in self.actors:
+            actor.process.stopped_until = 0.0
+            actor.start()
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        loop = self.cast.loop
+        until = loop.now + _AFTERMATH_S
+        while loop.now < until and not done():
+            loop.run(min(loop.now + 0.1, until))
+
+    def _all_read(self) -> bool:
+        tail = self.cast.server.log.tail
+        return all(each.forked or each.through >= tail for each in self.followers)
+
+    def _judge(self) -> None:
+        server, oracle = self.cast.server, self.cast.oracle
+        found = oracle.judge(server.log.rows, server.raised, server.retired)
+        for follower in self.followers:
+            if not follower.forked:
+                there = merged(found, follower.tags)
+                oracle.judge_follower(follower.name, follower.read, there)
+        for key in server.log.keys:
+            if _is_span(key):
+                oracle.broken("an invariant", f"{key} is open, and its producer retired")
+
+    # -- faults ----------------------------------------------------------------------------
+
+    def _strike(self, planned: PlannedFault) -> None:
+        cast, fault = self.cast, planned.fault
+        server, until = cast.server, cast.loop.now + planned.seconds
+        if cast.loop.tracing:
+            cast.trace("world", f"fault: {planned}")
+        if fault is Fault.STORE_LOSS:
+            server.loss, server.lossy_until = planned.share, until
+        elif fault is Fault.STORE_STALL:
+            server.stalled_until = until
+        elif fault is Fault.DUPLICATE:
+            server.copied_until = until
+        elif fault is Fault.RESTORE:
+            cast.coverage.hit(fault, Point.IDLE)
+            cast.loop.after(
+                planned.seconds,
+                partial(self._restore, server.backup(), declared=planned.share > 0.5),
+            )
+        elif planned.aim is None:
+            self._strike_one(planned, self.actors[planned.target % len(self.actors)])
+        else:
+            strike = partial(self._strike_one, planned)
+            cast.aims.setdefault(planned.aim, []).append(strike)
+
+    def _strike_one(self, planned: PlannedFault, actor: Actor) -> None:
+        cast, fault = self.cast, planned.fault
+        if fault is Fault.CRASH:
+            actor.crash(planned.seconds)
+        elif fault is Fault.STOP and actor.process.alive:
+            count(cast, actor, fault)
+            actor.process.stop(planned.seconds)
+        elif isinstance(actor, Writer) and fault is Fault.RETIRE:
+            # Of a writer with a store the successor alone may.
+            victim = actor.helper or (None if actor.keeps else actor.producer)
+            if victim is not None:
+                count(cast, actor, fault)
+                self.sweeper.retire(victim.id)
+        elif isinstance(actor, Writer) and fault is Fault.TAKE_OVER:
+            count(cast, actor, fault)
+            self.sweeper.take_over(actor.fence)
+
+    def _restore(self, backup: Backup, *, declared: bool) -> None:
+        """Stop everybody, go on with the backup, and begin again."""
+        cast = self.cast
+        cast.trace("world", f"restored, {'declared' if declared else 'and nobody told'}")
+        old = committed(cast.server.log.rows)
+        for follower in self.followers:
+            if not follower.forked:
+                read = follower.read
+                there = merged(old, follower.tags)[: len(read)]
+                cast.oracle.judge_follower(follower.name, read, there)
+        for actor in self.actors:
+            actor.process.kill()
+            cast.loop.after(0.1, actor.start)
+        self.sweeper.begin_again()
+        cast.server.restore(backup, declared=declared)
+        cast.oracle.restore(cast.server.log.rows)
+
+
+def _is_span(key: str) -> bool:
+    return key.startswith("span/")
+
+
+def simulate_log(schedule: Schedule, *, tracing: bool = False) -> Result:
+    """Run a schedule of a log to its end, and check what is in it and what was read."""
+    began = time.process_time()
+    run = _Run(schedule, tracing=tracing)
+    cast = run.cast
+    problems = cast.oracle.problems
+    try:
+        run.run()
+    except Exception as error:
+        if tracing:
+            raise
+        problems.append(f"raised: {type(error).__name__}: {error}")
+    return Result(
+        schedule.kind,
+        schedule.seed,
+        problems,
+        len(schedule.calls),
+        len(schedule.faults),
+        cast.loop.events,
+        cast.loop.now,
+        time.process_time() - began,
+        cast.coverage,
+        cast.oracle.outcomes(),
+        cast.loop.lines,
+    )

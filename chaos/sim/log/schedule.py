@@ -1,0 +1,100 @@
+"""The schedule of a log's run: what is appended, and what goes wrong meanwhile."""
+
+from __future__ import annotations
+
+from random import Random
+
+from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.planned import PlannedCall, Schedule, Setting
+
+__all__ = ["ACTIVE_S", "FAULTS", "REQUIRED", "draw_log"]
+
+ACTIVE_S = 20.0
+_APPENDS = 200
+FAULTS = (
+    Fault.STORE_LOSS,
+    Fault.STORE_STALL,
+    Fault.DUPLICATE,
+    Fault.CRASH,
+    Fault.STOP,
+    Fault.RESTORE,
+    Fault.RETIRE,
+    Fault.TAKE_OVER,
+)
+_WRITING = (Point.APPEND, Point.PENDING, Point.MARKER)
+_POINTS = (*_WRITING, Point.RETIRING, Point.FENCING, Point.GRANTING, Point.FOLLOWING)
+# Where each fault has to strike.
+REQUIRED = frozenset(
+    [
+        (fault.value, point.value)
+        for fault in (Fault.STORE_LOSS, Fault.STORE_STALL, Fault.CRASH, Fault.STOP)
+        for point in (*_WRITING, Point.FOLLOWING)
+    ]
+    + [
+        (fault.value, point.value)
+        for fault in (Fault.DUPLICATE, Fault.RETIRE, Fault.TAKE_OVER)
+        for point in _WRITING
+    ]
+    + [(Fault.RESTORE.value, Point.IDLE.value)]
+)
+# What is asked for, as often as it stands here.
+_METHODS = ("append", "append", "append", "transaction", "transaction", "joint")
+_BEHAVIOURS = {
+    "append": ("plain", "plain", "fenced", "fenced", "again", "lies"),
+    "transaction": ("plain", "pipelined", "pipelined", "fenced"),
+    "joint": ("plain", "straggler", "straggler", "rival", "rival"),
+}
+
+
+def draw_log(seed: int) -> Schedule:
+    """Draw the schedule of a seed."""
+    random = Random(f"log {seed}")  # noqa: S311 - repeatable, not secret
+    setting = Setting(
+        clients=random.randint(2, 4),
+        window=random.choice((1, 2, 4, 16)),
+        drift=random.choice((0.0, 0.02)),
+    )
+    calls = []
+    for number in range(1, _APPENDS + 1):
+        method = random.choice(_METHODS)
+        calls.append(
+            PlannedCall(
+                number,
+                random.randrange(setting.clients),
+                # Some at once, so that windows fill.
+                random.random() * ACTIVE_S if number % 4 else ACTIVE_S * number / _APPENDS,
+                method,
+                "commit" if random.random() < 0.75 else "rollback",
+                "",
+                random.randint(1, 3) if method != "append" else 1,
+                random.choice(_BEHAVIOURS[method]),
+                0.0,
+                None,
+                resolves=False,
+                messages=random.randint(1, 4),
+            )
+        )
+    faults = [_draw_fault(random, setting) for _ in range(random.randint(10, 24))]
+    if random.random() < 0.3:
+        at, seconds = random.uniform(1.0, 0.7 * ACTIVE_S), random.uniform(0.3, 4.0)
+        faults.append(PlannedFault(at, Fault.RESTORE, seconds, 0, random.random()))
+    return Schedule(
+        "log",
+        seed,
+        setting,
+        tuple(sorted(calls, key=lambda call: call.at)),
+        tuple(sorted(faults, key=lambda fault: fault.at)),
+    )
+
+
+def _draw_fault(random: Random, setting: Setting) -> PlannedFault:
+    fault = random.choice([each for each in FAULTS if each is not Fault.RESTORE])
+    at = 0.2 + random.random() * ACTIVE_S
+    seconds = random.choice((0.05, 0.3, 1.0)) * (0.5 + random.random())
+    aim = None
+    if fault in (Fault.CRASH, Fault.STOP) and random.random() < 0.8:
+        aim = random.choice(_POINTS)
+    if fault in (Fault.RETIRE, Fault.TAKE_OVER) and random.random() < 0.8:
+        aim = random.choice(_WRITING)
+    share = random.choice((0.1, 0.3, 0.6))
+    return PlannedFault(at, fault, seconds, random.randrange(12), share, aim)

@@ -1,0 +1,165 @@
+"""The engine of a simulated log: its one atomic step happens, and who asked may not hear of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple
+
+from chaos.sim.faults import Coverage, Fault, Point
+from chaos.sim.loop import EPOCH_S, Loop, Process
+from sharedlog._core.commit import Commit, Refused
+from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.incarnation import new_log
+from sharedlog._core.restoring import restore
+from sharedlog._core.steps import Get, Read, Rule, Scan, Step
+from sharedlog._engines.memory import MemoryEngine, MemoryLog
+
+__all__ = ["Backup", "LogServer"]
+
+_TIMEOUT_S = 0.3
+_LATEST_S = 1.5
+
+
+class Backup(NamedTuple):
+    """A copy of a log, and of what was seen of it until then."""
+
+    log: MemoryLog
+    raised: dict[str, list[tuple[int, int]]]
+    retired: dict[int, int]
+
+
+class LogServer:
+    """One log, in a process that is always there; what goes wrong is on the way to it."""
+
+    def __init__(self, loop: Loop, random: Random, coverage: Coverage) -> None:
+        self._loop = loop
+        self._random = random
+        self._coverage = coverage
+        self.log = MemoryLog(new_log(random.randbytes(8).hex()))
+        self._engine = MemoryEngine(self.log)
+        # Connections of an earlier life lead nowhere.
+        self._lives = 0
+        self.lossy_until = self.stalled_until = self.copied_until = 0.0
+        self.loss = 0.0
+        # What an onlooker saw: the tail at which a fence got a number, and a producer ended.
+        self.raised: dict[str, list[tuple[int, int]]] = {}
+        self.retired: dict[int, int] = {}
+
+    def heal(self) -> None:
+        """Answer everything from now on."""
+        self.lossy_until = self.stalled_until = self.copied_until = 0.0
+
+    def ask(
+        self,
+        process: Process,
+        step: Step,
+        point: Point,
+        done: Callable[[Any, Exception | None], None],
+    ) -> None:
+        """Carry a step out; ``done`` gets the answer, or what is known instead, in ``process``."""
+        loop, random = self._loop, self._random.random
+        reply = _Reply(done)
+        process.after(_TIMEOUT_S, reply.end, None, LogUnavailable("timed out"))
+        delay = 0.0001 + 0.002 * random()
+        if self._lost(point):
+            return
+        lossy = self.lossy_until > loop.now
+        if lossy and random() < 0.3:
+            # On its way for longer than anybody waits for it.
+            delay += _LATEST_S * random()
+        loop.after(delay, self._arrive, self._lives, process, step, point, reply)
+        if self.copied_until > loop.now and isinstance(step, Commit) and random() < 0.7:
+            self._coverage.hit(Fault.DUPLICATE, point)
+            later = delay + _LATEST_S * random()
+            loop.after(later, self._arrive, self._lives, process, step, point, None)
+
+    def backup(self) -> Backup:
+        """Return a copy of the log, and of what was seen of it."""
+        log = MemoryLog(self.log.keys)
+        log.rows, log.removed = list(self.log.rows), self.log.removed
+        log.at_us = self.log.at_us
+        for tag, lsns in self.log.tagged.items():
+            log.tagged[tag] = list(lsns)
+        raised = {name: list(numbers) for name, numbers in self.raised.items()}
+        return Backup(log, raised, dict(self.retired))
+
+    def restore(self, backup: Backup, *, declared: bool) -> None:
+        """Go on with a copy; ``declared``: an operator says that it is one."""
+        self._lives += 1
+        self.log, self.raised, self.retired = backup
+        self._engine = MemoryEngine(self.log)
+        if declared:
+            self._carry_out(restore(self._random.randbytes(8).hex()))
+
+    def _carry_out(self, rule: Rule[Any]) -> None:
+        """Do what an operator asks for, while nobody else has the log open."""
+        answer: Any = None
+        while True:
+            try:
+                answer = self._do(rule.send(answer))
+            except StopIteration:
+                return
+
+    def _lost(self, point: Point) -> bool:
+        if self.lossy_until <= self._loop.now or self._random.random() >= self.loss:
+            return False
+        self._coverage.hit(Fault.STORE_LOSS, point)
+        return True
+
+    def _arrive(
+        self, life: int, process: Process, step: Step, point: Point, reply: _Reply | None
+    ) -> None:
+        loop = self._loop
+        if life != self._lives:
+            return
+        if self.stalled_until > loop.now:
+            self._coverage.hit(Fault.STORE_STALL, point)
+            loop.at(self.stalled_until, None, self._arrive, life, process, step, point, reply)
+            return
+        answer: Any = None
+        error: Exception | None = None
+        try:
+            answer = self._do(step)
+        except (Refused, LogError) as raised:
+            error = raised
+        if reply is not None and not self._lost(point):
+            delay = 0.0001 + 0.002 * self._random.random()
+            process.after(delay, reply.end, answer, error)
+
+    def _do(self, step: Step) -> Any:
+        match step:
+            case Commit():
+                at_us = int((EPOCH_S + self._loop.now) * 1e6)
+                lsns = self._engine.commit(step._replace(at_us=at_us))
+                self._look(step)
+                return lsns
+            case Get(keys):
+                return self._engine.get(keys)
+            case Scan(prefix):
+                return self._engine.scan(prefix)
+            case Read(after, limit, tag):
+                return self._engine.read(after, limit, tag)
+        raise AssertionError(step)
+
+    def _look(self, commit: Commit) -> None:
+        for put in commit.puts:
+            kind, _, name = put.key.partition("/")
+            if kind == "fence" and put.value is not None:
+                number = int.from_bytes(put.value, "big")
+                self.raised.setdefault(name, []).append((number, self.log.tail))
+            elif kind == "producer" and name.endswith("/retired"):
+                self.retired.setdefault(int(name.partition("/")[0]), self.log.tail)
+
+
+class _Reply:
+    """What one request gets, once."""
+
+    def __init__(self, done: Callable[[Any, Exception | None], None]) -> None:
+        self._done = done
+        self._ended = False
+
+    def end(self, answer: Any, error: Exception | None) -> None:
+        if not self._ended:
+            self._ended = True
+            self._done(answer, error)
