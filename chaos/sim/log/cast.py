@@ -1,4 +1,4 @@
-"""What the processes of one simulated log share."""
+"""The cast of one simulated log: what its processes share."""
 
 from __future__ import annotations
 

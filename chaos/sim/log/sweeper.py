@@ -1,4 +1,4 @@
-"""Whoever retires producers that are silent, and takes fences over; it never dies."""
+"""A sweeper, who retires producers that are silent and takes fences over; it never dies."""
 
 from __future__ import annotations
 
