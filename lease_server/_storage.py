@@ -21,7 +21,7 @@ RANDOM_BITS = 26
 # Left out when a store was restored, or lost something: more than it can have granted since.
 GRANTS_PER_RESTORE = 1 << 27
 
-# Of an id in memory: within an incarnation, of which the lowest are drawn with each grant.
+# How the bits of an id in memory are shared out: an incarnation's, and a counter within it.
 _COUNTER_BITS = 39
 _INCARNATION_BITS = 24
 

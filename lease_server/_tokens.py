@@ -33,7 +33,7 @@ _HEAD_BYTES = 4
 _BLOCK_BYTES = 64
 _MIN_SECRET_BYTES = 16
 _MAX_KEY_ID = 2**16 - 1
-# Of a new secret's value.
+# The length of a new secret.
 SECRET_BYTES = 32
 # How many of a storage's secrets are kept: the newest, and the one before it.
 _SECRETS_KEPT = 2

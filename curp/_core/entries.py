@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from rifl.core._shared.record import CompletionRecord
 
-# Of an operation, beside what has a length of its own; of one more field.
+# The bytes of an operation beside its long fields, and of each further field.
 _ENTRY_BYTES = 512
 _FIELD_BYTES = 12
 

@@ -30,14 +30,14 @@ class KeyLock:
         return not self._blockers
 
 
-class _Line:
+class _KeyTurns:
     """The turns on one key (or on all of them), as far as they are in a newcomer's way."""
 
     __slots__ = ("readers", "writer")
 
     def __init__(self) -> None:
         self.writer: KeyLock | None = None
-        # Those since the writer.
+        # The readers that came after the newest writer.
         self.readers: set[KeyLock] = set()
 
 
@@ -55,10 +55,10 @@ class KeyLocks:
     """
 
     def __init__(self) -> None:
-        self._lines: dict[int, _Line] = {}
-        # Those that conflict with everything.
-        self._all = _Line()
-        # Not given back, with keys.
+        self._by_key: dict[int, _KeyTurns] = {}
+        # Turns that conflict with everything.
+        self._all = _KeyTurns()
+        # Turns with keys that were not given back yet.
         self._keyed: set[KeyLock] = set()
 
     def __len__(self) -> int:
@@ -70,17 +70,17 @@ class KeyLocks:
         return turn._asked_of is self and not turn.given_back
 
     def ask(self, turn: KeyLock) -> bool:
-        """Stand in line; True if the turn has come already."""
+        """Ask for the turn; True if the turn has come already."""
         turn._asked_of = self
         blockers: set[KeyLock] = set()
         if turn.keys:
             self._add_blockers(turn, self._all, blockers)
             for key in turn.keys:
-                line = self._lines.get(key)
-                if line is None:
-                    line = self._lines[key] = _Line()
-                self._add_blockers(turn, line, blockers)
-                self._join(turn, line)
+                turns = self._by_key.get(key)
+                if turns is None:
+                    turns = self._by_key[key] = _KeyTurns()
+                self._add_blockers(turn, turns, blockers)
+                self._join(turn, turns)
             self._keyed.add(turn)
         else:
             self._add_blockers(turn, self._all, blockers)
@@ -110,10 +110,10 @@ class KeyLocks:
         if turn.keys:
             self._keyed.discard(turn)
             for key in turn.keys:
-                line = self._lines[key]
-                self._leave(turn, line)
-                if line.writer is None and not line.readers:
-                    del self._lines[key]
+                turns = self._by_key[key]
+                self._leave(turn, turns)
+                if turns.writer is None and not turns.readers:
+                    del self._by_key[key]
         else:
             self._leave(turn, self._all)
         for other in turn._behind:
@@ -123,22 +123,22 @@ class KeyLocks:
         return [other for other in behind if other.has_come]
 
     @staticmethod
-    def _add_blockers(turn: KeyLock, line: _Line, blockers: set[KeyLock]) -> None:
-        if line.writer is not None:
-            blockers.add(line.writer)
+    def _add_blockers(turn: KeyLock, turns: _KeyTurns, blockers: set[KeyLock]) -> None:
+        if turns.writer is not None:
+            blockers.add(turns.writer)
         if not turn.reads:
-            blockers |= line.readers
+            blockers |= turns.readers
 
     @staticmethod
-    def _join(turn: KeyLock, line: _Line) -> None:
+    def _join(turn: KeyLock, turns: _KeyTurns) -> None:
         if turn.reads:
-            line.readers.add(turn)
+            turns.readers.add(turn)
         else:
-            line.writer = turn
-            line.readers = set()
+            turns.writer = turn
+            turns.readers = set()
 
     @staticmethod
-    def _leave(turn: KeyLock, line: _Line) -> None:
-        line.readers.discard(turn)
-        if line.writer is turn:
-            line.writer = None
+    def _leave(turn: KeyLock, turns: _KeyTurns) -> None:
+        turns.readers.discard(turn)
+        if turns.writer is turn:
+            turns.writer = None

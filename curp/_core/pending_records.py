@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
 
-# Of one message: a witness answers all of it before it does anything else.
+# The most records of one message: a witness answers all of them before it does anything else.
 MOST_IN_MESSAGE = 128
-# Of what the leader's quick answers take: a verdict that comes by then keeps nobody waiting.
+# The share of a quick answer's duration by which a verdict has to come, to keep nobody waiting.
 _SHARE = 0.8
 _MOST_S = 0.02
 _WEIGHT = 1 / 8

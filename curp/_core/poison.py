@@ -77,7 +77,7 @@ class Case(NamedTuple):
             return self
         times = [death.time_us for death in left]
         if deaths > len(left):
-            # Of others the number is not known: counted long ago, or in replay.
+            # The other deaths have no number: they were counted long ago, or in replay.
             times.insert(0, self.since_us)
         since_us, last_us = (times[0], times[-1]) if times else (0, 0)
         return self._replace(deaths=deaths, since_us=since_us, last_us=last_us, died=left)

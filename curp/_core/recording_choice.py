@@ -14,7 +14,7 @@ _NOT_WORTH_IT = 1.0
 _LEAST_TRIED = 16
 _LEAST_UNTOUCHED = 4
 _FIRST_RUN, _LONGEST_RUN = 8, 64
-# Of a stretch, so much of the slowest does not count: a stall must not decide for hundreds.
+# The share of a stretch, its slowest calls, that does not count: one stall decides nothing.
 _LEFT_OUT = 1 / 8
 # A trial that speaks against the choice does so beside one of so many before it.
 _HEARD = 2

@@ -27,7 +27,7 @@ class SilentWitnesses:
 
     def __init__(self) -> None:
         self._heard_at: dict[str, float] = {}
-        # By suspect witness: for how long it is one, and until when.
+        # For each witness that was silent: for how long it is left out, and until when.
         self._until: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# The same point in time, reckoned twice.
+# Two reckonings of one point in time differ by less.
 ROUNDING_S = 1e-6
 
 

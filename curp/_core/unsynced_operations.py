@@ -11,7 +11,7 @@ class UnsyncedOperations:
     """
 
     def __init__(self) -> None:
-        # By key: the newest operation with it.
+        # The newest operation with each key.
         self._newest: dict[int, int] = {}
         self._newest_of_all = 0
         # The newest that conflicts with everything.

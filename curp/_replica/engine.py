@@ -16,7 +16,7 @@ from rifl.core._serving.serving import DEFAULT_RECEIVE_LIMIT
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RequestTooLarge
 
-# Of an entry, beside request and response: names, keys, what the answer carries besides.
+# Room in an entry beside request and response: names, keys, the answer's metadata.
 _OVERHEAD_BYTES = 256 << 10
 
 

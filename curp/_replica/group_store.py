@@ -399,7 +399,7 @@ class GroupStore(RoleStore):
             self.work.notify_all()
         return pending
 
-    def _rest(self) -> None:
+    def _set_idle_aside(self) -> None:
         """Let nobody rest: recovery and sync requests look at entries (6, 9, 12)."""
 
     def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:

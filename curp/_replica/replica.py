@@ -184,7 +184,7 @@ class Replica:
         self._observer = watcher = _watching(observer)
         self._store.observer = self._store.watcher = watcher
         over_log = tuning.bounds_over_log(bounds)
-        # Of calls, which the leader takes; and of the replica, that it has not stopped.
+        # The health of calls, which the leader takes; the replica's own is ``curp.v1.Group``'s.
         self._health = HealthStatus(serving=False)
         self._store.bind(
             self._authority,

@@ -73,9 +73,9 @@ class RoleStore(EmbeddedStore):
         self._policies: MethodPolicies
         # Told of requests that are in the log, outside any lock.
         self.on_synced: Callable[[list[Collectable]], None] | None = None
-        # Of the services; in each operation's entry.
+        # The application's version, which each operation's entry has.
         self.application_version = 0
-        # What was known last of calls that kill.
+        # The newest ledger of calls that kill, as this replica has read it.
         self.ledger = Ledger()
         # Where a test lets the process die.
         self.fault: Callable[[str], None] | None = None

@@ -89,7 +89,7 @@ class Runner:
         # What it waits for, or why it stopped; empty if neither.
         self.waiting_for = ""
         self.leading: Leading | None = None
-        # Of the number that was taken last.
+        # What keeps the lease of the number that was taken last, and that number.
         self._keeper: LeaseKeeper | None = None
         self._number = 0
         self._took_at = 0.0

@@ -28,7 +28,7 @@ class EngineWatch:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock``: seconds, monotonic."""
         self._clock = clock
-        # By a number for each request: its operation, and when an answer is due.
+        # For each request under way, by its number: the operation, and when an answer is due.
         self._asked: dict[int, tuple[str, float]] = {}
         self._next = 0
         self._lock = threading.Lock()

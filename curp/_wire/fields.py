@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from curp.log._errors import CorruptLog
 
-# Of entries and snapshots: what was written by a newer program has another.
+# The version of entries and snapshots; what a newer program wrote may have another.
 VERSION = 1
 UINT64 = (1 << 64) - 1
 

@@ -145,7 +145,7 @@ class AioPath:
 
     async def _prune(self) -> None:
         for address in self.knowledge.unlisted(self._witnesses):
-            # Their last records fail, and are of no use any more.
+            # The last records to these witnesses fail, and are of no use any more.
             channel, records = self._witnesses.pop(address)
             records.close()
             await channel.close()

@@ -175,6 +175,6 @@ class _Unary:
 
 
 def _end_soon(loop: asyncio.AbstractEventLoop, call: Any) -> None:
-    # Of a finalizer, which may run in any thread.
+    # Called by a finalizer, which may run in any thread.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(call.cancel)

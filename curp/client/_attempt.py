@@ -32,7 +32,7 @@ from curp.v1 import curp_pb2
 from rifl._wire.header import HEADER_KEY
 from rifl.core._shared.outcome import Outcome
 
-# Of a request: longer ones would not fit through gRPC with what stands around them.
+# The longest request that is recorded: with what stands around it, it fits through gRPC.
 MOST_RECORDED_BYTES = 3 << 20
 
 # The steps that end an attempt.

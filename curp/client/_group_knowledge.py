@@ -83,7 +83,7 @@ class GroupKnowledge:
         self.leader = QuickDuration()
         self._adaptive = group_path == "adaptive"
         self._fast = group_path == "fast"
-        # By method: how often its calls conflict, and what they cost, differ.
+        # One for each method: how often calls conflict, and what they cost, differ.
         self._choices: dict[str, RecordingChoice] = {}
         self._group = ""
         self._log = 0

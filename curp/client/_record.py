@@ -18,7 +18,7 @@ SILENT_S = 5.0
 # whatever its witness said, when a message was just being sent. A record may be sent twice:
 # the same one is accepted again.
 SENT_SINGLY = (*NO_STREAM, grpc.StatusCode.INTERNAL)
-# Of one message, far below what gRPC takes; at least one record.
+# The most bytes of one message, far below what gRPC takes; it has one record at least.
 _MESSAGE_BYTES = 1 << 20
 
 

@@ -8,7 +8,7 @@ from curp.v1 import curp_pb2
 
 # For the configuration.
 ASK_TIMEOUT_S = 2.0
-# The same, where all replicas are asked, and asked again.
+# How long to wait for each of the replicas, where all are asked, and asked again.
 SEARCH_TIMEOUT_S = 0.5
 
 

@@ -153,7 +153,7 @@ class SyncPath:
         self.knowledge.asked(reply)
         with self._lock:
             unlisted = self.knowledge.unlisted(self._witnesses)
-            # Their last records fail, and are of no use any more.
+            # The last records to these witnesses fail, and are of no use any more.
             gone = [self._witnesses.pop(address) for address in unlisted]
             # One that restarted serves again only under a new number.
             for witness in self._witnesses.values():

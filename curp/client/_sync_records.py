@@ -89,7 +89,7 @@ class _Stream:
         # What callers left; None ends the stream. A SimpleQueue, which finalizers may put into
         # in the middle of anything.
         self.queue: _Queue = queue.SimpleQueue()
-        # Of gRPC's thread: taken from there, and not sent.
+        # Records that gRPC's thread has taken, and not sent yet.
         self._waiting: deque[Record] = deque()
         self._closing = False
         self._unary = unary

@@ -17,7 +17,7 @@ from curp.log._errors import (
 
 APPEND_ID_BYTES = 16
 MAX_APPEND_ENTRIES = 10_000
-# Of bodies and tags together.
+# The most bytes of one append's bodies and tags together.
 MAX_APPEND_BYTES = 64 << 20
 LIMITS = EngineLimits(MAX_APPEND_ENTRIES, MAX_APPEND_BYTES)
 MAX_TAGS = 64

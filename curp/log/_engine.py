@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-# Of one read, unless the reader says otherwise.
+# The most that one read returns, unless the reader says otherwise.
 READ_ENTRIES = 1000
 READ_BYTES = 8 << 20
 

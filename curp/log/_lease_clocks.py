@@ -15,7 +15,7 @@ from typing import NamedTuple
 from curp.log._engine import Leadership
 from curp.log._errors import EngineUnavailable
 
-# Of a server's clock against this machine's: what a slow reply may look like.
+# So much a server's clock may seem to jump against this machine's because a reply was slow.
 _JUMP_S = 0.25
 
 

@@ -206,5 +206,5 @@ def _postgres_address(url: str) -> PostgresAddress:
     try:
         return PostgresAddress.parse(f"{base}?{'&'.join(options)}")
     except (UnsupportedStore, ValueError):
-        # Their texts may quote the URL.
+        # The errors' texts may quote the URL.
         raise InvalidRequest("not a PostgreSQL URL we understand") from None

@@ -23,13 +23,13 @@ _log = get_logger("curp.witness")
 
 _M = TypeVar("_M", bound=Message)
 _NO_KEYS: frozenset[int] = frozenset()
-# Of one message of a freeze's stream, far below what gRPC takes.
+# The most bytes of one message of a freeze's stream, far below what gRPC takes.
 _CHUNK_BYTES = 1 << 20
 _MAX_SECRETS = 16
 _MAX_METHODS = 10_000
-# Of a record beside its request: header, keys, names.
+# The most bytes of a record beside its request: header, keys, names.
 _MAX_OVERHEAD_BYTES = 8 << 10
-# Of one message of a stream, which is answered before anything else is done.
+# The most records of one message, which is answered before anything else is done.
 _MAX_RECORDS = 256
 _NO_VERDICT = 0
 _MAX_VERIFIED = 10_000

@@ -53,7 +53,7 @@ class WitnessJournal:
         self.highest = 0
         try:
             try:
-                # Of the open file: a forked child shares it and outlives us with it.
+                # The open file's lock: a forked child shares it, and keeps it after us.
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise JournalHeld(f"another witness has {directory}") from None
@@ -108,7 +108,7 @@ class WitnessJournal:
 
 
 def _sync_directory(directory: Path) -> None:
-    # Else the file itself may be gone after a power cut, and with it the number.
+    # Without this the file may be gone after a power cut, and the number with it.
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(opened)

@@ -77,7 +77,7 @@ class RecordStreams:
             if answered.refusal is not None:
                 refusals += 1
                 if expected == 1 or refusals > _MAX_REFUSALS:
-                    # Of whom nothing good is known.
+                    # Nothing good is known of the caller.
                     raise answered.refusal
             expected = answered.following
             await context.write(answered.reply)

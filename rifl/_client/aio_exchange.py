@@ -168,7 +168,7 @@ class AioExchange(Exchange):
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                # By us at the end of the call, or by the end of the loop.
+                # We cancel it at the end of the call, or the end of the loop does.
                 self.give_up()
                 raise
             status = ATTEMPT_CANCELLED

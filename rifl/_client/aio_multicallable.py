@@ -33,7 +33,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
     ) -> None:
         self._client = client
         self._direct_inner = self._inner = inner
-        # By which way attempts are sent, None: straight to the server.
+        # The path that attempts are sent by; None: straight to the server.
         self._path: Any = None
         self._method = method
         self._serializer = serializer

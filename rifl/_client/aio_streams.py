@@ -180,7 +180,7 @@ class UnaryStreamCall(UnaryUnaryCall, grpc.aio.UnaryStreamCall):  # type: ignore
         if exchange is not None and not self._over:
             exchange.leave()
 
-    # By which of the two ways its messages are taken: gRPC allows one of them.
+    # Whether messages are taken by iteration or by ``read``, once known: gRPC allows one of them.
     _iterated: bool | None = None
 
     def __aiter__(self) -> AsyncIterator[Any]:

@@ -39,7 +39,7 @@ from rifl.core._shared.record import Metadata
 _OK = grpc.StatusCode.OK
 # The answer to an item of which there is nothing more to say, by its outcome.
 _PLAIN = {outcome: AttemptAnswer("OK", outcome) for outcome in Outcome}
-# Past the generated __new__, for what is made for every item.
+# Every item makes one: without the generated __new__.
 _tuple: Any = tuple.__new__
 
 
@@ -151,7 +151,7 @@ class BatchRun:
         if state.router is not None:
             self._route = Route(state.router, self._invocation.started_at)
         self._number = 0
-        # Of the last attempt that failed as a whole: why there is nothing better.
+        # The status of the last attempt that failed as a whole, for items that get no better one.
         self._last: Status | None = None
         self._woken = woken
         self._refusal: tuple[Status, AttemptAnswer] | None = None

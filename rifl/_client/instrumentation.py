@@ -17,7 +17,7 @@ from rifl._client.grpc_channels import opening
 from rifl._client.sync_channel import connect
 
 _NAMES = ("insecure_channel", "secure_channel")
-# Of what is patched, which is the process's.
+# Guards what is patched, which the whole process shares.
 _lock = threading.Lock()
 
 

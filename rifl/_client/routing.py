@@ -96,7 +96,7 @@ class Route:
         """``started_at``: of the call, whose first attempt may have been sent then."""
         self._targets = router.targets
         self._start = router.current_at(started_at)
-        # By the number of the attempt.
+        # The target that each attempt was sent to, by the attempt's number.
         self.sent: dict[int, int] = {}
         self._timed_out: int | None = None
 

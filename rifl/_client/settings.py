@@ -113,7 +113,7 @@ class Settings:
     session_secret: bytes = field(default=b"", repr=False)
     # Whether a call that may have run can be raised as DEADLINE_EXCEEDED.
     keep_deadline_exceeded: bool = False
-    # By full method name; for a path that can use them.
+    # Callables by full method name, for a path that can use them.
     conflict_keys: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     # How calls travel to a group: one of GROUP_PATHS.
     group_path: str = DEFAULT_GROUP_PATH

@@ -261,7 +261,7 @@ class ClientState:
         if reply.refused:
             self.lease_lost(lease, reply.refused)
             return
-        # Of this server now, which may not be the version that granted.
+        # What the server that answers now can do: it may be of another version than the one before.
         self.end_marker = reply.end_marker
         with self.lock:
             self.session.renewed(lease, reply.term_ms / 1000, reply.token, sent_at)

@@ -38,7 +38,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         self._method = method
         self._serializer = serializer
         self._deserializer = deserializer
-        # By which way attempts are sent, None: straight to the server.
+        # The path that attempts are sent by; None: straight to the server.
         self._path: Any = None
         # Whether the method is deduplicated, and the lease that says so.
         self._lease: ClientLease | None = None

@@ -32,7 +32,7 @@ _STORAGE_THREADS = 4
 # Until it showed a good token, a stream is held for nobody in particular.
 _FIRST_RENEWAL_S = 10.0
 
-# Of a request, the peer, and for those that ask for it the address.
+# Answers a request, given its bytes, the peer, and where it asks for it the address.
 _Answer = Callable[..., bytes]
 _AioContext = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -214,7 +214,7 @@ class _AioShell:
                 refusals += refused
                 good = good or not refused
                 if not good:
-                    # Of whom nothing is known: the reply says what was wrong.
+                    # Nothing is known of the caller: the reply has said what was wrong.
                     return
                 if refusals >= _MAX_REFUSALS_PER_STREAM:
                     raise TooManyRefusals("too many renewals of this stream were refused")

@@ -15,10 +15,10 @@ from rifl.core._serving.serving import Handled, HandlerResult
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 
-# Of a refusal, whose text travels twice.
+# The most of a refusal's text, which travels twice: as the status, and in its details.
 _TEXT_BYTES = 1000
 _OK, _UNKNOWN, _INTERNAL = 0, 2, 13
-# Past the generated __new__, for what is made on every call.
+# Every call makes one: without the generated __new__.
 _tuple: Any = tuple.__new__
 _EXECUTED = Outcome.EXECUTED
 
@@ -103,5 +103,5 @@ def _number(code: Any, *, aio: bool) -> int:
     if isinstance(code, grpc.StatusCode):
         number: int = code.value[0]
         return number
-    # Of numbers gRPC's sync server makes UNKNOWN.
+    # Given a number and no code, gRPC's sync server answers UNKNOWN; its aio server takes it.
     return code if aio and isinstance(code, int) and code in STATUS_CODES else _UNKNOWN

@@ -20,7 +20,7 @@ class HealthStatus:
     def __init__(self, *, serving: bool = True) -> None:
         self._lock = threading.Lock()
         self._serving = serving
-        # Of services with a state of their own.
+        # Services whose state is not the server's, by name.
         self._named: dict[str, bool] = {}
         self._setters: list[tuple[tuple[str, ...], Callable[[Sequence[str], bool], object]]] = []
 

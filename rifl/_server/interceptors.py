@@ -53,7 +53,7 @@ class _Wrapping:
             return None
         method, metadata = details.method, details.invocation_metadata
         identified = False
-        # By position: gRPC's entries are of a class of their own, dear to take apart.
+        # Read by position: to unpack an entry of gRPC's class costs more.
         for entry in metadata or ():
             if entry[0] == HEADER_KEY:
                 identified = True

@@ -32,7 +32,7 @@ _STEP_S = 0.1
 _STOPPED_S = 5.0
 # For log records on their way: a thread that never ends may hold a lock of theirs.
 _FLUSH_S = 2.0
-# Of a process that was ended with calls running.
+# The exit status of a process that was ended with calls running.
 _CALLS_LEFT = 1
 
 

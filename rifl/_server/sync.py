@@ -143,7 +143,7 @@ def unary_behavior(
             CURRENT.reset(outer)
         return returned(inner, response, serialize, aio=aio)
 
-    # Of its own, so that most calls make no cells for what it closes over.
+    # A function of its own: closed over here, it would cost every call cells that few need.
     def drive(steps: Steps, request: bytes, context: Any, raised: list[BaseException]) -> Any:
         return shell.drive(steps, context, lambda attempt: run(request, context, attempt, raised))
 

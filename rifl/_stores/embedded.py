@@ -192,11 +192,11 @@ class EmbeddedStore:
             self._remove(self._table.drop(ended))
 
     def expire_keys(self) -> None:
-        """Forget keyed calls whose retention is over, and let idle clients rest."""
+        """Forget keyed calls whose retention is over, and set idle clients aside."""
         with self._lock:
             for client_id, key in self._table.due_keys(self._clock(), _KEYS_PER_SWEEP):
                 self._table.forget_key(client_id, key)
-        self._rest()
+        self._set_idle_aside()
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""
@@ -222,8 +222,8 @@ class EmbeddedStore:
     def statistics(self) -> tuple[int, int, int]:
         """Clients with state, calls not acknowledged, and of these the ones running."""
         with self._lock:
-            entries, clients = self._table.awake(), len(self._table)
-            resting_calls = self._table.resting_calls
+            entries, clients = self._table.active(), len(self._table)
+            idle_calls = self._table.idle_calls
         # Counted without the lock, which every call takes: each number is one that
         # was true a moment ago.
         calls = sum(
@@ -231,7 +231,7 @@ class EmbeddedStore:
             for entry in entries
         )
         running = sum(len(entry.running) for entry in entries)
-        return clients, calls + resting_calls, running
+        return clients, calls + idle_calls, running
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""
@@ -241,10 +241,10 @@ class EmbeddedStore:
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def _rest(self) -> None:
+    def _set_idle_aside(self) -> None:
         while True:
             with self._lock:
-                if not self._table.rest(_LOOKED_AT_AT_ONCE):
+                if not self._table.set_idle_aside(_LOOKED_AT_AT_ONCE):
                     return
 
     def _update_refusal(self) -> None:

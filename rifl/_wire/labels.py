@@ -16,7 +16,7 @@ from rifl.core._shared.record import Metadata
 PREFIX = "rifl-"
 OUTCOME_KEY = "rifl-outcome"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
-# Of an ErrorInfo's metadata: the identity that the refusal speaks of, as ``RpcId`` shows it.
+# The key in an ErrorInfo's metadata of the identity that was refused, as ``RpcId`` shows it.
 RPC_INFO = "rpc"
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 

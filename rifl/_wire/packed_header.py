@@ -26,7 +26,7 @@ from rifl.core._shared.call import Call, pairs_from_ranges
 from rifl.v1 import rifl_pb2
 
 _MAX_CLIENTS = 8192
-# Past __init__, which costs as much as all it does, for what is made on every call.
+# Every call makes one: without __init__, which would cost as much as all the rest.
 _new: Any = object.__new__
 # Field 2 with its length, where it comes first, and its value.
 _TOKEN = slice(2, 2 + TOKEN_BYTES)
@@ -34,7 +34,7 @@ _TOKEN = slice(2, 2 + TOKEN_BYTES)
 # of one, two or four bytes, field 7 (attempt 1), 8 (time_us) and 9 (seed), with their tags.
 _ONE, _TWO, _FOUR = Struct("<BBBBHBQBQ"), Struct("<BHBHHBQBQ"), Struct("<BIBIHBQBQ")
 _ATTEMPT_1 = 0x0138
-# By length: how it is taken apart, and which bits of a number say how long it is.
+# By a field's length: how it is unpacked, and which bits of a number say how long it is.
 _LAYOUTS = {
     _ONE.size: (_ONE.unpack_from, 0x80, 0),
     _TWO.size: (_TWO.unpack_from, 0x8080, 0x80),

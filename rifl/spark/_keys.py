@@ -140,7 +140,7 @@ def _encoded(column: Any) -> list[bytes | None]:
     if encode is None:  # the batch is not of the schema that was planned
         raise PlanError(f"a key column has the type {kind}, which cannot identify a row")
     types = pyarrow.types
-    # By their bytes and numbers: Python has no dates past 9999, and no text that is not UTF-8.
+    # As bytes and numbers: Python has no dates past 9999, and no text that is not UTF-8.
     if types.is_timestamp(kind):
         column = column.cast(pyarrow.timestamp("us", kind.tz)).cast(pyarrow.int64())
         values = column.to_pylist()

@@ -41,7 +41,7 @@ _SCALARS: dict[int, Any] = {
 _UNSIGNED_64 = (_F.TYPE_UINT64, _F.TYPE_FIXED64)
 # Spark's own choice where nobody says how many digits.
 _DECIMAL = pyarrow.decimal128(38, 18)
-# Of each side of the point.
+# The most digits before the point, and behind it.
 _WHOLE_DIGITS, _PLACES = 20, 18
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
 _LONGEST_S = 315_576_000_000

@@ -142,7 +142,7 @@ def _answered_before_it_is_durable() -> AbstractContextManager[Any]:
 def _idle_clients_forgotten() -> Iterator[None]:
     with (
         patch.object(ClientTable, "find", ClientTable.get),
-        patch.object(GroupStore, "_rest", EmbeddedStore._rest),
+        patch.object(GroupStore, "_set_idle_aside", EmbeddedStore._set_idle_aside),
     ):
         yield
 

@@ -86,9 +86,9 @@ def test_a_client_that_rested_is_decided_about_as_if_it_had_not(
     for step in steps:
         if step[0] == "rest":
             for _ in range(2):
-                while rested.table.rest(1):
+                while rested.table.set_idle_aside(1):
                     pass
-            for entry in rested.table.awake():
+            for entry in rested.table.active():
                 assert entry.running or entry.tracker.has_released() or len(entry.tracker) > 4
         elif step[0] == "call":
             _, client_id, seq, first, far, payload = step
@@ -124,9 +124,9 @@ def test_what_a_client_is_known_by_outlives_its_rest() -> None:
     table = ClientTable(Everybody())
     entry = table.entry(7)
     entry.registered |= {"/a/long/path.db", "other"}
-    table.rest(10)
-    table.rest(10)
-    assert table.awake() == []
+    table.set_idle_aside(10)
+    table.set_idle_aside(10)
+    assert table.active() == []
     assert len(table) == 1
     woken = table.entry(7)
     assert woken is not entry
@@ -140,5 +140,5 @@ def test_the_first_look_lets_nobody_rest() -> None:
     for seq in range(1, 10):
         assert side.call(1, seq, seq, [], b"f")[0] is Verdict.NEW
         side.settle(1, seq, RECORDS[0])
-        side.table.rest(10)
-        assert [entry.client_id for entry in side.table.awake()] == [1]
+        side.table.set_idle_aside(10)
+        assert [entry.client_id for entry in side.table.active()] == [1]

@@ -18,7 +18,7 @@ from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.schema import open_database
 from rifl._stores.sqlite.statements import MOST_AT_ONCE
-from rifl._stores.sqlite.write_queue import Gathering
+from rifl._stores.sqlite.write_queue import ExpectedCommit
 from tests.helpers.waiting import until
 
 
@@ -87,11 +87,11 @@ def bench(tmp_path: Path) -> Iterator[_Bench]:
 
 def test_a_commit_expects_what_came_with_the_last_two() -> None:
     """A caller on its own is never made to wait; who stays away is waited for twice."""
-    gathering = Gathering()
+    expected_commit = ExpectedCommit()
     expected = []
     for entries in (1, 5, 4, 0, 1, 1, 1):
-        gathering.taken(entries)
-        expected.append(gathering.expected)
+        expected_commit.taken(entries)
+        expected.append(expected_commit.expected)
     assert expected == [1, 5, 5, 5, 4, 1, 1]
 
 

@@ -40,7 +40,7 @@ from sharedlog._engines.etcd.compaction import Space
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.etcd.watch import Watch
 
-# Of entries and tags, so that their frames fit into what is left of a request.
+# The most entries and tags of an append, so that their frames fit into a request.
 _MOST_ENTRIES = 2_000
 _ROOM_BYTES = 512 << 10
 # etcd takes 128 operations in one transaction; ours are the others.

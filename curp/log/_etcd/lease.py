@@ -48,7 +48,7 @@ class LeaseKey:
 
     def __init__(self, log: Connection) -> None:
         self._log = log
-        # By which revision this engine wrote the lease's key last, under that number.
+        # The revision at which this engine wrote the lease's key last, and under which number.
         self._written = (0, 0)
         # When the lease of a configuration was first seen to be over.
         self._over = (0, 0.0)
@@ -177,7 +177,7 @@ class LeaseKey:
 
 def _read_leader(found: pb.KeyValue | None) -> tuple[str, str]:
     if found is None:
-        # Of a log that was copied: nobody led it here.
+        # The log was copied, and nobody has led it here.
         return "", ""
     try:
         told = json.loads(found.value)

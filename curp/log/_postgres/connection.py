@@ -35,7 +35,7 @@ _SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 # A wait for the standby that was cut short: "01000" by a cancel, "57P01" by a shutdown.
 _CUT_SHORT = ("01000", "57P01")
 _CALL = "SELECT * FROM {}.{}(%t, %t::int8, {})"
-# Of what may be large; an empty list has no type of its own in binary.
+# Arguments that may be large go in binary, where an empty list has no type of its own.
 _PLACES = {"bytea": "%b::bytea", "bodies": "%b::bytea[]"}
 _MISSING = (
     psycopg.errors.UndefinedTable,

@@ -172,7 +172,7 @@ class PostgresEngine:
             "tag": None if tag is None else tag.encode(),
         }
         rows = self._ask(READ if tag is None else READ_TAG, names)
-        # Of the log, alike in all rows; and of an entry.
+        # The first five columns are the log's, alike in all rows; the others are an entry's.
         incarnation, tail, trimmed, stopped, known = rows[0][:5] if rows else (None, 0, 0, "", None)
         parts = [row[5:] for row in rows]
         self._connection.check_head(incarnation, tail, stopped)

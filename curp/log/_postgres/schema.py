@@ -42,7 +42,7 @@ def create(
     schema, incarnation = address.schema, secrets.token_hex(16)
     try:
         with connection.transaction():
-            # Of several who begin at once, one makes it. Released at the end.
+            # One makes the schema, where several begin at once. The lock ends with the transaction.
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"curp logs {schema}",)
             )

@@ -93,7 +93,7 @@ class PostgresAddress:
         except UnsupportedStore:
             raise
         except (ValueError, KeyError, psycopg.Error):
-            # Their texts quote the URL, which may hold a password.
+            # The errors' texts quote the URL, which may hold a password.
             raise UnsupportedStore("not a PostgreSQL URL we understand") from None
         hosts = str(given.get("host") or given.get("hostaddr") or "localhost")
         place = f"{hosts}:{given.get('port') or 5432}/{given.get('dbname') or ''}"

@@ -173,7 +173,7 @@ class PostgresBackend:
                 try:
                     return self._fetch(pool, statement, arguments)
                 except NotCarriedOut as refused:
-                    # Of the second time; the first may have been carried out.
+                    # This speaks of the second try; the first may have been carried out.
                     raise BackendError(str(refused)) from refused
         except (psycopg.Error, OSError) as error:
             raise failed(error) from error

@@ -164,7 +164,7 @@ def _committing(
         yield from _answered(connection)
         connection.pgconn.send_query(b"COMMIT")
     else:
-        # Their types are the function's: to cast each costs more than it does to read them.
+        # The function gives the arguments their types: a cast for each would cost more.
         literals = ", ".join(map(_literal, arguments))
         connection.pgconn.send_query(f"{function}({literals}); COMMIT".encode())
     committed = yield from _answered(connection)

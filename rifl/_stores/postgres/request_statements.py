@@ -25,7 +25,7 @@ from rifl.core._shared.identity import MAX_SEQ
 # A statement and its arguments.
 Packed = tuple[bytes | Statement, tuple[Any, ...]]
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
-# Of the server, and of the session: by its process a pooler shows.
+# Settings of the server; and the session's process, by which a pooler gives itself away.
 SETTINGS = "current_setting('fsync'), current_setting('full_page_writes'), pg_backend_pid()"
 # Where these are among the arguments.
 _CLIENT, _ENDING, _REFUSING = 1, 6, 11

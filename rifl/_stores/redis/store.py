@@ -17,7 +17,7 @@ from rifl._stores.shared.transactions import FencedTransactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import CompletionRecord
 
-# By how much clocks of a cluster's servers may differ; see the scripts' prelude.
+# The most by which clocks of a cluster's servers may differ; see the scripts' prelude.
 _CLOCKS_S = 60.0
 
 

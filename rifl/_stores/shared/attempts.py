@@ -62,7 +62,7 @@ class Attempts:
         self._idle_awaited = 0
         self._numbers = 0
         self._running: dict[bytes, SharedAttempt] = {}
-        # The same by their calls: several arrivals of one may ask at once.
+        # The same attempts by their calls: several arrivals of one call may ask at once.
         self._arrivals: dict[tuple[int, int | bytes], list[SharedAttempt]] = {}
         self._elsewhere: dict[bytes, SharedAttempt] = {}
         # Nobody will send a message about these: they are looked at again, and again.

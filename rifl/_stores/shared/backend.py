@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-# Of a database: for connecting, for a reply, and for a free connection.
+# How long to wait for a database: to connect, for each reply, and for a free connection.
 TIMEOUT_S = 5.0
 
 

@@ -203,7 +203,7 @@ class Claims:
     def _not_claimed(self, attempt: SharedAttempt, reason: str) -> RiflError:
         """Return what an arrival is refused with that the store decided nothing about."""
         if self._attempts.give_up(attempt):
-            # By another arrival it runs, ran just now, or may: this is not *not executed*.
+            # Another arrival of the call runs it, ran it just now, or may yet.
             return InProgress(f"another arrival of {attempt.call.rpc_id} was not refused: {reason}")
         return StoreUnavailable(reason)
 

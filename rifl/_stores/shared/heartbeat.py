@@ -20,9 +20,9 @@ _log = get_logger("rifl.store")
 # A claim that was taken back may arrive after that, by a connection that was slow: most
 # that do come soon.
 _FIRST_LOOK_S = 1.0
-# Of a claim, from when it is sent.
+# How long a claim is good for, from when it is sent.
 LATE_AFTER_S = 15.0
-# By when it is too late, by the store's clock, it is looked at again.
+# So long after a claim is too late, by the store's clock, it is looked at again.
 _PAST_S = 0.05
 _TAKEN_BACK_AT_MOST = 10_000
 # Beats must not wait for long.

@@ -26,7 +26,7 @@ class Replicas:
 
     def __init__(self, dead_after_s: float) -> None:
         self._dead_after_s = dead_after_s
-        # By incarnation: its beats, and since when they stand still.
+        # For each incarnation: its beats, and since when they stand still.
         self._seen: dict[str, tuple[int, float]] = {}
         self._looked_at: float | None = None
 

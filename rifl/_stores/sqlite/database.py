@@ -34,7 +34,7 @@ _DROP_NAMESPACES = (
     "DELETE FROM rifl_client WHERE client_id < 0 "
     "AND client_id NOT IN (SELECT client_id FROM rifl_call)"
 )
-# Of keys, which age, the verdict has a date.
+# The verdict about a call with a key has a date, since keys are let go by their age.
 _CLOSE_INTENTS = (
     "UPDATE rifl_call SET record=CASE typeof(identity) WHEN 'blob' THEN ? ELSE ? END "
     "WHERE record IS NULL"

@@ -14,7 +14,7 @@ from rifl._stores.sqlite.file_guard import Guard, Replaced
 from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, Entry
 from rifl._stores.sqlite.journal_writer import JournalWriter, is_alone, is_busy, is_fatal
 from rifl._stores.sqlite.long_wal import LongWal
-from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S, Gathering
+from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S, ExpectedCommit
 
 if TYPE_CHECKING:
     from rifl._stores.sqlite.shared_transactions import SharedTransactions
@@ -86,7 +86,7 @@ class Journal:
         # Since when another connection's transaction is in the way.
         self._busy_since: float | None = None
         self._tending = False
-        self._gathering = Gathering()
+        self._expected_commit = ExpectedCommit()
         self._gathers = False
         self._delay_s = _FIRST_RETRY_S
         self._thread = threading.Thread(target=self._run, name=f"rifl-journal-{name}", daemon=True)
@@ -106,10 +106,10 @@ class Journal:
             if self._writer.stopped is None and not self._closing:
                 self._queue.append(entry)
                 entry.pending.home = self
-                if awaited and not self._led and self._gathering.expected == 1:
+                if awaited and not self._led and self._expected_commit.expected == 1:
                     # Told when somebody waits, and in which way.
                     entry.pending.journal = self
-                elif not self._gathers or len(self._queue) >= self._gathering.expected:
+                elif not self._gathers or len(self._queue) >= self._expected_commit.expected:
                     self._wake.notify()
                 return entry.pending
             error = self._writer.stopped or sqlite3.ProgrammingError("the store is closed")
@@ -281,7 +281,7 @@ class Journal:
         """Wait for the entries that are expected, as long as some come."""
         before, until = 0, time.monotonic() + LONGEST_S
         self._gathers = True
-        while before < len(self._queue) < self._gathering.expected and not self._closing:
+        while before < len(self._queue) < self._expected_commit.expected and not self._closing:
             if time.monotonic() > until:
                 break
             before = len(self._queue)
@@ -291,7 +291,7 @@ class Journal:
     def _take(self) -> _Round:
         """Begin a round with all that waits."""
         with self._wake:
-            self._gathering.taken(len(self._queue))
+            self._expected_commit.taken(len(self._queue))
             batch, self._queue = self._retry + self._queue, []
             noted = NOTHING
             if self._closing or self._acknowledged.is_due() or not is_alone(batch):

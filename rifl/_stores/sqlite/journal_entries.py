@@ -40,7 +40,7 @@ ALONE = {
 }
 # Not a list of row values: SQLite scans the table for these.
 _DELETE = Statement("DELETE FROM rifl_call WHERE", "(client_id=? AND identity=?)", joint=" OR ")
-# Of a namespace whose last key was deleted, unless it has another one by now.
+# Deletes the row of a namespace whose last key was deleted, unless it has another by now.
 _NAMESPACE = Statement(
     "DELETE FROM rifl_client WHERE",
     "(client_id=? AND NOT EXISTS "

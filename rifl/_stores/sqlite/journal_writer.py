@@ -30,7 +30,7 @@ from rifl._stores.sqlite.statements import (
 )
 
 _log = get_logger("rifl.store")
-# Their rows have neither the time nor the number of the commit.
+# The rows of these entries have neither the time nor the number of the commit.
 _UNDATED = (Entry.DELETE, Entry.NAMESPACE)
 
 

@@ -33,7 +33,7 @@ from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
 _log = get_logger("rifl.store")
-# Those that gather and one that begins or commits; gathering ends by itself.
+# For callers that wait for a transaction to fill, and one that begins or commits it.
 _THREADS = 4
 
 

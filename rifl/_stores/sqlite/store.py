@@ -305,8 +305,8 @@ class SqliteStore(BatchCommits):
         """Make durable what is queued and let the files go."""
         if self._bound:
             with self._lock:
-                # Who rests has nothing to be noted.
-                for entry in self._table.awake():
+                # An idle client has nothing to be noted.
+                for entry in self._table.active():
                     self._note_acknowledgements(entry)
                 lived_s = int(self._table.lived(self._clock()))
             if lived_s > self._lived_s:
@@ -317,7 +317,7 @@ class SqliteStore(BatchCommits):
 
     def expire_keys(self) -> None:
         """Delete keyed calls whose retention is over, then forget them; see ``EmbeddedStore``."""
-        self._rest()
+        self._set_idle_aside()
         self._databases.look()
         with self._lock:
             now = self._clock()

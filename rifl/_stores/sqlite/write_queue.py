@@ -17,7 +17,7 @@ OPEN_S = 0.05
 LONGEST_WAIT_S = 10.0
 
 
-class Gathering:
+class ExpectedCommit:
     """Expects of the next commit what came with the last two, whichever were more.
 
     Callers that waited for one commit come again together: answered, they make their
@@ -92,7 +92,7 @@ class WriteQueue:
         self.group: SharedTransaction | None = None
         self._held = False
         self._waiting: collections.deque[tuple[Pending, bool]] = collections.deque()
-        self._gathering = Gathering()
+        self._expected_commit = ExpectedCommit()
 
     def arrive(self, waiter: Pending, *, alone: bool) -> Next:
         """GO, or WAIT for ``waiter``; COMMIT what others left open first, then GO.
@@ -124,7 +124,7 @@ class WriteQueue:
         after = self.handed_on(group, now)
         if after[0] is Next.COMMIT and not self._waiting:
             young = now - group.opened_at < LONGEST_S
-            if group.handlers < self._gathering.expected and young:
+            if group.handlers < self._expected_commit.expected and young:
                 self._held = False
                 if group.gathered:
                     return Next.WAIT, None
@@ -156,7 +156,7 @@ class WriteQueue:
 
     def closed(self, group: SharedTransaction) -> None:
         """Note that the open transaction has ended; who ended it has the file."""
-        self._gathering.taken(group.handlers)
+        self._expected_commit.taken(group.handlers)
         self.group = None
 
     def released(self) -> Pending | None:

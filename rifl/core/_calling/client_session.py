@@ -25,7 +25,7 @@ _LINGER_CALLS = 64
 # Between two requests for a lease, however little time the calls have that wait for it.
 _SHORTEST_LEASE_PAUSE_S = 0.05
 
-# Of calls whose callers were told "unknown": for how long, and how many, they can be asked about.
+# For how long a call of unknown outcome can be asked about, and how many of them.
 UNRESOLVED_S = 60.0
 UNRESOLVED_LIMIT = 64
 

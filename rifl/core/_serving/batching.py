@@ -126,7 +126,7 @@ class _Finish(_Asked):
     __slots__ = ()
 
 
-class _Gathering:
+class _ItemStore:
     """The store as the items' rules see it: what can be asked together is put off."""
 
     def __init__(self, store: Records) -> None:
@@ -187,7 +187,7 @@ class _Batch:
 
     def _begin(self) -> Generator[Any, Any, _Moved]:
         """Claim all calls, start those that are new, and make each one's rule."""
-        calls, policy, gathering = self._calls, self._policy, _Gathering(self._store)
+        calls, policy, items_store = self._calls, self._policy, _ItemStore(self._store)
         decisions = yield from _replies(len(calls), self._store.claim_all, calls, policy)
         won = [
             decision.attempt
@@ -202,9 +202,11 @@ class _Batch:
             if isinstance(decision, Exception):
                 self._rules.append(_refused(decision))
             elif decision.verdict is Verdict.NEW:
-                self._rules.append(execute(gathering, decision.attempt, started[decision.attempt]))
+                self._rules.append(
+                    execute(items_store, decision.attempt, started[decision.attempt])
+                )
             else:
-                self._rules.append(_serve_rest(gathering, call, policy, decision))
+                self._rules.append(_serve_rest(items_store, call, policy, decision))
         return ((at, None) for at in range(len(calls)))
 
     def _advance(self, moved: _Moved) -> None:

@@ -14,7 +14,7 @@ from rifl.core._shared.record import CompletionRecord
 # fetched from the store), and the seed it was sent with (0 fits any).
 Kept = tuple[bytes | None, CompletionRecord | None, int]
 _NONE: frozenset[int | bytes] = frozenset()
-# Of one client's calls; beyond that any of them may have run.
+# So many of a client's calls that ran and are new again are kept; beyond, any may have run.
 _MOST_RAN = 1024
 
 
@@ -84,7 +84,7 @@ class ClientEntry:
         self.recovered = False
         self.ran: frozenset[int | bytes] | None = _NONE
         self.dropped = False
-        # First incomplete when it was last looked at whether to rest.
+        # First incomplete when the client was last looked at: is it idle?
         self.looked_at = 0
 
     def kept(self, call: Call) -> Kept | None:

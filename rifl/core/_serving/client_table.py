@@ -84,33 +84,33 @@ class ClientTable:
         return len(self._clients) + len(self._idle)
 
     def get(self, client_id: int) -> ClientEntry | None:
-        """Return the client's entry, None if it has no state here, or rests."""
+        """Return the client's entry; None if it has no state here, or is idle."""
         return self._clients.get(client_id)
 
     def find(self, client_id: int) -> ClientEntry | None:
-        """Return the client's entry, also if it rested; None if nothing is known of it."""
-        return self._clients.get(client_id) or self._wake(client_id)
+        """Return the client's entry, also of an idle client; None if nothing is known of it."""
+        return self._clients.get(client_id) or self._activate(client_id)
 
     def entries(self) -> list[ClientEntry]:
-        """Return all entries; who rested has one again."""
+        """Return all entries; clients that were idle have one again."""
         for client_id in self._idle:
-            self._wake(client_id)
+            self._activate(client_id)
         return list(self._clients.values())
 
-    def awake(self) -> list[ClientEntry]:
-        """Return the entries of all who do not rest."""
+    def active(self) -> list[ClientEntry]:
+        """Return the entries of all clients that are not idle."""
         return list(self._clients.values())
 
     @property
-    def resting_calls(self) -> int:
-        """Unacknowledged calls of the clients that rest."""
+    def idle_calls(self) -> int:
+        """Unacknowledged calls of the idle clients."""
         return self._idle.calls
 
-    def rest(self, limit: int) -> bool:
-        """Look at so many entries, and let those rest that are idle; False at the end.
+    def set_idle_aside(self, limit: int) -> bool:
+        """Look at so many entries, and put idle clients into ``idle_clients``; False at the end.
 
-        Idle: acknowledged nothing since it was last looked at, and no call runs. So
-        the first look at a client never lets it rest.
+        A client is idle if it acknowledged nothing since it was last looked at, and no call of
+        it runs. So the first look at a client never makes it idle.
         """
         if not self._to_look_at:
             self._to_look_at = list(self._clients)
@@ -130,7 +130,7 @@ class ClientTable:
 
     def entry(self, client_id: int) -> ClientEntry:
         """Return the client's entry, made if need be: for what a store recovers."""
-        entry = self._clients.get(client_id) or self._wake(client_id)
+        entry = self._clients.get(client_id) or self._activate(client_id)
         if entry is None:
             entry = self._clients[client_id] = self._new_entry(client_id)
             entry.recovered = True
@@ -157,7 +157,7 @@ class ClientTable:
             or not entry.tracker.claim(seq, call.first_incomplete, call.completed)
         ):
             if entry is None:
-                entry = self._wake(client_id)
+                entry = self._activate(client_id)
             known = None if entry is None else self._known(entry, call)
             if known is not None:
                 if alive and call.key is None:
@@ -364,12 +364,12 @@ class ClientTable:
         if not entry.may_have_run_any():
             self._remove(entry.client_id)
 
-    def _wake(self, client_id: int) -> ClientEntry | None:
-        """Give a client that rests its entry back; None if none rests by that id."""
-        rested = self._idle.take(client_id)
-        if rested is None:
+    def _activate(self, client_id: int) -> ClientEntry | None:
+        """Give an idle client its entry back; None if no client of that id is idle."""
+        idle = self._idle.take(client_id)
+        if idle is None:
             return None
-        first_incomplete, ranges, calls, registered, recovered = rested
+        first_incomplete, ranges, calls, registered, recovered = idle
         entry = self._clients[client_id] = self._new_entry(client_id)
         entry.tracker.acknowledge(first_incomplete, ranges)
         for seq, kept in calls:

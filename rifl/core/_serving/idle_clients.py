@@ -32,7 +32,7 @@ class IdleClients:
         self._clients: dict[int, bytes] = {}
         # Places where clients are registered: few, and long names.
         self._places: list[str] = []
-        # Unacknowledged calls of all that rest.
+        # Unacknowledged calls of all of them.
         self.calls = 0
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ from rifl.core._shared.errors import WindowExceeded
 from rifl.core._shared.identity import check_key
 
 _IN_PROGRESS = object()
-# Of one client, session or peer: some millions of keys, bounded by their bytes.
+# For one client, session or peer: some millions of keys, bounded by their bytes.
 DEFAULT_MAX_KEYS = 10_000_000
 DEFAULT_MAX_KEY_BYTES = 512 << 20
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rifl.core._shared.errors import ResponseTooLarge
 from rifl.core._shared.record import CompletionRecord, Metadata
 
-# Of gRPC's 8 KiB: the rest is for the status, the labels, and what gRPC adds itself.
+# The handler's part of gRPC's 8 KiB; the status, the labels, and what gRPC adds need the rest.
 MAX_METADATA_BYTES = 7 << 10
 # What HTTP/2 counts for an entry beside its bytes (RFC 9113, 6.5.2).
 _ENTRY_BYTES = 32

@@ -51,7 +51,7 @@ _MAX_DECISIONS = 100
 DEFAULT_RECEIVE_LIMIT = 4 << 20
 # Smaller answers are bounded by the window well enough: 8 MiB of a client by default.
 LARGE_BYTES = 16 << 10
-# Of an error of ours; it travels twice, as the status and in its details.
+# The most of an error's text, which travels twice: as the status, and in its details.
 _MAX_TEXT_BYTES = 1000
 
 

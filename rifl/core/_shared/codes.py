@@ -36,7 +36,7 @@ TRANSPORT_CODES = frozenset(
 # deadline and cancellation are the caller's, and say nothing of the server.
 UNREACHED_CODES = frozenset({"UNAVAILABLE"})
 UNREACHED_HEARTBEAT_CODES = frozenset({"UNAVAILABLE", _DEADLINE_EXCEEDED, "CANCELLED"})
-# Of a call that may have run: no retry policy repeats it.
+# What a call that may have run is raised with: no retry policy repeats it.
 MAY_HAVE_RUN_CODE = "FAILED_PRECONDITION"
 
 

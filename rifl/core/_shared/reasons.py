@@ -38,7 +38,7 @@ _TABLE = (
     Reason(errors.SessionClosed, forgotten=True, ends_lease=True),
     Reason(errors.NotYours, ends_lease=True),
     Reason(errors.StoreMismatch, ends_lease=True),
-    # By the time of the retry its header acknowledges more.
+    # The retry's header acknowledges more, so that there may be room then.
     Reason(errors.WindowExceeded, retried=True),
     Reason(errors.InProgress, retried=True, retry_after_s=0.05),
     Reason(errors.OutcomeUnknown, final=True),
@@ -71,7 +71,7 @@ MOMENTARY_REASONS = frozenset(
     for reason, row in REASONS.items()
     if row.retried and row.error.outcome is Outcome.NOT_EXECUTED
 )
-# Of a key, which other callers share, these say nothing: nobody looked it up.
+# These say nothing of a key, which other callers share: nobody looked it up.
 NOT_OF_THE_KEY = frozenset(
     reason
     for reason, row in REASONS.items()
