@@ -41,6 +41,7 @@ from sharedlog._core.errors import (
     TrimmedLog,
     UnknownProducer,
 )
+from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
@@ -49,12 +50,16 @@ from sharedlog._log.following import Following
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log as create
 from sharedlog._log.opening import open_log as open  # noqa: A004 - `sharedlog.open`
+from sharedlog._log.producer import Producer
+from sharedlog._log.sweeper import Sweeper
+from sharedlog._log.transaction import Transaction
 
 __all__ = [
     "About",
     "AlreadyCommitted",
     "AnswerGone",
     "CorruptLog",
+    "Fence",
     "Fenced",
     "Following",
     "Hold",
@@ -76,11 +81,14 @@ __all__ = [
     "OutcomeUnknown",
     "Position",
     "PredecessorMismatch",
+    "Producer",
     "ProducerRetired",
     "SeqReused",
     "SpanGone",
     "State",
     "Stream",
+    "Sweeper",
+    "Transaction",
     "TrimmedLog",
     "UnknownProducer",
     "create",

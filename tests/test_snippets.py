@@ -22,6 +22,7 @@ import pytest
 
 import curp
 import rifl
+import sharedlog
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from rifl.core import LeaseExpired
 from rifl.testing import serve
@@ -62,7 +63,7 @@ class Bank(bank_pb2_grpc.BankServicer):
 
 def _named(node: ast.expr) -> Any:
     """What a dotted name of ours stands for; None for any other expression."""
-    if isinstance(node, ast.Name) and node.id in ("rifl", "curp"):
+    if isinstance(node, ast.Name) and node.id in ("rifl", "curp", "sharedlog"):
         return importlib.import_module(node.id)
     if isinstance(node, ast.Attribute) and (owner := _named(node.value)) is not None:
         if not hasattr(owner, node.attr) and inspect.ismodule(owner):
@@ -81,7 +82,9 @@ def test_names_and_arguments_are_those_of_the_code(page: Path, code: str) -> Non
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             _named(node)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("rifl", "curp")):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+            ("rifl", "curp", "sharedlog")
+        ):
             module = importlib.import_module(str(node.module))
             assert [a.name for a in node.names if not hasattr(module, a.name)] == []
         if isinstance(node, ast.Call) and (called := _named(node.func)) is not None:
@@ -154,6 +157,7 @@ class Reader:
             "grpc": grpc,
             "request": bank_pb2.DepositRequest(reference="rent", cents=5),
             "rifl": rifl,
+            "sharedlog": sharedlog,
             "sqlite3": sqlite3,
             "url": "sqlite:///service.db",
         }
@@ -227,6 +231,14 @@ def _keys(reader: Reader, nightly: str) -> None:
     assert reader.bank.deposits == ["7"]
 
 
+def _log(reader: Reader, *codes: str) -> None:
+    for code in codes:
+        names = reader.run(code)
+    with sharedlog.open("sqlite:///events.log") as log:
+        assert log.producer("billing-relay").last() == 2
+    assert names["last"] == 0
+
+
 def _operations(
     reader: Reader,
     stopping: str,
@@ -293,6 +305,7 @@ _READ: dict[str, Callable[..., None]] = {
     "errors.md": _errors,
     "guarantees.md": _run_each,
     "keys.md": _keys,
+    "log.md": _log,
     "libraries.md": _run_each,
     "operations.md": _operations,
     "policies.md": _run_each,

@@ -6,6 +6,8 @@
 - ``envelope``, ``message``: what is published, and what a reader gets; ``publishing``: the messages
   of one append.
 - ``entry``: what an entry says of the append that it belongs to.
+- ``draft``: a transaction on its way.
+- ``named``: producers whose seqs go on over restarts; ``sweeping``: who is retired.
 - ``producers``: appends once (L3); ``fences``: zombies kept out (L4); ``spans``: what is pending,
   markers and retiring (C1, C2).
 - ``reading``: what is committed, in its order (C3, C4); ``merging``: several substreams as one;

@@ -25,7 +25,9 @@ class Kind(enum.Enum):
     ROLLBACK = pb.ROLLBACK
 
 
+# An enumeration's ``value`` is looked up by a descriptor, each time.
 _KINDS: dict[int, Kind] = {each.value: each for each in Kind}
+_NUMBERS: dict[Kind, pb.Kind] = {each: each.value for each in Kind}
 
 
 class Decision(NamedTuple):
@@ -63,6 +65,8 @@ class Entry:
     decisions: tuple[Decision, ...]
     checksum: int
     at_us: int = 0
+    # Of a named producer, whose seq this is.
+    name: str = ""
 
     @property
     def last_lsn(self) -> int:
@@ -84,11 +88,12 @@ def body_of(
     count: int = 1,
     message: bytes = b"",
     decisions: Sequence[Decision] = (),
+    name: str = "",
 ) -> bytes:
     """Return the bytes of an entry; the same for the same arguments."""
     return pb.Entry(
         version=VERSION,
-        kind=pb.Kind.Name(kind.value),
+        kind=_NUMBERS[kind],
         index=index,
         count=count,
         producer=producer,
@@ -102,6 +107,7 @@ def body_of(
             )
             for each in decisions
         ],
+        name=name,
     ).SerializeToString()
 
 
@@ -136,4 +142,5 @@ def read_row(row: Row) -> Entry:
         decisions,
         zlib.crc32(body),
         at_us,
+        found.name,
     )

@@ -79,7 +79,11 @@ class SeqReused(LogError):
 
 
 class AlreadyCommitted(LogError):
-    """A named producer is past this seq, with other content in its place."""
+    """A named producer is at this seq with other content, or past it.
+
+    Nothing of this request is in the log by it. Past a seq contents are not compared: it may be
+    what was committed under it, or what was passed over.
+    """
 
 
 class PredecessorMismatch(LogError):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
-from sharedlog._core.errors import Fenced
+from sharedlog._core.errors import Fenced, InvalidRequest
 from sharedlog._core.steps import Get, Rule
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,179}")
 
 
 class Fence(NamedTuple):
@@ -14,6 +17,15 @@ class Fence(NamedTuple):
 
     name: str
     number: int
+
+
+def check_fence_name(name: str) -> None:
+    """Raise ``InvalidRequest`` unless this can name a fence."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{name[:200]!r} cannot name a fence: 1 to 180 letters, digits, _ . / : -, "
+            "beginning with one of the first three"
+        )
 
 
 def fence_key(name: str) -> str:

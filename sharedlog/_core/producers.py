@@ -106,13 +106,11 @@ def fingerprint_of(
     kind: Kind, messages: Sequence[NewMessage], decisions: Sequence[Decision]
 ) -> bytes:
     """Return what tells one content of an append from another: 16 bytes of a BLAKE2b."""
-    found = hashlib.blake2b(digest_size=_FINGERPRINT_BYTES)
-    found.update(body_of(kind, 0, 0, decisions=decisions))
-    for message in messages:
-        for part in (message.envelope, *(tag.encode() for tag in message.tags)):
-            found.update(len(part).to_bytes(4, "big") + part)
-        found.update(b"\xff\xff\xff\xff")
-    return found.digest()
+    parts = [body_of(kind, 0, 0, decisions=decisions)]
+    for envelope, tags in messages:
+        joined = "\n".join(tags).encode()
+        parts += (b"%d %d " % (len(envelope), len(joined)), envelope, joined)
+    return hashlib.blake2b(b"".join(parts), digest_size=_FINGERPRINT_BYTES).digest()
 
 
 def grant(token: bytes, window: int = 1) -> Rule[Producer]:

@@ -17,15 +17,20 @@ ENTRY_BYTES = 64
 
 
 class Placed(NamedTuple):
-    """A message's envelope, and the tag of its substream."""
+    """A message's envelope, the tag of its substream, and about how much of an append it takes.
+
+    ``content``: of a named producer's, what stays the same whenever it is published.
+    """
 
     envelope: bytes
     tag: str
+    size: int
+    content: bytes = b""
 
-    @property
-    def size(self) -> int:
-        """About how many bytes of an append it takes."""
-        return len(self.envelope) + 2 * len(self.tag) + ENTRY_BYTES
+
+def size_of(envelope: bytes, tag: str) -> int:
+    """Return about how many bytes of an append a message takes."""
+    return len(envelope) + 2 * len(tag) + ENTRY_BYTES
 
 
 def committing(messages: Sequence[Placed]) -> list[NewMessage]:

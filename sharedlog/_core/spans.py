@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.entry import Decision, Kind, body_of
 from sharedlog._core.errors import InvalidRequest, SpanGone, UnknownProducer
-from sharedlog._core.fences import Fence
+from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.producers import (
     Appended,
     NewMessage,
@@ -127,37 +127,61 @@ def decide(
     ``SpanGone`` unless none of them is retired, the begins are theirs, all of theirs, and
     ``through`` is each one's highest seq; of ``producer`` itself that is ``seq - 1``.
     """
+    for each in decisions:
+        # ``once`` holds its producer to that seq, and to not being retired.
+        if each.producer == producer.id and each.through != seq - 1:
+            raise SpanGone(f"the marker is seq {seq}, and its producer's through not below it")
+    kind = Kind.MARKER if commits else Kind.ROLLBACK
+    commit = decided(kind, producer.id, seq, decisions)
+    fingerprint = fingerprint_of(kind, (), ordered(decisions))
+    try:
+        return (yield from once(producer, seq, fingerprint, commit, fence))
+    except Refused as refused:
+        raise other_spans(commit, refused) from refused
+
+
+def decided(
+    kind: Kind, producer: int, seq: int, decisions: Sequence[Decision], *, name: str = ""
+) -> Commit:
+    """Return the step that decides by a marker, or a rollback, of this producer or name."""
     if not decisions or len({each.producer for each in decisions}) < len(decisions):
         raise InvalidRequest("a marker decides each of its producers once, and at least one")
-    kind = Kind.MARKER if commits else Kind.ROLLBACK
-    ordered = tuple(sorted(decisions, key=lambda each: each.producer))
-    entry = _marker(kind, producer.id, seq, ordered)
     conditions: list[Condition] = []
     puts: list[Put] = []
-    for each in ordered:
-        if each.producer == producer.id:
-            # ``once`` holds it to that seq, and to not being retired.
-            if each.through != seq - 1:
-                raise SpanGone(f"the marker is seq {seq}, and its producer's through not below it")
-        else:
+    for each in ordered(decisions):
+        if each.producer != producer:
             conditions.append(Condition(retired_key(each.producer), None))
             conditions.append(Condition(seq_key(each.producer), number(each.through)))
         conditions += _as_they_are(each.producer, each.begins)
         puts += _closed(each.producer, each.begins)
-    commit = Commit(tuple(conditions), tuple(puts), (entry,))
-    fingerprint = fingerprint_of(kind, (), ordered)
-    try:
-        return (yield from once(producer, seq, fingerprint, commit, fence))
-    except Refused as refused:
-        wrong = sorted(each.key for each in conditions if refused.found[each.key] != each.value)
-        raise SpanGone(f"not what is pending: {', '.join(wrong)}") from refused
+    entry = _marker(kind, producer, seq, ordered(decisions), name)
+    return Commit(tuple(conditions), tuple(puts), (entry,))
 
 
-def retire(producer: int) -> Rule[int]:
+def ordered(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Return decisions in the order in which a marker has them."""
+    return tuple(sorted(decisions, key=lambda each: each.producer))
+
+
+def other_spans(commit: Commit, refused: Refused) -> SpanGone:
+    """Return what says which spans were not as a marker had them."""
+    found = refused.found
+    wrong = sorted(each.key for each in commit.conditions if found[each.key] != each.value)
+    return SpanGone(f"not what is pending: {', '.join(wrong)}")
+
+
+def has_pending(producer: Producer) -> Rule[bool]:
+    """Whether the producer has something pending."""
+    key = open_key(producer.id)
+    return (yield Get((key,)))[key] is not None
+
+
+def retire(producer: int, *, seq: int | None = None, fence: Fence | None = None) -> Rule[int]:
     """End a producer for good, rolling back what it has pending; return its highest seq.
 
     One step: whoever of it and a marker comes first decides. Done again it changes nothing.
-    Raises ``UnknownProducer``.
+    ``seq``: only if that is its highest still, and it is not retired; else ``Refused``. Raises
+    ``UnknownProducer`` and ``Fenced``.
     """
     prefix = span_key(producer, "")
     mine = (identity_key(producer), retired_key(producer), seq_key(producer), open_key(producer))
@@ -166,6 +190,8 @@ def retire(producer: int) -> Rule[int]:
         if found[identity_key(producer)] is None:
             raise UnknownProducer(f"producer {producer} is not of this log")
         highest = int.from_bytes(found[seq_key(producer)] or b"", "big")
+        if seq is not None and (seq != highest or found[retired_key(producer)] is not None):
+            raise Refused(found)
         if found[retired_key(producer)] is not None:
             return highest
         spans: Mapping[str, bytes] = yield Scan(prefix)
@@ -174,23 +200,30 @@ def retire(producer: int) -> Rule[int]:
             Condition(retired_key(producer), None),
             Condition(seq_key(producer), number(highest)),
             *_as_they_are(producer, begins),
+            *([] if fence is None else [condition_of(fence)]),
         ]
         puts = [Put(retired_key(producer), b"\x01"), *_closed(producer, begins)]
         decision = Decision(producer, highest, begins)
         entries = (_marker(Kind.ROLLBACK, producer, highest, (decision,)),) if begins else ()
         try:
             yield Commit(tuple(conditions), tuple(puts), entries)
-        except Refused:
+        except Refused as refused:
+            if fence is not None:
+                check_fence(fence, refused.found[fence_key(fence.name)])
             # It appended meanwhile, or was decided.
             continue
         return highest
 
 
-def _marker(kind: Kind, producer: int, seq: int, decisions: Sequence[Decision]) -> NewEntry:
+def _marker(
+    kind: Kind, producer: int, seq: int, decisions: Sequence[Decision], name: str = ""
+) -> NewEntry:
     tags = {tag for each in decisions for tag in each.begins}
     if kind is Kind.MARKER:
         tags |= {commits_tag(stream_of(tag)) for tag in tags} | {MARKERS}
-    return NewEntry(body_of(kind, producer, seq, decisions=decisions), tuple(sorted(tags)))
+    return NewEntry(
+        body_of(kind, producer, seq, decisions=decisions, name=name), tuple(sorted(tags))
+    )
 
 
 def _as_they_are(producer: int, begins: Mapping[str, int]) -> Iterator[Condition]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from sharedlog._core.errors import InvalidRequest
 
 # Room for "/" and the substream within a tag's 200 bytes.
 MAX_NAME_BYTES = 180
+# Of one entry.
+MAX_TAGS = 1024
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _OFFSET, _PRIME = 0x811C9DC5, 0x01000193
 
@@ -21,6 +24,7 @@ def check_name(name: str) -> None:
         )
 
 
+@lru_cache(maxsize=8192)
 def fnv1a(data: bytes) -> int:
     """Return FNV-1a of 32 bits, which every language has: where a key goes must not differ."""
     found = _OFFSET

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sharedlog._core.commit import Commit, Stamp
 from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.streams import MAX_TAGS
 from sharedlog._engines.engine import Limits
 
-MAX_TAGS = 1024
 MAX_TAG_BYTES = 200
 MAX_KEY_BYTES = 1000
 

@@ -2,7 +2,9 @@
 
 - ``log``: ``Log``, whose methods delegate to the modules below; ``opening`` creates and opens it,
   ``place`` is what the others need of it.
+- ``placing``: into which substream a message goes, in what envelope.
 - ``publisher``: single messages of any thread; ``appender`` appends them; ``resending``: what is
-  not answered is sent again.
+  not answered is sent again; ``sender``: one act of a producer after the other.
+- ``producer``, ``transaction``: what readers see all at once; ``sweeper``: rolls back what died.
 - ``following``: messages as they are committed; ``trimming``: what nobody needs goes.
 """

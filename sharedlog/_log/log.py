@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import TypeVar
 
-from sharedlog._core.catalog import Stream, all_streams, find_stream, make_stream
-from sharedlog._core.envelope import About, Value, key_bytes, pack
+from sharedlog._core.catalog import Stream, all_streams, make_stream
+from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import LogError, OutcomeUnknown
+from sharedlog._core.fences import Fence, check_fence_name, raise_fence
 from sharedlog._core.holds import Hold, all_holds, drop, forget
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
-from sharedlog._core.publishing import Placed
 from sharedlog._core.steps import Rule
-from sharedlog._core.streams import substream_of, tag_of
 from sharedlog._core.trim import Outcome
 from sharedlog._engines.engine import Engine
 from sharedlog._log.following import After, Following, read_once
 from sharedlog._log.place import Place
+from sharedlog._log.placing import Headers, Placing
+from sharedlog._log.producer import Producer
 from sharedlog._log.publisher import Publisher
+from sharedlog._log.sweeper import SILENT, Sweeper
 from sharedlog._log.trimming import Trimming, trim_once
 
 _T = TypeVar("_T")
@@ -36,10 +36,7 @@ class Log:
         self._url = url
         self._place = place
         self._publisher = Publisher(place)
-        # Of streams that were seen: their substreams never change.
-        self._known: dict[str, Stream] = {}
-        # The next message without a key goes to the substream after the last one's.
-        self._rounds = itertools.count()
+        self._placing = Placing(place)
 
     @property
     def incarnation(self) -> str:
@@ -62,7 +59,7 @@ class Log:
         there is ``InvalidRequest``.
         """
         found = self._run(make_stream(name, substreams, retention))
-        self._known[name] = found
+        self._placing.learn(found)
         return found
 
     def streams(self) -> list[Stream]:
@@ -74,7 +71,7 @@ class Log:
         stream: str | Stream,
         value: Value,
         key: bytes | str | None = None,
-        headers: Mapping[str, bytes | str] | None = None,
+        headers: Headers | None = None,
         about: About | None = None,
     ) -> Position:
         """Append one message, and return its position once it is durable, and committed.
@@ -89,7 +86,7 @@ class Log:
         ``LogFull``, ``LogUnavailable`` with ``appended`` False: the message is not there;
         ``NoSuchStream``; ``InvalidRequest`` for what is too large.
         """
-        return self._publisher.publish(self._placed(stream, value, key, headers, about))
+        return self._publisher.publish(self._placing.placed(stream, value, key, headers, about))
 
     def settle(self, unknown: OutcomeUnknown) -> Position:
         """Return where a message is of which this log said ``OutcomeUnknown``.
@@ -97,6 +94,32 @@ class Log:
         Raises that again while it is still unknown, and what refused it if it is not there.
         """
         return self._publisher.settle(unknown.ticket)
+
+    def producer(self, name: str | None = None, *, fence: Fence | None = None) -> Producer:
+        """Return a producer of transactions.
+
+        ``name``: its transactions are numbered, and each number is committed once, by whatever
+        program uses the name, until an operator forgets it. ``fence``: everything it commits is
+        refused (``Fenced``) once somebody has raised the fence again.
+        """
+        return Producer(self._place, self._placing, name, fence)
+
+    def raise_fence(self, name: str) -> Fence:
+        """Raise a fence, and return it as it now is: who holds an older one appends nothing more.
+
+        ``name``: of letters, digits and ``_.-/:``, 180 at most.
+        """
+        check_fence_name(name)
+        return Fence(name, self._run(raise_fence(name)))
+
+    def sweeper(self, silent: timedelta = SILENT) -> Sweeper:
+        """Return what rolls back transactions whose program died, while it is entered.
+
+        ``silent``: for how long a producer with something pending must have appended nothing, as
+        the sweeper measures it; up to a tenth more may pass. Each process may have one: one of
+        them works.
+        """
+        return Sweeper(self._place, silent)
 
     def follow(
         self,
@@ -120,7 +143,7 @@ class Log:
         Raises ``NoSuchStream``, ``InvalidRequest``, ``LogForked`` for a position that is not in
         this log, and ``TrimmedLog`` for one that was trimmed or a hold that was dropped.
         """
-        found = self._stream(stream)
+        found = self._placing.stream(stream)
         return Following(self._place, found, substreams, after, committed=committed, name=name)
 
     def read(
@@ -131,7 +154,7 @@ class Log:
         About ``limit`` of them: a read never stops inside a commit. ``after`` and what is raised:
         as ``follow``.
         """
-        return read_once(self._place, self._stream(stream), substream, after, limit)
+        return read_once(self._place, self._placing.stream(stream), substream, after, limit)
 
     def holds(self, name: str | None = None) -> list[Hold]:
         """Return the holds of followers, or of one name: who keeps what from being trimmed."""
@@ -194,32 +217,3 @@ class Log:
     @property
     def _engine(self) -> Engine:
         return self._place.engine
-
-    def _stream(self, stream: str | Stream) -> Stream:
-        """Return a stream that exists; raises ``NoSuchStream``."""
-        name = stream if isinstance(stream, str) else stream.name
-        found = self._known.get(name)
-        if found is None:
-            found = self._known[name] = self._run(find_stream(name))
-        return found
-
-    def _placed(
-        self,
-        stream: str | Stream,
-        value: Value,
-        key: bytes | str | None,
-        headers: Mapping[str, bytes | str] | None,
-        about: About | None,
-    ) -> Placed:
-        """Return the message as it is appended, and where."""
-        found = self._stream(stream)
-        if headers is not None:
-            about = (about or About())._replace(headers=headers)
-        data = key_bytes(key)
-        substream = (
-            next(self._rounds) % found.substreams
-            if data is None
-            else substream_of(data, found.substreams)
-        )
-        envelope = pack(value, data, about, time.time_ns() // 1000)
-        return Placed(envelope, tag_of(found.name, substream))

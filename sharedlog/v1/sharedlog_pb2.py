@@ -24,25 +24,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csharedlog/v1/sharedlog.proto\x12\x0csharedlog.v1\"\xb3\x01\n\x05\x45ntry\x12\x0f\n\x07version\x18\x01 \x01(\r\x12 \n\x04kind\x18\x02 \x01(\x0e\x32\x12.sharedlog.v1.Kind\x12\r\n\x05index\x18\x03 \x01(\r\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x10\n\x08producer\x18\x05 \x01(\x04\x12\x0b\n\x03seq\x18\x06 \x01(\x04\x12\x0f\n\x07message\x18\x07 \x01(\x0c\x12)\n\tdecisions\x18\x08 \x03(\x0b\x32\x16.sharedlog.v1.Decision\"P\n\x08\x44\x65\x63ision\x12\x10\n\x08producer\x18\x01 \x01(\x04\x12\x0f\n\x07through\x18\x02 \x01(\x04\x12!\n\x05spans\x18\x03 \x03(\x0b\x32\x12.sharedlog.v1.Span\"\"\n\x04Span\x12\x0b\n\x03tag\x18\x01 \x01(\t\x12\r\n\x05\x62\x65gin\x18\x02 \x01(\x04\"\xed\x01\n\x08\x45nvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x14\n\x0c\x63ontent_type\x18\x02 \x01(\t\x12\x13\n\x0bschema_name\x18\x03 \x01(\t\x12\x10\n\x03key\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12%\n\x07headers\x18\x05 \x03(\x0b\x32\x14.sharedlog.v1.Header\x12\x14\n\x0ctrace_parent\x18\x06 \x01(\t\x12\x13\n\x0btrace_state\x18\x07 \x01(\t\x12\x14\n\x0c\x63\x61usation_id\x18\x08 \x01(\t\x12\x15\n\revent_time_us\x18\t \x01(\x03\x12\x0c\n\x04\x62ody\x18\n \x01(\x0c\x42\x06\n\x04_key\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"C\n\x06Stream\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nsubstreams\x18\x02 \x01(\r\x12\x14\n\x0cretention_us\x18\x03 \x01(\x03*R\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tCOMMITTED\x10\x01\x12\x0b\n\x07PENDING\x10\x02\x12\n\n\x06MARKER\x10\x03\x12\x0c\n\x08ROLLBACK\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csharedlog/v1/sharedlog.proto\x12\x0csharedlog.v1\"\xc1\x01\n\x05\x45ntry\x12\x0f\n\x07version\x18\x01 \x01(\r\x12 \n\x04kind\x18\x02 \x01(\x0e\x32\x12.sharedlog.v1.Kind\x12\r\n\x05index\x18\x03 \x01(\r\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x10\n\x08producer\x18\x05 \x01(\x04\x12\x0b\n\x03seq\x18\x06 \x01(\x04\x12\x0f\n\x07message\x18\x07 \x01(\x0c\x12)\n\tdecisions\x18\x08 \x03(\x0b\x32\x16.sharedlog.v1.Decision\x12\x0c\n\x04name\x18\t \x01(\t\"P\n\x08\x44\x65\x63ision\x12\x10\n\x08producer\x18\x01 \x01(\x04\x12\x0f\n\x07through\x18\x02 \x01(\x04\x12!\n\x05spans\x18\x03 \x03(\x0b\x32\x12.sharedlog.v1.Span\"\"\n\x04Span\x12\x0b\n\x03tag\x18\x01 \x01(\t\x12\r\n\x05\x62\x65gin\x18\x02 \x01(\x04\"\xed\x01\n\x08\x45nvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x14\n\x0c\x63ontent_type\x18\x02 \x01(\t\x12\x13\n\x0bschema_name\x18\x03 \x01(\t\x12\x10\n\x03key\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12%\n\x07headers\x18\x05 \x03(\x0b\x32\x14.sharedlog.v1.Header\x12\x14\n\x0ctrace_parent\x18\x06 \x01(\t\x12\x13\n\x0btrace_state\x18\x07 \x01(\t\x12\x14\n\x0c\x63\x61usation_id\x18\x08 \x01(\t\x12\x15\n\revent_time_us\x18\t \x01(\x03\x12\x0c\n\x04\x62ody\x18\n \x01(\x0c\x42\x06\n\x04_key\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"C\n\x06Stream\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nsubstreams\x18\x02 \x01(\r\x12\x14\n\x0cretention_us\x18\x03 \x01(\x03*R\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tCOMMITTED\x10\x01\x12\x0b\n\x07PENDING\x10\x02\x12\n\n\x06MARKER\x10\x03\x12\x0c\n\x08ROLLBACK\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sharedlog.v1.sharedlog_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KIND']._serialized_start=694
-  _globals['_KIND']._serialized_end=776
+  _globals['_KIND']._serialized_start=708
+  _globals['_KIND']._serialized_end=790
   _globals['_ENTRY']._serialized_start=47
-  _globals['_ENTRY']._serialized_end=226
-  _globals['_DECISION']._serialized_start=228
-  _globals['_DECISION']._serialized_end=308
-  _globals['_SPAN']._serialized_start=310
-  _globals['_SPAN']._serialized_end=344
-  _globals['_ENVELOPE']._serialized_start=347
-  _globals['_ENVELOPE']._serialized_end=584
-  _globals['_HEADER']._serialized_start=586
-  _globals['_HEADER']._serialized_end=623
-  _globals['_STREAM']._serialized_start=625
-  _globals['_STREAM']._serialized_end=692
+  _globals['_ENTRY']._serialized_end=240
+  _globals['_DECISION']._serialized_start=242
+  _globals['_DECISION']._serialized_end=322
+  _globals['_SPAN']._serialized_start=324
+  _globals['_SPAN']._serialized_end=358
+  _globals['_ENVELOPE']._serialized_start=361
+  _globals['_ENVELOPE']._serialized_end=598
+  _globals['_HEADER']._serialized_start=600
+  _globals['_HEADER']._serialized_end=637
+  _globals['_STREAM']._serialized_start=639
+  _globals['_STREAM']._serialized_end=706
 # @@protoc_insertion_point(module_scope)

@@ -21,7 +21,7 @@ MARKER: Kind
 ROLLBACK: Kind
 
 class Entry(_message.Message):
-    __slots__ = ("version", "kind", "index", "count", "producer", "seq", "message", "decisions")
+    __slots__ = ("version", "kind", "index", "count", "producer", "seq", "message", "decisions", "name")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class Entry(_message.Message):
     SEQ_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     version: int
     kind: Kind
     index: int
@@ -38,7 +39,8 @@ class Entry(_message.Message):
     seq: int
     message: bytes
     decisions: _containers.RepeatedCompositeFieldContainer[Decision]
-    def __init__(self, version: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., producer: _Optional[int] = ..., seq: _Optional[int] = ..., message: _Optional[bytes] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
+    name: str
+    def __init__(self, version: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., producer: _Optional[int] = ..., seq: _Optional[int] = ..., message: _Optional[bytes] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("producer", "through", "spans")

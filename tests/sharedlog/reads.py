@@ -19,7 +19,7 @@ def substream(log: sharedlog.Log, stream: str, number: int) -> list[Message]:
 
 def messages(log: sharedlog.Log, stream: str) -> list[Message]:
     """All that is committed in a stream, by substream."""
-    count = log._stream(stream).substreams
+    count = log._placing.stream(stream).substreams
     return [each for number in range(count) for each in substream(log, stream, number)]
 
 

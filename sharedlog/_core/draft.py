@@ -1,0 +1,141 @@
+"""The draft of a transaction: what it has published, and what of that travels already."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sharedlog._core.entry import Decision
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.fences import Fence
+from sharedlog._core.named import Turn, append_named, decide_named
+from sharedlog._core.producers import Appended, Producer, append
+from sharedlog._core.publishing import Placed, committing, pending
+from sharedlog._core.spans import Pended, decide, pend
+from sharedlog._core.steps import Rule
+from sharedlog._core.streams import stream_of
+
+# Conditions and puts of an append or a marker, beside those of its tags.
+_OTHER_OPERATIONS = 16
+
+
+class Bounds(NamedTuple):
+    """What one append may have: entries, bytes, and tags with their streams' together."""
+
+    entries: int
+    append_bytes: int
+    tags: int
+
+
+def tags_for(operations: int, most: int) -> int:
+    """Return how many tags a transaction may write, where a step takes so many operations."""
+    return min(most, (operations - _OTHER_OPERATIONS) // 2)
+
+
+class Pending(NamedTuple):
+    """An append of pending messages as the seq of a producer, and what takes its answer."""
+
+    rule: Callable[[Producer, int], Rule[Pended]]
+    done: Callable[[Producer, Pended], None]
+
+
+class Draft:
+    """A transaction that is not committed yet: one append if it fits, else pending ones."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        """An empty one."""
+        self._bounds = bounds
+        self._buffer: list[Placed] = []
+        self._size = 0
+        # Of every message, in the order in which they were published.
+        self.tags: list[str] = []
+        self._spread: set[str] = set()
+        self._begins: dict[str, int] = {}
+        # Whose pending messages these are.
+        self.producer: Producer | None = None
+        self._content = hashlib.blake2b(digest_size=16)
+
+    @property
+    def travels(self) -> bool:
+        """Whether something of it is in the log, pending."""
+        return bool(self._begins)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something of it is not in the log yet."""
+        return bool(self._buffer)
+
+    @property
+    def content(self) -> bytes:
+        """Tells what was published from anything else, whenever it is published."""
+        return self._content.digest()
+
+    def takes(self, message: Placed) -> bool:
+        """Whether the next append still has room for it; raises ``InvalidRequest`` if none has."""
+        _, tag, size, _ = message
+        if size > self._bounds.append_bytes:
+            raise InvalidRequest(
+                f"a message of {size} bytes; this log takes {self._bounds.append_bytes}"
+            )
+        if tag not in self._spread:
+            spread = {tag, *self._spread}
+            if len(spread) + len({stream_of(each) for each in spread}) > self._bounds.tags:
+                raise InvalidRequest(
+                    f"a transaction over {len(spread)} substreams; substreams and streams are "
+                    f"{self._bounds.tags} at most"
+                )
+        return (
+            len(self._buffer) < self._bounds.entries
+            and self._size + size <= self._bounds.append_bytes
+        )
+
+    def add(self, message: Placed) -> None:
+        """Take a message for which there is room."""
+        _, tag, size, content = message
+        self._buffer.append(message)
+        self._size += size
+        self._spread.add(tag)
+        self.tags.append(tag)
+        if content:
+            self._content.update(len(content).to_bytes(4, "big") + content)
+
+    def pend(self, fence: Fence | None) -> Pending:
+        """Return how to append what waits now, decided later."""
+        sent, opened = tuple(self._buffer), sorted(self._begins)
+
+        def rule(producer: Producer, seq: int) -> Rule[Pended]:
+            return pend(producer, seq, pending(sent), opened, fence=fence)
+
+        def done(producer: Producer, found: Pended) -> None:
+            self.producer = producer
+            self._begins.update(found.begins)
+            del self._buffer[: len(sent)]
+            self._size = sum(each.size for each in self._buffer)
+
+        return Pending(rule, done)
+
+    def undone(self) -> None:
+        """Nothing of it is pending any more."""
+        self._begins = {}
+
+    def commit(self, producer: Producer, seq: int, fence: Fence | None) -> Rule[Appended]:
+        """Commit all of it: by one append, or by the marker of what is pending."""
+        if not self._begins:
+            return append(producer, seq, committing(self._buffer), fence=fence)
+        return decide(producer, seq, [self._decision(producer, seq - 1)], commits=True, fence=fence)
+
+    def commit_named(
+        self, turn: Turn, producer: Producer | None, through: int, fence: Fence | None
+    ) -> Rule[Appended]:
+        """Commit all of it as a name's next; ``through``: the producer's highest seq."""
+        if producer is None or not self._begins:
+            return append_named(turn, self.content, committing(self._buffer), fence=fence)
+        return decide_named(turn, self.content, [self._decision(producer, through)], fence=fence)
+
+    def roll_back(self, producer: Producer, seq: int) -> Rule[Appended]:
+        """Undo what is pending. Not under a fence: whoever took over may have it undone."""
+        return decide(producer, seq, [self._decision(producer, seq - 1)], commits=False)
+
+    def _decision(self, producer: Producer, through: int) -> Decision:
+        return Decision(producer.id, through, dict(self._begins))

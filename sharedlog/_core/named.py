@@ -1,0 +1,206 @@
+"""Named producers: an append under a name goes on where the name stopped (DESIGN-LOG §12, L3).
+
+``named/NAME`` has the highest seq of the name, what tells its content, and its last LSN, until an
+operator forgets the name. Each append says which seq it follows, so that of two who use one name
+the later is told, and so is one whose own memory was restored from a backup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
+from sharedlog._core.entry import Decision, Entry, Kind, body_of, checksum_of, read_row
+from sharedlog._core.errors import (
+    AlreadyCommitted,
+    CorruptLog,
+    InvalidRequest,
+    PredecessorMismatch,
+)
+from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
+from sharedlog._core.producers import Appended, NewMessage, number
+from sharedlog._core.spans import decided, other_spans
+from sharedlog._core.steps import Get, Lsns, Read, Rows, Rule
+
+MAX_SEQ = (1 << 63) - 1
+_ROWS = 1000
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,179}")
+
+
+class Turn(NamedTuple):
+    """One append of a name: its seq, and the seq that it follows (0: it is the first)."""
+
+    name: str
+    seq: int
+    follows: int
+
+
+def named_key(name: str) -> str:
+    """Return the key of a name's highest seq."""
+    return f"named/{name}"
+
+
+def check_producer_name(name: str) -> None:
+    """Raise ``InvalidRequest`` unless this can name a producer."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{name[:200]!r} cannot name a producer: 1 to 180 letters, digits, _ . / : -, "
+            "beginning with one of the first three"
+        )
+
+
+def highest_of(name: str) -> Rule[int]:
+    """Return the highest seq of a name; 0: it was never used, or was forgotten."""
+    key = named_key(name)
+    return _seq((yield Get((key,)))[key])
+
+
+def append_named(
+    turn: Turn,
+    content: bytes,
+    messages: Sequence[NewMessage],
+    *,
+    fence: Fence | None = None,
+) -> Rule[Appended]:
+    """Append messages as a name's next, committed by this append: once.
+
+    ``content``: 16 bytes that tell what is appended, the same whenever it is tried. A seq that
+    was appended with that content is answered, before the fence is judged. Raises
+    ``AlreadyCommitted``, ``PredecessorMismatch`` and ``Fenced``.
+    """
+    if not messages:
+        raise InvalidRequest("an append has at least one message")
+    count = len(messages)
+    entries = tuple(
+        NewEntry(
+            body_of(
+                Kind.COMMITTED,
+                0,
+                turn.seq,
+                index=index,
+                count=count,
+                message=message.envelope,
+                name=turn.name,
+            ),
+            message.tags,
+        )
+        for index, message in enumerate(messages)
+    )
+    return (yield from _once(turn, content, Commit(entries=entries), fence))
+
+
+def decide_named(
+    turn: Turn,
+    content: bytes,
+    decisions: Sequence[Decision],
+    *,
+    fence: Fence | None = None,
+) -> Rule[Appended]:
+    """Append the marker that commits what producers have pending, as a name's next: once.
+
+    As ``append_named``, and refused as ``decide`` is.
+    """
+    commit = decided(Kind.MARKER, 0, turn.seq, decisions, name=turn.name)
+    try:
+        return (yield from _once(turn, content, commit, fence))
+    except Refused as refused:
+        raise other_spans(commit, refused) from refused
+
+
+def forget(name: str) -> Rule[int]:
+    """Forget a name, and return its highest seq: for operators, since it may then be used anew."""
+    key = named_key(name)
+    while True:
+        value = (yield Get((key,)))[key]
+        if value is None:
+            return 0
+        try:
+            yield Commit((Condition(key, value),), (Put(key, None),))
+        except Refused:
+            continue
+        return _seq(value)
+
+
+def _once(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) -> Rule[Appended]:
+    check_producer_name(turn.name)
+    if not 0 <= turn.follows < turn.seq <= MAX_SEQ:
+        raise InvalidRequest(f"seq {turn.seq} cannot follow {turn.follows}")
+    key = named_key(turn.name)
+    keys = (key,) if fence is None else (key, fence_key(fence.name))
+    checksum = checksum_of(commit.entries[-1].body)
+    while True:
+        found = yield Get(keys)
+        value = found[key]
+        if value is not None and value[:-LSN_BYTES] == number(turn.seq) + content:
+            return Appended(int.from_bytes(value[-LSN_BYTES:], "big"), None, checksum)
+        mine = [Condition(key, value)]
+        if fence is not None:
+            check_fence(fence, found[fence_key(fence.name)])
+            mine.append(condition_of(fence))
+        _check_next(turn, _seq(value))
+        whole = Commit(
+            (*mine, *commit.conditions),
+            (Put(key, number(turn.seq) + content, Stamp.LAST), *commit.puts),
+            commit.entries,
+        )
+        try:
+            lsns: Lsns = yield whole
+        except Refused as refused:
+            if any(refused.found[each.key] != each.value for each in mine):
+                continue
+            raise
+        return Appended(lsns.last, lsns.first, checksum)
+
+
+def _check_next(turn: Turn, highest: int) -> None:
+    if turn.seq <= highest:
+        raise AlreadyCommitted(
+            f"{turn.name!r} is at {highest}: seq {turn.seq} was committed, "
+            + ("with other content" if turn.seq == highest else "or passed over")
+        )
+    if turn.follows != highest:
+        raise PredecessorMismatch(
+            f"{turn.name!r} is at {highest}, and this follows {turn.follows}", highest
+        )
+
+
+def _seq(value: bytes | None) -> int:
+    return 0 if value is None else int.from_bytes(value[:8], "big")
+
+
+def placed_by(turn: Turn, lsn: int) -> Rule[tuple[list[str], int]]:
+    """Return the substreams' tags of what an earlier append of a name committed, in its order.
+
+    And the checksum of the entry that names the commit, at ``lsn``. Raises ``TrimmedLog`` where
+    that is gone.
+    """
+    last = _entries((yield Read(lsn - 1, 1)))[0]
+    if (last[0].name, last[0].seq) != (turn.name, turn.seq):
+        raise CorruptLog(f"LSN {lsn} is not what {turn.name!r} committed as {turn.seq}")
+    begins = [begin for each in last[0].decisions for begin in each.begins.values()]
+    after = min(begins, default=lsn - last[0].index) - 1
+    found: list[str] = []
+    while after < lsn:
+        for entry, tag in _entries((yield Read(after, _ROWS))):
+            if entry.lsn <= lsn and _of(last[0], entry, tag):
+                found.append(tag)
+            after = entry.lsn
+    return found, last[0].checksum
+
+
+def _entries(rows: Rows) -> list[tuple[Entry, str]]:
+    if not rows.rows:
+        raise CorruptLog(f"the log ends at {rows.through}, before what was appended")
+    return [(read_row(row), row.tags[0] if row.tags else "") for row in rows.rows]
+
+
+def _of(last: Entry, entry: Entry, tag: str) -> bool:
+    """Whether the entry is a message of the commit that ``last`` names."""
+    if last.kind is Kind.COMMITTED:
+        return entry.last_lsn == last.lsn
+    return entry.kind is Kind.PENDING and any(
+        each.producer == entry.producer and each.begins.get(tag, entry.lsn + 1) <= entry.lsn
+        for each in last.decisions
+    )

@@ -1,0 +1,75 @@
+"""The placing of messages: into which substream, in what envelope."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+
+from sharedlog._core.catalog import Stream, find_stream
+from sharedlog._core.envelope import About, Value, key_bytes, pack
+from sharedlog._core.publishing import Placed, size_of
+from sharedlog._core.streams import substream_of, tag_of
+from sharedlog._log.place import Place
+
+Headers = Mapping[str, bytes | str]
+
+
+class Placing:
+    """The streams that a log was asked for, and whose turn it is. Any thread."""
+
+    def __init__(self, place: Place) -> None:
+        """No stream is known yet."""
+        self._place = place
+        # Their substreams never change.
+        self._known: dict[str, Stream] = {}
+        self._tags: dict[str, list[str]] = {}
+        # The next message without a key goes to the substream after the last one's.
+        self._rounds = itertools.count()
+
+    def stream(self, stream: str | Stream) -> Stream:
+        """Return a stream that exists; raises ``NoSuchStream``."""
+        name = stream if isinstance(stream, str) else stream.name
+        found = self._known.get(name)
+        if found is None:
+            found = self._place.run(find_stream(name))
+            self.learn(found)
+        return found
+
+    def learn(self, stream: Stream) -> None:
+        """Keep what the log has told of a stream."""
+        self._tags[stream.name] = [tag_of(stream.name, each) for each in range(stream.substreams)]
+        self._known[stream.name] = stream
+
+    def knows(self, stream: str | Stream) -> bool:
+        """Whether ``stream`` answers without asking the log."""
+        return (stream if isinstance(stream, str) else stream.name) in self._known
+
+    def placed(
+        self,
+        stream: str | Stream,
+        value: Value,
+        key: bytes | str | None,
+        headers: Headers | None,
+        about: About | None,
+        *,
+        named: bool = False,
+    ) -> Placed:
+        """Return a message as it is appended, and where; ``named``: with its content."""
+        name = stream if isinstance(stream, str) else stream.name
+        tags = self._tags.get(name)
+        if tags is None:
+            self.stream(name)
+            tags = self._tags[name]
+        if headers is not None:
+            about = (about or About())._replace(headers=headers)
+        data = key_bytes(key)
+        count = len(tags)
+        tag = tags[next(self._rounds) % count if data is None else substream_of(data, count)]
+        envelope = pack(value, data, about, time.time_ns() // 1000)
+        content = b""
+        if named:
+            # As it is whenever it is published: without the time, the trace, and the turn.
+            told = None if about is None else about._replace(trace_parent="", trace_state="")
+            content = name.encode() + b"/" + pack(value, data, told, 0)
+        return Placed(envelope, tag, size_of(envelope, tag), content)

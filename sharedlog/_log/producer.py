@@ -1,0 +1,138 @@
+"""Producers: who publishes transactions, under a name or without one."""
+
+from __future__ import annotations
+
+import threading
+
+from sharedlog._core.catalog import Stream
+from sharedlog._core.draft import Bounds, Draft, tags_for
+from sharedlog._core.envelope import About, Value
+from sharedlog._core.errors import InvalidRequest, LogUnavailable
+from sharedlog._core.fences import Fence
+from sharedlog._core.named import Turn, check_producer_name, highest_of
+from sharedlog._core.position import Position
+from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
+from sharedlog._core.streams import MAX_TAGS
+from sharedlog._log.place import Place
+from sharedlog._log.placing import Headers, Placing
+from sharedlog._log.resending import not_sent, until_known
+from sharedlog._log.sender import Sender
+from sharedlog._log.transaction import Transaction
+
+
+class Producer:
+    """Publishes transactions, one at a time; what ``Log.producer`` returns.
+
+    With a name its transactions are numbered: each follows the one before, and a seq is committed
+    once, by whatever program, until an operator forgets the name.
+    """
+
+    def __init__(
+        self, place: Place, placing: Placing, name: str | None, fence: Fence | None
+    ) -> None:
+        """Use ``Log.producer``."""
+        if name is not None:
+            check_producer_name(name)
+        self.place = place
+        self.placing = placing
+        self.name = name
+        self.fence = fence
+        self.sender = Sender(place)
+        limits = place.engine.limits
+        self._bounds = Bounds(
+            min(APPEND_ENTRIES, limits.entries),
+            min(APPEND_BYTES, limits.append_bytes),
+            # One is that of all markers.
+            tags_for(limits.operations, MAX_TAGS - 1),
+        )
+        # Held by the transaction that is open.
+        self._busy = threading.Lock()
+        self._owner = 0
+        # One of unknown outcome, or not undone yet.
+        self._left: Transaction | None = None
+        # The name's highest seq, as this producer knows it.
+        self._reached: int | None = None
+
+    def publish(
+        self,
+        stream: str | Stream,
+        value: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+        *,
+        seq: int | None = None,
+        follows: int | None = None,
+    ) -> Position:
+        """Publish one message in a transaction of its own; see there, and ``Log.publish``."""
+        with self.transaction(seq=seq, follows=follows) as transaction:
+            transaction.publish(stream, value, key, headers, about)
+        return transaction.positions[0]
+
+    def transaction(self, *, seq: int | None = None, follows: int | None = None) -> Transaction:
+        """Begin a transaction; one of another thread is waited for.
+
+        Of a named producer: ``seq`` is its number, above that of ``follows``, the one before it
+        (0: none). Not said, they go on from what this producer knows, first from the log. A seq
+        that was committed with the same messages is answered when it is committed again.
+        Raises ``LogUnavailable`` where the last transaction's outcome is still unknown.
+        """
+        if self._owner == threading.get_ident():
+            raise InvalidRequest("a transaction of this producer is open: end it first")
+        self._busy.acquire()
+        try:
+            self._clear()
+            turn = self._turn(seq, follows)
+            self._owner = threading.get_ident()
+            return Transaction(self, Draft(self._bounds), turn)
+        except BaseException:
+            self._busy.release()
+            raise
+
+    def last(self) -> int:
+        """Ask the log for the name's highest seq, and go on from there; 0: there is none."""
+        if self.name is None:
+            raise InvalidRequest("a producer without a name has no seqs to go on from")
+        self._reached = self.place.run(highest_of(self.name))
+        return self._reached
+
+    def end(self, left: Transaction) -> None:
+        """A transaction is over, and ``left`` if something of it is to be found out or undone."""
+        self._left = left if left.unfinished else None
+        self._owner = 0
+        self._busy.release()
+
+    def reached(self, seq: int) -> None:
+        """The name's transaction with this seq is committed."""
+        self._reached = seq
+
+    def settle(self, transaction: Transaction) -> None:
+        """Find out what became of a transaction."""
+        with self._busy:
+            if self._left is transaction:
+                transaction.finish()
+                self._left = None
+
+    def _clear(self) -> None:
+        """Leave nothing of an earlier transaction pending, or of unknown outcome."""
+        if self._left is None:
+            return
+        try:
+            self._left.finish()
+        except LogUnavailable as error:
+            raise not_sent(error) from error
+        self._left = None
+
+    def _turn(self, seq: int | None, follows: int | None) -> Turn | None:
+        if self.name is None:
+            if seq is not None or follows is not None:
+                raise InvalidRequest("seqs are of named producers: log.producer(name)")
+            return None
+        name = self.name
+        if follows is None:
+            if self._reached is None:
+                self._reached = until_known(self.place, lambda: highest_of(name))
+            follows = self._reached
+        if seq is None:
+            seq = follows + 1
+        return Turn(name, seq, follows)

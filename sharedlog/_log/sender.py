@@ -1,0 +1,101 @@
+"""The acts of one producer: each of known fate before the next is sent."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sharedlog._core.errors import (
+    AnswerGone,
+    LogError,
+    OutOfOrder,
+    ProducerRetired,
+    SeqReused,
+    SpanGone,
+)
+from sharedlog._core.producers import Producer, grant
+from sharedlog._core.steps import Rule
+from sharedlog._log.place import Place
+from sharedlog._log.resending import Unknown, not_sent, until_known
+
+_T = TypeVar("_T")
+# After these a producer appends nothing more; another one begins anew. Not after
+# ``UnknownProducer``: such a log is not the one that was opened, which is for the caller to learn.
+_OVER = (AnswerGone, OutOfOrder, ProducerRetired, SeqReused, SpanGone)
+
+
+@dataclass
+class _Act:
+    rule: Callable[[], Rule[Any]]
+    done: Callable[[Any], None]
+    # Of the producer, once it is done.
+    seq: int
+    # An attempt was not answered.
+    unknown: bool = False
+
+
+class Sender:
+    """A producer and its highest seq; granted when it is first needed. One thread at a time."""
+
+    def __init__(self, place: Place) -> None:
+        """Nothing is asked of the log yet."""
+        self._place = place
+        self._act: _Act | None = None
+        self.producer: Producer | None = None
+        self.seq = 0
+
+    def granted(self) -> Producer:
+        """Return the producer; raises ``LogUnavailable`` with ``appended`` False."""
+        if self.producer is None:
+            try:
+                found = until_known(self._place, lambda: grant(secrets.token_bytes(16)))
+            except Unknown as error:
+                # A producer that is never used, maybe.
+                raise not_sent(error) from error
+            self.producer, self.seq = found, 0
+        return self.producer
+
+    def append(
+        self, rule: Callable[[Producer, int], Rule[_T]], done: Callable[[Producer, _T], None]
+    ) -> None:
+        """Send what is the producer's next seq; ``done`` is called with the answer.
+
+        Raises ``Unknown`` where there is none in time; ``settle`` then asks again.
+        """
+        producer, seq = self.granted(), self.seq + 1
+        self._send(_Act(lambda: rule(producer, seq), lambda found: done(producer, found), seq))
+
+    def send(self, rule: Callable[[], Rule[_T]], done: Callable[[_T], None]) -> None:
+        """Send what has an identity of its own, and else as ``append``."""
+        self._send(_Act(rule, done, self.seq))
+
+    def settle(self) -> None:
+        """Ask again for what was not answered, if there is something; raises as ``append``."""
+        act = self._act
+        if act is None:
+            return
+        try:
+            found = until_known(self._place, act.rule, unknown=act.unknown)
+        except Unknown:
+            act.unknown = True
+            raise
+        except LogError as error:
+            self._act = None
+            if isinstance(error, _OVER):
+                self.producer = None
+            raise
+        except BaseException:
+            # A signal's.
+            act.unknown = True
+            raise
+        self._act = None
+        self.seq = act.seq
+        act.done(found)
+
+    def _send(self, act: _Act) -> None:
+        if self._act is not None:
+            self.settle()
+        self._act = act
+        self.settle()

@@ -1,0 +1,290 @@
+"""A transaction: messages that readers see all at once, or never (DESIGN-LOG §13)."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from sharedlog._core.catalog import Stream
+from sharedlog._core.draft import Draft
+from sharedlog._core.envelope import About, Value
+from sharedlog._core.errors import InvalidRequest, LogError, OutcomeUnknown, ProducerRetired
+from sharedlog._core.named import Turn, placed_by
+from sharedlog._core.position import Position
+from sharedlog._core.producers import Appended
+from sharedlog._core.producers import Producer as Granted
+from sharedlog._core.publishing import Placed, positions
+from sharedlog._core.spans import has_pending
+from sharedlog._core.steps import Rule
+from sharedlog._log.placing import Headers
+from sharedlog._log.resending import Unknown
+
+if TYPE_CHECKING:
+    from sharedlog._log.producer import Producer
+
+_T = TypeVar("_T")
+# How long what was published waits while something else of the transaction is pending: an append
+# is a sign of life, without which a sweeper retires the producer.
+SIGN_S = 30.0
+
+
+class State(enum.Enum):
+    """How far a transaction is."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    UNKNOWN = "of unknown outcome"
+    ROLLED_BACK = "rolled back"
+
+
+class Transaction:
+    """What ``Producer.transaction`` returns: a context manager, for one thread at a time.
+
+    Leaving it commits; leaving it by an exception rolls back.
+    """
+
+    def __init__(self, producer: Producer, draft: Draft, turn: Turn | None) -> None:
+        """Use ``Producer.transaction``."""
+        self._producer = producer
+        self._draft = draft
+        self._turn = turn
+        self._state = State.OPEN
+        self._positions: list[Position] = []
+        # What an earlier append of this turn was answered, whose messages are looked for.
+        self._earlier: Appended | None = None
+        self._signed_s = time.monotonic()
+        # Something of it is pending that was to be undone.
+        self._undoing = False
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether its outcome is unknown, or something of it is to be undone yet."""
+        return self._undoing or self._state is State.UNKNOWN
+
+    @property
+    def positions(self) -> list[Position]:
+        """Where the messages are, in the order in which they were published; once committed.
+
+        Raises ``TrimmedLog`` where an earlier program committed a name's seq, and that is gone.
+        """
+        if self._state is not State.COMMITTED:
+            raise InvalidRequest(f"the transaction is {self._state.value}: it has no positions")
+        if self._earlier is not None and self._turn is not None:
+            place = self._producer.place
+            tags, checksum = place.run(placed_by(self._turn, self._earlier.lsn))
+            self._positions = positions(tags, self._earlier.lsn, checksum, place.incarnation)
+            self._earlier = None
+        return list(self._positions)
+
+    @property
+    def committed(self) -> bool | None:
+        """Whether it is; None: that is not known."""
+        return None if self._state is State.UNKNOWN else self._state is State.COMMITTED
+
+    @property
+    def seq(self) -> int | None:
+        """Its number among those of a named producer."""
+        return None if self._turn is None else self._turn.seq
+
+    def publish(
+        self,
+        stream: str | Stream,
+        value: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+    ) -> None:
+        """Publish a message with the transaction; its arguments are those of ``Log.publish``.
+
+        What is more than one append takes is written on the way, pending. Raises as that does,
+        and ``ProducerRetired`` where a sweeper took the transaction for abandoned. After an
+        error nothing is lost but this message: leave the transaction by it, or go on.
+        """
+        self._check_open()
+        placing = self._producer.placing
+        message = placing.placed(stream, value, key, headers, about, named=self._turn is not None)
+        if self.wants_room(message):
+            self.pend()
+        self._draft.add(message)
+
+    def wants_room(self, message: Placed) -> bool:
+        """Whether something has to be written before this message is taken."""
+        draft = self._draft
+        if not draft.takes(message):
+            return True
+        return draft.travels and draft.waits and time.monotonic() - self._signed_s > SIGN_S
+
+    def pend(self) -> None:
+        """Write what waits, pending."""
+        try:
+            self._producer.sender.settle()
+            self._pend()
+        except Unknown as error:
+            raise self._unknown(error) from error
+        self._signed_s = time.monotonic()
+
+    def commit(self) -> list[Position]:
+        """Commit, and return the messages' positions; what leaving the transaction does.
+
+        Raises ``OutcomeUnknown`` where the log does not say in time whether it has: ``settle``
+        asks again, and the producer's next transaction does so before it begins. Any other
+        error: it is rolled back.
+        """
+        self._check_open()
+        try:
+            self._commit()
+            if self._undoing:
+                with suppress(LogError):
+                    self.finish()
+        except Unknown as error:
+            self._state = State.UNKNOWN
+            raise self._unknown(error) from error
+        except LogError:
+            self._roll_back()
+            raise
+        except BaseException:
+            # A signal's, maybe while the commit was on its way.
+            if self._state is State.OPEN:
+                self._state = State.UNKNOWN
+            raise
+        finally:
+            self._producer.end(self)
+        return self.positions
+
+    def roll_back(self) -> None:
+        """Undo all of it; what leaving the transaction by an exception does.
+
+        Does not fail: what the log does not answer is undone before the next transaction of this
+        producer, or by a sweeper, and nobody reads it meanwhile.
+        """
+        self._check_open()
+        try:
+            self._roll_back()
+        finally:
+            self._producer.end(self)
+
+    def settle(self) -> list[Position]:
+        """Return the positions after ``OutcomeUnknown``, or raise why it is not committed."""
+        if self._state is State.UNKNOWN:
+            self._producer.settle(self)
+        return self.positions
+
+    def __enter__(self) -> Transaction:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Commit, or roll back if an exception leaves it."""
+        if self._state is not State.OPEN:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.roll_back()
+
+    def finish(self) -> None:
+        """Learn what became of it, and have nothing of it pending; for its producer.
+
+        Raises ``LogUnavailable`` where the log does not say.
+        """
+        sender, draft = self._producer.sender, self._draft
+        try:
+            sender.settle()
+        except Unknown:
+            raise
+        except LogError:
+            # Its commit, or what was to be pending, was refused: what is pending is undone.
+            pass
+        mine = sender.producer
+        if draft.travels and draft.producer == mine is not None:
+            # After a commit: what an earlier program committed in its place, or this marker did.
+            if self._state is not State.COMMITTED or self._producer.place.run(has_pending(mine)):
+                sender.append(draft.roll_back, lambda *_: draft.undone())
+            draft.undone()
+        if self._state is not State.COMMITTED:
+            self._state = State.ROLLED_BACK
+        self._undoing = False
+
+    def _commit(self) -> None:
+        sender, draft, turn = self._producer.sender, self._draft, self._turn
+        sender.settle()
+        if draft.travels:
+            self._pend()
+        fence = self._producer.fence
+        if not draft.tags:
+            self._state = State.COMMITTED
+        elif turn is not None:
+            self._check_granted()
+            producer, through = sender.producer, sender.seq
+            sender.send(
+                lambda: draft.commit_named(turn, producer, through, fence), self._committed_named
+            )
+        else:
+            self._append(
+                lambda mine, seq: draft.commit(mine, seq, fence),
+                lambda _, found: self._committed(found),
+            )
+
+    def _pend(self) -> None:
+        if self._draft.waits:
+            act = self._draft.pend(self._producer.fence)
+            self._append(act.rule, act.done)
+
+    def _append(
+        self, rule: Callable[[Granted, int], Rule[_T]], done: Callable[[Granted, _T], None]
+    ) -> None:
+        self._check_granted()
+        try:
+            self._producer.sender.append(rule, done)
+        except ProducerRetired:
+            if self._draft.travels:
+                raise
+            # Nothing of it is in the log, nor will it be: another producer may append it.
+            self._producer.sender.append(rule, done)
+
+    def _check_granted(self) -> None:
+        draft = self._draft
+        if draft.travels and draft.producer != self._producer.sender.producer:
+            raise ProducerRetired("the transaction was taken for abandoned, and rolled back")
+
+    def _committed(self, found: Appended) -> None:
+        self._positions = positions(
+            self._draft.tags, found.lsn, found.checksum, self._producer.place.incarnation
+        )
+        self._state = State.COMMITTED
+
+    def _committed_named(self, found: Appended) -> None:
+        self._committed(found)
+        if self._turn is not None:
+            self._producer.reached(self._turn.seq)
+            if found.first is None:
+                # An earlier program's, maybe, with other turns of the substreams.
+                self._earlier = found
+                self._undoing = self._draft.travels
+
+    def _roll_back(self) -> None:
+        self._undoing = True
+        # What the log does not answer is undone before the producer's next transaction.
+        with suppress(LogError):
+            self.finish()
+        self._state = State.ROLLED_BACK
+
+    def _check_open(self) -> None:
+        if self._state is not State.OPEN:
+            raise InvalidRequest(f"the transaction is {self._state.value}")
+
+    def _unknown(self, error: Unknown) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"the log did not say in time what became of the transaction ({error}): ask again by "
+            "its settle(); publishing it again may double it",
+            "",
+        )
