@@ -400,7 +400,7 @@ class GroupStore(RoleStore):
         return pending
 
     def _set_idle_aside(self) -> None:
-        """Let nobody rest: recovery and sync requests look at entries (6, 9, 12)."""
+        """Set no client aside: recovery and sync requests look at entries (6, 9, 12)."""
 
     def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:
         """End an attempt that leaves no entry, unless its leadership ended it."""

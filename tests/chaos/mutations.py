@@ -65,7 +65,7 @@ from rifl._stores import codec
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl._stores.shared.requests import Ending
-from rifl._stores.shared.settlement import Settlement
+from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.store import SharedStore
 from rifl._stores.sqlite import batches, restored
 from rifl._stores.sqlite.database import Database
@@ -307,14 +307,14 @@ def _late_finisher_not_fenced() -> AbstractContextManager[Any]:
 
 def _late_answer_sent() -> AbstractContextManager[Any]:
     # Once a defect, which the simulator found: kept as what it must find again.
-    original = Settlement._standing
+    original = AttemptSettlement._standing
 
-    def standing(self: Settlement, attempt: Any, reply: Any) -> Any:
+    def standing(self: AttemptSettlement, attempt: Any, reply: Any) -> Any:
         if reply.ending is Ending.ACKNOWLEDGED:
             return None
         return original(self, attempt, reply)
 
-    return unittest.mock.patch.object(Settlement, "_standing", standing)
+    return unittest.mock.patch.object(AttemptSettlement, "_standing", standing)
 
 
 def _lost_never_arrived() -> AbstractContextManager[Any]:
@@ -348,14 +348,14 @@ def _key_let_go_while_it_runs() -> AbstractContextManager[Any]:
 
 def _expired_never_ran() -> AbstractContextManager[Any]:
     # Once a defect, too.
-    original = Settlement._standing
+    original = AttemptSettlement._standing
 
-    def standing(self: Settlement, attempt: Any, reply: Any) -> Any:
+    def standing(self: AttemptSettlement, attempt: Any, reply: Any) -> Any:
         if reply.ending is Ending.GONE:
             raise LeaseExpired("expired while the call ran")
         return original(self, attempt, reply)
 
-    return unittest.mock.patch.object(Settlement, "_standing", standing)
+    return unittest.mock.patch.object(AttemptSettlement, "_standing", standing)
 
 
 def _item_redrawn() -> AbstractContextManager[Any]:

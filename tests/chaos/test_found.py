@@ -19,7 +19,7 @@ from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.shared.attempts import Attempts
 from rifl._stores.shared.claims import Claims
 from rifl._stores.shared.requests import Ending, TakeBack
-from rifl._stores.shared.settlement import Settlement
+from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.store import SharedStore
 from rifl._stores.sqlite.batches import is_stale
 from rifl._stores.sqlite.recovery import Recovery
@@ -84,23 +84,23 @@ def _lost_replicas_calls() -> AbstractContextManager[Any]:
 
 
 def _late_answers() -> AbstractContextManager[Any]:
-    original = Settlement._standing
+    original = AttemptSettlement._standing
 
-    def standing(self: Settlement, attempt: Any, reply: Any) -> Any:
+    def standing(self: AttemptSettlement, attempt: Any, reply: Any) -> Any:
         return None if reply.ending is Ending.ACKNOWLEDGED else original(self, attempt, reply)
 
-    return patch.object(Settlement, "_standing", standing)
+    return patch.object(AttemptSettlement, "_standing", standing)
 
 
 def _expired_while_it_ran() -> AbstractContextManager[Any]:
-    original = Settlement._standing
+    original = AttemptSettlement._standing
 
-    def standing(self: Settlement, attempt: Any, reply: Any) -> Any:
+    def standing(self: AttemptSettlement, attempt: Any, reply: Any) -> Any:
         if reply.ending is Ending.GONE:
             raise LeaseExpired("expired while the call ran")
         return original(self, attempt, reply)
 
-    return patch.object(Settlement, "_standing", standing)
+    return patch.object(AttemptSettlement, "_standing", standing)
 
 
 def _claims_answered_late() -> AbstractContextManager[Any]:

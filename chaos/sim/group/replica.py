@@ -42,7 +42,7 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["Group", "Replica"]
+__all__ = ["Replica", "SimulatedGroup"]
 
 # Of the leadership's lease.
 _TERM_S = 1.0
@@ -60,7 +60,7 @@ _POINTS = {
 }
 
 
-class Group(Protocol):
+class SimulatedGroup(Protocol):
     """What the replicas of a deployment share."""
 
     world: World
@@ -104,7 +104,9 @@ class _Runner(Runner):
 class Replica:
     """One life of one replica."""
 
-    def __init__(self, process: Process, index: int, setting: Setting, group: Group) -> None:
+    def __init__(
+        self, process: Process, index: int, setting: Setting, group: SimulatedGroup
+    ) -> None:
         self.process = process
         self.index = index
         self.world = group.world

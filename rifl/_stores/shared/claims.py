@@ -11,7 +11,7 @@ from rifl._stores.shared.backend import BackendError, NotCarriedOut
 from rifl._stores.shared.heartbeat import Heartbeat
 from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.requests import Claim, Claimed, Found, TakeBack
-from rifl._stores.shared.settlement import Settlement
+from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.steps import Rule
 from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
@@ -80,7 +80,7 @@ class Claims:
         attempts: Attempts,
         heartbeat: Heartbeat,
         refusing: Refusing,
-        settlement: Settlement,
+        settlement: AttemptSettlement,
         codec: RecordCodec,
         *,
         doubtful_after_s: float,

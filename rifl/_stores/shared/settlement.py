@@ -28,7 +28,7 @@ from rifl.core._shared.record import CompletionRecord
 _log = get_logger("rifl.store")
 
 
-class Settlement:
+class AttemptSettlement:
     """How attempts end: what a handler did is recorded, or the call is new again.
 
     An attempt is settled when the store says what stands; where it does not answer, it is

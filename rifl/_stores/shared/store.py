@@ -25,7 +25,7 @@ from rifl._stores.shared.heartbeat import LATE_AFTER_S, Heartbeat
 from rifl._stores.shared.presence import Presence
 from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
-from rifl._stores.shared.settlement import Settlement
+from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.steps import AllSteps, Rule, Steps
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.bounds import Bounds, KeyBounds
@@ -57,7 +57,7 @@ class SharedStore:
     """``Store`` over a ``Backend``: attempts of this replica, and waiting for others'.
 
     The decision is the store's own, in one step; what follows from it is in ``Claims``, how
-    attempts end in ``Settlement``. A replica has an incarnation (``owner``) that is never
+    attempts end in ``AttemptSettlement``. A replica has an incarnation (``owner``) that is never
     used again.
 
     Invariants:
@@ -116,7 +116,7 @@ class SharedStore:
             late_after_s=late_after_s,
             told=self._reached,
         )
-        self._settlement = Settlement(
+        self._settlement = AttemptSettlement(
             self._attempts,
             self._heartbeat,
             self._refusing,

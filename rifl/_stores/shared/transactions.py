@@ -17,7 +17,7 @@ class FencedTransactions(RecordingTransactions, abc.ABC):
 
     A store adds how a ``Finish`` is carried out inside such a transaction: it raises to undo
     it where the attempt was taken over. ``finish_of``: what is written for an attempt, see
-    ``Settlement.finish_of``.
+    ``AttemptSettlement.finish_of``.
     """
 
     def __init__(self, finish_of: Callable[[Attempt, CompletionRecord], Finish]) -> None:
