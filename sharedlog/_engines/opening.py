@@ -19,6 +19,7 @@ _REDIS = (
     *("rediss", "rediss+sentinel", "rediss+cluster"),
     "unix",
 )
+_POSTGRES = ("postgresql", "postgres")
 # Logs in this process's memory, by what follows ``memory:``.
 _named: dict[str, MemoryLog] = {}
 _naming = threading.Lock()
@@ -28,9 +29,9 @@ def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
     """Make an empty log where there is none, with these keys from its first moment, and open it.
 
     ``memory:NAME`` (``memory:`` for one that nobody else opens) and ``sqlite:///FILE`` (four
-    slashes: from the root); ``redis://HOST?log=NAME``, ``etcd://HOST,HOST,HOST?log=NAME``
-    (see each one's ``opening``). Raises
-    ``LogExists``, and ``InvalidRequest`` for another URL.
+    slashes: from the root); ``redis://HOST?log=NAME``, ``etcd://HOST,HOST,HOST?log=NAME``,
+    ``postgresql://HOST/DATABASE?log=NAME`` (see each one's ``opening``). Raises ``LogExists``, and
+    ``InvalidRequest`` for another URL.
     """
     if url.startswith(_MEMORY):
         made = MemoryLog(keys)
@@ -54,6 +55,9 @@ def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
         from sharedlog._engines.etcd import opening
 
         return opening.create_log(url, keys)
+    if _scheme(url) in _POSTGRES:
+        made_there: Engine = _postgres().create_log(url, keys)
+        return made_there
     raise _unknown(url)
 
 
@@ -76,6 +80,9 @@ def open_engine(url: str) -> Engine:
         from sharedlog._engines.etcd import opening
 
         return opening.open_log(url)
+    if _scheme(url) in _POSTGRES:
+        opened_there: Engine = _postgres().open_log(url)
+        return opened_there
     raise _unknown(url)
 
 
@@ -91,6 +98,14 @@ def _redis() -> ModuleType:
     return opening
 
 
+def _postgres() -> ModuleType:
+    try:
+        from sharedlog._engines.postgres import opening
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
+    return opening
+
+
 def _path(url: str) -> Path:
     name, query, _ = url.removeprefix(_SQLITE).partition("?")
     if not name or query or name.startswith(":memory:"):
@@ -101,7 +116,8 @@ def _path(url: str) -> Path:
 def _unknown(url: str) -> InvalidRequest:
     scheme = url.partition(":")[0][:40]
     return InvalidRequest(
-        f"{scheme!r} is no log's scheme: memory:, sqlite:///FILE, redis://HOST, etcd://HOST"
+        f"{scheme!r} is no log's scheme: memory:, sqlite:///FILE, redis://HOST, etcd://HOST, "
+        "postgresql://HOST/DATABASE"
     )
 
 

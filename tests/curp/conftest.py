@@ -9,28 +9,25 @@ import pytest
 
 from tests.curp import kept_logs
 from tests.curp.logs import created
-from tests.helpers.log_servers import own_etcd, own_redis, shared_etcd, shared_redis
-from tests.stores.postgres.servers import PostgresServer
+from tests.helpers.log_servers import (
+    own_etcd,
+    own_postgres,
+    own_redis,
+    shared_etcd,
+    shared_postgres,
+    shared_redis,
+)
 
-__all__ = ["own_etcd", "own_redis", "shared_etcd", "shared_redis"]
+__all__ = [
+    "own_etcd",
+    "own_postgres",
+    "own_redis",
+    "shared_etcd",
+    "shared_postgres",
+    "shared_redis",
+]
 
 _NAMES = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def shared_postgres():
-    """One server, one schema; tests keep apart by group."""
-    server = PostgresServer()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def own_postgres():
-    """A server that a test may crash or weaken, if it mends it afterwards."""
-    server = PostgresServer()
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.etcd_cluster import EtcdCluster
+from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 
 
@@ -36,3 +37,19 @@ def own_etcd(tmp_path):
     """A cluster that the test may break, kill or cut off; once its own engines are closed."""
     with EtcdCluster(tmp_path / "etcd") as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def shared_postgres():
+    """One server; tests keep apart by group or log."""
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def own_postgres():
+    """A server that a test may crash or weaken, if it mends it afterwards."""
+    server = PostgresServer()
+    yield server
+    server.stop()

@@ -6,9 +6,24 @@ import itertools
 
 import pytest
 
-from tests.helpers.log_servers import own_etcd, own_redis, shared_etcd, shared_redis
+from tests.helpers.log_servers import (
+    own_etcd,
+    own_postgres,
+    own_redis,
+    shared_etcd,
+    shared_postgres,
+    shared_redis,
+)
 
-__all__ = ["name", "own_etcd", "own_redis", "shared_etcd", "shared_redis"]
+__all__ = [
+    "name",
+    "own_etcd",
+    "own_postgres",
+    "own_redis",
+    "shared_etcd",
+    "shared_postgres",
+    "shared_redis",
+]
 
 _NAMES = itertools.count()
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ENGINES = ("memory", "sqlite", "redis", "etcd")
+ENGINES = ("memory", "sqlite", "redis", "etcd", "postgres")
 # Those that another process can open.
-SHARED = ("sqlite", "redis", "etcd")
+SHARED = ("sqlite", "redis", "etcd", "postgres")
 
 
 def url_of(engine: str, directory: Path, fixture: Callable[[str], Any]) -> str:

@@ -1,7 +1,7 @@
 """The log in PostgreSQL: replicas on several machines (DESIGN §7).
 
 - ``engine``: the log, by functions of the ``schema`` (``sql/``) and ``statements`` that read.
-- ``connection`` over ``sessions``: how they are sent; ``listener``: who hears of new entries.
+  They are sent, and new entries heard of, by ``sharedlog._engines.postgres``.
 - ``snapshots``; ``accept_loss``: an operator's word.
 """
 

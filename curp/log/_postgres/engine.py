@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import psycopg
+
 from curp.log import _checks as checks
 from curp.log._engine import (
     READ_BYTES,
@@ -20,12 +22,14 @@ from curp.log._engine import (
 from curp.log._entries import entry_checksum, pack_tags, unpack_rows, unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld
 from curp.log._lease_clocks import LeaseDate, ServerLease
-from curp.log._postgres.connection import Connection, Refused
-from curp.log._postgres.listener import Listener
+from curp.log._owner import GROUPS
+from curp.log._postgres.schema import create, find
 from curp.log._postgres.snapshots import Snapshots
 from curp.log._postgres.statements import DOOMED, METADATA, READ, READ_TAG, STATUS, Head
 from rifl._stores.forks import belongs_here
 from rifl._stores.postgres.address import PostgresAddress
+from sharedlog._engines.postgres.connection import Connection, Refused
+from sharedlog._engines.postgres.listener import Listener
 
 _WRITTEN = "bytea[] bytea[]"
 _CONDITION = "text bytea bytea"
@@ -60,7 +64,13 @@ class PostgresEngine:
         read_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._connection = Connection(address, group, new=new, read_only=read_only)
+        def begin(connection: psycopg.Connection[Any]) -> str:
+            if new is None:
+                return find(connection, address, group)
+            return create(connection, address, group, new)
+
+        remedy = "curp log accept-loss URL"
+        self._connection = Connection(address, GROUPS, begin, remedy=remedy, read_only=read_only)
         self._lease = ServerLease(clock)
         self._snapshots = Snapshots(self._connection, _require_configuration)
         self._channel = f"curp_log_{self._connection.incarnation}"
@@ -171,11 +181,12 @@ class PostgresEngine:
             "bytes": max_bytes,
             "tag": None if tag is None else tag.encode(),
         }
+        seen = self._connection.seen
         rows = self._ask(READ if tag is None else READ_TAG, names)
         # The first five columns are the log's, alike in all rows; the others are an entry's.
         incarnation, tail, trimmed, stopped, known = rows[0][:5] if rows else (None, 0, 0, "", None)
         parts = [row[5:] for row in rows]
-        self._connection.check_head(incarnation, tail, stopped)
+        self._connection.check_head(incarnation, tail, stopped, seen)
         checks.check_position(after, trimmed + 1, tail)
         lsn, before = self._known
         if lsn == after > trimmed and before is not None and known != before:
@@ -257,12 +268,13 @@ class PostgresEngine:
         return self._connection.read(statement.format(self._connection.schema), names)
 
     def _head(self, key: str = "") -> Head:
+        seen = self._connection.seen
         rows = self._ask(STATUS, {"log": self._connection.incarnation, "key": key.encode()})
         head = Head(*rows[0]) if rows else None
         if head is None:
-            self._connection.check_head(None, 0, "")
+            self._connection.check_head(None, 0, "", seen)
             raise CorruptLog("the log is lost")
-        self._connection.check_head(self._connection.incarnation, head.tail, head.stopped)
+        self._connection.check_head(self._connection.incarnation, head.tail, head.stopped, seen)
         return head
 
     def _lead(

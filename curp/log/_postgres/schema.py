@@ -11,6 +11,7 @@ import psycopg
 from curp.log._engine import NewLog
 from curp.log._errors import CorruptLog, EngineUnavailable, LogExists, NoSuchLog
 from rifl._stores.postgres.address import PostgresAddress
+from sharedlog._engines.postgres.history import HISTORY
 
 FORMAT = 1
 _CREATE = """
@@ -26,8 +27,8 @@ _DIRECTORY = files("curp.log._postgres") / "sql"
 def script(schema: str) -> str:
     """Return all statements that make the schema, for one who does that by hand."""
     made = f"CREATE SCHEMA IF NOT EXISTS {schema};\n"
-    for part in ("tables", "functions"):
-        text = (_DIRECTORY / f"{part}.sql").read_text("utf-8")
+    for part in (_DIRECTORY / "tables.sql", HISTORY, _DIRECTORY / "functions.sql"):
+        text = part.read_text("utf-8")
         made += text.replace("@schema@", schema).replace("@format@", str(FORMAT))
     return made
 

@@ -9,7 +9,7 @@ from curp.log import _checks as checks
 from curp.log._engine import Snapshot
 from curp.log._entries import chunk_checksum, require_chunk
 from curp.log._errors import CorruptLog, TrimmedLog
-from curp.log._postgres.connection import Connection, Refused
+from sharedlog._engines.postgres.connection import Connection, Refused
 
 _NEWEST = """
 SELECT s.snapshot_id, s.lsn, s.chunks FROM {0}.snapshot s JOIN {0}.log l USING (log_id)

@@ -145,7 +145,7 @@ def test_a_session_that_holds_the_log_delays_and_harms_nothing(shared_postgres, 
 
 def test_a_wait_ends_with_an_append(place, monkeypatch):
     """A reader is woken by the append's NOTIFY, not by a timer (DESIGN §7)."""
-    monkeypatch.setattr("curp.log._postgres.listener._LOOK_S", 300.0)
+    monkeypatch.setattr("sharedlog._engines.postgres.listener._LOOK_S", 300.0)
     writer, reader = Writer(place.open()), place.open()
     woken = []
     waiter = threading.Thread(target=lambda: woken.append(reader.wait(0, timeout_s=300)))

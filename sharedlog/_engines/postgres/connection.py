@@ -1,35 +1,27 @@
-"""Statements to one log in PostgreSQL, and what their failures mean."""
+"""Statements to one log in PostgreSQL, a group's or ours, and what their failures mean."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import psycopg
 
-from curp.log._engine import NewLog
-from curp.log._errors import (
-    CorruptLog,
-    EngineStopped,
-    EngineUnavailable,
-    InvalidRequest,
-    NotDurable,
-)
-from curp.log._postgres.schema import create, find
-from curp.log._postgres.sessions import Sessions
-from rifl._log import get_logger
 from rifl._stores.errors import StoreNotDurable, UnsupportedStore
 from rifl._stores.postgres.address import Durability, Pooler, PostgresAddress
 from rifl._stores.postgres.connections import Greeting, Pools
 from rifl._stores.postgres.poolers import check_pooler, is_pooled
 from rifl._stores.postgres.settings import check_settings, weakness
+from sharedlog._engines.owner import Owner
+from sharedlog._engines.postgres.sessions import Sessions
 
 Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
-_log = get_logger("curp.log")
+# Gives the incarnation of a log: one that is there, or that it makes.
+Begin: TypeAlias = Callable[[psycopg.Connection[Any]], str]
 _OLDEST = 140000
 _SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 # A wait for the standby that was cut short: "01000" by a cancel, "57P01" by a shutdown.
@@ -68,17 +60,26 @@ class Connection:
 
     1. Every statement names the log's incarnation and, where it writes, the highest tail
        that was seen here: a database that was restored, emptied, or promoted without what
-       was acknowledged is ``CorruptLog``.
+       was acknowledged is ``corrupt``.
     2. No write counts whose commit did not wait for what the settings promise: weak
        settings are refused in the statement that would write, and a wait for a standby that
-       was cut short is ``EngineUnavailable``.
+       was cut short is ``unavailable``.
     3. A server's history that does not go on from the one the log was written on stops the
        log for everyone, until an operator accepts the loss; here for good.
     """
 
     def __init__(
-        self, address: PostgresAddress, group: str, *, new: NewLog | None, read_only: bool
+        self,
+        address: PostgresAddress,
+        owner: Owner,
+        begin: Begin,
+        *,
+        remedy: str,
+        read_only: bool = False,
     ) -> None:
+        """``remedy``: the command by which an operator accepts that entries are lost."""
+        self.owner = owner
+        self._remedy = remedy
         self.closing = threading.Event()
         self.address = address
         self.schema = address.schema
@@ -100,10 +101,7 @@ class Connection:
         try:
             with self._errors(), pools.listener() as connection:
                 self._check(connection)
-                if new is None:
-                    self.incarnation = find(connection, address, group)
-                else:
-                    self.incarnation = create(connection, address, group, new)
+                self.incarnation = begin(connection)
                 if not read_only:
                     self._continue(connection)
             names = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
@@ -135,13 +133,24 @@ class Connection:
 
         ``types`` are those of the arguments behind incarnation and tail.
         """
-        given = ", ".join(_PLACES.get(each, f"%t::{each}") for each in types.split())
-        statement = _CALL.format(self.schema, function, given)
+        row: list[Any] = self.call_all(function, [(types, arguments)])[0]
+        return row
+
+    def call_all(self, function: str, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+        """Call it several times in one transaction, and one round trip; the rows."""
         with self._errors():
             self._follow_history()
             for again in (True, False):
                 try:
-                    return self._write(statement, (self.incarnation, self._seen, *arguments))
+                    return self._write(
+                        [
+                            (
+                                self._statement(function, types),
+                                (self.incarnation, self._seen, *each),
+                            )
+                            for types, each in calls
+                        ]
+                    )
                 except psycopg.Error as error:
                     if error.sqlstate != "CURP1":
                         raise
@@ -151,7 +160,12 @@ class Connection:
                 # A session that outlived a promotion: its next answer may differ.
                 self._moved = True
                 self._follow_history()
-            raise EngineUnavailable(f"{self.address} does not tell its history")
+            raise self.owner.unavailable(f"{self.address} does not tell its history")
+
+    @property
+    def seen(self) -> int:
+        """The highest tail that this server told of."""
+        return self._seen
 
     def saw(self, tail: int, *, copied: bool | None = None) -> None:
         """Note a tail that this server told of, and whether a standby has it."""
@@ -159,14 +173,14 @@ class Connection:
         if copied is not None:
             self._copied = copied
 
-    def check_head(self, incarnation: str | None, tail: int, stopped: str) -> None:
-        """Judge the log's row as it was read (invariant 1)."""
+    def check_head(self, incarnation: str | None, tail: int, stopped: str, seen: int) -> None:
+        """Judge the log's row as it was read (invariant 1); ``seen`` before that was asked."""
         if incarnation is None:
-            raise CorruptLog(f"{self.address} has lost the log, or has another one in its place")
+            raise self._lost()
         if stopped and not self._read_only:
-            raise CorruptLog(self._told(stopped))
-        if tail < self._seen:
-            raise CorruptLog(f"the log went back: it ends at {tail}, and {self._seen} was seen")
+            raise self.owner.corrupt(self._told(stopped))
+        if tail < seen:
+            raise self.owner.corrupt(f"the log went back: it is at {tail}, and {seen} was seen")
         self.saw(tail)
 
     def close(self) -> None:
@@ -178,7 +192,11 @@ class Connection:
         with self.sessions.lend() as connection:
             return connection.execute(statement.encode(), arguments, binary=True).fetchall()
 
-    def _write(self, statement: str, arguments: Sequence[Any]) -> list[Any]:
+    def _statement(self, function: str, types: str) -> bytes:
+        given = ", ".join(_PLACES.get(each, f"%t::{each}") for each in types.split())
+        return _CALL.format(self.schema, function, given).encode()
+
+    def _write(self, calls: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
         notices: list[str | None] = []
 
         def note(diagnostic: psycopg.errors.Diagnostic) -> None:
@@ -187,32 +205,48 @@ class Connection:
         with self.sessions.lend() as connection:
             connection.add_notice_handler(note)
             try:
-                found = connection.execute(statement.encode(), arguments, binary=True).fetchone()
+                if len(calls) == 1:
+                    found = [connection.execute(*calls[0], binary=True).fetchone()]
+                else:
+                    with connection.pipeline(), connection.transaction():
+                        asked = [connection.execute(*each, binary=True) for each in calls]
+                        found = [each.fetchone() for each in asked]
             finally:
                 connection.remove_notice_handler(note)
         if not self._warn and any(state in _CUT_SHORT for state in notices):
-            raise EngineUnavailable(f"{self.address}: the wait for a standby was cut short")
-        return list(found or ())
+            raise self.owner.unavailable(f"{self.address}: the wait for a standby was cut short")
+        return [list(row or ()) for row in found]
+
+    def _lost(self) -> Exception:
+        return self.owner.corrupt(
+            f"{self.address} has lost the log, or has another one in its place"
+        )
 
     def _meant(self, facts: dict[str, Any]) -> Exception:
         why = facts["why"]
         if why == "other":
-            return CorruptLog(f"{self.address} has lost the log, or has another one in its place")
+            return self.owner.corrupt(
+                f"{self.address} has lost the log, or has another one in its place"
+            )
         if why == "stopped":
-            return CorruptLog(self._told(facts["text"]))
+            return self.owner.corrupt(self._told(facts["text"]))
         if why == "back":
-            return CorruptLog(f"the log went back: it ends at {facts['tail']}, not {self._seen}")
+            return self.owner.corrupt(
+                f"the log went back: it ends at {facts['tail']}, not {self._seen}"
+            )
         if why == "changed":
-            return CorruptLog(f"the log's entry {facts['text']} is not the one that was there")
+            return self.owner.corrupt(
+                f"the log's entry {facts['text']} is not the one that was there"
+            )
         if why == "weak":
             # Until that is mended: what runs waits, visibly.
-            return EngineUnavailable(
+            return self.owner.unavailable(
                 f"{self.address} may forget what it acknowledges: fsync or full_page_writes is off"
             )
         if why == "superseded":
-            return EngineUnavailable("another snapshot was begun meanwhile")
+            return self.owner.unavailable("another snapshot was begun meanwhile")
         if why == "history":
-            return EngineUnavailable(f"{self.address} does not tell its history")
+            return self.owner.unavailable(f"{self.address} does not tell its history")
         self.saw(facts["tail"])
         return Refused(facts)
 
@@ -229,14 +263,14 @@ class Connection:
             check_pooler(connection, self.pools.listener, self.address)
             check_settings(connection, self.address)
         except UnsupportedStore as error:
-            raise InvalidRequest(str(error)) from None
+            raise self.owner.invalid(str(error)) from None
         except StoreNotDurable as error:
-            raise NotDurable(str(error)) from None
+            raise self.owner.not_durable(str(error)) from None
         if connection.info.server_version < _OLDEST:
-            raise EngineUnavailable(f"{self.address}: PostgreSQL 14 or newer is needed")
+            raise self.owner.unavailable(f"{self.address}: PostgreSQL 14 or newer is needed")
         row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
         if row is None or row[0]:
-            raise EngineUnavailable(
+            raise self.owner.unavailable(
                 f"{self.address} is a standby, which cannot be written (target_session_attrs="
                 "read-write finds the primary among several hosts)"
             )
@@ -250,11 +284,13 @@ class Connection:
         why, history = row or ("", "")
         if why and not self._warn:
             self._stop(why)
-            raise CorruptLog(self._stopped)
+            raise self.owner.corrupt(self._stopped)
         if why:
-            _log.critical("log_may_have_lost", log=str(self.address), reason=why)
+            self.owner.events.critical("log_may_have_lost", log=str(self.address), reason=why)
         elif self._history and history != self._history:
-            _log.warning("log_failed_over", log=str(self.address), was=self._history, now=history)
+            self.owner.events.warning(
+                "log_failed_over", log=str(self.address), was=self._history, now=history
+            )
         self._history = history
 
     def _follow_history(self) -> None:
@@ -284,32 +320,36 @@ class Connection:
     def _stop(self, why: str) -> None:
         if not self._stopped:
             self._stopped = self._told(why)
-            _log.critical("log_stopped", log=str(self.address), reason=why)
+            self.owner.events.critical("log_stopped", log=str(self.address), reason=why)
 
     def _told(self, why: str) -> str:
         return (
             f"{self.address} may have lost entries that it had acknowledged: {why}. Once that is "
-            "settled: curp log accept-loss URL"
+            f"settled: {self._remedy}"
         )
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         if self.closing.is_set():
-            raise EngineStopped("the log engine is closed")
+            raise self.owner.stopped("the log engine is closed")
         if self._stopped:
-            raise CorruptLog(self._stopped)
+            raise self.owner.corrupt(self._stopped)
         try:
             yield
         except _MISSING as error:
-            raise CorruptLog(
+            raise self.owner.corrupt(
                 f"{self.address}: the log is lost or damaged: {_line(error)}"
+            ) from error
+        except psycopg.errors.DiskFull as error:
+            raise self.owner.full(
+                f"{self.address}: there is no room on the server's disk: {_line(error)}"
             ) from error
         except (psycopg.Error, OSError) as error:
             if self.closing.is_set():
-                raise EngineStopped("the log engine was closed") from error
+                raise self.owner.stopped("the log engine was closed") from error
             if self._stopped:
-                raise CorruptLog(self._stopped) from error
-            raise EngineUnavailable(f"{self.address}: {_line(error)}") from error
+                raise self.owner.corrupt(self._stopped) from error
+            raise self.owner.unavailable(f"{self.address}: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

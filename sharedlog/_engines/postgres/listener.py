@@ -9,11 +9,8 @@ from collections.abc import Callable
 
 import psycopg
 
-from curp.log._errors import EngineStopped
-from curp.log._postgres.connection import Connection
-from rifl._log import get_logger
+from sharedlog._engines.postgres.connection import Connection
 
-_log = get_logger("curp.log")
 # A hint may be lost while the session is made anew, so a waiter looks by itself as well.
 _LOOK_S = 1.0
 _LOOK_UNHEARD_S = 0.01
@@ -52,7 +49,7 @@ class Listener:
                 if self._count == count and not self._connection.closing.is_set():
                     self._heard.wait(min(pause_s, left_s))
             if self._connection.closing.is_set():
-                raise EngineStopped("the log engine was closed")
+                raise self._connection.owner.stopped("the log engine was closed")
 
     def close(self) -> None:
         """Wake everybody, before the connection closes its sessions. Idempotent."""
@@ -71,7 +68,7 @@ class Listener:
         with self._heard:
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._listen, name="curp-log-listener", daemon=True
+                    target=self._listen, name="log-listener", daemon=True
                 )
                 self._thread.start()
 
@@ -94,7 +91,7 @@ class Listener:
                         for _ in session.notifies(timeout=_POLL_S, stop_after=1):
                             self._hint()
             except (psycopg.Error, OSError) as error:
-                _log.debug("log_listener_lost", error=type(error).__name__)
+                self._connection.owner.events.debug("log_listener_lost", error=type(error).__name__)
                 self._hint(listens=False)
                 closing.wait(delay_s)
                 delay_s = min(2 * delay_s, _LAST_RETRY_S)

@@ -1,0 +1,7 @@
+"""A log in PostgreSQL: for the processes of several machines (DESIGN-LOG §12).
+
+- ``opening``: by URL; ``engine``: the log, by functions of the ``schema`` (``sql/``) and
+  ``statements`` that read.
+- ``connection`` over ``sessions``: how they are sent, of a group's log, too; ``listener``: hints of
+  new entries; ``history``: is it the server it was?
+"""

@@ -1,0 +1,86 @@
+"""Logs in PostgreSQL by their URL (see ``PostgresAddress``)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+
+from rifl._stores.errors import UnsupportedStore
+from rifl._stores.postgres.address import PostgresAddress
+from rifl._stores.postgres.connections import Pools
+from sharedlog._core.errors import InvalidRequest, LogUnavailable
+from sharedlog._engines.names import log_name
+from sharedlog._engines.postgres.engine import PostgresEngine
+from sharedlog._engines.postgres.schema import create, find
+
+_SCHEMA = "schema=sharedlog"
+# Of rifl's stores.
+_NOT_OURS = {"beat_s", "dead_after_s"}
+
+
+def create_log(url: str, keys: Mapping[str, bytes]) -> PostgresEngine:
+    """Create the log that the URL names, with these keys, in one step; raises ``LogExists``."""
+    address, name = _parts(url)
+
+    def begin(connection: psycopg.Connection[Any]) -> str:
+        return create(connection, address, name, keys)
+
+    return PostgresEngine(address, begin)
+
+
+def open_log(url: str) -> PostgresEngine:
+    """Open the log that the URL names; raises ``NoSuchLog``.
+
+    Options of ours: ``log``, its name; ``schema=sharedlog``, that holds the logs;
+    ``durability=require`` or ``warn``; ``max_connections``; ``timeout_s``.
+    """
+    address, name = _parts(url)
+
+    def begin(connection: psycopg.Connection[Any]) -> str:
+        return find(connection, address, name)
+
+    return PostgresEngine(address, begin)
+
+
+def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
+    """Have a log go on that may have lost entries; why it stopped, empty if it had not.
+
+    ``keys`` are put in the same step: a new incarnation, since what is lost was known to others.
+    """
+    address, name = _parts(url)
+    try:
+        with Pools(address).listener() as connection:
+            find(connection, address, name)
+            connection.execute("SET synchronous_commit = 'on'")
+            row = connection.execute(
+                f"SELECT {address.schema}.accept_loss_1(%s, %s, %s::bytea[], %s::bytea[])".encode(),
+                (
+                    name,
+                    secrets.token_hex(16),
+                    [key.encode() for key in keys],
+                    list(keys.values()),
+                ),
+            ).fetchone()
+    except (psycopg.Error, OSError) as error:
+        raise LogUnavailable(f"{address}: {type(error).__name__}") from error
+    return str(row[0]) if row else ""
+
+
+def _parts(url: str) -> tuple[PostgresAddress, str]:
+    name = log_name(url)[1]
+    base, _, query = url.partition("?")
+    # As they are written: libpq has rules of its own for what they mean.
+    options = [each for each in query.split("&") if each and each.partition("=")[0] != "log"]
+    names = {option.partition("=")[0] for option in options}
+    if names & _NOT_OURS:
+        raise InvalidRequest("of a log's URL: beat_s and dead_after_s are not known")
+    if "schema" not in names:
+        options.append(_SCHEMA)
+    try:
+        return PostgresAddress.parse(f"{base}?{'&'.join(options)}"), name
+    except (UnsupportedStore, ValueError):
+        # Their texts may quote the URL.
+        raise InvalidRequest("not a PostgreSQL URL we understand") from None

@@ -1,0 +1,103 @@
+"""The schema that holds logs in a PostgreSQL database: made, versioned, and looked at."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+
+from rifl._stores.postgres.address import PostgresAddress
+from sharedlog._core.errors import CorruptLog, LogExists, LogUnavailable, NewerFormat, NoSuchLog
+from sharedlog._engines.postgres.history import HISTORY
+
+FORMAT = 1
+_CREATE = """
+INSERT INTO {0}.log (name, incarnation, history, copied)
+VALUES (%s, %s, {0}.history_1(), {0}.copied_1())
+ON CONFLICT (name) DO NOTHING RETURNING log_id
+"""
+_DIRECTORY = files("sharedlog._engines.postgres") / "sql"
+
+
+def script(schema: str) -> str:
+    """Return all statements that make the schema, for one who does that by hand."""
+    made = f"CREATE SCHEMA IF NOT EXISTS {schema};\n"
+    for part in (_DIRECTORY / "log_tables.sql", HISTORY, _DIRECTORY / "log_functions.sql"):
+        text = part.read_text("utf-8")
+        made += text.replace("@schema@", schema).replace("@format@", str(FORMAT))
+    return made
+
+
+def create(
+    connection: psycopg.Connection[Any],
+    address: PostgresAddress,
+    name: str,
+    keys: Mapping[str, bytes],
+) -> str:
+    """Create a log, and the schema where there is none, in one step; this copy's incarnation.
+
+    Raises ``LogExists``, ``CorruptLog``, ``NewerFormat``, ``LogUnavailable`` without the rights.
+    """
+    schema, incarnation = address.schema, secrets.token_hex(16)
+    try:
+        with connection.transaction():
+            # Of several who begin at once, one makes it. Released at the end.
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"logs {schema}",)
+            )
+            if not _is_there(connection, schema):
+                connection.execute(script(schema).encode())
+            _check_format(connection, address)
+            made = connection.execute(
+                _CREATE.format(schema).encode(), (name, incarnation)
+            ).fetchone()
+            if made is None:
+                raise LogExists(f"{address} has a log {name!r} already")
+            if keys:
+                connection.execute(
+                    f"SELECT {schema}.put_1(%s, %s::bytea[], %s::bytea[], '', 0, 0)".encode(),
+                    (made[0], [key.encode() for key in keys], list(keys.values())),
+                )
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise LogUnavailable(
+            f"{address}: the role may not make or use the schema: have an administrator run what "
+            "sharedlog._engines.postgres.schema.script gives, and grant the use of it"
+        ) from error
+    return incarnation
+
+
+def find(connection: psycopg.Connection[Any], address: PostgresAddress, name: str) -> str:
+    """Return the incarnation of a log that is there; ``NoSuchLog``, ``CorruptLog``."""
+    missing = NoSuchLog(f"{address} has no log {name!r}; create makes one")
+    if not _is_there(connection, address.schema):
+        raise missing
+    _check_format(connection, address)
+    row = connection.execute(
+        f"SELECT incarnation FROM {address.schema}.log WHERE name = %s".encode(),  # noqa: S608 - checked
+        (name,),
+    ).fetchone()
+    if row is None:
+        raise missing
+    return str(row[0])
+
+
+def _is_there(connection: psycopg.Connection[Any], schema: str) -> bool:
+    row = connection.execute("SELECT to_regclass(%s)", (f"{schema}.log",)).fetchone()
+    return row is not None and row[0] is not None
+
+
+def _check_format(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
+    try:
+        with connection.transaction():
+            row = connection.execute(
+                f"SELECT value FROM {address.schema}.meta WHERE name = 'format'".encode()  # noqa: S608 - checked
+            ).fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+        raise CorruptLog(f"{address}: the schema is damaged, or none of ours") from error
+    if row is None or not row[0].isdecimal() or int(row[0]) < 1:
+        raise CorruptLog(f"{address} is damaged: it has no format number")
+    if int(row[0]) > FORMAT:
+        raise NewerFormat(f"{address}: format {row[0]}, this release knows {FORMAT}")

@@ -1,0 +1,47 @@
+-- Of a log's row: incarnation, history, copied, stopped. A group's, or ours.
+
+-- The server that is written, and on which of its histories: a promotion and a recovery to
+-- a point in time begin a new one. Empty where the server does not tell.
+CREATE OR REPLACE FUNCTION @schema@.history_1() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT system_identifier FROM pg_control_system()) || '/'
+        || ltrim(substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8), '0');
+EXCEPTION WHEN OTHERS THEN
+    RETURN '';
+END $$;
+
+-- Whether a commit of ours waits until a standby has it.
+CREATE OR REPLACE FUNCTION @schema@.copied_1() RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT current_setting('synchronous_standby_names') <> ''
+        AND current_setting('synchronous_commit') IN ('on', 'remote_apply')
+$$;
+
+-- Judge the server that is written now: '' to go on, else why the log may have lost what it
+-- acknowledged, which stops it for everyone. p_copied: whether a standby had the last that
+-- the caller wrote, null if it wrote nothing. p_warn: it goes on in any case.
+CREATE OR REPLACE FUNCTION @schema@.continue_1(
+    p_incarnation text, p_copied boolean, p_warn boolean
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    head @schema@.log;
+    now_on text := @schema@.history_1();
+    why text := '';
+BEGIN
+    SELECT * INTO head FROM @schema@.log WHERE incarnation = p_incarnation FOR UPDATE;
+    IF NOT FOUND OR head.stopped <> '' THEN RETURN coalesce(head.stopped, ''); END IF;
+    IF head.history = '' OR now_on = '' OR head.history = now_on THEN RETURN ''; END IF;
+    IF split_part(head.history, '/', 1) <> split_part(now_on, '/', 1) THEN
+        why := 'the database server is another one';
+    ELSIF NOT (head.copied AND coalesce(p_copied, true)) THEN
+        why := 'the server was restored, or a standby was promoted that commits did not wait for';
+    END IF;
+    IF why <> '' THEN why := why || ' (it was ' || head.history || ', and is ' || now_on || ')';
+    END IF;
+    IF why <> '' AND NOT p_warn THEN
+        UPDATE @schema@.log SET stopped = why WHERE log_id = head.log_id;
+    ELSE
+        UPDATE @schema@.log SET history = now_on, copied = @schema@.copied_1()
+        WHERE log_id = head.log_id;
+    END IF;
+    RETURN why;
+END $$;
