@@ -79,8 +79,6 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog._engines.postgres": {
         "sharedlog._core",
         "sharedlog._engines",
-        "rifl._log",
-        "lease_server._forks",
         "rifl._stores.postgres.address",
         "rifl._stores.postgres.connections",
         "rifl._stores.postgres.poolers",

@@ -7,6 +7,6 @@
 - ``forks``: what a child inherits.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.
-- ``redis``: for processes of several machines; ``etcd``: there, kept by a quorum.
+- ``redis``, ``postgres``: for processes of several machines; ``etcd``: there, kept by a quorum.
 - ``owner``, ``names``: what groups' logs and ours tell differently; a log's name in its URL.
 """

@@ -12,6 +12,23 @@ ENGINES = ("memory", "sqlite", "redis", "etcd", "postgres")
 SHARED = ("sqlite", "redis", "etcd", "postgres")
 
 
+def _restart_redis(server: Any) -> None:
+    server.stop()
+    server.start()
+
+
+def _restart_postgres(server: Any) -> None:
+    server.crash()
+    server.start()
+
+
+# Those with a server, and how it is killed and comes back with what is on its disk.
+RESTARTED: dict[str, Callable[[Any], None]] = {
+    "redis": _restart_redis,
+    "postgres": _restart_postgres,
+}
+
+
 def url_of(engine: str, directory: Path, fixture: Callable[[str], Any]) -> str:
     """A URL of this engine, of a log that nobody has created.
 

@@ -6,14 +6,14 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lease_server._forks import REMEDY, refuse_in_children
 from rifl._stores.postgres.address import PostgresAddress
 from sharedlog._core.commit import Commit, Refused, Stamp
 from sharedlog._core.entry import Row
-from sharedlog._core.errors import CorruptLog, LogStopped, TrimmedLog
+from sharedlog._core.errors import CorruptLog, TrimmedLog
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
+from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.owner import LOG
 from sharedlog._engines.postgres import statements
 from sharedlog._engines.postgres.connection import Begin, Connection
@@ -53,7 +53,7 @@ class PostgresEngine:
         self._channel = f"sharedlog_{self._connection.incarnation}"
         self._listener = Listener(self._connection, self._channel)
         self._together = Together(self._write)
-        refuse_in_children(self, _forked)
+        belongs_here(self)
 
     @property
     def durability(self) -> str:
@@ -196,7 +196,3 @@ def _tags(joined: bytes) -> tuple[str, ...]:
 
 def _checksum(tags: bytes, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(tags))
-
-
-def _forked() -> LogStopped:
-    return LogStopped(f"this log belongs to the parent process: {REMEDY}")

@@ -18,6 +18,8 @@ from sharedlog._engines.sqlite.commit_note import CommitNote
 
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01
+# Of looks whether the file is free: the time between two transactions of one who writes on and on.
+_TURN_S, _GROWTH = 0.0002, 1.02
 # Those beside it are there as long as anybody has it open.
 _SUFFIXES = ("", "-wal", "-shm")
 # How much of the WAL is moved into the file at once: pages that many commits wrote, once.
@@ -86,7 +88,7 @@ class LogFile:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Give an immediate transaction, committed at the end, undone by any error."""
         with self._locks[0], self._errors():
-            self._writer.execute("BEGIN IMMEDIATE")
+            self._begin()
             try:
                 yield self._writer
                 counting = self._counting
@@ -178,6 +180,8 @@ class LogFile:
                     )
                 )
             self._begin_wal(made[0])
+            # It waits for others by itself, see there.
+            made[0].execute("PRAGMA busy_timeout=0")
             made[0].execute("PRAGMA synchronous=FULL")
             made[0].execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
             made[0].execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
@@ -188,6 +192,26 @@ class LogFile:
             if isinstance(error, sqlite3.Error):
                 raise self._meaning(error) from error
             raise
+
+    def _begin(self) -> None:
+        """Begin to write, in turn with other processes.
+
+        SQLite itself looks ever more seldom, up to ten times a second, and finds the file taken
+        as long as somebody writes one transaction after the other.
+        """
+        end = time.monotonic() + self._timeout_s
+        pause_s = _TURN_S
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not _name(error).startswith("SQLITE_BUSY") or time.monotonic() >= end:
+                    raise
+            else:
+                return
+            if self.closing.wait(pause_s):
+                raise self._means.stopped("the log engine is closed")
+            pause_s = min(pause_s * _GROWTH, _RETRY_S)
 
     def _begin_wal(self, connection: sqlite3.Connection) -> None:
         # Two processes that make the same file at once: SQLite refuses one of them

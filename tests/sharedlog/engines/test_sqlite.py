@@ -23,8 +23,6 @@ from sharedlog._core.errors import (
     NewerFormat,
     NoSuchLog,
 )
-from sharedlog._core.spans import retire
-from sharedlog._engines.driving import carry_out
 from sharedlog._engines.sqlite import SqliteEngine, accept_loss, create
 from tests.helpers.processes import started
 from tests.sharedlog.logs import texts
@@ -61,48 +59,6 @@ def database(path):
     """The file as SQLite sees it, behind the engine's back."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         yield connection
-
-
-def test_processes_that_are_killed_leave_what_was_acknowledged_and_whole_appends(tmp_path):
-    """Three at once, each by SIGKILL in the middle of its work (L1, L2, L7)."""
-    path = tmp_path / "log.db"
-    create(path)
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.sharedlog.engines.writer", str(path), name],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in "abc"
-    ]
-    told: dict[str, list[int]] = {}
-    try:
-        for name, process in zip("abc", running, strict=True):
-            assert process.stdout is not None
-            told[name] = [int(process.stdout.readline().split()[0]) for _ in range(10)]
-    finally:
-        for process in running:
-            process.send_signal(signal.SIGKILL)
-    for name, process in zip("abc", running, strict=True):
-        assert process.stdout is not None
-        lines = process.stdout.read().split("\n")
-        # The last line may be cut.
-        told[name] += [int(line.split()[0]) for line in lines[:-1]]
-        assert process.wait(20) == -signal.SIGKILL
-        process.stdout.close()
-    engine = SqliteEngine(path)
-    for substream in (0, 1):
-        found = texts(engine, substream)
-        assert len(found) == len(set(found))
-        for name, acknowledged in told.items():
-            mine = [tuple(map(int, text.split(".")[1:])) for text in found if text[0] == name]
-            seqs = sorted({seq for seq, _ in mine})
-            assert mine == [(seq, part) for seq in seqs for part in range(3)]
-            assert {seq for seq in acknowledged if seq % 2 == substream} <= set(seqs)
-    for producer in (1, 2, 3):
-        assert carry_out(engine, retire(producer)) >= 10
-    engine.close()
 
 
 # Creation.

@@ -1,21 +1,33 @@
-"""A process that appends until it is killed: ``... -m tests.sharedlog.engines.writer FILE NAME``.
+"""A process that appends until it is killed: ``... -m tests.sharedlog.engines.writer URL NAME``.
 
-Each acknowledged append is told on standard output, after it was acknowledged.
+It tells its producer, then each acknowledged append, after it was acknowledged, on standard
+output. Each append has three messages, in the substream that is its seq modulo two.
 """
 
 import sys
-from pathlib import Path
 
 from sharedlog._core.producers import append, grant
 from sharedlog._engines.driving import carry_out
-from sharedlog._engines.sqlite import SqliteEngine
+from sharedlog._engines.opening import open_engine
 from tests.sharedlog.logs import TOKEN, message
 
-if __name__ == "__main__":
-    engine = SqliteEngine(Path(sys.argv[1]))
+
+def messages(name, seq):
+    """What an append of this writer holds."""
+    return [message(f"{name}.{seq}.{part}", seq % 2) for part in range(3)]
+
+
+def main() -> None:
+    """Append one after the other."""
+    _, url, name = sys.argv
+    engine = open_engine(url)
     mine = carry_out(engine, grant(TOKEN))
-    for seq in range(1, 10_000):
-        texts = [f"{sys.argv[2]}.{seq}.{part}" for part in range(3)]
-        found = carry_out(engine, append(mine, seq, [message(text, seq % 2) for text in texts]))
+    sys.stdout.write(f"{mine.id}\n")
+    for seq in range(1, 100_000):
+        found = carry_out(engine, append(mine, seq, messages(name, seq)))
         sys.stdout.write(f"{seq} {found.lsn}\n")
         sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
