@@ -69,6 +69,8 @@ class Commits:
         self._together = Together(self._write)
         # Of the thread that writes.
         self._state: _State | None = None
+        # Whether that was so since those who wait began to: by an older one nobody is refused.
+        self._fresh = False
         self._most_bytes = log.address.max_request_bytes - _ROOM_BYTES
         self._pause = threading.Event()
 
@@ -79,6 +81,7 @@ class Commits:
     def _write(self, waiting: Sequence[Pending]) -> None:
         """Settle all of them; called by one thread at a time."""
         left = list(waiting)
+        self._fresh = False
         try:
             for number in range(_ROUNDS):
                 if not left:
@@ -118,6 +121,7 @@ class Commits:
         if self._state is None:
             facts, found = self._log.read(*asked)
             self._state = _state(facts, keys, found)
+            self._fresh = True
         mark = secrets.token_bytes(MARK_BYTES)
         plan, unsettled = self._plan(self._state, chosen, mark)
         if not plan.included:
@@ -137,6 +141,7 @@ class Commits:
                 each.failed(error)
             return unsettled if not isinstance(error, LogUnavailable) else self._gave_up(unsettled)
         self._space.moved(revision)
+        self._fresh = True
         if instead is None:
             self._log.saw(plan.head, revision)
             self._state = _State(plan.head, revision, plan.view)
@@ -180,7 +185,7 @@ class Commits:
             commit = each.commit
             unmet = [one for one in commit.conditions if here.get(one.key, one.value) != one.value]
             if unmet:
-                if _known(commit.conditions, state.values, view):
+                if self._fresh and _known(commit.conditions, state.values, view):
                     found = {one.key: state.values[one.key] for one in commit.conditions}
                     each.done(Refused(found))
                 else:
