@@ -20,8 +20,7 @@ from rifl._client.aio_streams import (
 )
 from rifl._client.aio_targets import AioSeveralTargets
 from rifl._client.batch import BatchItem, BatchResult
-from rifl._client.grpc_channels import open_aio, opening
-from rifl._client.routing import Router
+from rifl._client.grpc_channels import inner_method, open_aio, opening, over_targets
 from rifl._client.settings import (
     ConnectKeywords,
     Settings,
@@ -30,7 +29,6 @@ from rifl._client.settings import (
     method_name,
     shows,
 )
-from rifl.core._calling.targets import Targets, split_targets
 
 
 @shows(ConnectKeywords)
@@ -53,16 +51,11 @@ def connect(
     def open_one(address: str) -> grpc.aio.Channel:
         return open_aio(address, credentials, options, keywords.get("compression"), around)
 
-    targets = split_targets(target)
+    follow = keywords.get("follow_leaders", False)
+    inner = over_targets(target, follow, open_one, AioSeveralTargets)
     if opening():
         # Called in place of gRPC's function, by another call of this one.
-        return open_one(targets[0])  # type: ignore[return-value]
-    follow = keywords.get("follow_leaders", False)
-    inner: grpc.aio.Channel
-    if len(targets) == 1 and not follow:
-        inner = open_one(targets[0])
-    else:
-        inner = AioSeveralTargets(Router(Targets(targets, follow=follow)), open_one)
+        return inner  # type: ignore[return-value]
     channel = AioChannel(inner, settings, open_one, intercepted=bool(around))
     channel._client.insecure = credentials is None
     return channel
@@ -105,17 +98,13 @@ class AioChannel(grpc.aio.Channel):
     ) -> AioUnaryUnaryMultiCallable:
         """See ``grpc.aio.Channel.unary_unary``."""
         self._check_process()
-        method = method_name(method)
-        inner: Any = self._inner.unary_unary(
-            method,
-            None,
-            response_deserializer,
-            _registered_method,  # type: ignore[call-arg]
+        name, inner = inner_method(
+            self._inner.unary_unary, method, response_deserializer, _registered_method
         )
         return AioUnaryUnaryMultiCallable(
             self._client,
             inner,
-            method,
+            name,
             request_serializer,
             response_deserializer,
             direct=self._direct,
@@ -130,15 +119,11 @@ class AioChannel(grpc.aio.Channel):
     ) -> AioUnaryStreamMultiCallable:
         """See ``grpc.aio.Channel.unary_stream``."""
         self._check_process()
-        method = method_name(method)
-        inner: Any = self._inner.unary_stream(
-            method,
-            None,
-            response_deserializer,
-            _registered_method,  # type: ignore[call-arg]
+        name, inner = inner_method(
+            self._inner.unary_stream, method, response_deserializer, _registered_method
         )
         return AioUnaryStreamMultiCallable(
-            self._client, inner, method, request_serializer, response_deserializer
+            self._client, inner, name, request_serializer, response_deserializer
         )
 
     def stream_unary(
@@ -150,15 +135,11 @@ class AioChannel(grpc.aio.Channel):
     ) -> AioStreamUnaryMultiCallable:
         """See ``grpc.aio.Channel.stream_unary``."""
         self._check_process()
-        method = method_name(method)
-        inner: Any = self._inner.stream_unary(
-            method,
-            None,
-            response_deserializer,
-            _registered_method,  # type: ignore[call-arg]
+        name, inner = inner_method(
+            self._inner.stream_unary, method, response_deserializer, _registered_method
         )
         return AioStreamUnaryMultiCallable(
-            self._client, inner, method, request_serializer, response_deserializer
+            self._client, inner, name, request_serializer, response_deserializer
         )
 
     def stream_stream(self, method: str | bytes, *args: Any, **kwargs: Any) -> Any:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+
+from rifl._client.routing import Router
+from rifl._client.settings import method_name
+from rifl.core._calling.targets import Targets, split_targets
+
+_Channel = TypeVar("_Channel")
 
 # Whether a channel of ours is being opened in this context.
 _OPENING: contextvars.ContextVar[bool] = contextvars.ContextVar("rifl_opening", default=False)
@@ -61,6 +67,37 @@ def open_aio(
         channel = _open("aio.secure_channel", grpc.aio.secure_channel, target, credentials, *rest)
     opened: grpc.aio.Channel = channel
     return opened
+
+
+def over_targets(
+    target: str | Sequence[str],
+    follow: bool,
+    open_one: Callable[[str], _Channel],
+    over_several: Callable[[Router, Callable[[str], _Channel]], _Channel],
+) -> _Channel:
+    """Return the channel under one of ours: gRPC's own, or over several of these.
+
+    ``follow``: whether a server's word on who leads may add targets. Where a function that
+    stands in for gRPC's asks for it (``opening``), one to the first target.
+    """
+    targets = split_targets(target)
+    if opening() or (len(targets) == 1 and not follow):
+        return open_one(targets[0])
+    return over_several(Router(Targets(targets, follow=follow)), open_one)
+
+
+def inner_method(
+    make: Callable[..., Any],
+    method: str | bytes,
+    response_deserializer: Callable[[bytes], Any] | None,
+    registered_method: bool | None,
+) -> tuple[str, Any]:
+    """Return a method's name, and gRPC's own multicallable for it.
+
+    That takes requests as bytes, which are fingerprinted, and reads the responses.
+    """
+    name = method_name(method)
+    return name, make(name, None, response_deserializer, registered_method)
 
 
 def _open(name: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -10,8 +10,7 @@ from typing import Any, Unpack
 import grpc
 
 from rifl._client.batch import BatchItem, BatchResult
-from rifl._client.grpc_channels import open_sync, opening
-from rifl._client.routing import Router
+from rifl._client.grpc_channels import inner_method, open_sync, opening, over_targets
 from rifl._client.settings import (
     ConnectKeywords,
     Settings,
@@ -30,7 +29,6 @@ from rifl._client.sync_streams import (
     UnaryStreamMultiCallable,
 )
 from rifl._client.sync_targets import SeveralTargets
-from rifl.core._calling.targets import Targets, split_targets
 
 
 @shows(ConnectKeywords)
@@ -101,15 +99,10 @@ def connect(
         inner = open_sync(address, credentials, options, keywords.get("compression"))
         return grpc.intercept_channel(inner, *interceptors) if interceptors else inner
 
-    targets = split_targets(target)
-    if opening():
-        # Called in place of gRPC's function, by another call of this one.
-        return open_one(targets[0])  # type: ignore[return-value]
     follow = keywords.get("follow_leaders", False)
-    if len(targets) == 1 and not follow:
-        return Channel(open_one(targets[0]), settings, open_one)
-    router = Router(Targets(targets, follow=follow))
-    return Channel(SeveralTargets(router, open_one), settings, open_one)
+    inner = over_targets(target, follow, open_one, SeveralTargets)
+    # Not ours where this was called in place of gRPC's function, by another call of this one.
+    return inner if opening() else Channel(inner, settings, open_one)  # type: ignore[return-value]
 
 
 class Channel(grpc.Channel):
@@ -149,15 +142,11 @@ class Channel(grpc.Channel):
     ) -> UnaryUnaryMultiCallable:
         """See ``grpc.Channel.unary_unary``."""
         self._check_process()
-        method = method_name(method)
-        inner: Any = self._inner.unary_unary(
-            method,
-            None,
-            response_deserializer,
-            _registered_method,  # type: ignore[call-arg]
+        name, inner = inner_method(
+            self._inner.unary_unary, method, response_deserializer, _registered_method
         )
         return UnaryUnaryMultiCallable(
-            self._client, inner, method, request_serializer, response_deserializer
+            self._client, inner, name, request_serializer, response_deserializer
         )
 
     def unary_stream(
@@ -169,15 +158,11 @@ class Channel(grpc.Channel):
     ) -> UnaryStreamMultiCallable:
         """See ``grpc.Channel.unary_stream``."""
         self._check_process()
-        method = method_name(method)
-        inner: Any = self._inner.unary_stream(
-            method,
-            None,
-            response_deserializer,
-            _registered_method,  # type: ignore[call-arg]
+        name, inner = inner_method(
+            self._inner.unary_stream, method, response_deserializer, _registered_method
         )
         return UnaryStreamMultiCallable(
-            self._client, inner, method, request_serializer, response_deserializer
+            self._client, inner, name, request_serializer, response_deserializer
         )
 
     def stream_unary(
@@ -189,15 +174,11 @@ class Channel(grpc.Channel):
     ) -> StreamUnaryMultiCallable:
         """See ``grpc.Channel.stream_unary``."""
         self._check_process()
-        method = method_name(method)
-        inner: Any = self._inner.stream_unary(
-            method,
-            None,
-            response_deserializer,
-            _registered_method,  # type: ignore[call-arg]
+        name, inner = inner_method(
+            self._inner.stream_unary, method, response_deserializer, _registered_method
         )
         return StreamUnaryMultiCallable(
-            self._client, inner, method, request_serializer, response_deserializer
+            self._client, inner, name, request_serializer, response_deserializer
         )
 
     def stream_stream(self, method: str | bytes, *args: Any, **kwargs: Any) -> Any:
