@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from random import Random
 from typing import Any
 
@@ -13,7 +13,9 @@ from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from chaos.sim.world import World
 from curp._core.garbage_collection import Collectable
+from curp._core.witness_asking import AskFreeze, AskStart, Serves, Unanswered
 from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, group_of_log
+from curp._wire.witnessed_calls import collected_to_message
 from curp.v1 import curp_pb2 as pb
 from curp.witness._handlers import WitnessHandlers
 from rifl._client.answers import FinalStatus
@@ -145,49 +147,59 @@ class Witness:
 
     # -- what a replica asks -----------------------------------------------------------------
 
-    def freeze(
-        self, source: Process, group: str, number: int, done: Callable[[list[Any] | None], None]
-    ) -> None:
-        """Have it frozen; ``done`` is given what it holds, None if it cannot tell."""
-
-        def ended(status: Any, chunks: Any) -> None:
-            if status.code() is not grpc.StatusCode.OK:
-                done(None)
-                return
-            replies = [pb.FreezeReply.FromString(chunk) for chunk in chunks]
-            if any(reply.verdict != pb.RecordReply.ACCEPTED for reply in replies):
-                done(None)
-                return
-            done([call for reply in replies for call in reply.calls])
-
-        request = pb.FreezeRequest(group=group, configuration=number)
-        self._ask(source, "Freeze", request, ended)
-
-    def start(
+    def drive(
         self,
         source: Process,
+        rule: Generator[Any, Any, Any],
         group: str,
-        number: int,
-        secrets: pb.SecretsPut,
-        methods: Sequence[pb.MethodConflicts],
-        done: Callable[[bool], None],
-        *,
-        refresh: bool = False,
+        done: Callable[[Any], None],
+        started: pb.StartRequest | None = None,
     ) -> None:
-        """Have it started, or told its secrets; ``done`` is told whether it said yes."""
+        """Carry out a rule of asking it; ``done`` is given what came of it, None if nothing.
 
-        def ended(status: Any, reply: Any) -> None:
-            accepted = status.code() is grpc.StatusCode.OK
-            done(accepted and pb.StartReply.FromString(reply).verdict == pb.RecordReply.ACCEPTED)
+        ``started``: what a start has beside the number.
+        """
 
-        request = pb.StartRequest(
-            group=group,
-            configuration=number,
-            secrets=secrets,
-            methods=methods,
-            refresh=refresh,
-        )
-        self._ask(source, "Start", request, ended)
+        def go_on(reply: Any, error: Exception | None = None) -> None:
+            try:
+                step = rule.send(reply) if error is None else rule.throw(error)
+            except StopIteration as stop:
+                done(stop.value)
+            except Unanswered:
+                done(None)
+            else:
+                self._ask_step(source, step, group, started, ended_of(step))
+
+        def ended_of(step: Any) -> Callable[[Any, Any], None]:
+            def ended(status: Any, reply: Any) -> None:
+                if status.code() is grpc.StatusCode.OK:
+                    go_on(_reply_to(step, reply))
+                else:
+                    go_on(None, Unanswered())
+
+            return ended
+
+        go_on(None)
+
+    def _ask_step(
+        self,
+        source: Process,
+        step: Any,
+        group: str,
+        started: pb.StartRequest | None,
+        ended: Callable[[Any, Any], None],
+    ) -> None:
+        if isinstance(step, AskFreeze):
+            frozen = pb.FreezeRequest(group=group, configuration=step.configuration)
+            self._ask(source, "Freeze", frozen, ended)
+        elif isinstance(step, AskStart):
+            request = pb.StartRequest()
+            request.CopyFrom(started or pb.StartRequest())
+            request.group, request.configuration = group, step.configuration
+            request.refresh = step.refresh
+            self._ask(source, "Start", request, ended)
+        else:
+            self._ask(source, "Status", pb.WitnessStatusRequest(), ended)
 
     def status(self, source: Process, done: Callable[[bool], None]) -> None:
         """Ask how it is; ``done`` is told whether it answered."""
@@ -214,14 +226,7 @@ class Witness:
             message = pb.CollectReply.FromString(reply)
             done((WitnessVerdict(message.verdict), list(message.stuck)))
 
-        told = []
-        for each in synced:
-            collected = pb.Collected(client_id=each.client_id, conflict_keys=sorted(each.keys))
-            if each.key is None:
-                collected.seq = each.seq or 0
-            else:
-                collected.key = each.key
-            told.append(collected)
+        told = [collected_to_message(each) for each in synced]
         request = pb.CollectRequest(group=group, configuration=number, synced=told)
         self._ask(source, "Collect", request, ended)
 
@@ -238,3 +243,15 @@ class Witness:
             _TIMEOUT_S,
             ended,
         )
+
+
+def _reply_to(step: Any, reply: Any) -> Any:
+    """Read a reply as ``WitnessClient`` does."""
+    if isinstance(step, AskFreeze):
+        replies = [pb.FreezeReply.FromString(chunk) for chunk in reply]
+        held = [call for each in replies for call in each.calls]
+        return WitnessVerdict(replies[-1].verdict if replies else 0), held
+    if isinstance(step, AskStart):
+        return WitnessVerdict(pb.StartReply.FromString(reply).verdict)
+    status = pb.WitnessStatusReply.FromString(reply)
+    return Serves(status.group, status.configuration)

@@ -11,8 +11,8 @@ what several of them ask for.
 
 The log: ``entries``, and the ``state`` that they make.
 
-A witness: ``witness_table`` (when it accepts), ``start_refusal``. On both sides: ``conflict_keys``,
-``witnessed_call``.
+A witness: ``witness_table`` (when it accepts), ``witness_asking`` (what a replica asks of one),
+``start_refusal``. On both sides: ``conflict_keys``, ``witnessed_call``.
 
 A client: ``group_call``, ``recording_choice``, ``pending_records``, ``leader_search``,
 ``silent_witnesses``.

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import Any
 
 import grpc
 
 from curp._core.garbage_collection import Collectable
 from curp._core.start_refusal import start_refusal
+from curp._core.witness_asking import (
+    AskFreeze,
+    AskStart,
+    Frozen,
+    Serves,
+    Started,
+    Unanswered,
+    freeze_witness,
+    start_witness,
+)
 from curp._core.witness_table import WitnessVerdict, group_of_log
 from curp._core.witnessed_call import WitnessedCall
 from curp._replica.fan_out import ask_all
 from curp._replica.services import Services
-from curp._wire.witnessed_calls import witnessed_call
+from curp._wire.witnessed_calls import collected_to_message, witnessed_call
 from curp.v1 import curp_pb2 as pb
 from curp.witness._client import WitnessClient
 from rifl._log import get_logger
@@ -68,19 +79,47 @@ class Witnesses:
 
     def _freeze(self, address: str, configuration: int) -> list[WitnessedCall] | None:
         try:
-            verdict, calls = self._client(address).freeze(
-                self._group, configuration, timeout_s=self._timeout_s
-            )
-        except grpc.RpcError as error:
+            frozen: Frozen = self._drive(freeze_witness(configuration), address)
+        except Unanswered as error:
             self._note("witness_not_frozen", address, error)
             return None
-        if verdict is not WitnessVerdict.ACCEPTED:
-            # It restarted under that number, or serves another one.
-            _log.warning("witness_not_frozen", witness=address, verdict=verdict.name)
-            if verdict is WitnessVerdict.OTHER_CONFIGURATION:
-                self._look_ahead(address)
+        if frozen.held is None:
+            _log.warning("witness_not_frozen", witness=address, verdict=frozen.verdict.name)
+            self._saw(address, frozen.serves)
             return None
-        return self.read(calls)
+        return self.read(frozen.held)
+
+    def _drive(
+        self, rule: Generator[Any, Any, Any], address: str, secrets: pb.SecretsPut | None = None
+    ) -> Any:
+        """Carry out a rule of asking one witness, blocking."""
+        client, reply, error = self._client(address), None, None
+        while True:
+            try:
+                step = rule.send(reply) if error is None else rule.throw(error)
+            except StopIteration as stop:
+                return stop.value
+            reply = error = None
+            try:
+                reply = self._ask(client, step, secrets)
+            except grpc.RpcError as refused:
+                error = Unanswered()
+                error.__cause__ = refused
+
+    def _ask(self, client: WitnessClient, step: Any, secrets: pb.SecretsPut | None) -> Any:
+        if isinstance(step, AskFreeze):
+            return client.freeze(self._group, step.configuration, timeout_s=self._timeout_s)
+        if isinstance(step, AskStart):
+            return client.start(
+                self._group,
+                step.configuration,
+                secrets or pb.SecretsPut(),
+                self._services.conflicts(),
+                refresh=step.refresh,
+                timeout_s=self._timeout_s,
+            )
+        status = client.status(timeout_s=self._timeout_s)
+        return Serves(status.group, status.configuration)
 
     def start(
         self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut
@@ -113,14 +152,7 @@ class Witnesses:
         self, address: str, configuration: int, synced: Sequence[Collectable]
     ) -> tuple[WitnessVerdict, list[WitnessedCall]] | None:
         """Have it drop what is synced; its verdict and what is stuck. None: not asked."""
-        message = []
-        for seen in synced:
-            collected = pb.Collected(client_id=seen.client_id, conflict_keys=sorted(seen.keys))
-            if seen.key is None:
-                collected.seq = seen.seq or 0
-            else:
-                collected.key = seen.key
-            message.append(collected)
+        message = [collected_to_message(each) for each in synced]
         try:
             verdict, stuck = self._client(address).collect(
                 self._group, configuration, message, timeout_s=self._timeout_s
@@ -156,25 +188,12 @@ class Witnesses:
         """Say why a witness was not started when that was tried last; empty if it was."""
         return self._not_started.get(address, "")
 
-    def _look_ahead(self, address: str) -> pb.WitnessStatusReply | None:
-        found = self._status(address, self._timeout_s)
-        if found is not None:
-            self._saw(address, found)
-        return found
-
-    def _saw(self, address: str, found: pb.WitnessStatusReply) -> None:
-        if found.group == self._group:
+    def _saw(self, address: str, serves: Serves | None) -> None:
+        if serves is not None and serves.group == self._group:
             with self._lock:
                 self.ahead = max(
-                    self.ahead, (address, found.configuration), key=lambda seen: seen[1]
+                    self.ahead, (address, serves.configuration), key=lambda seen: seen[1]
                 )
-
-    def _serves_already(self, found: pb.WitnessStatusReply, configuration: int) -> bool:
-        """Whether another leader started it under that number: in a log that went back since.
-
-        The witness takes such a start for ours, asked again, and keeps what it holds.
-        """
-        return found.group == self._group and found.configuration >= configuration
 
     def read(self, messages: Sequence[pb.WitnessedCall]) -> list[WitnessedCall]:
         """Read requests that a witness held; see ``read_held``."""
@@ -190,31 +209,20 @@ class Witnesses:
     def _start(
         self, address: str, configuration: int, secrets: pb.SecretsPut, *, refresh: bool
     ) -> bool:
-        client = self._client(address)
         try:
-            found = None if refresh else client.status(timeout_s=self._timeout_s)
-            if found is not None and self._serves_already(found, configuration):
-                self._saw(address, found)
-                verdict = WitnessVerdict.OTHER_CONFIGURATION
-            else:
-                verdict = client.start(
-                    self._group,
-                    configuration,
-                    secrets,
-                    self._services.conflicts(),
-                    refresh=refresh,
-                    timeout_s=self._timeout_s,
-                )
-        except grpc.RpcError as error:
-            self._note_start(address, _why_not_asked(error))
+            started: Started = self._drive(
+                start_witness(self._group, configuration, refresh=refresh), address, secrets
+            )
+        except Unanswered as error:
+            self._note_start(address, _why_not_asked(error.__cause__))
             return False
+        verdict, serves = started
         if verdict is WitnessVerdict.ACCEPTED:
             self._note_start(address, "")
             return True
         if verdict is WitnessVerdict.OTHER_CONFIGURATION:
-            found = self._look_ahead(address) or found
-        served = None if found is None else (found.group, found.configuration)
-        self._note_start(address, start_refusal(verdict, self._name, served))
+            self._saw(address, serves)
+        self._note_start(address, start_refusal(verdict, self._name, serves))
         return False
 
     def _note_start(self, address: str, why: str) -> None:
@@ -235,8 +243,9 @@ class Witnesses:
                 )
             return client
 
-    def _note(self, event: str, address: str, error: grpc.RpcError) -> None:
-        code = error.code() if isinstance(error, grpc.Call) else None
+    def _note(self, event: str, address: str, error: BaseException) -> None:
+        cause = error.__cause__ if isinstance(error, Unanswered) else error
+        code = cause.code() if isinstance(cause, grpc.Call) else None
         # Once for each time that it cannot be reached.
         if (event, address) not in self._noted:
             self._noted.add((event, address))
@@ -248,7 +257,7 @@ class Witnesses:
             _log.info("witness_back", witness=address)
 
 
-def _why_not_asked(error: grpc.RpcError) -> str:
+def _why_not_asked(error: BaseException | None) -> str:
     code = error.code() if isinstance(error, grpc.Call) else None
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return "refused: it has another group token"

@@ -10,7 +10,8 @@ from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
 from chaos.sim.witness import GROUP, Witness
 from curp._core.garbage_collection import Collectable
-from curp._core.witness_table import group_of_log
+from curp._core.witness_asking import Frozen, freeze_witness, start_witness
+from curp._core.witness_table import WitnessVerdict, group_of_log
 from curp._replica.witnesses import read_held
 from curp.v1 import curp_pb2 as pb
 from rifl._stores.pending import Pending
@@ -40,8 +41,9 @@ class SimulatedWitnesses:
         found = Pending()
         asked = set(addresses)
 
-        def frozen(address: str, held: list[Any] | None) -> None:
+        def frozen(address: str, came: Frozen | None) -> None:
             asked.discard(address)
+            held = None if came is None else came.held
             if found.done or (held is None and asked):
                 return
             if held is not None:
@@ -49,8 +51,8 @@ class SimulatedWitnesses:
             found.succeed()
 
         for address in addresses:
-            self._witness(address).freeze(
-                self._process, self._group, configuration, partial(frozen, address)
+            self._witness(address).drive(
+                self._process, freeze_witness(configuration), self._group, partial(frozen, address)
             )
         return found
 
@@ -60,28 +62,32 @@ class SimulatedWitnesses:
         """Start witnesses, empty, under a number; those that said yes."""
         return self._of_all(
             addresses,
-            lambda witness, told: witness.start(
-                self._process,
-                self._group,
-                configuration,
-                secrets,
-                self._machine.conflicts(),
-                told,
-            ),
+            lambda witness, told: self._start(witness, configuration, secrets, told),
         )
 
     def refresh(self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut) -> None:
         """Tell witnesses the secrets that are valid now."""
         for address in addresses:
-            self._witness(address).start(
-                self._process,
-                self._group,
-                configuration,
-                secrets,
-                self._machine.conflicts(),
-                lambda accepted: None,
-                refresh=True,
+            self._start(
+                self._witness(address), configuration, secrets, lambda said: None, refresh=True
             )
+
+    def _start(
+        self,
+        witness: Witness,
+        configuration: int,
+        secrets: pb.SecretsPut,
+        told: Callable[[bool], None],
+        *,
+        refresh: bool = False,
+    ) -> None:
+        witness.drive(
+            self._process,
+            start_witness(self._group, configuration, refresh=refresh),
+            self._group,
+            lambda came: told(came is not None and came.verdict is WitnessVerdict.ACCEPTED),
+            pb.StartRequest(secrets=secrets, methods=self._machine.conflicts()),
+        )
 
     def collect(self, address: str, configuration: int, synced: Sequence[Collectable]) -> Pending:
         """Have it drop what is synced; its verdict and what is stuck. None: not asked."""
