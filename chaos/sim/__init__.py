@@ -12,8 +12,9 @@ What goes wrong:
 
 - ``faults``: each fault, and the points where it can strike; what struck is counted there.
 - ``planned``: what a schedule is made of.
-- ``schedule``: calls and faults, drawn from a seed, with ``coincidences``, ``shared_keys`` and
-  ``stream_schedule``; which faults each kind of deployment meets, and must meet.
+- ``schedule``: a schedule, drawn from a seed: ``call_schedule``, ``fault_schedule``, with
+  ``coincidences``, ``shared_keys`` and ``stream_schedule``.
+- ``fault_coverage``: which faults each kind of deployment meets, and must meet.
 
 What it goes wrong in:
 

@@ -15,10 +15,11 @@ import time
 from pathlib import Path
 
 from chaos.sim.code_coverage import reach
+from chaos.sim.fault_coverage import KINDS, REQUIRED
 from chaos.sim.pool import Tally, quiet, run_many
 from chaos.sim.report import lines, unhit
 from chaos.sim.run import Result, simulate
-from chaos.sim.schedule import KINDS, REQUIRED, draw
+from chaos.sim.schedule import draw
 from chaos.sim.shrink import shrink
 
 _SHOWN = 5

@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 
 from chaos.sim.faults import PlannedFault
 
-__all__ = ["PlannedCall", "Schedule", "Setting"]
+__all__ = ["ACTIVE_S", "PlannedCall", "Schedule", "Setting"]
+
+# For how long calls are made, and faults strike.
+ACTIVE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)

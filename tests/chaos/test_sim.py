@@ -13,10 +13,11 @@ from unittest.mock import patch
 import pytest
 
 from chaos.sim.__main__ import main
+from chaos.sim.fault_coverage import FAULTS, KINDS, REQUIRED
 from chaos.sim.faults import Fault
 from chaos.sim.group import GroupDeployment
 from chaos.sim.run import simulate
-from chaos.sim.schedule import FAULTS, KINDS, REQUIRED, draw
+from chaos.sim.schedule import draw
 from curp._replica.errors import Diverged
 
 ROOT = Path(__file__).parents[2]
