@@ -64,7 +64,11 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog._core": {"sharedlog.v1"},
     "sharedlog._engines": {"sharedlog._core", "rifl._log", "lease_server._forks"},
     "sharedlog._engines.etcd.v1": set(),
-    "sharedlog._log": {"sharedlog._core", "sharedlog._engines", "sharedlog.v1"},
+    "sharedlog._log": {
+        *("sharedlog._core", "sharedlog._engines", "sharedlog.v1"),
+        "lease_server._forks",
+    },
+    "sharedlog._aio": {"sharedlog._core", "sharedlog._log"},
     # What rifl's stores have for a Redis anyway: its address, pools, and what its settings mean.
     "sharedlog._engines.redis": {
         "sharedlog._core",
@@ -140,6 +144,7 @@ PUBLIC = {
     "rifl.v1",
     "curp.v1",
     "sharedlog",
+    "sharedlog.aio",
     "sharedlog.v1",
     "curp.log",
     "curp.witness",

@@ -13,10 +13,10 @@ from sharedlog._engines.opening import create_engine, open_engine
 from sharedlog._log.log import Log
 from sharedlog._log.place import Place
 
-_TIMEOUT = timedelta(seconds=30)
+TIMEOUT = timedelta(seconds=30)
 
 
-def create_log(url: str, *, timeout: timedelta = _TIMEOUT) -> Log:
+def create_log(url: str, *, timeout: timedelta = TIMEOUT) -> Log:
     """Make a log where there is none, and open it: ``sqlite:///FILE``, ``memory:NAME``.
 
     ``timeout``: see ``open``.
@@ -27,7 +27,7 @@ def create_log(url: str, *, timeout: timedelta = _TIMEOUT) -> Log:
     return _log(url, create_engine(url, new_log(incarnation)), incarnation, timeout)
 
 
-def open_log(url: str, *, incarnation: str | None = None, timeout: timedelta = _TIMEOUT) -> Log:
+def open_log(url: str, *, incarnation: str | None = None, timeout: timedelta = TIMEOUT) -> Log:
     """Open a log that ``create`` made.
 
     ``timeout``: how long an append that is not answered is sent again before its outcome is told

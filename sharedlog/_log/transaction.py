@@ -104,11 +104,27 @@ class Transaction:
         and ``ProducerRetired`` where a sweeper took the transaction for abandoned. After an
         error nothing is lost but this message: leave the transaction by it, or go on.
         """
-        self._check_open()
-        placing = self._producer.placing
-        message = placing.placed(stream, value, key, headers, about, named=self._turn is not None)
+        message = self.placed(stream, value, key, headers, about)
         if self.wants_room(message):
             self.pend()
+        self.add(message)
+
+    def placed(
+        self,
+        stream: str | Stream,
+        value: Value,
+        key: bytes | str | None,
+        headers: Headers | None,
+        about: About | None,
+    ) -> Placed:
+        """Return a message as it is appended; raises where the transaction takes none."""
+        self._check_open()
+        return self._producer.placing.placed(
+            stream, value, key, headers, about, named=self._turn is not None
+        )
+
+    def add(self, message: Placed) -> None:
+        """Take a message for which there is room."""
         self._draft.add(message)
 
     def wants_room(self, message: Placed) -> bool:

@@ -1,0 +1,114 @@
+"""``Log`` of asyncio: what ``sharedlog.aio.open`` returns."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import TracebackType
+
+from sharedlog._aio.producer import Producer
+from sharedlog._aio.publisher import Publisher
+from sharedlog._aio.threads import Threads
+from sharedlog._core.catalog import Stream
+from sharedlog._core.envelope import About, Value
+from sharedlog._core.errors import OutcomeUnknown
+from sharedlog._core.fences import Fence
+from sharedlog._core.position import Position
+from sharedlog._log.log import Log as SyncLog
+from sharedlog._log.opening import TIMEOUT, create_log, open_log
+from sharedlog._log.placing import Headers
+
+
+class Log:
+    """As ``sharedlog.Log``, for the tasks of one event loop; an asynchronous context manager.
+
+    What blocks runs in a few threads of the log's own. A task that is cancelled leaves what it
+    has sent of unknown outcome; it is known before the same producer sends anything else.
+    """
+
+    def __init__(self, inner: SyncLog, threads: Threads) -> None:
+        """Use ``sharedlog.aio.open``."""
+        self._inner = inner
+        self._threads = threads
+        self._publisher = Publisher(inner._place, threads)
+
+    @property
+    def incarnation(self) -> str:
+        """Which log this is: drawn at its creation, part of every position."""
+        return self._inner.incarnation
+
+    @property
+    def durability(self) -> str:
+        """What the store promises of an append that returned, in a sentence."""
+        return self._inner.durability
+
+    async def stream(
+        self, name: str, substreams: int | None = None, retention: timedelta | None = None
+    ) -> Stream:
+        """Create a stream, or find the one that has the name."""
+        return await self._threads.run(self._inner.stream, name, substreams, retention)
+
+    async def streams(self) -> list[Stream]:
+        """Return the streams of the log, by name."""
+        return await self._threads.run(self._inner.streams)
+
+    async def publish(
+        self,
+        stream: str | Stream,
+        value: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+    ) -> Position:
+        """Append one message, and return its position once it is durable, and committed.
+
+        Messages of tasks that publish at the same time share an append.
+        """
+        placing = self._inner._placing
+        if not placing.knows(stream):
+            await self._threads.run(placing.stream, stream)
+        return await self._publisher.publish(placing.placed(stream, value, key, headers, about))
+
+    async def settle(self, unknown: OutcomeUnknown) -> Position:
+        """Return where a message is of which this log said ``OutcomeUnknown``."""
+        return await self._publisher.settle(unknown.ticket)
+
+    def producer(self, name: str | None = None, *, fence: Fence | None = None) -> Producer:
+        """Return a producer of transactions."""
+        return Producer(self._inner.producer(name, fence=fence), self._threads)
+
+    async def raise_fence(self, name: str) -> Fence:
+        """Raise a fence, and return it as it now is."""
+        return await self._threads.run(self._inner.raise_fence, name)
+
+    async def close(self) -> None:
+        """Let go of files and connections; idempotent."""
+        # Not in the pool, whose threads may all wait for what this ends.
+        self._inner.close()
+        self._threads.close()
+
+    async def __aenter__(self) -> Log:
+        """Return itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        await self.close()
+
+
+async def create_aio(url: str, *, timeout: timedelta = TIMEOUT) -> Log:
+    """Make a log where there is none, and open it; see ``sharedlog.create``."""
+    threads = Threads()
+    return Log(await threads.run(create_log, url, timeout=timeout), threads)
+
+
+async def open_aio(
+    url: str, *, incarnation: str | None = None, timeout: timedelta = TIMEOUT
+) -> Log:
+    """Open a log that ``create`` made; see ``sharedlog.open``."""
+    threads = Threads()
+    return Log(await threads.run(open_log, url, incarnation=incarnation, timeout=timeout), threads)

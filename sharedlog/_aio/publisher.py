@@ -1,0 +1,96 @@
+"""Publishing from any task: the messages of tasks that meet travel in one append."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from sharedlog._aio.threads import Threads
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.position import Position
+from sharedlog._core.publishing import Placed
+from sharedlog._log.appender import Appender, Publication
+from sharedlog._log.place import Place
+
+
+class _Waiting(NamedTuple):
+    publication: Publication
+    told: asyncio.Future[None]
+
+
+class Publisher:
+    """As ``_log.publisher.Publisher``, for the tasks of one event loop."""
+
+    def __init__(self, place: Place, threads: Threads) -> None:
+        """Nothing is asked of the log before the first message."""
+        self._appender = Appender(place)
+        self._threads = threads
+        self._queue: deque[_Waiting] = deque()
+        self._working: asyncio.Task[None] | None = None
+        # One at a time uses the appender.
+        self._turn = asyncio.Lock()
+
+    async def publish(self, message: Placed) -> Position:
+        """Append a message, and return its position; raises as the other one.
+
+        Cancelled before it is sent it is not; afterwards its outcome is not known to who
+        cancelled it, and known before anything else is sent.
+        """
+        if message.size > self._appender.most_bytes:
+            raise InvalidRequest(
+                f"a message of {message.size} bytes; this log takes {self._appender.most_bytes}"
+            )
+        loop = asyncio.get_running_loop()
+        mine = _Waiting(Publication(message), loop.create_future())
+        self._queue.append(mine)
+        if self._working is None:
+            self._working = loop.create_task(self._work())
+        try:
+            await mine.told
+        except asyncio.CancelledError:
+            if mine in self._queue:
+                self._queue.remove(mine)
+            raise
+        return mine.publication.outcome()
+
+    async def settle(self, ticket: str) -> Position:
+        """Return where a message is whose outcome was unknown, or raise why it is not there."""
+        return await asyncio.shield(asyncio.ensure_future(self._settle(ticket)))
+
+    async def _settle(self, ticket: str) -> Position:
+        async with self._turn:
+            return await self._threads.run(self._appender.settle, ticket)
+
+    async def _work(self) -> None:
+        """Append what has gathered, until nothing has."""
+        group: list[_Waiting] = []
+        try:
+            while self._queue:
+                async with self._turn:
+                    group = self._gathered()
+                    if group:
+                        publications = [each.publication for each in group]
+                        await self._threads.run(self._appender.append, publications)
+                self._tell(group)
+                group = []
+        finally:
+            self._tell(group)
+            self._working = None
+
+    def _gathered(self) -> list[_Waiting]:
+        """Take from the queue what fits one append."""
+        group: list[_Waiting] = []
+        bytes_left = self._appender.most_bytes
+        while self._queue and len(group) < self._appender.most:
+            size = self._queue[0].publication.message.size
+            if group and size > bytes_left:
+                break
+            bytes_left -= size
+            group.append(self._queue.popleft())
+        return group
+
+    def _tell(self, group: list[_Waiting]) -> None:
+        for each in group:
+            if not each.told.done():
+                each.told.set_result(None)

@@ -1,0 +1,14 @@
+"""The shared log for asyncio.
+
+::
+
+    async with await sharedlog.aio.open("sqlite:///events.log") as log:
+        await log.publish("orders", b"an order", key="customer 7")
+"""
+
+from sharedlog._aio.log import Log
+from sharedlog._aio.log import create_aio as create
+from sharedlog._aio.log import open_aio as open  # noqa: A004 - `sharedlog.aio.open`
+from sharedlog._aio.producer import Producer, Transaction
+
+__all__ = ["Log", "Producer", "Transaction", "create", "open"]
