@@ -7,6 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TypeVar
 
+from lease_server._forks import refuse_in_children
 from sharedlog._core.catalog import Stream, all_streams, make_stream
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import LogError, OutcomeUnknown
@@ -18,7 +19,7 @@ from sharedlog._core.steps import Rule
 from sharedlog._core.trim import Outcome
 from sharedlog._engines.engine import Engine
 from sharedlog._log.following import After, Following, read_once
-from sharedlog._log.place import Place
+from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Headers, Placing
 from sharedlog._log.producer import Producer
 from sharedlog._log.publisher import Publisher
@@ -29,7 +30,10 @@ _T = TypeVar("_T")
 
 
 class Log:
-    """A log, opened by ``sharedlog.open`` or ``create``. Any thread; a context manager."""
+    """A log, opened by ``sharedlog.open`` or ``create``. Any thread; a context manager.
+
+    Of one process: in a forked child its methods raise ``LogStopped``.
+    """
 
     def __init__(self, url: str, place: Place) -> None:
         """Use ``sharedlog.open``."""
@@ -37,6 +41,7 @@ class Log:
         self._place = place
         self._publisher = Publisher(place)
         self._placing = Placing(place)
+        refuse_in_children(self, forked)
 
     @property
     def incarnation(self) -> str:

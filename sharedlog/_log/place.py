@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple, TypeVar
 
+from lease_server._forks import REMEDY
+from sharedlog._core.errors import LogStopped
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.engine import Engine
@@ -24,3 +26,10 @@ class Place(NamedTuple):
     def run(self, rule: Rule[_T]) -> _T:
         """Carry a rule out, in this thread."""
         return carry_out(self.engine, rule)
+
+
+def forked() -> LogStopped:
+    """Build what a forked child's use of its parent's log raises."""
+    found = LogStopped(f"this log belongs to the parent process: {REMEDY}")
+    found.appended = False
+    return found

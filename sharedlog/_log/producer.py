@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from lease_server._forks import refuse_in_children
 from sharedlog._core.catalog import Stream
 from sharedlog._core.draft import Bounds, Draft, tags_for
 from sharedlog._core.envelope import About, Value
@@ -13,7 +14,7 @@ from sharedlog._core.named import Turn, check_producer_name, highest_of
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
 from sharedlog._core.streams import MAX_TAGS
-from sharedlog._log.place import Place
+from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Headers, Placing
 from sharedlog._log.resending import not_sent, until_known
 from sharedlog._log.sender import Sender
@@ -52,6 +53,7 @@ class Producer:
         self._left: Transaction | None = None
         # The name's highest seq, as this producer knows it.
         self._reached: int | None = None
+        refuse_in_children(self, forked)
 
     def publish(
         self,

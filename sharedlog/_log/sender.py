@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from lease_server._forks import refuse_in_children
 from sharedlog._core.errors import (
     AnswerGone,
     LogError,
@@ -17,7 +18,7 @@ from sharedlog._core.errors import (
 )
 from sharedlog._core.producers import Producer, grant
 from sharedlog._core.steps import Rule
-from sharedlog._log.place import Place
+from sharedlog._log.place import Place, forked
 from sharedlog._log.resending import Unknown, not_sent, until_known
 
 _T = TypeVar("_T")
@@ -45,6 +46,7 @@ class Sender:
         self._act: _Act | None = None
         self.producer: Producer | None = None
         self.seq = 0
+        refuse_in_children(self, forked)
 
     def granted(self) -> Producer:
         """Return the producer; raises ``LogUnavailable`` with ``appended`` False."""
