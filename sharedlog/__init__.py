@@ -8,7 +8,7 @@
 
 - ``_core``: the rules, without I/O (DESIGN-LOG §12, §13).
 - ``_engines``: where a log lives.
-- ``_log``: what programs use; ``_aio``: the same for asyncio, by ``sharedlog.aio``.
+- ``_log``: what programs use; ``_aio``: the same for asyncio, whose door is ``aio``.
 
 Imports nothing of rifl.
 """

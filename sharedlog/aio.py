@@ -4,11 +4,14 @@
 
     async with await sharedlog.aio.open("sqlite:///events.log") as log:
         await log.publish("orders", b"an order", key="customer 7")
+        async for message in log.follow("orders"):
+            ...
 """
 
+from sharedlog._aio.following import Following
 from sharedlog._aio.log import Log
 from sharedlog._aio.log import create_aio as create
 from sharedlog._aio.log import open_aio as open  # noqa: A004 - `sharedlog.aio.open`
 from sharedlog._aio.producer import Producer, Transaction
 
-__all__ = ["Log", "Producer", "Transaction", "create", "open"]
+__all__ = ["Following", "Log", "Producer", "Transaction", "create", "open"]

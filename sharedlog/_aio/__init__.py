@@ -1,5 +1,6 @@
 """The log for asyncio: a thin shell over ``_log``, whose calls that block run in threads.
 
 - ``log``: what ``sharedlog.aio.open`` returns; ``threads``: where it blocks.
-- ``publisher``: single messages of any task; ``producer``: transactions.
+- ``publisher``: single messages of any task; ``producer``: transactions; ``following``:
+  messages as they are committed.
 """

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 
+from sharedlog._aio.following import Following
 from sharedlog._aio.producer import Producer
 from sharedlog._aio.publisher import Publisher
 from sharedlog._aio.threads import Threads
@@ -12,7 +15,9 @@ from sharedlog._core.catalog import Stream
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import OutcomeUnknown
 from sharedlog._core.fences import Fence
+from sharedlog._core.message import Message
 from sharedlog._core.position import Position
+from sharedlog._log.following import After
 from sharedlog._log.log import Log as SyncLog
 from sharedlog._log.opening import TIMEOUT, create_log, open_log
 from sharedlog._log.placing import Headers
@@ -79,6 +84,28 @@ class Log:
     async def raise_fence(self, name: str) -> Fence:
         """Raise a fence, and return it as it now is."""
         return await self._threads.run(self._inner.raise_fence, name)
+
+    def follow(
+        self,
+        stream: str | Stream,
+        substreams: Iterable[int] | None = None,
+        after: After = None,
+        committed: bool = True,
+        name: str | None = None,
+    ) -> Following:
+        """Follow a stream: an asynchronous iterator, and context manager, of its messages.
+
+        As ``sharedlog.Log.follow``; what that raises this does when it begins.
+        """
+        return Following(
+            partial(self._inner.follow, stream, substreams, after, committed=committed, name=name)
+        )
+
+    async def read(
+        self, stream: str | Stream, substream: int, after: After = None, limit: int = 1000
+    ) -> list[Message]:
+        """Read committed messages of a substream once; none: there are none behind ``after``."""
+        return await self._threads.run(self._inner.read, stream, substream, after, limit)
 
     async def close(self) -> None:
         """Let go of files and connections; idempotent."""

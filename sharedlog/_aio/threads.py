@@ -17,9 +17,9 @@ _MOST = 8
 class Threads:
     """A few threads of one log's own: no other library's calls are in front."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MOST) -> None:
         """They begin when they are needed."""
-        self._pool = ThreadPoolExecutor(_MOST, thread_name_prefix="sharedlog-aio")
+        self._pool = ThreadPoolExecutor(most, thread_name_prefix="sharedlog-aio")
 
     async def run(self, called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Call it in a thread. Cancelled, it goes on there: what it does is done to its end."""

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 from sharedlog._core.catalog import Stream
 from sharedlog._core.draft import Draft
 from sharedlog._core.envelope import About, Value
-from sharedlog._core.errors import InvalidRequest, LogError, OutcomeUnknown, ProducerRetired
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogError,
+    OutcomeUnknown,
+    ProducerRetired,
+    SpanGone,
+)
 from sharedlog._core.named import Turn, placed_by
 from sharedlog._core.position import Position
 from sharedlog._core.producers import Appended
@@ -224,7 +230,9 @@ class Transaction:
         if draft.travels and draft.producer == mine is not None:
             # After a commit: what an earlier program committed in its place, or this marker did.
             if self._state is not State.COMMITTED or self._producer.place.run(has_pending(mine)):
-                sender.append(draft.roll_back, lambda *_: draft.undone())
+                # Who was retired, or decided by another marker, has nothing pending of this.
+                with suppress(ProducerRetired, SpanGone):
+                    sender.append(draft.roll_back, lambda *_: draft.undone())
             draft.undone()
         if self._state is not State.COMMITTED:
             self._state = State.ROLLED_BACK

@@ -257,6 +257,20 @@ def test_a_transaction_that_was_retired_says_so_and_the_producer_goes_on(log, at
     assert texts(log, "s") == ["next"]
 
 
+@pytest.mark.parametrize("fault", ["lost", "late", LogFull("no room")])
+def test_a_rollback_that_a_sweeper_did_first_is_done(log, fault):
+    """Whoever undid what was pending, the next transaction begins (C1, C2)."""
+    log.stream("s", 1)
+    mine, engine = faulty(log, NOW)
+    producer = mine.producer()
+    engine.faults = ["", "", fault]
+    with pytest.raises(ZeroDivisionError):
+        run(producer.transaction(), LARGE, ZeroDivisionError())
+    log._run(retire(producer.sender.producer.id))
+    producer.publish("s", "next")
+    assert texts(log, "s") == ["next"]
+
+
 def test_a_producer_that_was_retired_between_transactions_is_replaced(log):
     """Nothing of the next was in the log (L3)."""
     log.stream("s", 1)
