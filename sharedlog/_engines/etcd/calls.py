@@ -23,6 +23,8 @@ class Method(NamedTuple, Generic[_Request, _Response]):
 
 
 TXN = Method("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
+RANGE = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)
+DELETE_RANGE = Method("/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse)
 COMPACT = Method("/etcdserverpb.KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
 LEASE_GRANT = Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
 LEASE_TIME_TO_LIVE = Method(
@@ -31,9 +33,6 @@ LEASE_TIME_TO_LIVE = Method(
 STATUS = Method("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
 AUTHENTICATE = Method(
     "/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse
-)
-DEFRAGMENT = Method(
-    "/etcdserverpb.Maintenance/Defragment", pb.DefragmentRequest, pb.DefragmentResponse
 )
 WATCH = Method("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse)
 

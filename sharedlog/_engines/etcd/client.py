@@ -101,13 +101,6 @@ class Client:
                 if failed % len(self._channels) == 0:
                     self.closing.wait(_ROUND_PAUSE_S)
 
-    def ask_each(
-        self, method: Method[_Request, _Response], request: _Request, within_s: float
-    ) -> None:
-        """Ask every node, one after the other; ends with the first that refuses."""
-        for node in range(len(self._channels)):
-            self._ask(node, method, request, within_s)
-
     def leave(self, node: int) -> None:
         """Ask another node from now on, if that one is asked now."""
         if self._at == node:

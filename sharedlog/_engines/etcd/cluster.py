@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import grpc
 
 from sharedlog._engines.etcd.address import DEFAULT_REQUEST_BYTES, EtcdAddress
 from sharedlog._engines.etcd.calls import (
+    DELETE_RANGE,
+    RANGE,
     STATUS,
     TXN,
     equal,
@@ -45,6 +48,11 @@ class Cluster:
         """The number of the cluster that answered, 0 before one did."""
         return self._id
 
+    @property
+    def revision(self) -> int:
+        """The newest revision that was seen."""
+        return self._revision
+
     def check_size(self, request: pb.TxnRequest) -> None:
         """Raise ``invalid`` for what the server would not take."""
         size = request.ByteSize() + _FRAME_BYTES
@@ -58,22 +66,43 @@ class Cluster:
         """Send a transaction; ``again``: to the next node too, if a reply is lost."""
         before = self._revision
         response = self.client.call(TXN, request, again=again)
-        header = response.header
+        # A write makes a revision that nobody has seen.
+        wrote = response.succeeded and any(one.HasField("put") for one in request.success)
+        self._check(response.header, before + wrote)
+        return response
+
+    def ranges(self, asked: Sequence[pb.RangeRequest]) -> list[pb.RangeResponse]:
+        """Read these as of one revision, without a transaction.
+
+        Some releases refuse every transaction where there is no room, also those that only read.
+        """
+        found: list[pb.RangeResponse] = []
+        for one in asked:
+            before = self._revision
+            if found:
+                one.revision = found[0].header.revision
+            found.append(self.client.call(RANGE, one, again=True))
+            self._check(found[-1].header, before)
+        return found
+
+    def delete(self, step: pb.DeleteRangeRequest) -> None:
+        """Delete keys, without a transaction."""
+        before = self._revision
+        self._check(self.client.call(DELETE_RANGE, step, again=True).header, before)
+
+    def _check(self, header: pb.ResponseHeader, at_least: int) -> None:
         if self._id not in (0, header.cluster_id):
             raise self._owner.corrupt(
                 f"another cluster answers: {header.cluster_id}, and not {self._id}"
             )
-        # A write makes a revision that nobody has seen.
-        wrote = response.succeeded and any(one.HasField("put") for one in request.success)
-        if header.revision < before + wrote:
+        if header.revision < at_least:
             raise self._owner.corrupt(
-                f"the cluster went back: it is at revision {header.revision}, and {before} was "
+                f"the cluster went back: it is at revision {header.revision}, and {at_least} was "
                 "seen: restored from a backup, or a node that lost what it had"
             )
         with self._lock:
             self._id = header.cluster_id
             self._revision = max(self._revision, header.revision)
-        return response
 
     def try_size(self, key: bytes) -> None:
         """Send as much as an append may be, to be refused by its condition alone.

@@ -193,6 +193,8 @@ class Commits:
                     deferred.append(each)
                 continue
             if commit.entries and (full := self._budget.refusal(_bytes_of(commit))):
+                # It is of no use that was trimmed, until it is forgotten.
+                self._space.make_room(self._log.cluster.revision)
                 each.failed(full)
                 continue
             for one in commit.conditions:

@@ -28,6 +28,8 @@ class Space:
         self._lock = threading.Lock()
         self._busy = False
         self._compacted = 0
+        # All that was over by then.
+        self._forgotten = 0
         self._looked = time.monotonic()
 
     def moved(self, revision: int, *, trimmed: bool = False) -> None:
@@ -43,11 +45,20 @@ class Space:
             self._busy = True
             if compacts:
                 self._compacted = revision
+        self._start(revision - _KEPT if compacts else 0, looks=looks)
+
+    def make_room(self, revision: int) -> None:
+        """Have all forgotten that was over by this revision: there is no room for more."""
+        with self._lock:
+            if self._busy or revision <= self._forgotten or not self._client.address.compact:
+                return
+            self._busy = True
+            self._compacted = self._forgotten = revision
+        self._start(revision, looks=False)
+
+    def _start(self, revision: int, *, looks: bool) -> None:
         threading.Thread(
-            target=self._work,
-            args=(revision - _KEPT if compacts else 0, looks),
-            name="log-etcd-space",
-            daemon=True,
+            target=self._work, args=(revision, looks), name="log-etcd-space", daemon=True
         ).start()
 
     def _work(self, revision: int, looks: bool) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sharedlog._core.errors import CorruptLog, LogExists, NewerFormat, NoSuchLog
+from sharedlog._core.errors import CorruptLog, LogExists, LogFull, NewerFormat, NoSuchLog
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import absent, equal, get, newest, put, scan
 from sharedlog._engines.etcd.cluster import Cluster
@@ -69,10 +69,14 @@ class Connection:
         Linearizable: it sees every write that was acknowledged before.
         """
         before, mark = self._seen
-        request = pb.TxnRequest(success=[*self._facts_asked(), *asked])
-        response = self.cluster.send(request, again=True)
-        found = [one.range for one in response.responses]
-        return self._judge(response.header.revision, found[:_FACTS], before, mark), found[_FACTS:]
+        wanted = [*self._facts_asked(), *asked]
+        try:
+            response = self.cluster.send(pb.TxnRequest(success=wanted), again=True)
+            revision, found = response.header.revision, [one.range for one in response.responses]
+        except LogFull:
+            found = self.cluster.ranges([one.range for one in wanted])
+            revision = found[0].header.revision
+        return self._judge(revision, found[:_FACTS], before, mark), found[_FACTS:]
 
     def write(
         self,

@@ -126,7 +126,8 @@ class EtcdEngine:
 
     def remove(self, through: int) -> None:
         """See ``Engine``."""
-        self._space.moved(self._removal.remove(through), trimmed=True)
+        self._removal.remove(through)
+        self._space.moved(self._log.cluster.revision, trimmed=True)
 
     def close(self) -> None:
         """See ``Engine``."""

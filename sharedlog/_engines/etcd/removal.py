@@ -21,15 +21,15 @@ class Removal:
     def __init__(self, log: Connection) -> None:
         self._log = log
 
-    def remove(self, through: int) -> int:
-        """Remove rows, and their listings with them; return the revision. See ``Engine``."""
+    def remove(self, through: int) -> None:
+        """Remove rows, and their listings with them; see ``Engine``."""
         keys, rivals = self._log.keys, 0
         while True:
             facts, (found,) = self._log.read(scan(keys.log, keys.log_end, _PAGE))
             last = min(through, facts.head.tail)
             doomed, tags, more = self._doomed(found, last)
             if facts.removed is not None and facts.removed >= last and not doomed:
-                return facts.revision
+                return
             target = doomed[-1].last if more else last
             deletes = []
             if doomed:
@@ -39,7 +39,7 @@ class Removal:
             if self._step(facts, deletes, target):
                 rivals = 0
                 if not more:
-                    return facts.revision
+                    return
             elif (rivals := rivals + 1) > _ROUNDS:
                 raise LogUnavailable("others remove entries at the same time")
 
@@ -68,7 +68,9 @@ class Removal:
         except LogFull:
             if not deletes:
                 raise
-            # It takes no writes. What is there tells how far it went.
-            unnoted = [delete(keys.removed), *deletes]
-            _, instead, _ = self._log.write(compare, unnoted, (), again=True)
+            # It takes no transactions. What is there tells how far it went: listings of what is
+            # not there are below all that is read.
+            for one in (delete(keys.removed), *deletes):
+                self._log.cluster.delete(one.delete_range)
+            return True
         return instead is None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import threading
 import time
 
 import pytest
 import structlog
 
-from chaos.etcd_cluster import EtcdCluster, etcd_executable
+from chaos.etcd_cluster import EtcdCluster
 from curp._cli.command import main
 from curp.log import create_log, open_engine
 from curp.log._engine import NewEntry
@@ -24,6 +23,7 @@ from curp.log._errors import (
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.histories import check_history, events
 from tests.curp.logs import created
+from tests.helpers.etcd_backups import restore
 from tests.helpers.processes import started
 from tests.helpers.waiting import until
 
@@ -386,31 +386,6 @@ def test_a_leader_warns_before_the_quota_is_reached(small_etcd, opened, monkeypa
 # Backups.
 
 
-def _restore(cluster, backup, directory, token):
-    """Make another cluster of one node from a backup."""
-    restored = EtcdCluster(directory, nodes=1)
-    (node,) = restored.nodes
-    node.port, node.peer = cluster.nodes[0].port, cluster.nodes[0].peer
-    restored.members = cluster.members
-    node.directory.mkdir(parents=True)
-    subprocess.run(
-        [
-            etcd_executable("etcdutl"),
-            "snapshot",
-            "restore",
-            str(backup),
-            "--name=n1",
-            f"--data-dir={node.directory / 'data'}",
-            f"--initial-cluster={cluster.members}",
-            f"--initial-advertise-peer-urls={node.peer}",
-            *([f"--initial-cluster-token={token}"] if token else []),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return restored
-
-
 @pytest.fixture
 def lone_etcd(tmp_path):
     """A cluster of one node, to be restored from backups."""
@@ -428,7 +403,7 @@ def test_a_cluster_restored_from_a_backup(lone_etcd, opened, tmp_path, token):
     writer.append(b"b", b"c")
     assert len(reader.read(0)) == 3
     lone_etcd.stop()
-    with _restore(lone_etcd, tmp_path / "backup", tmp_path / "restored", token) as restored:
+    with restore(lone_etcd, tmp_path / "backup", tmp_path / "restored", token) as restored:
         for asked in (
             lambda: writer.append(b"d"),
             lambda: writer.engine.renew_leadership(1, term_s=1),
@@ -466,7 +441,7 @@ def test_another_history_of_the_same_length(lone_etcd, opened, tmp_path):
     writer.append(b"b")
     assert len(reader.read(0)) == 2
     lone_etcd.stop()
-    with _restore(lone_etcd, tmp_path / "backup", tmp_path / "restored", ""):
+    with restore(lone_etcd, tmp_path / "backup", tmp_path / "restored", ""):
         other = _patiently(lambda: opened(url))
         for lsn, body in enumerate((b"x", b"y", b"z"), 1):
             new = [NewEntry(body)]
