@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -26,6 +26,15 @@ _PASSING = re.compile(
 )
 # Its maxmemory is reached.
 _FULL = re.compile(r"\bOOM\b")
+
+
+class _Cleaning(NamedTuple):
+    """Has what was tried taken away again, whether or not the scripts themselves do such."""
+
+    text: str = "redis.call('UNLINK')"
+
+
+_CLEANING = _Cleaning()
 
 
 class Server:
@@ -72,7 +81,7 @@ class Server:
         """
         with self._errors():
             client = self._clients.blocking
-            missing = missing_in_scripts(client, [probe], scripts)
+            missing = missing_in_scripts(client, [probe], [*scripts, _CLEANING])
             try:
                 client.xread({f"{probe}:stream": "0-0"}, count=1)
             except redis.exceptions.NoPermissionError:
