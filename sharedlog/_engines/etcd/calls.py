@@ -69,7 +69,8 @@ def read_refusal(error: grpc.RpcError, server: str, owner: Owner) -> Exception:
 
 def may_be_better_elsewhere(error: grpc.RpcError) -> bool:
     """Whether another node, or the same later, may do what was refused."""
-    return _code(error) in _PASSING and _FULL not in _text(error)
+    text = _text(error)
+    return _code(error) in _PASSING and not any(known in text for known in (_FULL, *_NEVER))
 
 
 def wants_new_token(error: grpc.RpcError) -> bool:

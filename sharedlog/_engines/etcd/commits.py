@@ -189,7 +189,7 @@ class Commits:
                     found = {one.key: state.values[one.key] for one in commit.conditions}
                     each.done(Refused(found))
                 else:
-                    # What it depends on is about to be written, or has to be read.
+                    # What it depends on is about to be written, or has to be read (again).
                     deferred.append(each)
                 continue
             if commit.entries and (full := self._budget.refusal(_bytes_of(commit))):

@@ -188,6 +188,17 @@ def test_rivals_of_several_processes_take_turns(opened, url):
         assert mine == [f"{number}.{seq}" for seq in range(1, 21)]
 
 
+def test_what_an_engine_wrote_last_refuses_nothing_by_itself(opened, url):
+    """Another process may have written since: only what was looked at meanwhile refuses (L7)."""
+    engine, other = opened(url), opened(url)
+    engine.commit(Commit(puts=(Put("k", b"1"),)))
+    other.commit(Commit((Condition("k", b"1"),), (Put("k", b"2"),)))
+    engine.commit(Commit((Condition("k", b"2"),), (Put("k", b"3"),)))
+    with pytest.raises(Refused) as caught:
+        other.commit(Commit((Condition("k", b"2"),), (Put("k", b"4"),)))
+    assert caught.value.found == {"k": b"3"}
+
+
 def test_a_refusal_tells_what_all_keys_held_at_one_revision(opened, url):
     """Two keys that are always written together are never told apart (the interface, L2)."""
     engine, other = opened(url), opened(url)
@@ -303,7 +314,7 @@ def test_what_no_transaction_takes_is_refused_by_type(engine):
 def test_a_server_that_takes_less_than_the_url_says(shared_etcd, url, name):
     """It is told when the log is opened, not by the first large append (§12)."""
     with pytest.raises(InvalidRequest, match=r"too large|larger than max"):
-        open_log(shared_etcd.url(log=name, max_request_bytes=3 << 20, timeout_s=1))
+        open_log(shared_etcd.url(log=name, max_request_bytes=3 << 20))
 
 
 def test_entries_get_half_of_the_quota(shared_etcd, name, opened, monkeypatch):
