@@ -68,7 +68,8 @@ class Space:
             if looks:
                 self._look()
         except self._client.owner.errors as error:
-            # Such as: compacted further by somebody else, or not allowed.
+            # Such as: compacted further by somebody else, or not allowed. It may be asked again.
+            self._forgotten = 0
             self._client.owner.events.info(
                 "log_not_compacted", log=str(self._client.address), error=str(error)
             )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from sharedlog._core.commit import Commit
-from sharedlog._core.errors import InvalidRequest, LogStopped
+from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
@@ -29,6 +29,7 @@ _MOST_TAGS = 900
 _ROOM_BYTES = 512 << 10
 _LOOK_S = 1.0
 _GET_AT_ONCE = 100
+_ROUNDS = 100
 
 
 class EtcdEngine:
@@ -80,12 +81,19 @@ class EtcdEngine:
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """See ``Engine``."""
-        if len(keys) > _GET_AT_ONCE:
-            raise InvalidRequest(f"{len(keys)} keys at once; this log takes {_GET_AT_ONCE}")
-        _, found = self._log.read(*(get(self._log.keys.key(key)) for key in keys))
-        return {
-            key: one.kvs[0].value if one.kvs else None for key, one in zip(keys, found, strict=True)
-        }
+        for _ in range(_ROUNDS):
+            values: dict[str, bytes | None] = {}
+            moments: set[int] = set()
+            for start in range(0, len(keys), _GET_AT_ONCE):
+                some = keys[start : start + _GET_AT_ONCE]
+                facts, found = self._log.read(*(get(self._log.keys.key(key)) for key in some))
+                # Each commit writes the head: by the same one, nothing changed between.
+                moments.add(facts.head_revision)
+                for key, one in zip(some, found, strict=True):
+                    values[key] = one.kvs[0].value if one.kvs else None
+            if len(moments) <= 1:
+                return values
+        raise LogUnavailable("others commit all the time")
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """See ``Engine``."""

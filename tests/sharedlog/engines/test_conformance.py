@@ -80,6 +80,30 @@ def test_keys_are_put_stamped_and_deleted(engine):
     }
 
 
+def test_many_keys_are_read_as_of_one_moment(engine):
+    """As many as a commit may name, while somebody writes them all (the interface)."""
+    count = min(engine.limits.operations, 500)
+    keys = tuple(f"k/{number}" for number in range(count))
+    assert engine.get(()) == {}
+    over = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            engine.commit(Commit(puts=tuple(Put(key, b"%d" % number) for key in keys)))
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            for _ in range(5):
+                found = engine.get(keys)
+                assert (len(found), len(set(found.values()))) == (count, 1)
+        finally:
+            over.set()
+        writing.result(60)
+
+
 def test_a_scan_finds_its_prefix_and_nothing_else(engine):
     """Characters that patterns give a meaning are characters."""
     keys = ["a/1", "a/%", "a/_", "a/é", "a", "b/1", "a0", "A/1", "a/\U0001f600"]
