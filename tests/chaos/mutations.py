@@ -1,4 +1,4 @@
-"""Rules of DESIGN §4 and §5, each broken on purpose, for the simulator to find.
+"""Rules of the design, each broken on purpose, for the simulator to find.
 
 ``python tests/chaos/mutations.py`` prints the table of docs/chaos.md.
 """
@@ -88,6 +88,7 @@ from rifl.core._serving.streams import RequestStream, ResponseStream
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import Deposed, LeaseExpired, NotRecorded, RiflError
 from rifl.core._shared.outcome import Outcome
+from tests.chaos.log_mutations import BROKEN
 
 __all__ = ["MUTATIONS", "WITHIN", "Mutation", "seeds_to_find"]
 
@@ -1325,7 +1326,10 @@ _SEEDS = {
     "raising means rolled back, by one server": 1,
     "session forgotten in use": 15,
 }
-MUTATIONS = tuple(each._replace(seed=_SEEDS.get(each.name, 0)) for each in MUTATIONS)
+MUTATIONS = (
+    *(each._replace(seed=_SEEDS.get(each.name, 0)) for each in MUTATIONS),
+    *(Mutation(name, rule, "log", broken, seed) for name, rule, broken, seed in BROKEN),
+)
 
 
 def seeds_to_find(mutation: Mutation, limit: int = WITHIN) -> tuple[int, str] | None:
@@ -1365,8 +1369,10 @@ def main() -> int:
             if rule.startswith("server"):
                 rule = "an invariant"
             missed += found is None
+            design = "DESIGN-LOG" if mutation.kind == "log" else "DESIGN"
             print(
-                f"| {mutation.name} | DESIGN {mutation.rule} | {mutation.kind} | {seed} | {rule} |",
+                f"| {mutation.name} | {design} {mutation.rule} | `{mutation.kind}` | {seed} "
+                f"| {rule} |",
                 flush=True,
             )
     return 1 if missed else 0

@@ -29,8 +29,8 @@ class Cast:
         self.oracle = Oracle()
         self.seed = seed
         self.over = False
-        # Strikes that wait for somebody to be at a point.
-        self.aims: dict[Point, list[Callable[[Actor], None]]] = {}
+        # Strikes that wait for somebody to be at a point, and for whom.
+        self.aims: dict[Point, list[tuple[Callable[[Actor], bool], Callable[[Actor], None]]]] = {}
 
     def trace(self, who: str, text: str) -> None:
         """Add a line to the log of events."""
@@ -39,8 +39,12 @@ class Cast:
     def reached(self, actor: Actor, point: Point) -> None:
         """Have what waited for this strike soon: before, while or after the engine does it."""
         if point in self.aims:
-            for strike in self.aims.pop(point):
-                self.loop.after(0.004 * self.random.random(), strike, actor)
+            waiting = self.aims.pop(point)
+            for wanted, strike in waiting:
+                if wanted(actor):
+                    self.loop.after(0.004 * self.random.random(), strike, actor)
+                else:
+                    self.aims.setdefault(point, []).append((wanted, strike))
 
     def messages(self, call: int, part: int, count: int) -> list[NewMessage]:
         """Return the messages of one append of a call: always the same."""

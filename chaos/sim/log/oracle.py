@@ -47,7 +47,12 @@ class Oracle:
         self._never: set[bytes] = set()
         # Under which fence and number a producer wrote a seq.
         self._fenced: dict[tuple[int, int], tuple[str, int]] = {}
-        self.restored = False
+        self.restores = 0
+
+    @property
+    def restored(self) -> bool:
+        """Whether the log ever was another one."""
+        return self.restores > 0
 
     def begin(self, call: int, writer: int, messages: Sequence[NewMessage]) -> None:
         """Note what is about to be appended."""
@@ -79,7 +84,7 @@ class Oracle:
 
     def restore(self, rows: Sequence[Row]) -> None:
         """Take that a backup with these rows need not have what was appended after it."""
-        self.restored = True
+        self.restores += 1
         for call in self._calls.values():
             if call.outcome is Outcome.ALL:
                 call.outcome, call.lsn = Outcome.ANY, None

@@ -107,7 +107,10 @@ class _Run:
         server, until = cast.server, cast.loop.now + planned.seconds
         if cast.loop.tracing:
             cast.trace("world", f"fault: {planned}")
-        if fault is Fault.STORE_LOSS:
+        if planned.aim is not None:
+            aimed = (partial(_is_for, fault), partial(self._strike_one, planned))
+            cast.aims.setdefault(planned.aim, []).append(aimed)
+        elif fault is Fault.STORE_LOSS:
             server.loss, server.lossy_until = planned.share, until
         elif fault is Fault.STORE_STALL:
             server.stalled_until = until
@@ -119,11 +122,8 @@ class _Run:
                 planned.seconds,
                 partial(self._restore, server.backup(), declared=planned.share > 0.5),
             )
-        elif planned.aim is None:
-            self._strike_one(planned, self.actors[planned.target % len(self.actors)])
         else:
-            strike = partial(self._strike_one, planned)
-            cast.aims.setdefault(planned.aim, []).append(strike)
+            self._strike_one(planned, self.actors[planned.target % len(self.actors)])
 
     def _strike_one(self, planned: PlannedFault, actor: Actor) -> None:
         cast, fault = self.cast, planned.fault
@@ -140,10 +140,15 @@ class _Run:
                 self.sweeper.retire(victim.id)
         elif isinstance(actor, Writer) and fault is Fault.TAKE_OVER:
             count(cast, actor, fault)
-            self.sweeper.take_over(actor.fence)
+            if planned.share > 0.5:
+                # The writer hears nothing of it.
+                cast.server.loss, cast.server.lossy_until = 1.0, cast.loop.now + 0.002
+                cast.loop.after(0.002, self.sweeper.take_over, actor.fence)
+            else:
+                self.sweeper.take_over(actor.fence)
 
     def _restore(self, backup: Backup, *, declared: bool) -> None:
-        """Stop everybody, go on with the backup, and begin again."""
+        """Stop all but one, go on with the backup, and begin again."""
         cast = self.cast
         cast.trace("world", f"restored, {'declared' if declared else 'and nobody told'}")
         old = committed(cast.server.log.rows)
@@ -152,12 +157,24 @@ class _Run:
                 read = follower.read
                 there = merged(old, follower.tags)[: len(read)]
                 cast.oracle.judge_follower(follower.name, read, there)
+        # One who was suspended then goes on as if nothing had been.
+        zombie = cast.random.choice((*self.writers, None))
         for actor in self.actors:
+            if actor is zombie:
+                actor.process.stop(0.1 + cast.random.random())
+                continue
             actor.process.kill()
-            cast.loop.after(0.1, actor.start)
+            # Followers may find a log that was written on.
+            later = 2.0 * cast.random.random() if isinstance(actor, Follower) else 0.0
+            cast.loop.after(0.1 + later, actor.start)
         self.sweeper.begin_again()
         cast.server.restore(backup, declared=declared)
         cast.oracle.restore(cast.server.log.rows)
+
+
+def _is_for(fault: Fault, actor: Actor) -> bool:
+    """Whether somebody is whom an aimed fault is for."""
+    return fault is not Fault.TAKE_OVER or (isinstance(actor, Writer) and actor.under_fence())
 
 
 def _is_span(key: str) -> bool:

@@ -74,7 +74,7 @@ def draw_log(seed: int) -> Schedule:
                 messages=random.randint(1, 4),
             )
         )
-    faults = [_draw_fault(random, setting) for _ in range(random.randint(10, 24))]
+    faults = [_draw_fault(random) for _ in range(random.randint(10, 24))]
     if random.random() < 0.3:
         at, seconds = random.uniform(1.0, 0.7 * ACTIVE_S), random.uniform(0.3, 4.0)
         faults.append(PlannedFault(at, Fault.RESTORE, seconds, 0, random.random()))
@@ -87,7 +87,7 @@ def draw_log(seed: int) -> Schedule:
     )
 
 
-def _draw_fault(random: Random, setting: Setting) -> PlannedFault:
+def _draw_fault(random: Random) -> PlannedFault:
     fault = random.choice([each for each in FAULTS if each is not Fault.RESTORE])
     at = 0.2 + random.random() * ACTIVE_S
     seconds = random.choice((0.05, 0.3, 1.0)) * (0.5 + random.random())

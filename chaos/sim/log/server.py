@@ -11,6 +11,7 @@ from chaos.sim.loop import EPOCH_S, Loop, Process
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.incarnation import new_log
+from sharedlog._core.producers import Producer, identity_key
 from sharedlog._core.restoring import restore
 from sharedlog._core.steps import Get, Read, Rule, Scan, Step
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
@@ -74,6 +75,12 @@ class LogServer:
             later = delay + _LATEST_S * random()
             loop.after(later, self._arrive, self._lives, process, step, point, None)
 
+    def knows(self, producer: Producer | None) -> bool:
+        """Whether this log granted a producer, and not another one by its id."""
+        if producer is None:
+            return True
+        return self.log.keys.get(identity_key(producer.id), b"").endswith(producer.token)
+
     def backup(self) -> Backup:
         """Return a copy of the log, and of what was seen of it."""
         log = MemoryLog(self.log.keys)
@@ -125,7 +132,11 @@ class LogServer:
             error = raised
         if reply is not None and not self._lost(point):
             delay = 0.0001 + 0.002 * self._random.random()
-            process.after(delay, reply.end, answer, error)
+            process.after(delay, self._reply, life, reply, answer, error)
+
+    def _reply(self, life: int, reply: _Reply, answer: Any, error: Exception | None) -> None:
+        if life == self._lives:
+            reply.end(answer, error)
 
     def _do(self, step: Step) -> Any:
         match step:

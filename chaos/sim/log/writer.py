@@ -92,6 +92,8 @@ class Writer:
         self._alone = False
         # Its producer was retired: another one is to be granted.
         self._gone = False
+        # How often the log had been restored before it was granted, and its helper.
+        self._granted_in = self._helped_in = 0
 
     # -- life ----------------------------------------------------------------------------
 
@@ -123,6 +125,10 @@ class Writer:
     def idle(self) -> bool:
         """Whether nothing is left to be done."""
         return self.process.alive and not (self.waiting or self._running or self._note)
+
+    def under_fence(self) -> bool:
+        """Whether it appends under its fence."""
+        return any(call.behaviour == "fenced" for call in self._running.values())
 
     def call(self, planned: PlannedCall) -> None:
         """Take what is asked for."""
@@ -185,6 +191,7 @@ class Writer:
             self._next()
 
         self.producer = None
+        self._granted_in = self._cast.oracle.restores
         token = self._cast.random.randbytes(16)
         self._course(Point.GRANTING, partial(grant, token, self._window), done)
 
@@ -226,11 +233,19 @@ class Writer:
     def _broken(self, what: str, error: LogError | None) -> None:
         self._cast.oracle.broken("refused", f"{self.name}, {what}: {error!r}")
 
+    def _stale(self) -> bool:
+        """Whether its producer may be of a log that is not there any more."""
+        return self._granted_in < self._cast.oracle.restores
+
     def _may_be_gone(self, error: LogError | None) -> bool:
-        restored = self._cast.oracle.restored
-        return isinstance(error, ProducerRetired) or (
-            restored and isinstance(error, UnknownProducer | OutOfOrder | SeqReused | AnswerGone)
-        )
+        if self._stale() and not self._cast.server.knows(self.producer):
+            return isinstance(error, UnknownProducer)
+        gone = UnknownProducer | OutOfOrder | SeqReused | AnswerGone | SpanGone
+        return isinstance(error, ProducerRetired) or (self._stale() and isinstance(error, gone))
+
+    def _waits_for_others(self, error: LogError | None, seq: int) -> bool:
+        """Whether an append came before those that it follows."""
+        return isinstance(error, OutOfOrder) and error.expected < seq and not self._stale()
 
     def _under(self, planned: PlannedCall) -> Fence | None:
         return Fence(self.fence, self._number) if planned.behaviour == "fenced" else None
@@ -263,7 +278,7 @@ class Writer:
             if appended is not None:
                 self._end(planned, Outcome.ALL, appended.lsn)
                 self._repeat(planned, producer, seq, messages, appended.lsn)
-            elif isinstance(error, OutOfOrder) and error.expected < seq:
+            elif self._waits_for_others(error, seq):
                 # Another one is on its way before it.
                 self.process.after(_AGAIN_S, self._course, Point.APPEND, rule, done)
                 return
@@ -299,7 +314,9 @@ class Writer:
             self._cast.oracle.never(messages)
 
         def done(appended: Appended | None, error: LogError | None) -> None:
-            fine = isinstance(error, AnswerGone) or self._may_be_gone(error)
+            restored = self._cast.oracle.restored
+            fine = isinstance(error, AnswerGone) or (error is not None and restored)
+            fine = fine or self._may_be_gone(error)
             if lies:
                 fine = fine or isinstance(error, SeqReused)
             elif appended is not None:
@@ -337,7 +354,7 @@ class Writer:
 
         def done(pended: Pended | None, error: LogError | None) -> None:
             failed = under_way.failed
-            if isinstance(error, OutOfOrder) and error.expected < seq and failed is None:
+            if self._waits_for_others(error, seq) and failed is None:
                 self.process.after(_AGAIN_S, self._course, Point.PENDING, rule, done)
                 return
             under_way.unanswered.remove(seq)
@@ -456,6 +473,7 @@ class Writer:
 
             self._course(Point.PENDING, partial(pend, helper, seq, parts[seq - 1], opened), done)
 
+        self._helped_in = self._cast.oracle.restores
         token = self._cast.random.randbytes(16)
         self._course(Point.GRANTING, partial(grant, token, self._window), granted)
 
@@ -499,8 +517,8 @@ class Writer:
         error: LogError | None,
         lsn: int | None = None,
     ) -> None:
-        restored = self._cast.oracle.restored
-        if not (error is None or isinstance(error, SpanGone | ProducerRetired) or restored):
+        stale = self._stale() or self._helped_in < self._cast.oracle.restores
+        if not (error is None or isinstance(error, SpanGone | ProducerRetired) or stale):
             self._broken(f"call {planned.number}", error)
 
         def retired(highest: int | None, error: LogError | None) -> None:
