@@ -2,6 +2,7 @@
 #   make demo   the main job, end to end, under faults (no server to install)
 #   make demo-curp   a replicated group whose leaders are killed under load (LOG=etcd: over
 #                    an etcd of three nodes, which are killed, too)
+#   make demo-log   a shared log whose publishers and followers are killed
 #   make test   the whole test suite
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -26,10 +27,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql java toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql java toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -70,6 +71,10 @@ bench-spark-keys: $(INSTALLED) java
 
 demo-curp: $(INSTALLED)
 	@$(PYTHON) -m examples.replicated_bank.demo $(if $(LOG),--log $(LOG)) $(DEMO_FLAGS)
+
+# LOG=postgresql, redis or etcd: the log's server is killed, too.
+demo-log: $(INSTALLED) $(if $(filter postgresql,$(LOG)),postgresql)
+	@$(PYTHON) -m examples.shared_log $(if $(LOG),--log $(LOG)) $(DEMO_FLAGS)
 
 bench-curp: $(INSTALLED)
 	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)

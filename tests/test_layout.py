@@ -91,7 +91,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "chaos": {"curp", "rifl", "lease_server", "sharedlog"},
     "benchmarks": {"chaos", "curp", "rifl", "lease_server"},
-    "examples": {"chaos", "curp", "rifl", "lease_server"},
+    "examples": {"chaos", "curp", "rifl", "lease_server", "sharedlog"},
 }
 DOORS = {"rifl", "rifl.aio"}
 
