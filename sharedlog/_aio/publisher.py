@@ -74,6 +74,8 @@ class Publisher:
                         await self._threads.run(self._appender.append, publications)
                 self._tell(group)
                 group = []
+                # Whoever was told publishes the next one now, and travels with those who wait.
+                await asyncio.sleep(0)
         finally:
             self._tell(group)
             self._working = None

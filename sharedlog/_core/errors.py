@@ -172,8 +172,8 @@ class OutcomeUnknown(LogUnavailable):
     """The log did not say in time whether it has the append, which it may still get.
 
     Its producer sends it again before anything else, so that it is in the log once or not at
-    all. ``ticket`` names it: ``Log.settle`` asks again. Whoever publishes the message once more
-    instead may publish it twice.
+    all. ``ticket`` names it: ``Log.settle`` asks again; of a transaction it is empty, and its own
+    ``settle`` does. Whoever publishes the message once more instead may publish it twice.
     """
 
     def __init__(self, message: str, ticket: str) -> None:

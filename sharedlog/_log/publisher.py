@@ -7,7 +7,9 @@ the lead to the first that came meanwhile.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
@@ -38,6 +40,8 @@ class Publisher:
         self._gate = threading.Lock()
         self._queue: deque[_Waiting] = deque()
         self._led = False
+        # How many published at the same time, as the last leader saw it.
+        self._last = 0
 
     def publish(self, message: Placed) -> Position:
         """Append a message, and return its position.
@@ -89,12 +93,24 @@ class Publisher:
         followers: list[_Waiting] = []
         group = [publication]
         try:
+            self._let_gather()
             self._gather(followers, group)
             self._appender.append(group)
+            self._last = len(group) + len(self._queue)
         finally:
             for each in followers:
                 each.woken.release()
             self._hand_on()
+
+    def _let_gather(self, give_way: Callable[[float], None] = time.sleep) -> None:
+        """Let those publish again whose messages the last append had: they were just woken.
+
+        Else two halves of the threads would take turns, each with a sync of the disk.
+        """
+        expected, seen = self._last - 1, -1
+        while seen < len(self._queue) < expected:
+            seen = len(self._queue)
+            give_way(0)
 
     def _gather(self, followers: list[_Waiting], group: list[Publication]) -> None:
         """Take from the queue what fits one append with the leader's."""

@@ -52,6 +52,33 @@ async def test_tasks_that_meet_share_appends(log):
     assert [each.text for each in substream(log, "s", 0)] == [str(each) for each in range(100)]
 
 
+async def test_tasks_that_were_told_travel_with_those_who_wait(log):
+    """Else two halves of them would take turns (DESIGN-LOG §12)."""
+    log.stream("s", 1)
+    mine, engine = over(log)
+    await mine.stream("s")
+
+    async def publish(task: int) -> None:
+        for number in range(10):
+            await mine.publish("s", f"{task}.{number}")
+
+    under_way, release = threading.Event(), threading.Event()
+
+    def hold(commit) -> None:
+        under_way.set()
+        assert release.wait(60)
+
+    engine.before = hold
+    publishing = [asyncio.create_task(publish(0))]
+    await asyncio.to_thread(under_way.wait, 60)
+    publishing += [asyncio.create_task(publish(task)) for task in range(1, 10)]
+    await asyncio.sleep(0)
+    release.set()
+    await asyncio.gather(*publishing)
+    assert engine.appends <= 12
+    assert len(substream(log, "s", 0)) == 100
+
+
 @pytest.mark.parametrize("fault", ["lost", "late"])
 async def test_an_outcome_that_stays_unknown_is_settled(log, fault):
     """By asking again (L3)."""

@@ -110,6 +110,32 @@ def test_messages_that_wait_travel_in_one_append(log):
     assert texts(log, "s") == [str(number) for number in range(9)]
 
 
+def test_a_leader_lets_those_publish_again_who_were_just_told():
+    """Else two halves of the threads would take turns, each with a sync (DESIGN-LOG §12)."""
+    with sharedlog.create("memory:") as log:
+        log.stream("s", 1)
+        mine, _ = faulty(log)
+        publisher = mine._publisher
+        # Three were in the last append, or came meanwhile: two beside the leader may come yet.
+        publisher._last, yields, arriving = 3, [], [0]
+
+        def come(_: float) -> None:
+            yields.append(len(publisher._queue))
+            if len(yields) <= arriving[0]:
+                publisher._queue.append(None)
+
+        for arrivals, looks in ((0, 1), (1, 2), (2, 2)):
+            yields.clear()
+            publisher._queue.clear()
+            arriving[0] = arrivals
+            publisher._let_gather(come)
+            assert len(yields) == looks
+        publisher._queue.clear()
+        publisher._last = 1
+        publisher._let_gather(come)
+        assert len(yields) == 2
+
+
 @pytest.mark.parametrize("faults", [["lost"], ["late"], ["lost", "late", "lost"], ["late", "late"]])
 def test_an_unanswered_append_is_sent_again_and_is_there_once(log, faults):
     """Whether it arrived or not (L3, L7)."""
