@@ -22,9 +22,16 @@ def _restart_postgres(server: Any) -> None:
     server.start()
 
 
+def _restart_etcd(cluster: Any) -> None:
+    for node in cluster.nodes:
+        node.kill()
+    cluster.heal()
+
+
 # Those with a server, and how it is killed and comes back with what is on its disk.
 RESTARTED: dict[str, Callable[[Any], None]] = {
     "redis": _restart_redis,
+    "etcd": _restart_etcd,
     "postgres": _restart_postgres,
 }
 
