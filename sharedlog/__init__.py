@@ -9,6 +9,7 @@
 - ``_core``: the rules, without I/O (DESIGN-LOG §12, §13).
 - ``_engines``: where a log lives.
 - ``_log``: what programs use; ``_aio``: the same for asyncio, whose door is ``aio``.
+- ``_cli``: the command, also ``python -m sharedlog``.
 
 Imports nothing of rifl.
 """

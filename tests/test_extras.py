@@ -51,6 +51,7 @@ def test_every_package_is_imported_without_extras() -> None:
     names = [
         *("rifl", "rifl.aio", "rifl._cli", "rifl.spark", "rifl.testing", "lease_server.__main__"),
         *("curp", "curp._cli", "curp.client", "curp.log", "curp.witness.__main__"),
+        *("sharedlog", "sharedlog.__main__"),
     ]
     code = f"""
 import importlib

@@ -15,6 +15,7 @@
 - ``steps``: what the rules ask of a log.
 - ``holds``: what followers have not done is kept; ``trim`` takes the rest away, and ``whole`` is
   what stays (L6); ``times``: where a moment is.
-- ``schedule``: who of several trims; ``roster``: the producers; ``restoring``: after a backup.
+- ``schedule``: who of several trims; ``roster``: the producers; ``restoring``: after a backup;
+  ``verifying``: what a log has, held against its rules.
 - ``errors``: what is refused, and whether it was appended.
 """

@@ -6,12 +6,13 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from sharedlog._core.entry import read_row
 from sharedlog._core.errors import InvalidRequest, TrimmedLog
 from sharedlog._core.holds import BEGINNING, END, Hold, all_holds, check_held, move, take
 from sharedlog._core.merging import AHEAD_BYTES, Merger
 from sharedlog._core.position import NO_SUBSTREAM, Position
 from sharedlog._core.reading import Committed, place_at, verify
-from sharedlog._core.steps import Ends, Lsns, Rule
+from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule
 from sharedlog._core.streams import substream_number
 from sharedlog._core.times import first_after
 from sharedlog._core.uncommitted import AllReader
@@ -256,6 +257,12 @@ def _behind(
         else:
             found[tag] = entry.lsn - entry.index
     return found
+
+
+def append_at(lsn: int) -> Rule[int]:
+    """Return the first LSN of the append that this one is in, where a follower may begin."""
+    rows: Rows = yield Read(lsn - 1, 1)
+    return lsn - read_row(rows.rows[0]).index if rows.rows else lsn
 
 
 class Waiting:

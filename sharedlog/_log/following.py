@@ -25,6 +25,8 @@ After = Position | Message | datetime | str | Mapping[int, Position | Message] |
 MOST_AT_ONCE = 100_000
 # How long a hold may lag behind what was done, and behind a log where nothing was to be done.
 _TOLD_S, _PASSED_S = 0.5, 10.0
+# Without a sign of its follower a hold is overdue after the stream's retention, or this.
+_OVERDUE = timedelta(hours=1)
 # How soon a follower that waits learns that it was closed.
 _SLICE_S = 0.1
 _ATTEMPTS = 3
@@ -61,7 +63,7 @@ class Following:
             place.incarnation,
             start_of(stream, after),
             name=name,
-            retention_us=stream.retention // timedelta(microseconds=1),
+            retention_us=max(stream.retention, _OVERDUE) // timedelta(microseconds=1),
             committed=committed,
         )
         self._named = name is not None

@@ -1,0 +1,13 @@
+"""The ``sharedlog`` command: a log looked into, and operated, from a shell.
+
+- ``command``: arguments and errors; ``exits``: what it ends with.
+- ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim,
+  producers, retire, verify, restored.
+- ``shown``: messages, tables and progress, as they are printed; ``given``: times and durations,
+  as they are given.
+"""
+
+from sharedlog._cli.command import main
+from sharedlog._cli.exits import ExitCode
+
+__all__ = ["ExitCode", "main"]

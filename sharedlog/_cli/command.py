@@ -1,0 +1,193 @@
+"""The command line: arguments in, one line for an error, an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from sharedlog._cli import messages, operating
+from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.given import after, duration, header
+from sharedlog._core.errors import (
+    CorruptLog,
+    Fenced,
+    HoldMoved,
+    InvalidRequest,
+    LogError,
+    LogExists,
+    LogForked,
+    NoSuchLog,
+    NoSuchStream,
+    TrimmedLog,
+)
+from sharedlog._log.opening import open_log
+
+_ABOUT = """
+Look into a shared log and operate it, also beside the programs that use it. An error is one line
+on standard error.
+"""
+_EXIT_CODES = """
+exit codes: 0 done; 1 the log cannot be read or written; 2 wrong usage, or --yes is missing;
+3 what is asked for is trimmed, of another log, or was taken over; 4 no such log, stream, hold or
+producer; 5 an extra is not installed; 6 the log is damaged
+"""
+_URL = "sqlite:///file (four slashes: from the root), redis://..., as sharedlog.open has it"
+_AFTER = "beginning, end, a position, a time, or 15m (ago)"
+_CODES: tuple[tuple[tuple[type[LogError], ...], ExitCode], ...] = (
+    ((InvalidRequest, LogExists), ExitCode.USAGE),
+    ((TrimmedLog, LogForked, HoldMoved, Fenced), ExitCode.GONE),
+    ((NoSuchLog, NoSuchStream), ExitCode.NOT_FOUND),
+    ((CorruptLog,), ExitCode.DAMAGED),
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns its exit code. Errors are one line on standard error."""
+    arguments = _arguments(argv)
+    try:
+        if arguments.opens:
+            with open_log(arguments.url) as log:
+                code: int = arguments.run(log, arguments)
+        else:
+            code = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
+    except Refused as error:
+        return _failed(error, error.code)
+    except KeyboardInterrupt:
+        return ExitCode.DONE
+    except BrokenPipeError:
+        # Such as ``sharedlog read ... | head``: nobody reads on.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.DONE
+    except (LogError, ImportError, OSError) as error:
+        if isinstance(error, ImportError):
+            return _failed(error, ExitCode.MISSING_EXTRA)
+        codes = (code for kinds, code in _CODES if isinstance(error, kinds))
+        return _failed(error, next(codes, ExitCode.UNAVAILABLE))
+
+
+def _failed(error: Exception, code: ExitCode) -> int:
+    line = " ".join((str(error) or type(error).__name__).split())
+    sys.stderr.write(f"sharedlog: {line}\n")
+    return code
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="sharedlog", description=_ABOUT, epilog=_EXIT_CODES)
+    parser.add_argument("--version", action="version", version=f"sharedlog {_version()}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    url = argparse.ArgumentParser(add_help=False)
+    url.add_argument("url", metavar="URL", help=_URL)
+    url.add_argument("--json", action="store_true", help="print JSON, a message a line")
+    url.set_defaults(opens=True)
+    sure = argparse.ArgumentParser(add_help=False)
+    sure.add_argument("--yes", action="store_true", help="really")
+    _add_operating(commands, url, sure)
+    _add_messages(commands, url)
+    return parser.parse_args(argv)
+
+
+def _add_operating(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    url: argparse.ArgumentParser,
+    sure: argparse.ArgumentParser,
+) -> None:
+    create = commands.add_parser("create", parents=[url], help="make a log where there is none")
+    create.set_defaults(run=operating.create, opens=False)
+
+    streams = commands.add_parser("streams", parents=[url], help="list streams, or create one")
+    streams.add_argument("--create", metavar="NAME")
+    streams.add_argument("--substreams", type=int, metavar="N", help="fixed for ever (8)")
+    streams.add_argument("--retention", type=duration, metavar="TIME", help="kept at least (1d)")
+    streams.set_defaults(run=operating.streams)
+
+    holds = commands.add_parser(
+        "holds", parents=[url, sure], help="who keeps what from being trimmed"
+    )
+    which = holds.add_mutually_exclusive_group()
+    which.add_argument("--drop", metavar="NAME", help="it keeps nothing any more, and is told so")
+    which.add_argument("--forget", metavar="NAME", help="the name begins anew")
+    holds.set_defaults(run=operating.holds)
+
+    trim = commands.add_parser("trim", parents=[url], help="remove what nobody needs")
+    trim.add_argument(
+        "--retention", type=duration, metavar="TIME", help="for longer than the streams say"
+    )
+    trim.add_argument(
+        "--every", type=duration, metavar="TIME", help="again and again; of several, one does"
+    )
+    trim.set_defaults(run=operating.trim)
+
+    producers = commands.add_parser(
+        "producers", parents=[url], help="producers that have something pending"
+    )
+    producers.add_argument("--all", action="store_true", help="all that were ever granted")
+    producers.set_defaults(run=operating.producers)
+
+    retire = commands.add_parser(
+        "retire", parents=[url, sure], help="end a producer, rolling back what is pending"
+    )
+    retire.add_argument("producer", type=int, metavar="PRODUCER")
+    retire.set_defaults(run=operating.retire)
+
+    verify = commands.add_parser(
+        "verify", parents=[url], help="read everything: order, checksums, spans, markers"
+    )
+    verify.set_defaults(run=operating.verify)
+
+    restored = commands.add_parser(
+        "restored", parents=[url, sure], help="go on with a log that was restored from a backup"
+    )
+    restored.set_defaults(run=operating.restored)
+
+
+def _add_messages(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], url: argparse.ArgumentParser
+) -> None:
+    stream = argparse.ArgumentParser(add_help=False, parents=[url])
+    stream.add_argument("stream", metavar="STREAM")
+    chosen = argparse.ArgumentParser(add_help=False, parents=[stream])
+    chosen.add_argument(
+        "--substream", type=int, action="append", metavar="N", help="only this one; repeatable"
+    )
+    shown = argparse.ArgumentParser(add_help=False, parents=[chosen])
+    shown.add_argument(
+        "--uncommitted", action="store_true", help="what is pending or rolled back, too, marked"
+    )
+    shown.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+
+    publish = commands.add_parser("publish", parents=[stream], help="append a message")
+    publish.add_argument(
+        "value", nargs="?", metavar="VALUE", help="without it each line of standard input is one"
+    )
+    publish.add_argument("--key", metavar="KEY", help="messages of one key are in one substream")
+    publish.add_argument("--header", type=header, action="append", default=[], metavar="NAME=VALUE")
+    publish.set_defaults(run=messages.publish)
+
+    read = commands.add_parser("read", parents=[shown], help="messages behind a place")
+    read.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
+    read.add_argument("--limit", type=int, default=100, metavar="N", help="at most (100)")
+    read.set_defaults(run=messages.read)
+
+    tail = commands.add_parser("tail", parents=[shown], help="the last messages")
+    tail.add_argument("-n", "--lines", type=int, default=10, metavar="N", help="how many (10)")
+    tail.add_argument("-f", "--follow", action="store_true", help="and what comes behind them")
+    tail.set_defaults(run=messages.tail)
+
+    export = commands.add_parser(
+        "export", parents=[chosen], help="all messages of a stream, to a Parquet file"
+    )
+    export.add_argument("--out", type=Path, required=True, metavar="FILE.parquet")
+    export.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
+    export.set_defaults(run=messages.export)
+
+
+def _version() -> str:
+    try:
+        return version("rifl-grpc")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,50 @@
+"""Times and durations as a shell gives them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import UTC, datetime, timedelta
+
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.position import Position
+from sharedlog._log.following import After
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+
+
+def duration(text: str) -> timedelta:
+    """Return ``90``, ``90s``, ``15m``, ``2h`` or ``7d`` as a time."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: 90s, 15m, 2h, 7d")
+    return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+
+
+def after(text: str) -> After:
+    """Return ``beginning``, ``end``, a position, an ISO 8601 time, or ``15m`` (ago)."""
+    if text in ("beginning", "end"):
+        return text
+    if "@" in text:
+        try:
+            return Position.parse(text)
+        except InvalidRequest as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+    if _DURATION.fullmatch(text):
+        return datetime.now(UTC) - duration(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: beginning, end, a position, a time (ISO 8601), or 15m for ago"
+        ) from error
+    return found if found.tzinfo else found.astimezone()
+
+
+def header(text: str) -> tuple[str, str]:
+    """Return ``NAME=VALUE`` as both."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

@@ -1,0 +1,216 @@
+"""The operator's commands: create, streams, holds, trim, producers, retire, verify, restored."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.shown import print_json, print_table, print_value, progress, told_time
+from sharedlog._core.errors import LogError, UnknownProducer
+from sharedlog._core.holds import Hold
+from sharedlog._core.restoring import restore
+from sharedlog._core.roster import granted_producers
+from sharedlog._core.spans import retire as retire_rule
+from sharedlog._core.trim import Outcome
+from sharedlog._core.verifying import Verifier
+from sharedlog._log.log import Log
+from sharedlog._log.opening import create_log
+
+_RESTORED = """\
+Every position that a follower kept outside of the log is refused from now on, every producer of
+before is over, and what was pending is rolled back. What was appended after the backup is gone,
+and may have been delivered. Stop everything that has the log open first."""
+
+
+def create(arguments: argparse.Namespace) -> int:
+    """An empty log where there is none."""
+    with create_log(arguments.url) as log:
+        print_value(arguments.json, {"incarnation": log.incarnation, "durability": log.durability})
+    return ExitCode.DONE
+
+
+def streams(log: Log, arguments: argparse.Namespace) -> int:
+    """List the streams, or create one."""
+    if arguments.create is not None:
+        log.stream(arguments.create, arguments.substreams, arguments.retention)
+    elif arguments.substreams is not None or arguments.retention is not None:
+        raise Refused("--substreams and --retention are of --create NAME", ExitCode.USAGE)
+    found = log.streams()
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "name": each.name,
+                    "substreams": each.substreams,
+                    "retention_s": each.retention.total_seconds(),
+                }
+                for each in found
+            ]
+        )
+    else:
+        rows = [(each.name, str(each.substreams), str(each.retention)) for each in found]
+        print_table("", ("stream", "substreams#", "retention"), rows)
+    return ExitCode.DONE
+
+
+def holds(log: Log, arguments: argparse.Namespace) -> int:
+    """List holds, drop a name's, or forget it."""
+    if arguments.drop is not None:
+        _really(arguments, f"its follower will miss what is trimmed; to drop {arguments.drop!r}")
+        found = _some(log.drop_hold(arguments.drop), arguments.drop)
+    elif arguments.forget is not None:
+        _really(arguments, f"its follower begins anew; to forget {arguments.forget!r}")
+        found = _some(log.forget_hold(arguments.forget), arguments.forget)
+    else:
+        found = log.holds()
+    now_us = _now_us()
+    if arguments.json:
+        print_json([_hold_object(each, now_us) for each in found])
+    else:
+        rows = [
+            (
+                each.name,
+                each.tag,
+                str(each.position or f"from LSN {each.lsn}"),
+                told_time(each.renewed_us),
+                _hold_state(each, now_us),
+            )
+            for each in found
+        ]
+        print_table("", ("hold", "substream", "done through", "renewed", "state"), rows)
+    return ExitCode.DONE
+
+
+def trim(log: Log, arguments: argparse.Namespace) -> int:
+    """Trim once, or on a schedule until a signal comes."""
+    if arguments.every is None:
+        _told_trim(log.trim(arguments.retention), arguments)
+        return ExitCode.DONE
+    stopped = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: stopped.set())
+
+    def told(found: Outcome | LogError) -> None:
+        if isinstance(found, LogError):
+            sys.stderr.write(f"sharedlog: {found}\n")
+        else:
+            _told_trim(found, arguments)
+            sys.stdout.flush()
+
+    with log.trim_every(arguments.every, arguments.retention, told):
+        stopped.wait()
+    return ExitCode.DONE
+
+
+def producers(log: Log, arguments: argparse.Namespace) -> int:
+    """List the producers that have something pending, or all."""
+    found = log._run(granted_producers())
+    if not arguments.all:
+        found = [each for each in found if each.pending]
+    if arguments.json:
+        print_json([each._asdict() for each in found])
+    else:
+        rows = [
+            (
+                str(each.id),
+                str(each.seq),
+                "retired" if each.retired else "",
+                ", ".join(f"{tag} from {begin}" for tag, begin in sorted(each.pending.items())),
+            )
+            for each in found
+        ]
+        print_table("", ("producer#", "seq#", "state", "pending"), rows)
+    return ExitCode.DONE
+
+
+def retire(log: Log, arguments: argparse.Namespace) -> int:
+    """End a producer, and roll back what it has pending."""
+    _really(arguments, f"what it has pending is rolled back; to retire {arguments.producer}")
+    try:
+        seq = log._run(retire_rule(arguments.producer))
+    except UnknownProducer as error:
+        raise Refused(str(error), ExitCode.NOT_FOUND) from error
+    print_value(arguments.json, {"producer": arguments.producer, "highest_seq": seq})
+    return ExitCode.DONE
+
+
+def verify(log: Log, arguments: argparse.Namespace) -> int:
+    """Read everything, and hold it against the rules."""
+    verifier = Verifier()
+    tail = log._engine.tail()
+    with progress("verify", tail) as told:
+        while log._run(verifier.read()):
+            told(verifier.through)
+        report = log._run(verifier.report())
+    if arguments.json:
+        print_json(report._asdict())
+    else:
+        counted = {name: each for name, each in report._asdict().items() if name != "problems"}
+        print_value(False, counted)
+        for problem in report.problems:
+            sys.stdout.write(f"{problem}\n")
+    return ExitCode.DAMAGED if report.problems else ExitCode.DONE
+
+
+def restored(log: Log, arguments: argparse.Namespace) -> int:
+    """Declare that the log was restored from a backup."""
+    if not arguments.yes:
+        sys.stderr.write(_RESTORED + "\n")
+        raise Refused("nothing was done; to go on with what is there say --yes", ExitCode.USAGE)
+    print_value(arguments.json, log._run(restore(secrets.token_hex(8)))._asdict())
+    return ExitCode.DONE
+
+
+def _told_trim(outcome: Outcome, arguments: argparse.Namespace) -> None:
+    now_us = _now_us()
+    told: dict[str, Any] = {
+        "removed": outcome.rows,
+        "whole_from": outcome.trimmed.whole,
+        "kept_by": outcome.kept_by,
+    }
+    if arguments.json:
+        print_json(told | {"overdue": [_hold_object(each, now_us) for each in outcome.overdue]})
+        return
+    print_value(False, told)
+    for each in outcome.overdue:
+        sys.stdout.write(
+            f"overdue: {each.name!r} on {each.tag} was renewed last {told_time(each.renewed_us)}\n"
+        )
+
+
+def _hold_state(hold: Hold, now_us: int) -> str:
+    if hold.dropped:
+        return "dropped"
+    return "overdue" if hold.overdue(now_us) else "held"
+
+
+def _hold_object(hold: Hold, now_us: int) -> dict[str, Any]:
+    return {
+        "name": hold.name,
+        "substream": hold.tag,
+        "lsn": hold.lsn,
+        "position": None if hold.position is None else str(hold.position),
+        "renewed": told_time(hold.renewed_us),
+        "state": _hold_state(hold, now_us),
+    }
+
+
+def _really(arguments: argparse.Namespace, what: str) -> None:
+    if not arguments.yes:
+        raise Refused(f"nothing was done: {what} say --yes", ExitCode.USAGE)
+
+
+def _some(found: list[Hold], name: str) -> list[Hold]:
+    if not found:
+        raise Refused(f"there is no such hold of {name!r}", ExitCode.NOT_FOUND)
+    return found
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,185 @@
+"""The verifying of a log: every entry read, and held against what the rules promise (§12, §13)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharedlog._core.entry import Decision, Entry, Kind, Row, read_row
+from sharedlog._core.envelope import unpack
+from sharedlog._core.errors import CorruptLog, LogError, LogForked, TrimmedLog
+from sharedlog._core.holds import all_holds
+from sharedlog._core.reading import verify
+from sharedlog._core.spans import MARKERS, OPEN_SPANS, begin_of
+from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule, Scan
+from sharedlog._core.streams import commits_tag, stream_of
+
+_ROWS = 1000
+_MOST_PROBLEMS = 100
+_LOOKS = 10
+
+
+class Report(NamedTuple):
+    """What was read: rows from ``first`` to ``through``; ``problems``: in words, 100 at most."""
+
+    first: int
+    through: int
+    messages: int
+    markers: int
+    rollbacks: int
+    pending: int
+    holds: int
+    problems: list[str]
+
+
+class Verifier:
+    """Reads a log once, from its first row on; nothing is written.
+
+    What was trimmed is not known: spans that began before the first row are not judged.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        self.through = 0
+        self._first = 0
+        self._problems: list[str] = []
+        self._counts = dict.fromkeys(Kind, 0)
+        self._at_us = 0
+        self._append: Entry | None = None
+        self._seqs: dict[int, int] = {}
+        self._open: dict[int, dict[str, int]] = {}
+        self._begun = False
+
+    def read(self) -> Rule[bool]:
+        """Read on; False: there is nothing more. Raises ``CorruptLog`` for what cannot be read."""
+        if not self._begun:
+            ends: Lsns = yield Ends()
+            self._first = ends.first
+            self.through = ends.first - 1
+            self._begun = True
+        rows: Rows = yield Read(self.through, _ROWS)
+        for row in rows.rows:
+            self._row(row)
+        return bool(rows.rows)
+
+    def report(self) -> Rule[Report]:
+        """Hold what was read against what the log keeps of spans and holds, and tell."""
+        for _ in range(_LOOKS):
+            spans = yield Scan(OPEN_SPANS)
+            if not (yield from self.read()):
+                self._spans(spans)
+                break
+        holds = yield from all_holds()
+        for hold in holds:
+            if hold.position is not None and not hold.dropped:
+                try:
+                    yield from verify(hold.position)
+                except (LogForked, TrimmedLog, CorruptLog) as error:
+                    self._problem(f"the hold of {hold.name!r} on {hold.tag}: {error}")
+        return Report(
+            self._first,
+            self.through,
+            self._counts[Kind.COMMITTED] + self._counts[Kind.PENDING],
+            self._counts[Kind.MARKER],
+            self._counts[Kind.ROLLBACK],
+            sum(map(len, self._open.values())),
+            len(holds),
+            self._problems,
+        )
+
+    def _row(self, row: Row) -> None:
+        if row.lsn != self.through + 1:
+            self._problem(f"LSN {row.lsn} follows {self.through}")
+        self.through = row.lsn
+        if row.at_us < self._at_us:
+            self._problem(f"LSN {row.lsn} is older than the one before it")
+        self._at_us = row.at_us
+        try:
+            entry = read_row(row)
+            self._counts[entry.kind] += 1
+        except LogError as error:
+            self._problem(f"LSN {row.lsn}: {error}")
+            return
+        if entry.kind in (Kind.COMMITTED, Kind.PENDING):
+            try:
+                unpack(entry.message)
+            except LogError as error:
+                self._problem(f"LSN {row.lsn}: {error}")
+        self._in_append(entry)
+        if entry.kind is Kind.PENDING:
+            begins = self._open.setdefault(entry.producer, {})
+            first = entry.lsn - entry.index
+            for tag in row.tags:
+                begins.setdefault(tag, first)
+        self._seq(entry)
+        if entry.decisions:
+            self._decided(entry, row)
+
+    def _in_append(self, entry: Entry) -> None:
+        before = self._append
+        if entry.index == 0:
+            if before is not None and before.lsn != before.last_lsn:
+                self._problem(f"the append that ends at LSN {before.last_lsn} is cut")
+        elif before is not None:
+            same = (before.producer, before.seq, before.kind, before.count, before.index + 1)
+            if same != (entry.producer, entry.seq, entry.kind, entry.count, entry.index):
+                self._problem(f"LSN {entry.lsn} does not go on with the append of the one before")
+        self._append = entry
+
+    def _seq(self, entry: Entry) -> None:
+        if entry.index:
+            return
+        known = self._seqs.get(entry.producer)
+        # Who is retired has its rollback under its highest seq.
+        last = {entry.seq - 1, entry.seq} if entry.kind is Kind.ROLLBACK else {entry.seq - 1}
+        if known is not None and known not in last:
+            self._problem(
+                f"LSN {entry.lsn} is seq {entry.seq} of producer {entry.producer}, behind {known}"
+            )
+        self._seqs[entry.producer] = entry.seq
+
+    def _decided(self, entry: Entry, row: Row) -> None:
+        tags = {tag for each in entry.decisions for tag in each.begins}
+        wanted = set(tags)
+        if entry.kind is Kind.MARKER:
+            wanted |= {commits_tag(stream_of(tag)) for tag in tags} | {MARKERS}
+        if set(row.tags) != wanted:
+            self._problem(f"LSN {entry.lsn} decides other tags than it has")
+        for each in entry.decisions:
+            self._closed(entry, each)
+
+    def _closed(self, entry: Entry, decision: Decision) -> None:
+        known = self._open.pop(decision.producer, {})
+        for tag, begin in decision.begins.items():
+            if begin >= self._first and known.get(tag) != begin:
+                self._problem(
+                    f"LSN {entry.lsn} says that producer {decision.producer} began in {tag} at "
+                    f"{begin}; it did at {known.get(tag)}"
+                )
+        for tag in known.keys() - decision.begins.keys():
+            self._problem(
+                f"LSN {entry.lsn} leaves out what producer {decision.producer} has in {tag}"
+            )
+
+    def _spans(self, spans: dict[str, bytes]) -> None:
+        kept = {
+            key.removeprefix(OPEN_SPANS): begin_of(value)
+            for key, value in spans.items()
+            if begin_of(value) >= self._first
+        }
+        found = {
+            f"{producer}/{tag}": begin
+            for producer, begins in self._open.items()
+            for tag, begin in begins.items()
+        }
+        for name in sorted(kept.keys() | found.keys()):
+            # One that began before the first row may have more behind it.
+            old = begin_of(spans[OPEN_SPANS + name]) if OPEN_SPANS + name in spans else self._first
+            if kept.get(name) != found.get(name) and old >= self._first:
+                self._problem(
+                    f"the log keeps that {name} is pending from {kept.get(name)}; read was "
+                    f"{found.get(name)}"
+                )
+
+    def _problem(self, text: str) -> None:
+        if len(self._problems) < _MOST_PROBLEMS:
+            self._problems.append(text)

@@ -1,0 +1,298 @@
+"""The ``sharedlog`` command: what it prints, what it does, and what it ends with."""
+
+import io
+import json
+import sqlite3
+import threading
+from datetime import timedelta
+
+import pyarrow.parquet
+import pytest
+
+import sharedlog
+from sharedlog._cli import ExitCode, main
+from sharedlog._cli.given import after, duration
+from sharedlog._core import envelope as envelopes
+from sharedlog._core.commit import Commit, NewEntry, Put
+from sharedlog._core.entry import Decision, Kind, body_of
+from sharedlog._core.producers import NewMessage, append, grant
+from sharedlog._core.spans import decide, pend
+from tests.sharedlog.logs import TOKEN
+
+
+@pytest.fixture
+def run(capsys):
+    """A command's exit code, what it printed, and what it said of errors."""
+
+    def run_(*arguments):
+        code = main([str(each) for each in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run_
+
+
+@pytest.fixture
+def told(run):
+    """What a command that succeeds prints, as JSON; of several lines each."""
+
+    def told_(command, *arguments):
+        code, out, err = run(command, *arguments, "--json")
+        assert (code, err) == (ExitCode.DONE, "")
+        found = [json.loads(line) for line in out.splitlines()]
+        return found[0] if len(found) == 1 else found
+
+    return told_
+
+
+@pytest.fixture
+def filled(log):
+    log.stream("s", 2, timedelta(0))
+    for number in range(20):
+        log.publish("s", f"{number}", key=f"k{number}")
+    return log
+
+
+def values(found):
+    return [each["value"] for each in found]
+
+
+def test_a_log_is_made_and_used_from_a_shell(url, run, told):
+    """Create, streams, publish and read; what is there already is refused."""
+    incarnation = told("create", url)["incarnation"]
+    assert run("create", url)[0] == ExitCode.USAGE
+    assert told("streams", url, "--create", "s", "--substreams", 2, "--retention", "2h") == [
+        {"name": "s", "substreams": 2, "retention_s": 7200.0}
+    ]
+    assert run("streams", url, "--create", "s", "--substreams", 3)[0] == ExitCode.USAGE
+    position = told("publish", url, "s", "hello", "--key", "k", "--header", "h=v")["position"]
+    assert position.endswith(incarnation)
+    found = told("read", url, "s")
+    assert (found["value"], found["key"], found["headers"]) == ("hello", "k", {"h": "v"})
+    assert found["position"] == position
+    code, out, _ = run("read", url, "s")
+    assert (code, out.split()[1:]) == (0, [position, "k", "hello"])
+    assert "hello" in run("read", url, "s", "--color", "always")[1]
+    assert "\x1b[" in run("read", url, "s", "--color", "always")[1]
+    assert run("read", url, "s", "--after", position)[1] == ""
+
+
+def test_lines_are_published_from_standard_input(filled, url, told, monkeypatch):
+    """Each line is a message."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("one\ntwo\n"))
+    assert told("publish", url, "s") == {"published": 2}
+    assert values(told("read", url, "s", "--limit", 30))[20:] == ["one", "two"]
+
+
+def test_the_last_messages_are_printed(filled, url, told):
+    """Few of a long log are found without reading it all."""
+    assert values(told("tail", url, "s", "-n", 3)) == ["17", "18", "19"]
+    assert len(told("tail", url, "s", "-n", 50)) == 20
+    for number in range(600):
+        filled.publish("t" if number else filled.stream("t", 1), b"other")
+    assert values(told("tail", url, "s", "-n", 3)) == ["17", "18", "19"]
+
+
+def test_a_tail_follows_until_the_log_is_closed(filled, url, capsys, monkeypatch):
+    """What is appended later is printed, too."""
+    begun, seen = threading.Event(), threading.Event()
+    lines = []
+
+    class Out(io.StringIO):
+        def write(self, text):
+            lines.append(text)
+            begun.set()
+            if "new" in text:
+                seen.set()
+            return len(text)
+
+    opened = []
+
+    def open_log(*arguments):
+        opened.append(sharedlog.open(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr("sharedlog._cli.command.open_log", open_log)
+    monkeypatch.setattr("sys.stdout", Out())
+    codes = []
+    arguments = ["tail", url, "s", "-n", "1", "--follow", "--json"]
+    thread = threading.Thread(target=lambda: codes.append(main(arguments)))
+    thread.start()
+    try:
+        assert begun.wait(30)
+        filled.publish("s", "new")
+        assert seen.wait(30)
+    finally:
+        opened[0].close()
+        thread.join(30)
+    assert codes == [ExitCode.UNAVAILABLE]
+    assert values(map(json.loads, "".join(lines).splitlines())) == ["19", "new"]
+
+
+def test_what_is_not_committed_is_shown_marked(log, url, run, told):
+    """And who has it pending; it may be retired (C2)."""
+    log.stream("s", 1)
+    mine = log._run(grant(TOKEN))
+    envelope = envelopes.pack(b"\xff", None, None, 0)
+    log._run(pend(mine, 1, [NewMessage(envelope, ("s/0",))], []))
+    found = told("read", url, "s", "--uncommitted")
+    assert (found["state"], found["value_base64"]) == ("pending", "/w==")
+    assert told("producers", url) == [
+        {"id": mine.id, "window": 1, "seq": 1, "retired": False, "pending": {"s/0": 1}}
+    ]
+    assert run("retire", url, mine.id)[0] == ExitCode.USAGE
+    assert told("retire", url, mine.id, "--yes") == {"producer": mine.id, "highest_seq": 1}
+    assert told("producers", url) == []
+    assert told("producers", url, "--all")[0]["retired"] is True
+    assert told("read", url, "s", "--uncommitted")["state"] == "rolled back"
+    assert run("retire", url, 99, "--yes")[0] == ExitCode.NOT_FOUND
+
+
+def test_holds_are_listed_dropped_and_forgotten(filled, url, run, told):
+    """Dropping and forgetting are said twice (L6)."""
+    with filled.follow("s", name="me") as following:
+        following.done(following.poll()[9])
+    assert {(each["name"], each["substream"], each["state"]) for each in told("holds", url)} == {
+        ("me", "s/0", "held"),
+        ("me", "s/1", "held"),
+    }
+    assert told("trim", url)["kept_by"].startswith("the hold of 'me'")
+    assert run("holds", url, "--drop", "me")[0] == ExitCode.USAGE
+    assert len(told("holds", url, "--drop", "me", "--yes")) == 2
+    assert {each["state"] for each in told("holds", url)} == {"dropped"}
+    assert told("trim", url)["whole_from"] == 20
+    assert run("holds", url, "--drop", "you", "--yes")[0] == ExitCode.NOT_FOUND
+    assert len(told("holds", url, "--forget", "me", "--yes")) == 2
+    assert told("holds", url) == []
+    assert run("read", url, "s", "--after", "2000-01-01")[0] == ExitCode.GONE
+    assert "overdue" not in run("trim", url)[1]
+
+
+def test_a_log_is_exported_to_parquet(filled, url, tmp_path, told, run):
+    """All its committed messages; the file appears when it is whole."""
+    out = tmp_path / "s.parquet"
+    assert told("export", url, "s", "--out", out) == {"messages_exported": 20}
+    table = pyarrow.parquet.read_table(out)
+    assert table["value"].to_pylist() == [str(number).encode() for number in range(20)]
+    assert table["key"].to_pylist()[3] == b"k3"
+    assert table["lsn"].to_pylist() == list(range(1, 21))
+    assert told("export", url, "s", "--substream", 0, "--out", out)["messages_exported"] < 20
+    assert run("export", url, "none", "--out", out)[0] == ExitCode.NOT_FOUND
+    assert list(tmp_path.glob("*.part")) == []
+
+
+def test_a_whole_log_is_verified(filled, url, told):
+    """With transactions, what is pending, holds, and a trimmed beginning (L1, C1)."""
+    mine, other = filled._run(grant(TOKEN)), filled._run(grant(TOKEN))
+    envelope = envelopes.pack(b"x", None, None, 0)
+    begins = filled._run(pend(mine, 1, [NewMessage(envelope, ("s/0",))] * 2, [])).begins
+    filled._run(pend(other, 1, [NewMessage(envelope, ("s/1",))], []))
+    filled._run(decide(mine, 2, [Decision(mine.id, 1, begins)], commits=True))
+    with filled.follow("s", name="me") as following:
+        following.done(following.poll()[9])
+    report = told("verify", url)
+    assert report["problems"] == []
+    assert (report["first"], report["through"], report["messages"]) == (1, 24, 23)
+    assert (report["markers"], report["pending"], report["holds"]) == (1, 1, 2)
+    filled.trim()
+    report = told("verify", url)
+    assert report["problems"] == []
+    assert report["first"] > 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "puts", "problem"),
+    [
+        ([NewEntry(b"\xff\xff", ("s/0",))], [], "no entry"),
+        ([NewEntry(body_of(Kind.COMMITTED, 1, 1, message=b"\xff\xff"), ("s/0",))], [], "envelope"),
+        ([NewEntry(body_of(Kind.PENDING, 1, 1, index=1, count=2), ())] * 2, [], "append"),
+        ([NewEntry(body_of(Kind.ROLLBACK, 7, n), ()) for n in (5, 3)], [], "behind 5"),
+        (
+            [
+                NewEntry(
+                    body_of(Kind.MARKER, 9, 2, decisions=[Decision(9, 1, {"s/0": 3})]),
+                    ("s/*", "s/0", "*markers"),
+                )
+            ],
+            [],
+            "began",
+        ),
+        ([], [Put("span/4/s/0", (9).to_bytes(8, "big"))], "pending"),
+    ],
+)
+def test_damage_is_told(filled, url, run, entries, puts, problem):
+    """By exit code and in words; everything else is read on."""
+    filled._engine.commit(Commit(entries=tuple(entries), puts=tuple(puts)))
+    code, out, _ = run("verify", url, "--json")
+    report = json.loads(out)
+    assert code == ExitCode.DAMAGED
+    assert any(problem in each for each in report["problems"])
+    code, out, _ = run("verify", url)
+    assert code == ExitCode.DAMAGED
+    assert problem in out
+
+
+def test_a_restored_log_is_another_one(filled, url, run, told):
+    """No position, hold or producer of before is taken for its own (§12)."""
+    mine = filled._run(grant(TOKEN))
+    envelope = envelopes.pack(b"x", None, None, 0)
+    filled._run(pend(mine, 1, [NewMessage(envelope, ("s/0",))], []))
+    with filled.follow("s", name="me") as following:
+        found = following.poll()
+        following.done(found[9])
+    before = filled.incarnation
+    filled.close()
+    assert run("restored", url)[0] == ExitCode.USAGE
+    now = told("restored", url, "--yes")
+    assert now["incarnation"] != before
+    assert now["producers"] >= 2
+    with sharedlog.open(url) as log:
+        assert log.incarnation == now["incarnation"]
+        for arguments in ({"after": found[3]}, {"name": "me"}):
+            with pytest.raises(sharedlog.LogForked):
+                log.follow("s", **arguments)
+        with pytest.raises(sharedlog.ProducerRetired):
+            log._run(append(mine, 2, [NewMessage(envelope, ("s/0", "s/*"))]))
+        assert len(log.follow("s").poll()) == 20
+    with pytest.raises(sharedlog.LogForked):
+        sharedlog.open(url, incarnation=before)
+
+
+def test_what_cannot_be_done_is_one_line_and_a_code(filled, url, run, tmp_path):
+    """For scripts (docs/log-operations.md)."""
+    position = str(filled.follow("s").poll()[0].position)
+    for arguments, code in (
+        (("read", "memory:none", "s"), ExitCode.NOT_FOUND),
+        (("read", url, "none"), ExitCode.NOT_FOUND),
+        (("read", "nonsense", "s"), ExitCode.USAGE),
+        (("read", url, "s", "--substream", 9), ExitCode.USAGE),
+        (("read", url, "s", "--after", position.partition("@")[0] + "@beef"), ExitCode.GONE),
+        (("streams", url, "--substreams", 3), ExitCode.USAGE),
+    ):
+        found, out, err = run(*arguments)
+        assert (found, out, err.count("\n")) == (code, "", 1), arguments
+    garbage = tmp_path / "garbage.db"
+    sqlite3.connect(garbage).close()
+    garbage.write_bytes(b"no database at all " * 100)
+    assert run("read", f"sqlite:///{garbage}", "s")[0] in (
+        ExitCode.DAMAGED,
+        ExitCode.NOT_FOUND,
+    )
+    for arguments in (("read", url), ("trim", url, "--every", "soon"), ("nothing",)):
+        with pytest.raises(SystemExit) as ended:
+            run(*arguments)
+        assert ended.value.code == ExitCode.USAGE
+
+
+def test_times_are_given_as_people_write_them():
+    """Durations with a unit; a time without a zone is the shell's."""
+    assert duration("90") == timedelta(seconds=90)
+    assert [duration(text).total_seconds() for text in ("15m", "2h", "7d", "1.5s")] == [
+        900,
+        7200,
+        604800,
+        1.5,
+    ]
+    assert after("2026-01-02T03:04:05+00:00").isoformat() == "2026-01-02T03:04:05+00:00"
+    assert after("2026-01-02").tzinfo is not None
+    assert after("15m").tzinfo is not None
