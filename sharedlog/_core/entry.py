@@ -63,10 +63,15 @@ class Entry:
     seq: int
     message: bytes
     decisions: tuple[Decision, ...]
-    checksum: int
+    body: bytes
     at_us: int = 0
     # Of a named producer, whose seq this is.
     name: str = ""
+
+    @property
+    def checksum(self) -> int:
+        """The CRC-32 of its row's body; positions have that of the entry that commits."""
+        return zlib.crc32(self.body)
 
     @property
     def last_lsn(self) -> int:
@@ -111,6 +116,17 @@ def body_of(
     ).SerializeToString()
 
 
+def parsed(body: bytes) -> pb.Entry | None:
+    """Return a body that is one of a committed message; None: ``read_row`` says what it is."""
+    try:
+        found = pb.Entry.FromString(body)
+    except DecodeError:
+        return None
+    if found.kind != pb.COMMITTED or found.version != VERSION or found.index >= found.count:
+        return None
+    return found
+
+
 def read_row(row: Row) -> Entry:
     """Read a row; raises ``CorruptLog`` for what is no entry, or of a newer format."""
     lsn, body, _, at_us = row
@@ -140,7 +156,7 @@ def read_row(row: Row) -> Entry:
         found.seq,
         found.message,
         decisions,
-        zlib.crc32(body),
+        body,
         at_us,
         found.name,
     )

@@ -22,8 +22,6 @@ from sharedlog._core.whole import read_trimmed
 _LAST_ORDINAL = (1 << 32) - 1
 # How many messages may wait to be done before the oldest are known by their last ones alone.
 _MOST_WAITING = 100_000
-# Holds that one commit moves.
-_PIECE = 32
 
 
 class Moment(NamedTuple):
@@ -160,10 +158,8 @@ class Follower:
                 places[tag] = None
         if idle:
             yield from self._pass(places)
-        tags = list(places)
-        for first in range(0, len(tags), _PIECE):
-            piece = {tag: places[tag] for tag in tags[first : first + _PIECE]}
-            self._held = yield from move(self._held, piece, now_us)
+        if places:
+            self._held = yield from move(self._held, places, now_us)
         for at, place in moved.items():
             if self._waiting.moved.get(at) == place:
                 del self._waiting.moved[at]

@@ -8,7 +8,7 @@ dropped, so that its owner learns of it, until it is forgotten.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
@@ -25,6 +25,8 @@ _PREFIX = "hold/"
 # Version, dropped or not, LSN, time of renewal, retention; the position's text follows.
 _VALUE = struct.Struct(">B?QQQ")
 _VERSION = 1
+# Holds that one commit is about: etcd takes few keys.
+_PIECE = 32
 
 Start = Position | int | str
 
@@ -84,12 +86,23 @@ def take(
 
     ``starts``: where a new one begins: behind a position, at an LSN, ``BEGINNING`` or ``END``.
     From the return on nothing behind them is trimmed. Raises ``TrimmedLog`` for a new hold
-    below what is whole, and for one that was dropped; ``LogForked``.
+    below what is whole, and for one that was dropped; ``LogForked``. Some at a time, as they fit
+    any engine: of a name that is taken in part the rest is taken by running it again.
     """
     check_name(name)
     for start in starts.values():
         if isinstance(start, Position):
             start.check_incarnation(incarnation)
+    taken: dict[str, Hold] = {}
+    for piece in _pieces(list(starts)):
+        mine = {tag: starts[tag] for tag in piece}
+        taken |= yield from _take(name, mine, now_us, retention_us)
+    return taken
+
+
+def _take(
+    name: str, starts: Mapping[str, Start], now_us: int, retention_us: int
+) -> Rule[dict[str, Hold]]:
     keys = tuple(hold_key(name, tag) for tag in starts)
     while True:
         found = yield Get((*keys, TRIMMED, HOLDS))
@@ -134,13 +147,22 @@ def take(
 def move(
     held: Mapping[str, Hold], places: Mapping[str, Position | None], now_us: int
 ) -> Rule[dict[str, Hold]]:
-    """Move holds forward, in one step, or renew them, and return them all as they are then.
+    """Move holds forward, or renew them, some in each step, and return them all as they are then.
 
     ``held``: as the follower saw them last; ``places``: through where it is done with each, None
     for one that stays where it is and is renewed. Run again after a lost reply it changes
     nothing more. Raises ``HoldMoved`` for a place below the hold's, ``TrimmedLog`` for a hold
     that was dropped.
     """
+    held = dict(held)
+    for piece in _pieces(list(places)):
+        held |= yield from _move(held, {tag: places[tag] for tag in piece}, now_us)
+    return held
+
+
+def _move(
+    held: Mapping[str, Hold], places: Mapping[str, Position | None], now_us: int
+) -> Rule[dict[str, Hold]]:
     held = dict(held)
     while True:
         moved = {tag: _moved(held[tag], place, now_us) for tag, place in places.items()}
@@ -183,11 +205,18 @@ def check_held(found: Hold | None, known: Hold, trimmed: Trimmed) -> None:
 
 
 def _end(name: str, tags: Iterable[str] | None, *, forget: bool) -> Rule[list[Hold]]:
+    found = yield from all_holds(name)
+    mine = [each.tag for each in found if tags is None or each.tag in set(tags)]
+    ended: list[Hold] = []
+    for piece in _pieces(mine):
+        ended += yield from _end_some(name, set(piece), forget=forget)
+    return ended
+
+
+def _end_some(name: str, tags: set[str], *, forget: bool) -> Rule[list[Hold]]:
     while True:
         found = yield from all_holds(name)
-        ended = [each for each in found if tags is None or each.tag in set(tags)]
-        if not forget:
-            ended = [each for each in ended if not each.dropped]
+        ended = [each for each in found if each.tag in tags and (forget or not each.dropped)]
         if not ended:
             return []
         after = [None if forget else _written(each._replace(dropped=True)) for each in ended]
@@ -250,3 +279,7 @@ def _read(key: str, value: bytes) -> Hold:
     text = value[_VALUE.size :].decode()
     position = Position.parse(text) if text else None
     return Hold(name, tag, lsn, position, renewed_us, retention_us, dropped)
+
+
+def _pieces(tags: Sequence[str]) -> list[Sequence[str]]:
+    return [tags[first : first + _PIECE] for first in range(0, len(tags), _PIECE)]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sharedlog._core.entry import Decision, Entry, Kind, Row, checksum_of, read_row
+from sharedlog._core.entry import Decision, Entry, Kind, Row, checksum_of, parsed, read_row
 from sharedlog._core.errors import CorruptLog, LogForked
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Read, Rows, Rule
@@ -211,30 +211,65 @@ class Reader:
         found: list[Committed] = []
         group: list[Entry] = []
         last = 0
+        # Of an append that committed itself and is all there: the most of what is read.
+        ordinal, checksum = -1, 0
+        base, top = (around[0].lsn, around[-1].lsn) if around else (1, 0)
+        tag, incarnation, substream = self._tag, self._incarnation, self._substream
         for row in rows:
+            lsn, body, _, at_us = row
+            data = parsed(body)
+            if data is not None:
+                if lsn > last:
+                    if group:
+                        found += yield from self._taken(group)
+                        group = []
+                    last = lsn - data.index + data.count - 1
+                    if lsn == last and not data.index:
+                        ordinal, checksum = 0, checksum_of(body)
+                    elif base <= last <= top:
+                        ordinal, checksum = 0, self._checksum(last, around[last - base])
+                    else:
+                        ordinal = -1
+                if ordinal >= 0:
+                    place = Position(last, ordinal, checksum, incarnation, substream)
+                    found.append(
+                        Committed(place, tag, lsn, data.producer, data.seq, data.message, at_us)
+                    )
+                    ordinal += 1
+                else:
+                    group.append(read_row(row))
+                continue
             entry = read_row(row)
-            if entry.lsn > last:
+            if lsn > last:
                 if group:
-                    found += yield from self._taken(group, around)
+                    found += yield from self._taken(group)
                 group = [entry]
-                last = entry.lsn - entry.index + entry.count - 1
+                last = entry.last_lsn
             else:
                 group.append(entry)
         if group:
             if last > through:
                 through = group[0].lsn - 1
             else:
-                found += yield from self._taken(group, around)
+                found += yield from self._taken(group)
         self._through = through
         after = self._after
         if after is not None:
-            place = (after.lsn, after.ordinal)
-            found = [each for each in found if each.position[:2] > place]
+            begun = (after.lsn, after.ordinal)
+            found = [each for each in found if each.position[:2] > begun]
             if through > after.lsn:
                 self._after = None
         return found
 
-    def _taken(self, commit: Sequence[Entry], around: Sequence[Row]) -> Rule[list[Committed]]:
+    def _checksum(self, lsn: int, row: Row) -> int:
+        found = self._checksums.get(lsn)
+        if found is None:
+            if len(self._checksums) >= _MOST_CHECKSUMS:
+                self._checksums.clear()
+            found = self._checksums[lsn] = checksum_of(row.body)
+        return found
+
+    def _taken(self, commit: Sequence[Entry]) -> Rule[list[Committed]]:
         first = commit[0]
         kind = first.kind
         if kind is Kind.COMMITTED:
@@ -242,18 +277,10 @@ class Reader:
             # The last entry names the commit, and may be of another substream.
             if commit[-1].lsn == lsn:
                 return self._placed(commit, lsn, commit[-1].checksum)
-            checksum = self._checksums.get(lsn)
-            if checksum is None:
-                if around and around[0].lsn <= lsn <= around[-1].lsn:
-                    row = around[lsn - around[0].lsn]
-                else:
-                    rows: Rows = yield Read(lsn - 1, 1)
-                    row = _at(rows, lsn)
-                checksum = checksum_of(row.body)
-                if len(self._checksums) >= _MOST_CHECKSUMS:
-                    self._checksums.clear()
-                self._checksums[lsn] = checksum
-            return self._placed(commit, lsn, checksum)
+            if lsn not in self._checksums:
+                rows: Rows = yield Read(lsn - 1, 1)
+                self._checksum(lsn, _at(rows, lsn))
+            return self._placed(commit, lsn, self._checksums[lsn])
         if kind is Kind.PENDING:
             for entry in commit:
                 self._ring.add(entry)

@@ -16,8 +16,9 @@ from sharedlog._core.trim import Committers, Outcome, trim
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_known
 
-# Rounds that the one that trims may miss before another takes over.
+# Rounds that the one that trims may miss before another takes over, and at least how long.
 _MISSED = 3
+_SHORTEST_PATIENCE_S = 10.0
 _ATTEMPTS = 5
 
 
@@ -49,7 +50,7 @@ class Trimming:
     """What ``log.trim_every`` returns: a thread that trims until it is closed. A context manager.
 
     Of several, in any processes, one trims; another takes over once that one has been silent for
-    three rounds. ``told`` is called with what each round did, and with its error.
+    three rounds, ten seconds at least. ``told`` is called with what each round did, and with its error.
     """
 
     def __init__(
@@ -108,7 +109,8 @@ class Trimming:
                 self._tell(error)
 
     def _round(self) -> Outcome | None:
-        patience_us = int(_MISSED * self._every_s * 1_000_000)
+        patience_s = max(_MISSED * self._every_s, _SHORTEST_PATIENCE_S)
+        patience_us = int(patience_s * 1_000_000)
         self._fence = self._place.run(take_turn(self._fence, _now_us(), patience_us))
         if self._fence is None:
             return None

@@ -1,0 +1,91 @@
+"""A log is trimmed on a schedule by one of those that were asked to (DESIGN-LOG §12, L4, L6)."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+import sharedlog
+from sharedlog._core.commit import Refused
+from sharedlog._core.errors import Fenced
+from sharedlog._core.fences import raise_fence
+from sharedlog._core.schedule import leave, take_turn
+from sharedlog._core.trim import Committers, trim
+from sharedlog._engines.driving import do
+from tests.sharedlog.logs import carry_out_from, to_commit
+
+
+@pytest.fixture
+def filled(log):
+    log.stream("s", 1, timedelta(0))
+    for number in range(10):
+        log.publish("s", f"{number}")
+    return log
+
+
+def test_one_of_several_trims_and_another_takes_over_once_it_is_silent(filled):
+    """By a fence, so that one that was only slow trims no more (L4)."""
+    first = filled._run(take_turn(None, 100, 30))
+    assert first is not None
+    assert filled._run(take_turn(None, 120, 30)) is None
+    assert filled._run(take_turn(first, 125, 30)) == first
+    assert filled._run(take_turn(None, 150, 30)) is None
+    second = filled._run(take_turn(None, 156, 30))
+    assert second == first._replace(number=first.number + 1)
+    assert filled._run(take_turn(first, 160, 30)) is None
+    with pytest.raises(Fenced):
+        filled._run(trim(Committers(), 10**17, 0, fence=first))
+    assert filled._run(trim(Committers(), 10**17, 0, fence=second)).rows == 9
+    filled._run(leave(first))
+    assert filled._run(take_turn(None, 161, 30)) is None
+    filled._run(leave(second))
+    assert filled._run(take_turn(None, 162, 30)) is not None
+
+
+def test_a_trim_on_its_way_is_refused_once_another_took_over(filled):
+    """Judged in the step that would declare it (L4)."""
+    fence = filled._run(take_turn(None, 100, 30))
+    rule = trim(Committers(), 10**17, 0, fence=fence)
+    declaring = to_commit(filled._engine, rule)
+    filled._run(raise_fence(fence.name))
+    with pytest.raises(Refused) as caught:
+        do(filled._engine, declaring)
+    with pytest.raises(Fenced):
+        carry_out_from(filled._engine, rule, caught.value)
+    assert len(filled.follow("s").poll()) == 10
+
+
+def test_threads_of_two_programs_trim_in_turn(filled, url):
+    """One does, and is followed by the other at once when it is closed; each round is told."""
+    told = {"first": [], "second": []}
+    came = {name: threading.Event() for name in told}
+
+    def teller(name):
+        def tell(found):
+            told[name].append(found)
+            came[name].set()
+
+        return tell
+
+    every = timedelta(milliseconds=20)
+    first = filled.trim_every(every, told=teller("first"))
+    assert came["first"].wait(30)
+    with sharedlog.open(url) as other, other.trim_every(every, told=teller("second")):
+        came["first"].clear()
+        assert came["first"].wait(30)
+        assert told["second"] == []
+        first.close()
+        assert came["second"].wait(30)
+    assert not any(isinstance(each, Exception) for each in told["first"] + told["second"])
+    assert len(filled.follow("s").poll()) == 1
+
+
+def test_a_retention_is_longer_than_the_streams_or_refused(filled):
+    """And what is younger stays (L6)."""
+    filled.stream("t", 1, timedelta(hours=1))
+    with pytest.raises(sharedlog.InvalidRequest):
+        filled.trim(timedelta(minutes=1))
+    assert filled.trim().rows == 0
+    assert filled.trim(timedelta(days=1)).rows == 0
+    with pytest.raises(sharedlog.InvalidRequest):
+        filled.trim_every(timedelta(0))
