@@ -232,10 +232,12 @@ def _keys(reader: Reader, nightly: str) -> None:
 
 
 def _log(reader: Reader, *codes: str) -> None:
+    names: dict[str, object] = {}
     for code in codes:
-        names = reader.run(code)
+        names |= reader.run(code)
     with sharedlog.open("sqlite:///events.log") as log:
         assert log.producer("billing-relay").last() == 2
+        assert len(log.follow("orders", name="billing").poll()) == 2
     assert names["last"] == 0
 
 

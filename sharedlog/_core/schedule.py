@@ -1,7 +1,8 @@
 """The one of several processes that trims on a schedule (DESIGN-LOG §12, L4, L6).
 
-``trimmer`` has when the one under the fence ``trimmer`` was there last. Whoever finds that too
-long ago raises the fence; the one before is fenced from then on, whatever it is doing.
+``*trimmer``, which no user can name, has when the one under the fence of this name was there
+last. Whoever finds that too long ago raises the fence; the one before is fenced from then on,
+whatever it is doing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.fences import Fence, fence_key, number_of
 from sharedlog._core.steps import Get, Rule
 
-_NAME = "trimmer"
+_NAME = "*trimmer"
 
 
 def take_turn(held: Fence | None, now_us: int, patience_us: int) -> Rule[Fence | None]:

@@ -50,7 +50,8 @@ class Trimming:
     """What ``log.trim_every`` returns: a thread that trims until it is closed. A context manager.
 
     Of several, in any processes, one trims; another takes over once that one has been silent for
-    three rounds, ten seconds at least. ``told`` is called with what each round did, and with its error.
+    three rounds, ten seconds at least. ``told`` is called with what each round did, and with
+    its error.
     """
 
     def __init__(
