@@ -48,10 +48,13 @@ class Following:
                 self._polling = asyncio.ensure_future(self._threads.run(inner.poll, _SLICE_S))
             polling = self._polling
             try:
-                self._ready += await asyncio.shield(polling)
+                await asyncio.shield(polling)
             finally:
                 if polling.done():
                     self._polling = None
+                    # Also where this task is cancelled in the moment in which they came.
+                    if not polling.cancelled() and polling.exception() is None:
+                        self._ready += polling.result()
         return self._ready.popleft()
 
     async def done(self, place: Message | Position) -> None:

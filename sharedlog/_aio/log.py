@@ -15,8 +15,10 @@ from sharedlog._core.catalog import Stream
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import OutcomeUnknown
 from sharedlog._core.fences import Fence
+from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
+from sharedlog._core.trim import Outcome
 from sharedlog._log.following import After
 from sharedlog._log.log import Log as SyncLog
 from sharedlog._log.opening import TIMEOUT, create_log, open_log
@@ -106,6 +108,22 @@ class Log:
     ) -> list[Message]:
         """Read committed messages of a substream once; none: there are none behind ``after``."""
         return await self._threads.run(self._inner.read, stream, substream, after, limit)
+
+    async def holds(self, name: str | None = None) -> list[Hold]:
+        """Return the holds of followers, or of one name: who keeps what from being trimmed."""
+        return await self._threads.run(self._inner.holds, name)
+
+    async def drop_hold(self, name: str) -> list[Hold]:
+        """Have a name's holds keep nothing any more; its follower gets ``TrimmedLog``."""
+        return await self._threads.run(self._inner.drop_hold, name)
+
+    async def forget_hold(self, name: str) -> list[Hold]:
+        """Remove a name's holds, the dropped ones too: the name begins anew."""
+        return await self._threads.run(self._inner.forget_hold, name)
+
+    async def trim(self, retention: timedelta | None = None) -> Outcome:
+        """Trim what is older than the streams' retention, and than ``retention``; once."""
+        return await self._threads.run(self._inner.trim, retention)
 
     async def close(self) -> None:
         """Let go of files and connections; idempotent."""

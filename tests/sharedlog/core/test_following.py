@@ -246,6 +246,26 @@ def test_a_follower_learns_what_it_lost(each_engine):
     assert (dropped.value.first, dropped.value.lost) == (8, (1, 7))
 
 
+def test_a_follower_is_given_nothing_of_a_transaction_that_lost_a_part(each_engine):
+    """Though its own part is there, and what follows it (L6)."""
+    mine, other, third = (producer(each_engine) for _ in range(3))
+    first = carry_out(each_engine, pend(mine, 1, [pending("torn", 0)], [])).begins
+    # Keeps the rows from here on.
+    carry_out(each_engine, pend(third, 1, [pending("open", 0)], []))
+    second = carry_out(each_engine, pend(mine, 2, [pending("torn", 1)], ["s/0"])).begins
+    behind = follower(None, (1, 2))
+    assert carry_out(each_engine, behind.read(0)) == []
+    carry_out(each_engine, decide(mine, 3, [Decision(mine.id, 2, first | second)], commits=True))
+    carry_out(each_engine, append(other, 1, [message("whole", 1)]))
+    carry_out_at(each_engine, trim(Committers(), LATE, 0), LATE)
+    assert each_engine.first() == 2
+    for _ in range(2):
+        with pytest.raises(TrimmedLog) as caught:
+            carry_out(each_engine, behind.read(0))
+        assert caught.value.first == 5
+    assert texts(followed(each_engine)) == ["whole"]
+
+
 class Failing(MemoryEngine):
     """An engine whose reads fail now and then."""
 

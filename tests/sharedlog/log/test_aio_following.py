@@ -84,3 +84,32 @@ async def test_what_cannot_be_followed_is_told_when_it_begins(opened):
         with pytest.raises(sharedlog.NoSuchStream):
             await anext(following)
     await following.close()
+
+
+async def test_a_wait_that_is_cancelled_as_its_message_comes_loses_nothing(opened):
+    """In the same turn of the loop: the next one that iterates gets it (C3)."""
+    async with opened.follow("s") as following:
+        waiting = asyncio.ensure_future(anext(following))
+        while following._polling is None:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        following._polling.add_done_callback(lambda _: waiting.cancel())
+        await opened.publish("s", "1")
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await asyncio.wait_for(anext(following), 30)).text == "1"
+
+
+async def test_holds_are_listed_dropped_and_forgotten_and_logs_trimmed(opened):
+    """As by threads (L6)."""
+    for number in range(4):
+        await opened.publish("s", f"{number}")
+    async with opened.follow("s", name="me") as following:
+        await following.done(await anext(following))
+    found = await opened.holds("me")
+    assert {each.name for each in found} == {"me"}
+    assert (await opened.trim()).rows == 0
+    assert len(await opened.drop_hold("me")) == len(found)
+    with pytest.raises(sharedlog.TrimmedLog):
+        await anext(opened.follow("s", name="me"))
+    assert len(await opened.forget_hold("me")) == len(found)
