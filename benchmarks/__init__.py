@@ -12,7 +12,8 @@ Commands of their own:
 - ``groups``: what replication costs, by ``served`` servers of the ``keyed`` service; ``ways``,
   ``waits``: of recorded calls; ``recovery``: until a replica leads again.
 - ``batches``, ``steps``: a batch's row; a call's steps in Redis and PostgreSQL.
-- ``scale``: one server that holds much; ``log``: appends; ``spark``: rows from Spark.
+- ``scale``: one server that holds much; ``spark``: rows from Spark; ``log``: the shared log's
+  engines; ``group_logs``: those of groups.
 - ``delay``: a path that is slower.
 - ``house``: figures of the tree itself, and its picture.
 """

@@ -90,7 +90,7 @@ ARROWS: dict[str, set[str]] = {
         "rifl._stores.errors",
     },
     "chaos": {"curp", "rifl", "lease_server", "sharedlog"},
-    "benchmarks": {"chaos", "curp", "rifl", "lease_server"},
+    "benchmarks": {"chaos", "curp", "rifl", "lease_server", "sharedlog"},
     "examples": {"chaos", "curp", "rifl", "lease_server", "sharedlog"},
 }
 DOORS = {"rifl", "rifl.aio"}

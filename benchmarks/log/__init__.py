@@ -1,1 +1,4 @@
-"""``python -m benchmarks.log``: what appends cost, and how soon a follower hears of them."""
+"""The shared log's benchmark, ``python -m benchmarks.log``: beside rows inserted by hand.
+
+- ``raw``: those rows, in a SQLite file, with a group commit.
+"""

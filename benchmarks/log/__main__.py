@@ -1,9 +1,10 @@
-"""``python -m benchmarks.log``: appends to each log engine, and how soon a follower hears.
+"""``python -m benchmarks.log``: what the shared log costs, beside rows inserted by hand.
 
-One writer appends batches of 1, 10 and 100 entries of 300 bytes with one tag, one
-append after the other, each durable before the next. A follower in a process of its own
-waits for appends 50 ms apart: the time from the append's return to its waking. Then its
-processor time while nothing happens. Figures are of this machine, now.
+Publishing from 16 threads and from one, in rounds that take turns with a hand-written group commit
+in a SQLite file on the same disk; transactions of 100 messages of 1 KiB; reading them, all and by
+tag; from an append to a waiter in another process, in commits of one writer. Medians over the
+rounds, with intervals of about 95 %. Figures are of this machine, now; ``--log URL`` measures
+another engine, where the rows by hand are in a file all the same.
 """
 
 from __future__ import annotations
@@ -17,107 +18,178 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from curp.log import create_log, open_engine
-from curp.log._engine import LogEngine, NewEntry
-from examples.redis_process import running_redis
+from benchmarks.log.raw import RawRows
+from benchmarks.pairs import Spread
+from sharedlog._core.producers import NewMessage, append, grant
+from sharedlog._core.streams import commits_tag, tag_of
+from sharedlog._engines.driving import carry_out
+from sharedlog._engines.engine import Engine
+from sharedlog._engines.opening import create_engine, open_engine
 
-_BODY = bytes(300)
-_BATCHES = (1, 10, 100)
-_APART_S = 0.05
+_SMALL, _LARGE = 200, 1024
+_SUBSTREAMS = 8
+_TRANSACTION = 100
+_APART_S = 0.03
 _WAKINGS = 60
-_IDLE_S = 2.0
+
+
+class _Publisher:
+    """A producer of one thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._producer = carry_out(engine, grant(os.urandom(16)))
+        self._seq = 0
+        self._small, self._large = os.urandom(_SMALL), os.urandom(_LARGE)
+
+    def one(self) -> None:
+        """Publish a message."""
+        self._publish([_message(self._small, self._seq)])
+
+    def transaction(self) -> None:
+        """Publish a transaction that is one append."""
+        self._publish([_message(self._large, number) for number in range(_TRANSACTION)])
+
+    def _publish(self, messages: list[NewMessage]) -> None:
+        self._seq += 1
+        carry_out(self._engine, append(self._producer, self._seq, messages))
+
+
+def _message(body: bytes, number: int) -> NewMessage:
+    return NewMessage(body, (tag_of("orders", number % _SUBSTREAMS), commits_tag("orders")))
 
 
 def main() -> int:
     """Measure, print a table, and one JSON object as the last line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.log", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of appends, for each figure")
+    parser.add_argument("--log", metavar="URL", help="of a log that is not there yet")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each side of a round")
     parser.add_argument("--follow", metavar="URL", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.follow:
         return _follow(arguments.follow)
-    figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        figures["sqlite"] = _measure(
-            "SQLite", f"sqlite:///{folder}/log.db?group=bench", arguments.seconds
-        )
-        with running_redis(Path(folder)) as socket:
-            figures["redis"] = _measure("Redis", f"unix://{socket}?group=bench", arguments.seconds)
+        url = arguments.log or f"sqlite:///{folder}/log.db"
+        engine, raw = create_engine(url, {}), RawRows(Path(folder, "raw.db"))
+        sys.stdout.write(f"{engine.durability}\n")
+        try:
+            figures = _measure(engine, raw, url, arguments.rounds, arguments.seconds)
+        finally:
+            engine.close()
+            raw.close()
     sys.stdout.write(json.dumps({"cores": os.cpu_count(), **figures}) + "\n")
     return 0
 
 
-def _measure(name: str, url: str, seconds: float) -> dict[str, Any]:
-    create_log(url)
-    engine = open_engine(url)
-    try:
-        sys.stdout.write(f"{name}. {engine.durability}\n")
-        number = engine.take_leadership("bench", "", term_s=3600.0)
-        figures: dict[str, Any] = {}
-        for batch in _BATCHES:
-            times = _appends(engine, number, batch, seconds)
-            figures[f"append_{batch}"] = {
-                "median_ms": _ms(statistics.median(times)),
-                "p99_ms": _ms(statistics.quantiles(times, n=100)[98]),
-                "entries_per_s": round(batch * len(times) / sum(times)),
-            }
-            sys.stdout.write(f"  append of {batch:3}: {figures[f'append_{batch}']}\n")
-        figures["follower"] = _followed(engine, number, url)
-        sys.stdout.write(f"  follower: {figures['follower']}\n")
-    finally:
-        engine.close()
+def _measure(engine: Engine, raw: RawRows, url: str, rounds: int, seconds: float) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+
+    def tell(name: str, told: str, **found: Any) -> None:
+        figures[name] = found
+        sys.stdout.write(f"  {name:13} {told}\n")
+        sys.stdout.flush()
+
+    publishers = [_Publisher(engine) for _ in range(16)]
+    body = os.urandom(_SMALL)
+    for threads in (16, 1):
+        ratios, rates, by_hand = [], [], []
+        for _ in range(rounds):
+            before = _rate(threads, seconds / 2, lambda _: raw.insert(body))
+            rates.append(_rate(threads, seconds, lambda number: publishers[number].one()))
+            by_hand.append((before + _rate(threads, seconds / 2, lambda _: raw.insert(body))) / 2)
+            ratios.append(rates[-1] / by_hand[-1])
+        # Of one thread, how long it takes; of many, how many there are.
+        spread = Spread.of([1 / each for each in ratios] if threads == 1 else ratios)
+        what = "times a raw commit's latency" if threads == 1 else "of raw rows a second"
+        tell(
+            f"publish_{threads}",
+            f"{spread.median:.2f} [{spread.low:.2f}, {spread.high:.2f}] {what} "
+            f"({statistics.median(rates):.0f}/s, by hand {statistics.median(by_hand):.0f}/s)",
+            ratio=spread._asdict(),
+            per_s=round(statistics.median(rates)),
+        )
+    for threads in (1, 4):
+        rates = [
+            _TRANSACTION * _rate(threads, seconds, lambda number: publishers[number].transaction())
+            for _ in range(max(3, rounds // 2))
+        ]
+        spread = Spread.of(rates)
+        tell(
+            f"transactions_{threads}",
+            f"{spread.median:,.0f} [{spread.low:,.0f}, {spread.high:,.0f}] messages/s",
+            per_s=spread._asdict(),
+        )
+    for name, tag in (("read", None), ("read_tag", tag_of("orders", 3))):
+        spread = Spread.of([_read(engine, tag) for _ in range(3)])
+        tell(name, f"{spread.median:,.0f} messages/s", per_s=spread._asdict())
+    commits, wakes = _followed(publishers[0], url)
+    spread = Spread.of([each / statistics.median(commits) for each in wakes])
+    tell(
+        "wake",
+        f"{spread.median:.2f} [{spread.low:.2f}, {spread.high:.2f}] commits from an append's begin "
+        f"to a waiter in another process (a commit: {1000 * statistics.median(commits):.2f} ms)",
+        commits=spread._asdict(),
+    )
     return figures
 
 
-def _appends(engine: LogEngine, number: int, batch: int, seconds: float) -> list[float]:
-    entries = [NewEntry(_BODY, ("bench",))] * batch
-    times: list[float] = []
-    tail = engine.tail()
-    while sum(times) < seconds or len(times) < 10:
-        name = uuid.uuid4().bytes
-        start = time.perf_counter()
-        tail = engine.append(entries, configuration=number, expected_tail=tail, append_id=name)
-        times.append(time.perf_counter() - start)
-    return times
+def _rate(threads: int, seconds: float, work: Callable[[int], None]) -> float:
+    """Return how often a second it is done by so many threads."""
+    end = time.perf_counter() + seconds
+    counts = [0] * threads
+
+    def run(number: int) -> None:
+        while time.perf_counter() < end:
+            work(number)
+            counts[number] += 1
+
+    started = time.perf_counter()
+    running = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    return sum(counts) / (time.perf_counter() - started)
 
 
-def _followed(engine: LogEngine, number: int, url: str) -> dict[str, float]:
+def _read(engine: Engine, tag: str | None) -> float:
+    """Return how many messages a second are read, from the beginning, of the newest ones."""
+    after, count = max(0, engine.tail() - 40_000), 0
+    started = time.perf_counter()
+    while (found := engine.read(after, 1000, tag)).rows:
+        count += len(found.rows)
+        after = found.through
+    return count / (time.perf_counter() - started)
+
+
+def _followed(publisher: _Publisher, url: str) -> tuple[list[float], list[float]]:
+    """Return how long appends took, and how long until the follower woke, seconds."""
     follower = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.log", "--follow", url],
-        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     if follower.stdout is None:
         raise RuntimeError("the follower has no output")
+    commits, wakes = [], []
     try:
         follower.stdout.readline()
-        tail, delays = engine.tail(), []
         for _ in range(_WAKINGS):
             threading.Event().wait(_APART_S)
-            name = uuid.uuid4().bytes
-            tail = engine.append(
-                [NewEntry(_BODY)], configuration=number, expected_tail=tail, append_id=name
-            )
-            returned = time.monotonic()
-            woken = float(follower.stdout.readline())
-            # It may wake before the append has returned here.
-            delays.append(max(0.0, woken - returned))
-        before = _cpu_s(follower.pid)
-        threading.Event().wait(_IDLE_S)
-        idle = (_cpu_s(follower.pid) - before) / _IDLE_S
+            began = time.monotonic()
+            publisher.one()
+            commits.append(time.monotonic() - began)
+            wakes.append(float(follower.stdout.readline()) - began)
     finally:
         follower.kill()
         follower.wait()
-    return {
-        "median_ms": _ms(statistics.median(delays)),
-        "longest_ms": _ms(max(delays)),
-        "idle_cpu_percent": round(100 * idle, 1),
-    }
+        follower.stdout.close()
+    return commits, wakes
 
 
 def _follow(url: str) -> int:
@@ -126,20 +198,11 @@ def _follow(url: str) -> int:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     while True:
-        found = engine.wait(tail, timeout_s=10.0)
+        found = engine.wait(tail, 10.0)
         if found > tail:
             sys.stdout.write(f"{time.monotonic()}\n")
             sys.stdout.flush()
             tail = found
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from sharedlog._core.commit import Commit, Stamp
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.streams import MAX_TAGS
@@ -20,15 +22,7 @@ def check_commit(commit: Commit, limits: Limits) -> None:
     size = 0
     for entry in commit.entries:
         size += len(entry.body)
-        if len(entry.tags) > MAX_TAGS:
-            raise InvalidRequest(f"{len(entry.tags)} tags on one entry; {MAX_TAGS} are the most")
-        for tag in entry.tags:
-            length = _bytes_of(tag)
-            if not 0 < length <= MAX_TAG_BYTES or "\n" in tag:
-                raise InvalidRequest(
-                    f"{tag[:200]!r} is no tag: 1 to {MAX_TAG_BYTES} bytes without a line's end"
-                )
-            size += length
+        size += _bytes_of_tags(entry.tags)
     if size > limits.append_bytes:
         raise InvalidRequest(f"{size} bytes in one append; this log takes {limits.append_bytes}")
     if len(commit.conditions) + len(commit.puts) > limits.operations:
@@ -48,6 +42,22 @@ def check_key(key: str) -> None:
     """Raise ``InvalidRequest`` for what no store could look up."""
     if not 0 < _bytes_of(key) <= MAX_KEY_BYTES:
         raise InvalidRequest(f"{key[:200]!r} is no key: 1 to {MAX_KEY_BYTES} bytes")
+
+
+# Most entries have the tags of others: those of a substream.
+@functools.lru_cache(maxsize=1024)
+def _bytes_of_tags(tags: tuple[str, ...]) -> int:
+    if len(tags) > MAX_TAGS:
+        raise InvalidRequest(f"{len(tags)} tags on one entry; {MAX_TAGS} are the most")
+    size = 0
+    for tag in tags:
+        length = _bytes_of(tag)
+        if not 0 < length <= MAX_TAG_BYTES or "\n" in tag:
+            raise InvalidRequest(
+                f"{tag[:200]!r} is no tag: 1 to {MAX_TAG_BYTES} bytes without a line's end"
+            )
+        size += length
+    return size
 
 
 def _bytes_of(text: str) -> int:

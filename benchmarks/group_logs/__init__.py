@@ -1,0 +1,1 @@
+"""Groups' logs measured, ``python -m benchmarks.group_logs``: appends, and how soon one hears."""
