@@ -8,12 +8,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rifl
 from curp._cli.command import main
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.curp.engines import over
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated
 from tests.helpers.waiting import until
@@ -49,13 +51,9 @@ class _Supervisor:
                 self._group.start(name)
 
 
-def _url(directory: Path) -> str:
-    return f"sqlite:///{directory}/bank.log?group=bank"
-
-
 @contextlib.contextmanager
-def _deadly(directory: Path, witnesses: int) -> Iterator[tuple[Operated, _Supervisor]]:
-    with operated(directory, _url(directory), replicas=2, witnesses=witnesses) as group:
+def _deadly(directory: Path, log: Any, witnesses: int) -> Iterator[tuple[Operated, _Supervisor]]:
+    with operated(directory, log.url, replicas=2, witnesses=witnesses) as group:
         group.serves = dict.fromkeys(group.replicas, _DEADLY)
         group.start()
         group.leader()
@@ -72,14 +70,15 @@ def _logged(url: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, obje
     return [entry for entry in entries if "set_aside" in entry]
 
 
+@pytest.mark.parametrize("log", over("sqlite"), indirect=True)
 @pytest.mark.parametrize(
     "reference", ["poison", pytest.param("poison-signal", marks=pytest.mark.long)]
 )
 def test_a_call_that_kills_every_leader_is_set_aside(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], reference: str
+    tmp_path: Path, log: Any, capsys: pytest.CaptureFixture[str], reference: str
 ) -> None:
     """Nobody can have its answer: after a few deaths it is unknown for ever, others go on (12)."""
-    with _deadly(tmp_path, witnesses=0) as (group, supervisor):
+    with _deadly(tmp_path, log, witnesses=0) as (group, supervisor):
         with rifl.connect(list(group.replicas.values())) as channel:
             bank = bank_pb2_grpc.BankStub(channel)
             request = bank_pb2.DepositRequest(reference=reference, account="a", cents=1)
@@ -90,9 +89,9 @@ def test_a_call_that_kills_every_leader_is_set_aside(
             group.deposit("b", "c")
             assert group.balances("a", "b", "c") == [0, 1, 1]
         assert supervisor.deaths <= _MOST_DEATHS
-        (entry,) = _logged(_url(tmp_path), capsys)
+        (entry,) = _logged(log.url, capsys)
         assert entry["set_aside"] == {"deaths": 3}
-        assert main(["poison", "list", _url(tmp_path)]) == 0
+        assert main(["poison", "list", log.url]) == 0
         assert "deaths 3" in capsys.readouterr().out
         until(lambda: main(["status", *group.replicas.values()]) == 0, "all are back", DEADLINE_S)
         out = capsys.readouterr().out
@@ -107,12 +106,12 @@ def test_a_call_that_kills_every_leader_is_set_aside(
         assert supervisor.deaths == deaths
 
 
+@pytest.mark.parametrize("log", over("sqlite"), indirect=True)
 def test_a_call_that_a_witness_holds_is_set_aside_by_an_operator_only(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, log: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It may have been answered first: the group waits, visibly, and the log has who (12)."""
-    url = _url(tmp_path)
-    with _deadly(tmp_path, witnesses=1) as (group, supervisor):
+    with _deadly(tmp_path, log, witnesses=1) as (group, supervisor):
         with rifl.connect(list(group.replicas.values())) as channel:
             bank = bank_pb2_grpc.BankStub(channel)
             # So that its registration is in the log, and it knows the witness.
@@ -125,35 +124,36 @@ def test_a_call_that_a_witness_holds_is_set_aside_by_an_operator_only(
             deaths = supervisor.deaths
             assert deaths <= _MOST_DEATHS
             capsys.readouterr()
-            assert main(["poison", "list", url]) == 0
+            assert main(["poison", "list", log.url]) == 0
             told = capsys.readouterr().out.splitlines()
             # Beside it only what was held with it.
             (line,) = (each for each in told if "suspected" not in each)
             call = line.split()[0]
             assert call in waiting
             assert "held  deaths 3" in line
-            assert main(["poison", "show", url, call]) == 0
+            assert main(["poison", "show", log.url, call]) == 0
             assert "may have been answered" in capsys.readouterr().out
-            assert main(["poison", "set-aside", url, "1/1", "--why", "x", "--yes"]) == 1
+            assert main(["poison", "set-aside", log.url, "1/1", "--why", "x", "--yes"]) == 1
             word = ["--who", "alice", "--why", "it kills", "--yes"]
-            assert main(["poison", "set-aside", url, call, *word]) == 0
+            assert main(["poison", "set-aside", log.url, call, *word]) == 0
             error = poison.exception()
             assert isinstance(error, rifl.CallError)
             assert error.outcome is rifl.Outcome.UNKNOWN
         group.deposit("b")
         assert group.balances("poison-1", "first", "second", "third", "b") == [0, 1, 1, 1, 1]
         assert supervisor.deaths == deaths
-        (entry,) = _logged(url, capsys)
+        (entry,) = _logged(log.url, capsys)
         assert entry["set_aside"] == {"deaths": 3, "who": "alice", "why": "it kills"}
-        assert main(["poison", "set-aside", url, call, *word]) == 1
+        assert main(["poison", "set-aside", log.url, call, *word]) == 1
         assert "already" in capsys.readouterr().err
 
 
-def test_innocent_calls_that_were_sent_again_are_not_set_aside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", over("sqlite"), indirect=True)
+def test_innocent_calls_that_were_sent_again_are_not_set_aside(tmp_path: Path, log: Any) -> None:
     """Only what ran alone when its leader died is counted: the others have their effect (12)."""
     accounts = [f"a{number}" for number in range(16)]
     with (
-        _deadly(tmp_path, witnesses=0) as (group, supervisor),
+        _deadly(tmp_path, log, witnesses=0) as (group, supervisor),
         rifl.connect(list(group.replicas.values())) as channel,
     ):
         bank = bank_pb2_grpc.BankStub(channel)
@@ -168,11 +168,14 @@ def test_innocent_calls_that_were_sent_again_are_not_set_aside(tmp_path: Path) -
         assert supervisor.deaths <= 2 * _MOST_DEATHS
 
 
-def test_one_call_of_a_batch_kills_and_the_others_have_their_effect(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", over("sqlite"), indirect=True)
+def test_one_call_of_a_batch_kills_and_the_others_have_their_effect(
+    tmp_path: Path, log: Any
+) -> None:
     """Suspects of a batch run one at a time: one is unknown, the others happen once (12)."""
     names = ["a", "b", "poison-1", "c", "d"]
     with (
-        _deadly(tmp_path, witnesses=0) as (group, supervisor),
+        _deadly(tmp_path, log, witnesses=0) as (group, supervisor),
         rifl.connect(list(group.replicas.values())) as channel,
     ):
         items = [rifl.BatchItem(_request(name).SerializeToString()) for name in names]
@@ -184,10 +187,11 @@ def test_one_call_of_a_batch_kills_and_the_others_have_their_effect(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_a_read_that_kills_is_refused_after_a_few_deaths(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", over(), indirect=True)
+def test_a_read_that_kills_is_refused_after_a_few_deaths(tmp_path: Path, log: Any) -> None:
     """It is in no log: who asks again is told unknown, and nobody else waits (12)."""
     with (
-        _deadly(tmp_path, witnesses=0) as (group, supervisor),
+        _deadly(tmp_path, log, witnesses=0) as (group, supervisor),
         rifl.connect(list(group.replicas.values())) as channel,
     ):
         bank = bank_pb2_grpc.BankStub(channel)
@@ -199,12 +203,12 @@ def test_a_read_that_kills_is_refused_after_a_few_deaths(tmp_path: Path) -> None
         assert supervisor.deaths <= _MOST_DEATHS
 
 
+@pytest.mark.parametrize("log", over("sqlite"), indirect=True)
 def test_an_entry_whose_replay_kills_is_left_out_when_an_operator_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, log: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was answered: standbys wait in front of it, and a person gives its effect up (12)."""
-    url = _url(tmp_path)
-    with _deadly(tmp_path, witnesses=0) as (group, supervisor):
+    with _deadly(tmp_path, log, witnesses=0) as (group, supervisor):
         leader = group.leader()
         standby = next(name for name in group.replicas if name != leader)
         group.deposit("before")
@@ -221,13 +225,23 @@ def test_an_entry_whose_replay_kills_is_left_out_when_an_operator_says_so(
         # The leader has its effect, and goes on.
         group.deposit("b")
         capsys.readouterr()
-        assert main(["poison", "list", url]) == 0
+        assert main(["poison", "list", log.url]) == 0
         (line,) = capsys.readouterr().out.splitlines()
         assert "logged  deaths 3" in line
         call = line.split()[0]
-        assert main(["poison", "show", url, call]) == 0
+        assert main(["poison", "show", log.url, call]) == 0
         assert "logged at LSN" in capsys.readouterr().out
-        word = ["poison", "set-aside", url, call, "--who", "alice", "--why", "it kills", "--yes"]
+        word = [
+            "poison",
+            "set-aside",
+            log.url,
+            call,
+            "--who",
+            "alice",
+            "--why",
+            "it kills",
+            "--yes",
+        ]
         assert main(word) == 1
         assert "somebody leads" in capsys.readouterr().err
         group.stop(leader, how=signal.SIGKILL)
@@ -241,7 +255,7 @@ def test_an_entry_whose_replay_kills_is_left_out_when_an_operator_says_so(
         again = client.deposit("replay", "a", 1, attempt=2)
         assert again.reason == "OUTCOME_UNKNOWN"
         assert client.deposit("after", "a", 2, attempt=2).outcome == "replayed"
-        (entry,) = _logged(url, capsys)
+        (entry,) = _logged(log.url, capsys)
         assert entry["set_aside"]["who"] == "alice"  # type: ignore[index]
         # And for whoever comes later.
         group.stop(standby, how=signal.SIGKILL)

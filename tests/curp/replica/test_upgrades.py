@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from curp._cli.command import main
 from examples.replicated_bank.load import Load
+from tests.curp.engines import over
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated
 from tests.helpers.waiting import until
 
@@ -16,10 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 _SOME = 10
 _FIRST = ("examples.replicated_bank.bank:MemoryBank", "--application-version", "1")
 _SECOND = ("tests.curp.replica.second_bank:SecondBank", "--application-version", "2")
-
-
-def _url(directory: Path) -> str:
-    return f"sqlite:///{directory}/bank.log?group=bank"
 
 
 def _roll(group: Operated, load: Load, serves: tuple[str, ...]) -> None:
@@ -46,11 +44,12 @@ def _active(group: Operated) -> set[int]:
     return {int(status.get("activeVersion", 0)) for status in group.statuses().values()}
 
 
+@pytest.mark.parametrize("log", over("sqlite"), indirect=True)
 def test_an_upgrade_is_rolled_out_under_load_and_back_and_finalized(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, log: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Across versions the log's answer stands; back until it is finalized, then never (§7)."""
-    with operated(tmp_path, _url(tmp_path), replicas=3) as group:
+    with operated(tmp_path, log.url, replicas=3) as group:
         group.serves = dict.fromkeys(group.replicas, _FIRST)
         group.start()
         group.until_listed()
@@ -93,9 +92,12 @@ def test_an_upgrade_is_rolled_out_under_load_and_back_and_finalized(
         assert report.effects > 0
 
 
-def test_without_a_version_an_answer_that_differs_stops_the_replica(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", over("sqlite", "redis", "postgres", "etcd"), indirect=True)
+def test_without_a_version_an_answer_that_differs_stops_the_replica(
+    tmp_path: Path, log: Any
+) -> None:
     """Within one version a handler that answers otherwise is not deterministic (DESIGN §7)."""
-    with operated(tmp_path, _url(tmp_path)) as group:
+    with operated(tmp_path, log.url) as group:
         group.start()
         group.leader()
         group.deposit("a")
