@@ -219,6 +219,9 @@ class Writer:
 
     def _end(self, planned: PlannedCall, outcome: Outcome, lsn: int | None = None) -> None:
         self._ended(planned.number, outcome, lsn)
+        self._leave(planned)
+
+    def _leave(self, planned: PlannedCall) -> None:
         self._running.pop(planned.number, None)
         self._seqs.pop(planned.number, None)
         self._alone = False
@@ -326,8 +329,14 @@ class Writer:
                 self._cast.oracle.broken("answers", f"{self.name}, {what}, not {lsn}")
 
         rule = partial(append, producer, seq, list(messages))
-        later = 0.5 * self._cast.random.random()
-        self.process.after(later, self._course, Point.APPEND, rule, done)
+        restores = self._cast.oracle.restores
+
+        def send() -> None:
+            # A log that went back may not have the seq: then this would be the first.
+            if restores == self._cast.oracle.restores:
+                self._course(Point.APPEND, rule, done)
+
+        self.process.after(0.5 * self._cast.random.random(), send)
 
     def _begin_transaction(self, producer: Producer, planned: PlannedCall) -> None:
         parts = [
@@ -521,12 +530,15 @@ class Writer:
         if not (error is None or isinstance(error, SpanGone | ProducerRetired) or stale):
             self._broken(f"call {planned.number}", error)
 
+        # It is known from now on, of the log as it is now.
+        self._ended(planned.number, outcome, lsn)
+
         def retired(highest: int | None, error: LogError | None) -> None:
             if error is not None and not self._cast.oracle.restored:
                 self._broken("retiring its helper", error)
             self.helper = None
             self._gone = lost
-            self._end(planned, outcome, lsn)
+            self._leave(planned)
             self._next()
 
         lost = error is not None and not isinstance(error, SpanGone)
