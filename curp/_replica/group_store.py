@@ -93,9 +93,10 @@ class GroupStore(RoleStore):
             try:
                 decision = self._table.decide(call, policy, now)
             except (LeaseExpired, SessionClosed) as error:
-                # Until its removal is in the log a later leader may run the request from
-                # a witness: the client must not take it for one that never ran (13).
-                if call.configuration and proposals.known(call.client_id):
+                # Until its removal is in the log a later leader may run the request, from a
+                # witness or as a late copy: the client must not take it for one that never
+                # ran, and send it anew under another id (5, 13).
+                if proposals.known(call.client_id):
                     raise InProgress("the client's removal is not in the log yet") from error
                 raise
             except InvariantViolated as violation:
