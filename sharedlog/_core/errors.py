@@ -169,7 +169,7 @@ class NotDurable(LogError):
 
 
 class OutcomeUnknown(LogUnavailable):
-    """The log did not say in time whether it has the append, which it may still get.
+    """It is not known whether the log has the append, which it may still get.
 
     Its producer sends it again before anything else, so that it is in the log once or not at
     all. ``ticket`` names it: ``Log.settle`` asks again; of a transaction it is empty, and its own

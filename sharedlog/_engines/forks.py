@@ -14,4 +14,6 @@ def belongs_here(engine: Any) -> None:
 
 
 def _forked() -> LogStopped:
-    return LogStopped(f"this log belongs to the parent process: {REMEDY}")
+    found = LogStopped(f"this log belongs to the parent process: {REMEDY}")
+    found.appended = False
+    return found

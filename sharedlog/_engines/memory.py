@@ -151,5 +151,7 @@ class MemoryEngine:
 
     def _opened(self) -> MemoryLog:
         if self._closed:
-            raise LogStopped("the log was closed")
+            stopped = LogStopped("the log was closed")
+            stopped.appended = False
+            raise stopped
         return self._log

@@ -47,7 +47,7 @@ class Publication:
     def outcome(self) -> Position:
         """Return its position, or raise why it has none."""
         if self.position is None:
-            raise self.error or LogUnavailable("the thread that sent this one was interrupted")
+            raise self.error or _interrupted()
         return self.position
 
 
@@ -75,6 +75,10 @@ class Appender:
         except LogError:
             # Of an earlier group, which is told.
             pass
+        except BaseException:
+            # A signal's, while an earlier group was asked for.
+            _fail(group, not_sent(_interrupted()))
+            raise
         messages = committing([each.message for each in group])
 
         def send() -> None:
@@ -116,7 +120,7 @@ class Appender:
             raise
         except BaseException:
             # A signal's: its thread does not know more than the others.
-            self._tell_unknown(LogUnavailable("the thread that sent it was interrupted"))
+            self._tell_unknown(_interrupted())
             raise
 
     def _appended(self, _: Producer, found: Appended) -> None:
@@ -131,17 +135,26 @@ class Appender:
         self._group = ()
 
     def _tell_unknown(self, error: LogUnavailable) -> None:
+        remedy = (
+            "This handle cannot learn it any more: read the log after it is opened again"
+            if isinstance(error, Unknown) and error.stopped
+            else "Ask again by log.settle"
+        )
         for each in self._group:
             if not each.ticket:
                 each.ticket = secrets.token_hex(8)
                 self._unsettled[each.ticket] = each
             each.error = OutcomeUnknown(
-                f"the log did not say within {self._place.timeout_s:g} s whether it has this "
-                f"message ({error}): ask again by log.settle; publishing it again may double it",
+                f"it is not known whether the log has this message: {error}. {remedy}; "
+                "publishing it again may double it",
                 each.ticket,
             )
         while len(self._unsettled) > _KEPT:
             self._unsettled.popitem(last=False)
+
+
+def _interrupted() -> LogUnavailable:
+    return LogUnavailable("the thread that sent it was interrupted by a signal")
 
 
 def _fail(group: Sequence[Publication], error: LogError) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TypeVar
 
+from lease_server._forks import refuse_in_children
 from sharedlog._core.catalog import Stream
 from sharedlog._core.errors import InvalidRequest, LogError, LogStopped, LogUnavailable, TrimmedLog
 from sharedlog._core.following import Follower, Moment, Start, find_starts
@@ -17,8 +18,8 @@ from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed, Reader
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import tag_of
-from sharedlog._log.place import Place
-from sharedlog._log.resending import until_known
+from sharedlog._log.place import Place, forked
+from sharedlog._log.resending import until_answered
 
 _T = TypeVar("_T")
 After = Position | Message | datetime | str | Mapping[int, Position | Message] | None
@@ -73,6 +74,7 @@ class Following:
         self._error: LogError | None = None
         self._closed = threading.Event()
         self._told_s = self._passed_s = time.monotonic()
+        refuse_in_children(self, forked)
         self._begin()
 
     def __iter__(self) -> Following:
@@ -163,8 +165,6 @@ class Following:
             except LogStopped:
                 raise
             except LogUnavailable:
-                if self._place.closing.is_set():
-                    raise
                 # Reading tries for longer, and says so if that fails too.
                 return True
             if self._named:
@@ -188,7 +188,7 @@ class Following:
     def _begin(self) -> None:
         for attempt in range(_ATTEMPTS):
             try:
-                until_known(self._place, lambda: self._follower.begin(_now_us()))
+                until_answered(self._place, lambda: self._follower.begin(_now_us()))
             except TrimmedLog:
                 # The beginning may be trimmed while it is looked for.
                 if not self._follower.at_beginning or attempt == _ATTEMPTS - 1:
@@ -209,7 +209,7 @@ class Following:
     def _told(self, rule: Callable[[], Rule[_T]]) -> _T:
         """Run a rule; a trim is told as what it means to this follower."""
         try:
-            return until_known(self._place, rule)
+            return until_answered(self._place, rule)
         except TrimmedLog as error:
             self._error = self._place.run(self._follower.explain(error))
             raise self._error from error
@@ -230,7 +230,7 @@ def read_once(
         batch = yield from Reader(tag, place.incarnation, starts[tag]).read(limit)
         return batch.messages
 
-    found = until_known(place, rule)
+    found = until_answered(place, rule)
     return [
         Message(each.envelope, each.position, stream.name, substream, each.at_us) for each in found
     ]

@@ -69,7 +69,7 @@ class Placing:
         envelope = pack(value, data, about, time.time_ns() // 1000)
         content = b""
         if named:
-            # As it is whenever it is published: without the time, the trace, and the turn.
-            told = None if about is None else about._replace(trace_parent="", trace_state="")
+            # As it is whenever it is published: without the times, the trace, and the turn.
+            told = about and about._replace(trace_parent="", trace_state="", event_time_us=None)
             content = name.encode() + b"/" + pack(value, data, told, 0)
         return Placed(envelope, tag, size_of(envelope, tag), content)

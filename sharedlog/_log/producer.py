@@ -16,7 +16,7 @@ from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
 from sharedlog._core.streams import MAX_TAGS
 from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Headers, Placing
-from sharedlog._log.resending import not_sent, until_known
+from sharedlog._log.resending import not_sent, until_answered
 from sharedlog._log.sender import Sender
 from sharedlog._log.transaction import Transaction
 
@@ -133,7 +133,7 @@ class Producer:
         name = self.name
         if follows is None:
             if self._reached is None:
-                self._reached = until_known(self.place, lambda: highest_of(name))
+                self._reached = until_answered(self.place, lambda: highest_of(name))
             follows = self._reached
         if seq is None:
             seq = follows + 1

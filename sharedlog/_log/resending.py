@@ -15,7 +15,21 @@ _SHORTEST_S, _LONGEST_S = 0.01, 1.0
 
 
 class Unknown(LogUnavailable):
-    """The time is over, and an attempt was not answered."""
+    """An attempt was not answered, and the time is over, or the log was closed or stopped.
+
+    Never a user's: what was sent tells it as ``OutcomeUnknown``, what was read as ``last``, the
+    last attempt's error.
+    """
+
+    def __init__(self, message: str, last: LogUnavailable) -> None:
+        """``message``: why no more is tried."""
+        super().__init__(message)
+        self.last = last
+
+    @property
+    def stopped(self) -> bool:
+        """Whether this handle cannot learn it any more."""
+        return isinstance(self.last, LogStopped)
 
 
 def until_known(place: Place, rule: Callable[[], Rule[_T]], *, unknown: bool = False) -> _T:
@@ -23,28 +37,55 @@ def until_known(place: Place, rule: Callable[[], Rule[_T]], *, unknown: bool = F
 
     ``unknown``: an attempt was made before, and not answered.
     Raises ``Unknown`` where that is not known at the end of the log's time, or when the log is
-    closed; ``LogUnavailable`` with ``appended`` False where no attempt arrived. A full store is
-    told at once.
+    closed; ``LogUnavailable`` (of a closed log ``LogStopped``) with ``appended`` False where no
+    attempt arrived. A full store is told at once.
     """
     end = time.monotonic() + place.timeout_s
     pause_s = _SHORTEST_S
     while True:
         try:
+            if place.closing.is_set():
+                raise _closed()
             return place.run(rule())
         except LogUnavailable as error:
             if isinstance(error, LogFull) and not unknown:
                 raise
             unknown = unknown or error.appended is not False
-            left_s = 0.0 if isinstance(error, LogStopped) else end - time.monotonic()
-            if left_s <= 0 or place.closing.wait(min(pause_s, left_s)):
-                if unknown:
-                    raise Unknown(str(error)) from error
-                raise
+            stopped = isinstance(error, LogStopped)
+            left_s = 0.0 if stopped else end - time.monotonic()
+            if left_s <= 0:
+                if not unknown:
+                    raise
+                why = (
+                    f"{error}, before the log said what became of it"
+                    if stopped
+                    else f"the log did not say within {place.timeout_s:g} s ({error})"
+                )
+                raise Unknown(why, error) from error
+            place.closing.wait(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _LONGEST_S)
+
+
+def until_answered(place: Place, rule: Callable[[], Rule[_T]]) -> _T:
+    """As ``until_known``, of a rule that appends no message: nothing of it is unknown."""
+    try:
+        return until_known(place, rule)
+    except Unknown as error:
+        last = error.last
+    last.appended = False
+    raise last
 
 
 def not_sent(error: LogUnavailable) -> LogUnavailable:
     """Return the error of what was not sent because of an error that came before."""
-    found = LogUnavailable(f"nothing of this was sent: {error}")
+    last = error.last if isinstance(error, Unknown) else error
+    kind = LogStopped if isinstance(last, LogStopped) else LogUnavailable
+    found = kind(f"nothing of this was sent: {error}")
+    found.appended = False
+    return found
+
+
+def _closed() -> LogStopped:
+    found = LogStopped("the log was closed")
     found.appended = False
     return found

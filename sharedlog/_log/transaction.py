@@ -308,7 +308,12 @@ class Transaction:
 
     def _unknown(self, error: Unknown) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"the log did not say in time what became of the transaction ({error}): ask again by "
-            "its settle(); publishing it again may double it",
+            f"it is not known what became of the transaction: {error}. "
+            + (
+                "This handle cannot learn it any more: read the log after it is opened again"
+                if error.stopped
+                else "Ask again by its settle()"
+            )
+            + "; publishing it again may double it",
             "",
         )

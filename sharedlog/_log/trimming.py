@@ -14,7 +14,7 @@ from sharedlog._core.fences import Fence
 from sharedlog._core.schedule import leave, take_turn
 from sharedlog._core.trim import Committers, Outcome, trim
 from sharedlog._log.place import Place
-from sharedlog._log.resending import until_known
+from sharedlog._log.resending import until_answered
 
 # Rounds that the one that trims may miss before another takes over, and at least how long.
 _MISSED = 3
@@ -38,7 +38,7 @@ def trim_once(
     retention_us = kept // timedelta(microseconds=1)
     for attempt in range(_ATTEMPTS):
         try:
-            return until_known(place, lambda: trim(known, _now_us(), retention_us, fence=fence))
+            return until_answered(place, lambda: trim(known, _now_us(), retention_us, fence=fence))
         except TrimmedLog:
             # Another one trimmed what this one was to look at.
             if attempt == _ATTEMPTS - 1:

@@ -21,6 +21,7 @@ MEANINGS = Meanings(
     CorruptLog,
     EngineFull,
     EngineStopped,
+    EngineStopped,
     EngineUnavailable,
     tell_stopped=_tell_stopped,
     remedy="curp log accept-loss URL",

@@ -18,10 +18,17 @@ def _tell_stopped(why: str) -> None:
     _log.critical("shared_log_stopped", why=why)
 
 
+def _not_begun(why: str) -> LogStopped:
+    found = LogStopped(why)
+    found.appended = False
+    return found
+
+
 MEANINGS = Meanings(
     CorruptLog,
     LogFull,
     LogStopped,
+    _not_begun,
     LogUnavailable,
     tell_stopped=_tell_stopped,
     remedy="accept the loss (sharedlog restored)",

@@ -32,12 +32,14 @@ class Meanings(NamedTuple):
     """What a file's user raises for what befalls it, and says there.
 
     ``stopped``: nothing is done through this handle any more; ``tell_stopped`` logs why, once.
+    ``not_begun``: that, of what was not even begun.
     ``remedy``: the command by which an operator accepts that commits are lost.
     """
 
     corrupt: type[Exception]
     full: type[Exception]
     stopped: type[Exception]
+    not_begun: Callable[[str], Exception]
     unavailable: type[Exception]
     tell_stopped: Callable[[str], None]
     remedy: str
@@ -88,6 +90,7 @@ class LogFile:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Give an immediate transaction, committed at the end, undone by any error."""
         with self._locks[0], self._errors():
+            self._check_files()
             self._begin()
             try:
                 yield self._writer
@@ -97,9 +100,9 @@ class LogFile:
             except BaseException:
                 self._roll_back()
                 raise
-            # What was committed to files that are no longer there is nowhere. It is enough to look
-            # afterwards: nothing of it was told to anybody.
-            self._check_files()
+            # What was committed to files that went meanwhile is nowhere, or comes back with them.
+            # Nothing of it was told to anybody.
+            self._check_files(begun=True)
             if counting is not None:
                 counting.note.raise_to(commits)
 
@@ -210,7 +213,7 @@ class LogFile:
             else:
                 return
             if self.closing.wait(pause_s):
-                raise self._means.stopped("the log engine is closed")
+                raise self._means.not_begun("the log engine is closed")
             pause_s = min(pause_s * _GROWTH, _RETRY_S)
 
     def _begin_wal(self, connection: sqlite3.Connection) -> None:
@@ -234,9 +237,9 @@ class LogFile:
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         if self.closing.is_set():
-            raise self._means.stopped("the log engine is closed")
+            raise self._means.not_begun("the log engine is closed")
         if self._stopped is not None:
-            raise self._means.stopped(self._stopped)
+            raise self._means.not_begun(self._stopped)
         try:
             yield
         except sqlite3.Error as error:
@@ -261,32 +264,32 @@ class LogFile:
         except sqlite3.Error as error:
             self._stop(f"{self.path}: a transaction could not be undone: {error}")
 
-    def _stop(self, why: str) -> Exception:
+    def _stop(self, why: str, *, begun: bool = True) -> Exception:
         if self._stopped is None:
             self._stopped = why
             self._means.tell_stopped(why)
-        return self._means.stopped(why)
+        return self._means.stopped(why) if begun else self._means.not_begun(why)
 
     def _check_inherited(self) -> None:
         if self.path in _inherited:
-            raise self._means.unavailable(
+            raise self._means.not_begun(
                 f"{self.path} was open in the parent process (pid {os.getppid()}) at the fork: "
                 "open it in the child only, or close it before the fork"
             )
 
-    def _check_files(self) -> None:
+    def _check_files(self, *, begun: bool = False) -> None:
         """Stop unless the names are of the files that are open here (invariant 1)."""
         if self._files is None:
             return
         try:
             found = self._find_files()
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise self._stop(f"{os.fsdecode(error.filename)} is gone") from error
+            raise self._stop(f"{os.fsdecode(error.filename)} is gone", begun=begun) from error
         except OSError:
             # Not to be seen just now is no sign of anything.
             return
         if found != self._files:
-            raise self._stop(f"{self.path}, or a file beside it, is another file now")
+            raise self._stop(f"{self.path}, or a file beside it, is another file now", begun=begun)
 
     def _find_files(self) -> tuple[tuple[int, int], ...]:
         stats = [os.stat(name) for name in self._names]

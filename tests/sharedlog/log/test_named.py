@@ -144,3 +144,18 @@ def test_a_name_appends_messages_as_any_other(log):
     assert producer.publish("s", "b") > position
     assert publish(producer, []).positions == []
     assert producer.last() == 4
+
+
+def test_the_same_messages_of_another_time_are_answered(log):
+    """A program that restarted gives other event times and traces (L3)."""
+    log.stream("s", 1)
+    first = log.producer("relay").publish("s", "a", seq=1, follows=0)
+    for number in range(2):
+        about = sharedlog.About(
+            event_time_us=number, trace_parent=f"00-{number + 1:032x}-{number + 1:016x}-01"
+        )
+        assert log.producer("relay").publish("s", "a", about=about, seq=1, follows=0) == first
+    other = sharedlog.About(causation_id="another")
+    with pytest.raises(sharedlog.AlreadyCommitted):
+        log.producer("relay").publish("s", "a", about=other, seq=1, follows=0)
+    assert texts(log, "s") == ["a"]
