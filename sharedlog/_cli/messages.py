@@ -11,7 +11,7 @@ from typing import Any
 
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.shown import coloured, print_message, print_value, progress
-from sharedlog._core.following import append_at
+from sharedlog._core.following import From, append_at
 from sharedlog._core.message import Message
 from sharedlog._core.steps import Ends, Lsns, Rule
 from sharedlog._core.whole import read_trimmed
@@ -57,7 +57,7 @@ def tail(log: Log, arguments: argparse.Namespace) -> int:
     following = _following(log, arguments, "end")
     while arguments.lines:
         start = max(first, ends.last + 1 - back)
-        following = _following(log, arguments, log._run(append_at(start)))
+        following = _following(log, arguments, From(log._run(append_at(start))))
         found = []
         while batch := following.poll():
             found = (found + batch)[-arguments.lines :]

@@ -52,7 +52,7 @@ def key_bytes(key: bytes | str | None) -> bytes | None:
     """Return a key's bytes; raises ``InvalidRequest`` for one that is too long, or is none."""
     if key is None:
         return None
-    found = key.encode() if isinstance(key, str) else key
+    found = _encoded(key) if isinstance(key, str) else key
     if not isinstance(found, bytes) or len(found) > MAX_KEY_BYTES:
         raise InvalidRequest(f"a key is bytes or str, {MAX_KEY_BYTES} bytes at most")
     return found

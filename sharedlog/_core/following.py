@@ -30,7 +30,13 @@ class Moment(NamedTuple):
     at_us: int
 
 
-Start = Position | int | str | Moment | Mapping[str, Position] | None
+class From(NamedTuple):
+    """An LSN, the first of an append: commits from there on are wanted."""
+
+    lsn: int
+
+
+Start = Position | int | str | Moment | Mapping[str, Position | str | None] | None
 
 
 class Follower:
@@ -219,7 +225,18 @@ def find_starts(
     if start is None or start == BEGINNING or isinstance(start, Mapping):
         trimmed = yield from read_trimmed()
         named = start if isinstance(start, Mapping) else {}
-        return {tag: named.get(tag, trimmed.whole) for tag in tags}
+        behind = 0
+        if END in named.values():
+            there: Lsns = yield Ends()
+            behind = there.last + 1
+        found: dict[str, Position | int] = {}
+        for tag in tags:
+            place = named.get(tag)
+            if isinstance(place, Position):
+                found[tag] = place
+            else:
+                found[tag] = behind if place == END else trimmed.whole
+        return found
     if not isinstance(start, int):
         raise InvalidRequest(f"{start!r} is no place to begin at: beginning, end, a position")
     return dict.fromkeys(tags, start)

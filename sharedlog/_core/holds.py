@@ -89,7 +89,7 @@ def take(
     below what is whole, and for one that was dropped; ``LogForked``. Some at a time, as they fit
     any engine: of a name that is taken in part the rest is taken by running it again.
     """
-    check_name(name)
+    check_name(name, "follower")
     for start in starts.values():
         if isinstance(start, Position):
             start.check_incarnation(incarnation)

@@ -51,6 +51,15 @@ def check_producer_name(name: str) -> None:
         )
 
 
+def check_turn(turn: Turn) -> None:
+    """Raise ``InvalidRequest`` for a turn that no name has."""
+    check_producer_name(turn.name)
+    if not (isinstance(turn.seq, int) and isinstance(turn.follows, int)):
+        raise InvalidRequest("seqs are whole numbers")
+    if not 0 <= turn.follows < turn.seq <= MAX_SEQ:
+        raise InvalidRequest(f"seq {turn.seq} cannot follow {turn.follows}")
+
+
 def highest_of(name: str) -> Rule[int]:
     """Return the highest seq of a name; 0: it was never used, or was forgotten."""
     key = named_key(name)
@@ -72,6 +81,7 @@ def append_named(
     """
     if not messages:
         raise InvalidRequest("an append has at least one message")
+    check_turn(turn)
     count = len(messages)
     entries = tuple(
         NewEntry(
@@ -102,6 +112,7 @@ def decide_named(
 
     As ``append_named``, and refused as ``decide`` is.
     """
+    check_turn(turn)
     commit = decided(Kind.MARKER, 0, turn.seq, decisions, name=turn.name)
     try:
         return (yield from _once(turn, content, commit, fence))
@@ -124,9 +135,6 @@ def forget(name: str) -> Rule[int]:
 
 
 def _once(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) -> Rule[Appended]:
-    check_producer_name(turn.name)
-    if not 0 <= turn.follows < turn.seq <= MAX_SEQ:
-        raise InvalidRequest(f"seq {turn.seq} cannot follow {turn.follows}")
     key = named_key(turn.name)
     keys = (key,) if fence is None else (key, fence_key(fence.name))
     checksum = checksum_of(commit.entries[-1].body)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from sharedlog._core.errors import InvalidRequest, LogForked
 
+MAX_LSN = (1 << 63) - 1
+_MOST = (1 << 32) - 1
 # Of a position that does not say its substream.
 NO_SUBSTREAM = -1
 
@@ -35,6 +37,8 @@ class Position(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Position:
         """Read what ``str`` gave; raises ``InvalidRequest``."""
+        if not isinstance(text, str):
+            raise InvalidRequest(f"a position's text is a str, not {type(text).__name__}")
         place, at, incarnation = text.partition("@")
         numbers, _, checksum = place.partition("-")
         lsn, _, rest = numbers.partition(".")
@@ -52,6 +56,21 @@ class Position(NamedTuple):
         if found is None or not at or not incarnation or str(found) != text:
             raise InvalidRequest(f"{text[:100]!r} is no position")
         return found
+
+    def check(self, incarnation: str, substreams: int) -> None:
+        """Raise ``LogForked`` as ``check_incarnation``, and ``InvalidRequest`` if none is so.
+
+        ``substreams``: how many its stream has.
+        """
+        self.check_incarnation(incarnation)
+        for number, least, most in (
+            (self.lsn, 1, MAX_LSN),
+            (self.ordinal, 0, _MOST),
+            (self.checksum, 0, _MOST),
+            (self.substream, NO_SUBSTREAM, substreams - 1),
+        ):
+            if not isinstance(number, int) or not least <= number <= most:
+                raise InvalidRequest(f"{tuple(self)!r:.200} is no position of this stream")
 
     def check_incarnation(self, incarnation: str) -> None:
         """Raise ``LogForked`` if this position is of another log, or of another copy of it."""

@@ -12,7 +12,8 @@ from typing import TypeVar
 from lease_server._forks import refuse_in_children
 from sharedlog._core.catalog import Stream
 from sharedlog._core.errors import InvalidRequest, LogError, LogStopped, LogUnavailable, TrimmedLog
-from sharedlog._core.following import Follower, Moment, Start, find_starts
+from sharedlog._core.following import Follower, From, Moment, Start, find_starts
+from sharedlog._core.holds import BEGINNING, END
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed, Reader
@@ -22,7 +23,8 @@ from sharedlog._log.place import Place, forked
 from sharedlog._log.resending import until_answered
 
 _T = TypeVar("_T")
-After = Position | Message | datetime | str | Mapping[int, Position | Message] | None
+Behind = Position | Message | str | None
+After = Behind | datetime | Mapping[int, Behind]
 MOST_AT_ONCE = 100_000
 # How long a hold may lag behind what was done, and behind a log where nothing was to be done.
 _TOLD_S, _PASSED_S = 0.5, 10.0
@@ -62,7 +64,7 @@ class Following:
         self._follower = Follower(
             [tag_of(stream.name, each) for each in chosen],
             place.incarnation,
-            start_of(stream, after),
+            start_of(place, stream, after),
             name=name,
             retention_us=max(stream.retention, _OVERDUE) // timedelta(microseconds=1),
             committed=committed,
@@ -223,7 +225,7 @@ def read_once(
         raise InvalidRequest(f"a limit of {limit}; it is 1 to {MOST_AT_ONCE}")
     chosen_substreams(stream, (substream,))
     tag = tag_of(stream.name, substream)
-    start = start_of(stream, after)
+    start = start_of(place, stream, after)
 
     def rule() -> Rule[list[Committed]]:
         starts = yield from find_starts([tag], place.incarnation, start)
@@ -240,7 +242,12 @@ def chosen_substreams(stream: Stream, substreams: Iterable[int] | None) -> list[
     """Return which substreams are meant; raises ``InvalidRequest`` for what is none."""
     if substreams is None:
         return list(range(stream.substreams))
-    found = sorted(set(substreams))
+    if isinstance(substreams, int):
+        raise InvalidRequest(f"substreams={substreams}: several are given, as ({substreams},)")
+    chosen = set(substreams)
+    if not all(isinstance(each, int) for each in chosen):
+        raise InvalidRequest(f"substreams {list(chosen)}: they are numbers")
+    found = sorted(chosen)
     if not found or not 0 <= found[0] <= found[-1] < stream.substreams:
         raise InvalidRequest(
             f"substreams {found} of {stream.name!r}: some of 0 to {stream.substreams - 1}"
@@ -248,24 +255,36 @@ def chosen_substreams(stream: Stream, substreams: Iterable[int] | None) -> list[
     return found
 
 
-def start_of(stream: Stream, after: After) -> Start:
-    """Return where to begin, as the rules have it."""
-    if isinstance(after, Message):
-        return after.position
+def start_of(place: Place, stream: Stream, after: After | From) -> Start:
+    """Return where to begin, as the rules have it; raises ``InvalidRequest``, ``LogForked``."""
+    if isinstance(after, From):
+        # Of ours alone.
+        return after.lsn
     if isinstance(after, datetime):
         if after.tzinfo is None:
             raise InvalidRequest("a time without a zone could be any: give it one")
         return Moment((after - _EPOCH) // timedelta(microseconds=1))
-    if isinstance(after, str) and "@" in after:
-        return Position.parse(after)
     if isinstance(after, Mapping):
         found = {}
         for substream, each in after.items():
             chosen_substreams(stream, (substream,))
-            position = each.position if isinstance(each, Message) else each
-            found[tag_of(stream.name, substream)] = position
+            found[tag_of(stream.name, substream)] = _behind(place, stream, each)
         return found
-    return after
+    return _behind(place, stream, after)
+
+
+def _behind(place: Place, stream: Stream, after: Behind) -> Position | str | None:
+    if isinstance(after, str) and "@" in after:
+        after = Position.parse(after)
+    position = after.position if isinstance(after, Message) else after
+    if isinstance(position, Position):
+        position.check(place.incarnation, stream.substreams)
+    elif position is not None and position not in (BEGINNING, END):
+        raise InvalidRequest(
+            f"{position!r:.200} is no place to begin at: beginning, end, a position or message, a "
+            "time, or one place for each substream"
+        )
+    return position
 
 
 def _now_us() -> int:

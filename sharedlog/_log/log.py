@@ -81,15 +81,17 @@ class Log:
     ) -> Position:
         """Append one message, and return its position once it is durable, and committed.
 
-        ``value``: bytes, a text, or a protobuf message; a mebibyte at most. ``key``: messages of
-        one key are in one substream, in the order in which they were appended; without one the
-        substreams take turns. ``headers``: 64 names at most. ``about``: what else is to be said.
+        ``value``: bytes, a text, or a protobuf message; a mebibyte is the most for it with
+        its key, headers and up to 500 bytes of ours. ``key``: messages of one key are in one
+        substream, in the order in which they were appended; without one the substreams take
+        turns. ``headers``: 64 names at most. ``about``: what else is to be said.
         Messages of threads that publish at the same time share an append.
 
         What the log does not answer is sent again, as the same append, for as long as
         ``sharedlog.open`` says. Raises then ``OutcomeUnknown``, of which ``settle`` asks again;
         ``LogFull``, ``LogUnavailable`` with ``appended`` False: the message is not there;
-        ``NoSuchStream``; ``InvalidRequest`` for what is too large.
+        ``LogStopped``: nor will it be by this handle; ``NoSuchStream``; ``InvalidRequest`` for
+        what is too large.
         """
         return self._publisher.publish(self._placing.placed(stream, value, key, headers, about))
 

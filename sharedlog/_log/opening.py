@@ -6,6 +6,7 @@ import secrets
 import threading
 from datetime import timedelta
 
+from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.incarnation import new_log, read_incarnation
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.engine import Engine
@@ -23,6 +24,7 @@ def create_log(url: str, *, timeout: timedelta = TIMEOUT) -> Log:
     Raises ``LogExists`` where something is already, ``InvalidRequest`` for another URL,
     ``LogUnavailable``.
     """
+    _check_timeout(timeout)
     incarnation = secrets.token_hex(8)
     return _log(url, create_engine(url, new_log(incarnation)), incarnation, timeout)
 
@@ -36,6 +38,7 @@ def open_log(url: str, *, incarnation: str | None = None, timeout: timedelta = T
     Raises ``NoSuchLog`` (also for an empty file: opening makes nothing), ``NewerFormat``,
     ``LogForked`` where the log is of another incarnation, ``CorruptLog``, ``LogUnavailable``.
     """
+    _check_timeout(timeout)
     engine = open_engine(url)
     try:
         found = carry_out(engine, read_incarnation(incarnation))
@@ -43,6 +46,11 @@ def open_log(url: str, *, incarnation: str | None = None, timeout: timedelta = T
         engine.close()
         raise
     return _log(url, engine, found, timeout)
+
+
+def _check_timeout(timeout: timedelta) -> None:
+    if timeout < timedelta(0):
+        raise InvalidRequest(f"a timeout of {timeout}; it is no time, or more")
 
 
 def _log(url: str, engine: Engine, incarnation: str, timeout: timedelta) -> Log:

@@ -10,7 +10,7 @@ from sharedlog._core.draft import Bounds, Draft, tags_for
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import InvalidRequest, LogUnavailable
 from sharedlog._core.fences import Fence
-from sharedlog._core.named import Turn, check_producer_name, highest_of
+from sharedlog._core.named import Turn, check_producer_name, check_turn, highest_of
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
 from sharedlog._core.streams import MAX_TAGS
@@ -137,4 +137,6 @@ class Producer:
             follows = self._reached
         if seq is None:
             seq = follows + 1
-        return Turn(name, seq, follows)
+        turn = Turn(name, seq, follows)
+        check_turn(turn)
+        return turn

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 
-from sharedlog._core.errors import LogUnavailable
+from sharedlog._core.errors import InvalidRequest, LogUnavailable
 from sharedlog._core.fences import Fence
 from sharedlog._core.sweeping import Sign, beat, retire_silent, sign, take_over, unfinished
 from sharedlog._log.place import Place
@@ -36,6 +36,8 @@ class Sweeper:
         """Use ``Log.sweeper``."""
         self._place = place
         self._silent_s = silent.total_seconds()
+        if self._silent_s <= 0:
+            raise InvalidRequest(f"silent for {silent}; it is a time")
         self._clock = clock
         self._fence: Fence | None = None
         # What was seen first when, and has not changed since.
