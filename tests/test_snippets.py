@@ -237,7 +237,8 @@ def _log(reader: Reader, *codes: str) -> None:
         names |= reader.run(code)
     with sharedlog.open("sqlite:///events.log") as log:
         assert log.producer("billing-relay").last() == 2
-        assert len(log.follow("orders", name="billing").poll()) == 2
+        # Of 106 it has done three.
+        assert len(log.follow("orders", name="billing").poll()) == 103
     assert names["last"] == 0
 
 

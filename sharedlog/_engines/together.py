@@ -23,11 +23,13 @@ _VAIN = 20
 class Pending:
     """One caller's commit on its way; whoever writes it says what became of it."""
 
-    __slots__ = ("_error", "_lsns", "_told", "bytes", "commit", "leads")
+    __slots__ = ("_error", "_lsns", "_told", "bytes", "commit", "leads", "waits")
 
     def __init__(self, commit: Commit) -> None:
         self.commit = commit
         self.bytes = sum(len(each.body) for each in commit.entries)
+        self.waits = False
+        # It has the lead, and has to give it on.
         self.leads = False
         self._lsns: Lsns | None = None
         self._error: Exception | None = None
@@ -50,8 +52,9 @@ class Pending:
         return self._told.acquire(timeout=timeout_s)
 
     def wake(self) -> None:
-        """End the wait."""
-        self._told.release()
+        """End the wait; again changes nothing, but that who gathers does so no longer."""
+        if self._told.locked():
+            self._told.release()
 
     def result(self) -> Lsns:
         """Return or raise what was noted."""
@@ -69,13 +72,18 @@ class Together:
     ``done``, or by raising, which is then everybody's. While one transaction is synced, the next
     ones gather; who leads those waits, for a part of what a sync takes, for the ones that were
     just answered, which mostly come again. One that is alone waits for nobody.
+
+    A signal's exception may come between any two steps of the thread that it meets. What that
+    leaves half done ``_leave`` does again: each of its steps may be taken twice.
     """
 
     def __init__(self, write: Callable[[Sequence[Pending]], None]) -> None:
         self._write = write
         self._gate = threading.Lock()
         self._waiting: list[Pending] = []
-        self._led = False
+        self._leader: Pending | None = None
+        # Whose commits travel with the leader's: they are woken when it leaves.
+        self._riding: list[Pending] = []
         # Of the last transaction: how many it was for, and how long it took.
         self._last = 0
         self._last_s = 0.0
@@ -86,27 +94,35 @@ class Together:
     def commit(self, commit: Commit) -> Lsns:
         """Have it written; blocks. Raises ``Refused``, ``LogError``."""
         mine = Pending(commit)
-        with self._gate:
-            if self._led:
-                self._waiting.append(mine)
-                gathering = self._gathering
-                if gathering is not None and len(self._waiting) >= gathering[1]:
-                    self._gathering = None
-                    gathering[0].wake()
-            else:
-                self._led = mine.leads = True
         try:
-            if not mine.leads:
-                mine.wait()
-                if mine.leads:
-                    self._gather(mine)
-            if mine.leads:
-                self._lead(mine)
+            try:
+                if self._turn(mine):
+                    self._lead(mine)
+            finally:
+                self._leave(mine)
         except BaseException:
-            # A signal's, while it waited: nobody writes it from now on.
             self._leave(mine)
             raise
         return mine.result()
+
+    def _turn(self, mine: Pending) -> bool:
+        """Wait for the lead (True), or until somebody who leads has written it."""
+        with self._gate:
+            if self._leader is None:
+                mine.leads = True
+                self._leader = mine
+                return True
+            mine.waits = True
+            self._waiting.append(mine)
+            gathering = self._gathering
+            if gathering is not None and len(self._waiting) >= gathering[1]:
+                self._gathering = None
+                gathering[0].wake()
+        mine.wait()
+        mine.waits = False
+        if mine.leads:
+            self._gather(mine)
+        return mine.leads
 
     def _lead(self, mine: Pending) -> None:
         together = self._gathered(mine)
@@ -122,10 +138,6 @@ class Together:
             for each in together:
                 each.failed(LogUnavailable("the thread that wrote for this one was interrupted"))
             raise
-        finally:
-            self._hand_on(mine)
-            for each in together[1:]:
-                each.wake()
 
     def _gather(self, mine: Pending) -> None:
         with self._gate:
@@ -147,24 +159,34 @@ class Together:
                 if size > _MOST_BYTES:
                     break
                 count += 1
-            together = [mine, *self._waiting[:count]]
+            self._riding = self._waiting[:count]
+            together = [mine, *self._riding]
             del self._waiting[:count]
         return together
 
-    def _hand_on(self, mine: Pending) -> None:
-        with self._gate:
-            mine.leads = False
-            following = self._waiting.pop(0) if self._waiting else None
-            if following is None:
-                self._led = False
-            else:
-                following.leads = True
-        if following is not None:
-            following.wake()
-
     def _leave(self, mine: Pending) -> None:
+        """Wait for nothing any more; who leads wakes those it wrote for, and gives the lead on."""
+        if not mine.leads and not mine.waits:
+            return
         with self._gate:
-            if mine in self._waiting:
-                self._waiting.remove(mine)
-        if mine.leads:
-            self._hand_on(mine)
+            waiting = self._waiting
+            if mine.waits:
+                mine.waits = False
+                if mine in waiting:
+                    waiting.remove(mine)
+            if self._leader is mine:
+                if self._gathering is not None and self._gathering[0] is mine:
+                    self._gathering = None
+                for each in self._riding:
+                    # Those who still wait were not taken along.
+                    if each not in waiting:
+                        each.wake()
+                self._riding = []
+                self._leader = waiting[0] if waiting else None
+            leader = self._leader
+            if leader is not None:
+                if waiting and waiting[0] is leader:
+                    waiting.pop(0)
+                leader.leads = True
+                leader.wake()
+            mine.leads = False

@@ -21,25 +21,38 @@ from sharedlog._log.place import Place
 class _Waiting:
     """A thread that waits for its turn: for its message's outcome, or for the lead."""
 
-    __slots__ = ("leads", "publication", "woken")
+    __slots__ = ("leads", "publication", "waits", "woken")
 
     def __init__(self, publication: Publication | None) -> None:
         # None: it wants the lead for something else.
         self.publication = publication
+        self.waits = False
+        # It has the lead, and has to give it on.
         self.leads = False
         self.woken = threading.Lock()
         self.woken.acquire()
 
+    def wake(self) -> None:
+        """Let it go on; again changes nothing, since it waits once."""
+        if self.woken.locked():
+            self.woken.release()
+
 
 class Publisher:
-    """Appends single messages, each committed as soon as it is in the log. Any thread."""
+    """Appends single messages, each committed as soon as it is in the log. Any thread.
+
+    A signal's exception may come between any two steps of the thread that it meets. What that
+    leaves half done ``_leave`` does again: each of its steps may be taken twice.
+    """
 
     def __init__(self, place: Place) -> None:
         """Nothing is asked of the log before the first message."""
         self._appender = Appender(place)
         self._gate = threading.Lock()
         self._queue: deque[_Waiting] = deque()
-        self._led = False
+        self._leader: _Waiting | None = None
+        # Whose messages travel with the leader's: they are woken when it leaves.
+        self._riding: list[_Waiting] = []
         # How many published at the same time, as the last leader saw it.
         self._last = 0
 
@@ -55,52 +68,75 @@ class Publisher:
             )
         publication = Publication(message)
         mine = _Waiting(publication)
-        if self._turn(mine):
-            self._lead(mine, publication)
+        try:
+            try:
+                if self._turn(mine):
+                    self._lead(publication)
+            finally:
+                self._leave(mine)
+        except BaseException:
+            self._leave(mine)
+            raise
         return publication.outcome()
 
     def settle(self, ticket: str) -> Position:
         """Return where a message is whose outcome was unknown, or raise why it is not there."""
         mine = _Waiting(None)
-        self._turn(mine)
         try:
-            return self._appender.settle(ticket)
-        finally:
-            self._hand_on()
+            try:
+                self._turn(mine)
+                return self._appender.settle(ticket)
+            finally:
+                self._leave(mine)
+        except BaseException:
+            self._leave(mine)
+            raise
 
     def _turn(self, mine: _Waiting) -> bool:
         """Wait for the lead (True), or until somebody who leads has done what is wanted."""
         with self._gate:
-            if not self._led:
-                self._led = True
+            if self._leader is None:
+                mine.leads = True
+                self._leader = mine
                 return True
+            mine.waits = True
             self._queue.append(mine)
-        try:
-            mine.woken.acquire()
-        except BaseException:
-            # A signal's. Whatever was given meanwhile is given to the next.
-            with self._gate:
-                if mine in self._queue:
-                    self._queue.remove(mine)
-                leads = mine.leads
-            if leads:
-                self._hand_on()
-            raise
+        mine.woken.acquire()
+        mine.waits = False
         return mine.leads
 
-    def _lead(self, mine: _Waiting, publication: Publication) -> None:
+    def _lead(self, publication: Publication) -> None:
         """Append one's own message, and what has gathered behind it."""
-        followers: list[_Waiting] = []
         group = [publication]
-        try:
-            self._let_gather()
-            self._gather(followers, group)
-            self._appender.append(group)
-            self._last = len(group) + len(self._queue)
-        finally:
-            for each in followers:
-                each.woken.release()
-            self._hand_on()
+        self._let_gather()
+        self._gather(group)
+        self._appender.append(group)
+        self._last = len(group) + len(self._queue)
+
+    def _leave(self, mine: _Waiting) -> None:
+        """Wait for nothing any more; who leads wakes those it led, and gives the lead on."""
+        if not mine.leads and not mine.waits:
+            return
+        with self._gate:
+            queue = self._queue
+            if mine.waits:
+                mine.waits = False
+                if mine in queue:
+                    queue.remove(mine)
+            if self._leader is mine:
+                for each in self._riding:
+                    if queue and queue[0] is each:
+                        queue.popleft()
+                    each.wake()
+                self._riding.clear()
+                self._leader = queue[0] if queue else None
+            leader = self._leader
+            if leader is not None:
+                if queue and queue[0] is leader:
+                    queue.popleft()
+                leader.leads = True
+                leader.wake()
+            mine.leads = False
 
     def _let_gather(self, give_way: Callable[[float], None] = time.sleep) -> None:
         """Let those publish again whose messages the last append had: they were just woken.
@@ -112,7 +148,7 @@ class Publisher:
             seen = len(self._queue)
             give_way(0)
 
-    def _gather(self, followers: list[_Waiting], group: list[Publication]) -> None:
+    def _gather(self, group: list[Publication]) -> None:
         """Take from the queue what fits one append with the leader's."""
         most, bytes_left = self._appender.most, self._appender.most_bytes - group[0].message.size
         with self._gate:
@@ -122,15 +158,6 @@ class Publisher:
                 if publication is None or publication.message.size > bytes_left:
                     return
                 bytes_left -= publication.message.size
-                followers.append(queue.popleft())
                 group.append(publication)
-
-    def _hand_on(self) -> None:
-        """Give the lead to who waits longest, if somebody does."""
-        with self._gate:
-            if not self._queue:
-                self._led = False
-                return
-            following = self._queue.popleft()
-            following.leads = True
-        following.woken.release()
+                self._riding.append(queue[0])
+                queue.popleft()

@@ -91,8 +91,9 @@ class LogFile:
         """Give an immediate transaction, committed at the end, undone by any error."""
         with self._locks[0], self._errors():
             self._check_files()
-            self._begin()
             try:
+                # Within: a signal's exception may come as soon as it has begun.
+                self._begin()
                 yield self._writer
                 counting = self._counting
                 commits = counting.count(self._writer) if counting is not None else 0
@@ -111,8 +112,8 @@ class LogFile:
         """Give a transaction that sees the file as of one moment."""
         with self._locks[1], self._errors():
             self._check_files()
-            self._reader.execute("BEGIN")
             try:
+                self._reader.execute("BEGIN")
                 yield self._reader
             finally:
                 with contextlib.suppress(sqlite3.Error):

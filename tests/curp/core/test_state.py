@@ -107,10 +107,10 @@ def test_witnessed_requests_are_filtered_by_what_the_log_knows() -> None:
 
 
 def test_what_an_idle_client_called_stays_known() -> None:
-    """A client that rests is known to a recovery and to a sync (invariants 6 and 9)."""
+    """A client that is idle is known to a recovery and to a sync (invariants 6 and 9)."""
     state = committed(operation(1, 1))
     while state.table.get(1) is not None:
-        state.table.rest(10)
+        state.table.set_idle_aside(10)
     assert state.witnessed(call(1, 1)) is Witnessed.KNOWN
     assert state.witnessed(call(1, 2)) is Witnessed.FRESH
 

@@ -161,7 +161,7 @@ def test_appends_of_one_producer_on_their_way_together_are_in_their_order(engine
         for seq in range(1, 9):
             rule = append(mine, seq, [message(str(seq))])
             found.append(pool.submit(carry_out, engine, rule))
-            until(lambda n=seq - 1: together._led and len(together._waiting) == n, "it waits")
+            until(lambda n=seq - 1: together._leader and len(together._waiting) == n, "it waits")
         go.set()
         assert [each.result(60).lsn for each in found] == list(range(1, 9))
     assert texts(engine) == [str(seq) for seq in range(1, 9)]

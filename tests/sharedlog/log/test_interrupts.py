@@ -1,0 +1,139 @@
+"""An exception that a signal raises, anywhere in a call, leaves the log to everybody else."""
+
+import linecache
+import sys
+import threading
+
+import pytest
+
+import sharedlog
+from tests.sharedlog.reads import texts
+
+# Files and functions, and whether they are entered or left: where it begins to write, has just
+# begun, has just got the lead, gathers, leaves, enters what it has to leave.
+PLACES = [
+    ("file.py", "_begin", "call"),
+    ("file.py", "_begin", "return"),
+    ("file.py", "writing", "call"),
+    ("contextlib.py", "__enter__", "return"),
+    *(
+        ("publisher.py", function, event)
+        for function in ("_turn", "_gather", "_leave")
+        for event in ("call", "return")
+    ),
+    *(
+        ("together.py", function, event)
+        for function in ("_turn", "_gathered", "_leave")
+        for event in ("call", "return")
+    ),
+]
+
+
+class _Interrupted(BaseException):
+    pass
+
+
+def _interrupted(file, function, event, call):
+    """Make a call that is interrupted once, when a function is entered or left; whether it was."""
+    struck = []
+
+    def strike(frame, what, _):
+        code = frame.f_code
+        here = code.co_name == function and code.co_filename.endswith(f"/{file}")
+        if what == event and not struck and here:
+            struck.append(True)
+            raise _Interrupted
+
+    sys.setprofile(strike)
+    try:
+        call()
+    except (_Interrupted, sharedlog.LogError):
+        pass
+    finally:
+        sys.setprofile(None)
+    return bool(struck)
+
+
+@pytest.mark.parametrize(("file", "function", "event"), PLACES, ids=map("-".join, PLACES))
+def test_others_go_on_after_an_interrupt_anywhere(tmp_path, file, function, event):
+    """Other threads, other handles, and the one that was interrupted (DESIGN-LOG §12, L2)."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    with sharedlog.create(url) as log, sharedlog.open(url) as other:
+        log.stream("s", 1)
+        log.publish("s", "first")
+        struck = _interrupted(file, function, event, lambda: log.publish("s", "second"))
+        assert struck
+        done = []
+
+        def publish(handle, text):
+            handle.publish("s", text)
+            done.append(text)
+
+        threads = [
+            threading.Thread(target=publish, args=(handle, text), daemon=True)
+            for handle, text in ((log, "third"), (log, "fourth"), (other, "fifth"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert sorted(done) == ["fifth", "fourth", "third"]
+        found = texts(log, "s")
+        assert sorted(set(found) - {"second"}) == ["fifth", "first", "fourth", "third"]
+        assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("module", ["publisher.py", "together.py"])
+def test_threads_that_wait_go_on_after_an_interrupt_of_the_one_that_leads(tmp_path, module):
+    """At each line of it: nobody waits for ever (DESIGN-LOG §12, L2)."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    with sharedlog.create(url) as log:
+        log.stream("s", 1)
+        log.publish("s", "0")
+        told = set()
+        for line in range(1, 200):
+            seen = 0
+
+            def trace(frame, event, _, line=line):
+                nonlocal seen
+                if not frame.f_code.co_filename.endswith(f"/{module}"):
+                    return None
+                # Python looks for signals behind calls and jumps, never between a lock that was
+                # taken and the block under it.
+                source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+                if event == "line" and not source.lstrip().startswith("with "):
+                    seen += 1
+                    if seen == line:
+                        raise _Interrupted
+                return trace
+
+            texts_ = [f"{line}.{each}" for each in range(3)]
+
+            def publish(text):
+                log.publish("s", text)
+                told.add(text)
+
+            threads = [
+                threading.Thread(target=publish, args=(text,), daemon=True) for text in texts_
+            ]
+            for thread in threads:
+                thread.start()
+            sys.settrace(trace)
+            try:
+                log.publish("s", f"{line}.mine")
+            except (_Interrupted, sharedlog.LogError):
+                pass
+            else:
+                told.add(f"{line}.mine")
+            finally:
+                sys.settrace(None)
+            for thread in threads:
+                thread.join(20)
+            assert not any(thread.is_alive() for thread in threads), line
+            if seen < line:
+                break
+        else:
+            pytest.fail("its lines do not end")
+        found = texts(log, "s")
+        assert told <= set(found)
+        assert len(found) == len(set(found))
