@@ -1,9 +1,11 @@
 """Logs in PostgreSQL, as their processes and their operators meet them (DESIGN-LOG §12)."""
 
 import contextlib
-import os
 import secrets
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,6 @@ from sharedlog._core.errors import (
     InvalidRequest,
     LogExists,
     LogFull,
-    LogStopped,
     LogUnavailable,
     NewerFormat,
     NoSuchLog,
@@ -26,6 +27,8 @@ from sharedlog._engines.postgres.opening import accept_loss
 from tests.helpers.waiting import until
 from tests.sharedlog.logs import TOKEN, message, texts
 from tests.stores.postgres.servers import DroppingProxy, PostgresServer
+
+ROOT = Path(__file__).parents[3]
 
 
 class Logs:
@@ -282,16 +285,7 @@ def test_who_waits_for_the_log_judges_by_what_the_one_before_wrote(logs):
 
 def test_a_forked_child_has_no_part_in_its_parents_log(logs):
     """Its connections are the parent's."""
-    engine = logs.create()
-    put(engine, b"a")
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        with contextlib.suppress(BaseException):
-            engine.close()
-            with pytest.raises(LogStopped):
-                put(engine, b"b")
-            code = 0
-        os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert put(engine, b"c") == (2, 2)
+    logs.create()
+    command = [sys.executable, "-m", "tests.sharedlog.engines.forking", logs.url()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
