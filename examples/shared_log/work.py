@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from random import Random
 from typing import NamedTuple
 
-__all__ = ["PATIENCE", "STREAMS", "SUBSTREAMS", "Published", "Work", "work_of"]
+__all__ = ["STREAMS", "SUBSTREAMS", "Published", "Work", "work_of"]
 
 STREAMS = ("orders", "invoices")
 SUBSTREAMS = 4
-# How long a process asks a log that does not answer.
-PATIENCE = timedelta(minutes=1)
 _LARGE, _LARGE_EVERY = 50_000, 200
 
 
