@@ -56,11 +56,13 @@ class Publisher:
 
     async def settle(self, ticket: str) -> Position:
         """Return where a message is whose outcome was unknown, or raise why it is not there."""
-        return await asyncio.shield(asyncio.ensure_future(self._settle(ticket)))
+        publication = self._appender.unsettled(ticket)
+        await asyncio.shield(asyncio.ensure_future(self._settle(publication)))
+        return publication.outcome()
 
-    async def _settle(self, ticket: str) -> Position:
+    async def _settle(self, publication: Publication) -> None:
         async with self._turn:
-            return await self._threads.run(self._appender.settle, ticket)
+            await self._threads.run(self._appender.settle, publication)
 
     async def _work(self) -> None:
         """Append what has gathered, until nothing has."""

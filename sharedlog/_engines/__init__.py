@@ -3,7 +3,8 @@
 - ``engine``: the interface; ``opening`` makes and opens them by URL;
   ``checks``: what all of them refuse.
 - ``driving``: carries rules out at one.
-- ``together``: appends of threads in one commit; ``waiting``: who waits for one.
+- ``lead``: one thread's work for all that wait; ``together``: their appends in one commit;
+  ``waiting``: who waits for one.
 - ``forks``: what a child inherits.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.

@@ -96,16 +96,19 @@ class Appender:
             # Its messages are told.
             pass
 
-    def settle(self, ticket: str) -> Position:
-        """Return where a message is whose outcome was unknown, or raise why it is not there."""
-        known = self._unsettled.get(ticket)
-        if known is None:
+    def unsettled(self, ticket: str) -> Publication:
+        """Return the message of which this ticket was given. Any thread."""
+        found = self._unsettled.get(ticket)
+        if found is None:
             raise InvalidRequest(f"{ticket[:100]!r} names nothing whose outcome was unknown here")
-        if known in self._group:
+        return found
+
+    def settle(self, publication: Publication) -> None:
+        """Ask for the outcome of a message once more, where that is still unknown."""
+        if publication in self._group:
             # Told by the outcome.
             with suppress(LogError):
                 self._learn(self._sender.settle)
-        return known.outcome()
 
     def _learn(self, act: Callable[[], None]) -> None:
         """Do what finds the outcome of the group's append; raises why it is not in the log."""

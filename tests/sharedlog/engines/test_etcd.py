@@ -132,7 +132,7 @@ def test_commits_that_meet_share_a_transaction(engine):
         assert first.wait(60)
         found += [pool.submit(engine.commit, entries(b"x", b"y")) for _ in range(7)]
         wrong = pool.submit(engine.commit, Commit((Condition("k", b""),), entries=(NewEntry(b""),)))
-        until(lambda: len(engine._commits._together._waiting) == 8, "they wait")
+        until(lambda: engine._commits._together._lead.waiting == 8, "they wait")
         go.set()
         assert sorted(each.result(60) for each in found) == [
             (1, 1),
@@ -147,7 +147,7 @@ def test_commits_that_meet_share_a_transaction(engine):
 def test_appends_of_one_producer_on_their_way_together_are_in_their_order(engine):
     """Each depends on what the one before it is about to write (L3)."""
     mine = producer(engine, window=16)
-    together = engine._commits._together
+    lead = engine._commits._together._lead
     go = threading.Event()
     write = engine._log.write
 
@@ -161,7 +161,7 @@ def test_appends_of_one_producer_on_their_way_together_are_in_their_order(engine
         for seq in range(1, 9):
             rule = append(mine, seq, [message(str(seq))])
             found.append(pool.submit(carry_out, engine, rule))
-            until(lambda n=seq - 1: together._leader and len(together._waiting) == n, "it waits")
+            until(lambda n=seq - 1: lead._leader and lead.waiting == n, "it waits")
         go.set()
         assert [each.result(60).lsn for each in found] == list(range(1, 9))
     assert texts(engine) == [str(seq) for seq in range(1, 9)]

@@ -9,22 +9,23 @@ import pytest
 import sharedlog
 from tests.sharedlog.reads import texts
 
-# Files and functions, and whether they are entered or left: where it begins to write, has just
-# begun, has just got the lead, gathers, leaves, enters what it has to leave.
+# Files and functions, whether they are entered or left, and which time: where it begins to write,
+# has just begun, has just got the lead, gathers, leaves, enters what it has to leave. The lead
+# is first the publisher's, within it the engine's.
 PLACES = [
-    ("file.py", "_begin", "call"),
-    ("file.py", "_begin", "return"),
-    ("file.py", "writing", "call"),
-    ("contextlib.py", "__enter__", "return"),
+    ("file.py", "_begin", "call", 1),
+    ("file.py", "_begin", "return", 1),
+    ("file.py", "writing", "call", 1),
+    ("contextlib.py", "__enter__", "return", 1),
     *(
-        ("publisher.py", function, event)
-        for function in ("_turn", "_gather", "_leave")
+        (file, function, event, time)
+        for file, function, times in (
+            ("publisher.py", "_gather", 1),
+            ("together.py", "_taken_along", 1),
+            *(("lead.py", function, 2) for function in ("_turn", "take", "_leave")),
+        )
         for event in ("call", "return")
-    ),
-    *(
-        ("together.py", function, event)
-        for function in ("_turn", "_gathered", "_leave")
-        for event in ("call", "return")
+        for time in range(1, times + 1)
     ),
 ]
 
@@ -33,14 +34,17 @@ class _Interrupted(BaseException):
     pass
 
 
-def _interrupted(file, function, event, call):
+def _interrupted(file, function, event, time, call):
     """Make a call that is interrupted once, when a function is entered or left; whether it was."""
     struck = []
+    seen = 0
 
     def strike(frame, what, _):
+        nonlocal seen
         code = frame.f_code
         here = code.co_name == function and code.co_filename.endswith(f"/{file}")
-        if what == event and not struck and here:
+        seen += what == event and here
+        if seen == time and not struck:
             struck.append(True)
             raise _Interrupted
 
@@ -54,14 +58,14 @@ def _interrupted(file, function, event, call):
     return bool(struck)
 
 
-@pytest.mark.parametrize(("file", "function", "event"), PLACES, ids=map("-".join, PLACES))
-def test_others_go_on_after_an_interrupt_anywhere(tmp_path, file, function, event):
+@pytest.mark.parametrize(("file", "function", "event", "time"), PLACES)
+def test_others_go_on_after_an_interrupt_anywhere(tmp_path, file, function, event, time):
     """Other threads, other handles, and the one that was interrupted (DESIGN-LOG §12, L2)."""
     url = f"sqlite:///{tmp_path / 'log.db'}"
     with sharedlog.create(url) as log, sharedlog.open(url) as other:
         log.stream("s", 1)
         log.publish("s", "first")
-        struck = _interrupted(file, function, event, lambda: log.publish("s", "second"))
+        struck = _interrupted(file, function, event, time, lambda: log.publish("s", "second"))
         assert struck
         done = []
 
@@ -83,7 +87,7 @@ def test_others_go_on_after_an_interrupt_anywhere(tmp_path, file, function, even
         assert len(found) == len(set(found))
 
 
-@pytest.mark.parametrize("module", ["publisher.py", "together.py"])
+@pytest.mark.parametrize("module", ["publisher.py", "together.py", "lead.py"])
 def test_threads_that_wait_go_on_after_an_interrupt_of_the_one_that_leads(tmp_path, module):
     """At each line of it: nobody waits for ever (DESIGN-LOG §12, L2)."""
     url = f"sqlite:///{tmp_path / 'log.db'}"

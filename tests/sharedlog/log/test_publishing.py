@@ -101,7 +101,7 @@ def test_messages_that_wait_travel_in_one_append(log):
         publishing = [pool.submit(mine.publish, "s", "0")]
         assert first.wait(60)
         publishing += [pool.submit(mine.publish, "s", str(number)) for number in range(1, 9)]
-        while len(mine._publisher._queue) < 8:
+        while len(mine._publisher._lead._waiting) < 8:
             threading.Event().wait(0.001)
         release.set()
         for each in publishing:
@@ -120,17 +120,17 @@ def test_a_leader_lets_those_publish_again_who_were_just_told():
         publisher._last, yields, arriving = 3, [], [0]
 
         def come(_: float) -> None:
-            yields.append(len(publisher._queue))
+            yields.append(len(publisher._lead._waiting))
             if len(yields) <= arriving[0]:
-                publisher._queue.append(None)
+                publisher._lead._waiting.append(None)
 
         for arrivals, looks in ((0, 1), (1, 2), (2, 2)):
             yields.clear()
-            publisher._queue.clear()
+            publisher._lead._waiting.clear()
             arriving[0] = arrivals
             publisher._let_gather(come)
             assert len(yields) == looks
-        publisher._queue.clear()
+        publisher._lead._waiting.clear()
         publisher._last = 1
         publisher._let_gather(come)
         assert len(yields) == 2
