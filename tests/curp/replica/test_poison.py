@@ -118,9 +118,11 @@ def test_a_call_that_a_witness_holds_is_set_aside_by_an_operator_only(
             for reference in ("first", "second", "third"):
                 bank.Deposit(_request(reference), timeout=DEADLINE_S)
             poison = bank.Deposit.future(_request("poison-1"), timeout=120.0)
-            until(lambda: "an operator" in _waiting(group), "it waits", DEADLINE_S)
+            until(lambda: "an operator" in _waiting(group), "it waits", 2 * DEADLINE_S)
             waiting = _waiting(group)
             assert "/bank.v1.Bank/Deposit" in waiting
+            # The last that died is back, so it was counted.
+            until(lambda: len(group.statuses()) == len(group.replicas), "all are back", DEADLINE_S)
             deaths = supervisor.deaths
             assert deaths <= _MOST_DEATHS
             capsys.readouterr()
