@@ -58,7 +58,7 @@ ARROWS: dict[str, set[str]] = {
     "rifl.testing": {"rifl._client", "rifl._leases", "rifl._server", "rifl._stores", *_CODEC},
     "rifl.spark": {"rifl._client", "rifl._stores", *_CODEC},
     # Groups' logs and ours share connections to their servers.
-    "curp": {"rifl", "lease_server", "sharedlog._engines"},
+    "curp": {"rifl", "lease_server", "sharedlog._core", "sharedlog._engines"},
     "sharedlog": {"sharedlog"},
     "sharedlog.v1": set(),
     "sharedlog._core": {"sharedlog.v1"},

@@ -6,7 +6,7 @@ What all engines have alike:
 - ``_checks``: bounds, and what a write is conditional on
 - ``_entries``: entries and chunks as stores keep them, and how damage and gaps are noticed
 - ``_owner``: as whose errors a server's failures are told, where ``sharedlog._engines`` asks it
-- ``_lease_clocks``: what is left of a lease, by a machine's clock or a server's
+- ``_lease_clocks``: leases by the clocks of ``sharedlog._engines.terms``
 
 The engines, by where the log lives; each has ``engine``, ``snapshots`` and what it needs of
 its store, and all but Redis ``accept_loss``, for a log that stopped since it lost something:

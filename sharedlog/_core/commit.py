@@ -29,11 +29,16 @@ class Stamp(enum.Enum):
 
 
 class Put(NamedTuple):
-    """``key`` gets ``value``, and behind it the stamp's LSN, 8 bytes; None deletes it."""
+    """``key`` gets ``value``, and behind it the stamp's LSN, 8 bytes; None deletes it.
+
+    ``term_s``: so many seconds later, by the engine's clock, it is absent, as if it had been
+    deleted; None: it stays. Each put begins a term anew, or ends it.
+    """
 
     key: str
     value: bytes | None
     stamp: Stamp = Stamp.NONE
+    term_s: float | None = None
 
 
 class NewEntry(NamedTuple):

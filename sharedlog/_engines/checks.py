@@ -11,6 +11,8 @@ from sharedlog._engines.engine import Limits
 
 MAX_TAG_BYTES = 200
 MAX_KEY_BYTES = 1000
+# What every store can count with.
+_FOR_EVER_S = 10**9
 
 
 def check_commit(commit: Commit, limits: Limits) -> None:
@@ -32,6 +34,9 @@ def check_commit(commit: Commit, limits: Limits) -> None:
         )
     for key in (*(each.key for each in commit.conditions), *(each.key for each in commit.puts)):
         check_key(key)
+    for put in commit.puts:
+        if put.term_s is not None and not (put.value is not None and 0 < put.term_s < _FOR_EVER_S):
+            raise InvalidRequest(f"a value's term is some seconds, up to {_FOR_EVER_S}")
     if len({each.key for each in commit.puts}) < len(commit.puts):
         raise InvalidRequest("a key is put twice in one step")
     if not commit.entries and any(put.stamp is not Stamp.NONE for put in commit.puts):

@@ -30,6 +30,8 @@ class Engine(Protocol):
     3. What returned is in every later read, tail and wait, of any process.
     4. Each row keeps the time that its commit was given, or that of the row before it if that is
        later: times never fall from one LSN to the next. They survive the removal of rows.
+    5. A key that was put with a term is absent once that is over by the engine's own clock: in
+       the commit that judges it, and in each read. Never early, as far as that clock goes.
 
     Whatever a store's own errors are, an engine raises ``LogError``s: ``LogUnavailable`` where it
     is not known whether a commit happened (its kind ``LogFull``: it did not, for lack of room),
@@ -52,6 +54,13 @@ class Engine(Protocol):
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """Return the keys with this prefix, and their values, as of one moment."""
+
+    def remaining(self, key: str) -> float:
+        """Return the seconds left of a key's term: infinite without one, 0.0 if it is absent.
+
+        0.0 or less once the term is over. A hint: a commit judges by itself. It is more than the
+        engine's clock says where that was seen to jump, so who would replace the key waits.
+        """
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """Return rows with LSN above ``after``: with the tag, if one is given, and all of them.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sharedlog._core.commit import Commit, Refused, stamped
 from sharedlog._core.entry import Row
@@ -20,8 +21,16 @@ LIMITS = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
 class MemoryLog:
     """What a log in memory holds; any number of ``MemoryEngine``s share one."""
 
-    def __init__(self, keys: Mapping[str, bytes] | None = None) -> None:
-        """An empty log, with these keys."""
+    def __init__(
+        self,
+        keys: Mapping[str, bytes] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """An empty log, with these keys. ``clock``: what terms end by, in seconds."""
+        self.clock = clock
+        # When terms of keys are over.
+        self.ends: dict[str, float] = {}
         self.changed = threading.Condition()
         self.keys: dict[str, bytes] = dict(keys or {})
         # Rows by LSN, from ``removed`` + 1 on.
@@ -29,6 +38,16 @@ class MemoryLog:
         self.removed = 0
         self.at_us = 0
         self.tagged: dict[str, list[int]] = defaultdict(list)
+
+    def value(self, key: str) -> bytes | None:
+        """What a key holds, if its term is not over."""
+        return None if self.ends and self.remaining(key) <= 0 else self.keys.get(key)
+
+    def remaining(self, key: str) -> float:
+        """The seconds left of a key's term."""
+        if key in self.ends:
+            return self.ends[key] - self.clock()
+        return float("inf") if key in self.keys else 0.0
 
     @property
     def tail(self) -> int:
@@ -52,7 +71,7 @@ class MemoryEngine:
         log = self._opened()
         check_commit(commit, self.limits)
         with log.changed:
-            found = {each.key: log.keys.get(each.key) for each in commit.conditions}
+            found = {each.key: log.value(each.key) for each in commit.conditions}
             if any(found[each.key] != each.value for each in commit.conditions):
                 raise Refused(found)
             tail = log.tail
@@ -60,6 +79,9 @@ class MemoryEngine:
             last = tail + len(commit.entries)
             for put in commit.puts:
                 value = stamped(put, first, last)
+                log.ends.pop(put.key, None)
+                if put.term_s is not None:
+                    log.ends[put.key] = log.clock() + put.term_s
                 if value is None:
                     log.keys.pop(put.key, None)
                 else:
@@ -77,13 +99,20 @@ class MemoryEngine:
         """See ``Engine``."""
         log = self._opened()
         with log.changed:
-            return {key: log.keys.get(key) for key in keys}
+            return {key: log.value(key) for key in keys}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """See ``Engine``."""
         log = self._opened()
         with log.changed:
-            return {key: value for key, value in log.keys.items() if key.startswith(prefix)}
+            found = {key: log.value(key) for key in log.keys if key.startswith(prefix)}
+            return {key: value for key, value in found.items() if value is not None}
+
+    def remaining(self, key: str) -> float:
+        """See ``Engine``."""
+        log = self._opened()
+        with log.changed:
+            return log.remaining(key)
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """See ``Engine``."""

@@ -21,7 +21,7 @@ from curp.log._engine import (
 )
 from curp.log._entries import entry_checksum, pack_tags, unpack_rows, unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld
-from curp.log._lease_clocks import LeaseDate, ServerLease
+from curp.log._lease_clocks import leadership_of
 from curp.log._owner import GROUPS
 from curp.log._postgres.schema import create, find
 from curp.log._postgres.snapshots import Snapshots
@@ -30,6 +30,7 @@ from rifl._stores.forks import belongs_here
 from rifl._stores.postgres.address import PostgresAddress
 from sharedlog._engines.postgres.connection import Connection, Refused
 from sharedlog._engines.postgres.listener import Listener
+from sharedlog._engines.terms import ServerTerms, Term
 
 _WRITTEN = "bytea[] bytea[]"
 _CONDITION = "text bytea bytea"
@@ -48,7 +49,7 @@ class PostgresEngine:
     that may forget what it acknowledged is refused (``NotDurable``).
 
     Every write is one statement that locks the log's row and judges then. Leases end by
-    the server's clock (see ``ServerLease``); ``clock`` is this machine's. A failover or a
+    the server's clock (see ``ServerTerms``); ``clock`` is this machine's. A failover or a
     restore that may have lost something stops the log for everyone (``CorruptLog``) until
     an operator accepts that.
     """
@@ -71,7 +72,7 @@ class PostgresEngine:
 
         remedy = "curp log accept-loss URL"
         self._connection = Connection(address, GROUPS, begin, remedy=remedy, read_only=read_only)
-        self._lease = ServerLease(clock)
+        self._lease = ServerTerms(clock)
         self._snapshots = Snapshots(self._connection, _require_configuration)
         self._channel = f"curp_log_{self._connection.incarnation}"
         self._listener = Listener(self._connection, self._channel)
@@ -89,8 +90,8 @@ class PostgresEngine:
     def leadership(self) -> Leadership | None:
         """See ``LogEngine``."""
         head = self._head()
-        lease = LeaseDate(head.configuration, "", head.expires_at, head.term_s)
-        return self._lease.leadership(lease, (head.replica, head.address), head.now_s)
+        lease = Term(head.configuration, "", head.expires_at, head.term_s)
+        return leadership_of(self._lease, lease, (head.replica, head.address), head.now_s)
 
     def take_leadership(self, replica: str, address: str, *, term_s: float) -> int:
         """See ``LogEngine``."""

@@ -19,12 +19,13 @@ from curp.log._engine import (
 )
 from curp.log._entries import entry_checksum, pack_tags, unpack_rows, unpack_tags
 from curp.log._errors import CorruptLog, EngineStopped, LeaseHeld
-from curp.log._lease_clocks import LeaseDate, ServerLease
+from curp.log._lease_clocks import leadership_of
 from curp.log._redis.connection import Connection
 from curp.log._redis.scripts import APPEND, DOOMED, KEYS, LEAD, PUT, READ, REMOVE, STATUS, TRIM
 from curp.log._redis.snapshots import Snapshots
 from rifl._stores.forks import belongs_here
 from rifl._stores.redis.address import RedisAddress
+from sharedlog._engines.terms import ServerTerms, Term
 
 _FIELDS = 5
 _BLOCK_S = 0.5
@@ -42,7 +43,7 @@ class RedisEngine:
     group's log (``LogExists``); without it the log must be there (``NoSuchLog``).
     ``read_only``: the user's rights to write are not looked at.
 
-    Leases end by the server's clock (see ``ServerLease``); ``clock`` is this
+    Leases end by the server's clock (see ``ServerTerms``); ``clock`` is this
     machine's. A log that went back, or that is another one, is noticed by what this
     engine has seen of it.
     """
@@ -58,7 +59,7 @@ class RedisEngine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._redis = Connection(address, group, replicas, new=new, read_only=read_only)
-        self._lease = ServerLease(clock)
+        self._lease = ServerTerms(clock)
         self._snapshots = Snapshots(self._redis, _require_configuration)
         # The newest entry appended or read here: what follows it must follow this one.
         self._known = (0, b"")
@@ -76,8 +77,8 @@ class RedisEngine:
     def leadership(self) -> Leadership | None:
         """See ``LogEngine``."""
         _, _, _, number, replica, address, expires_ms, term_ms, now_ms, _ = self._status()
-        lease = LeaseDate(number, "", int(expires_ms) / 1000, int(term_ms) / 1000)
-        return self._lease.leadership(lease, (replica, address), int(now_ms) / 1000)
+        lease = Term(number, "", int(expires_ms) / 1000, int(term_ms) / 1000)
+        return leadership_of(self._lease, lease, (replica, address), int(now_ms) / 1000)
 
     def take_leadership(self, replica: str, address: str, *, term_s: float) -> int:
         """See ``LogEngine``."""

@@ -19,7 +19,7 @@ from curp.log._engine import (
 )
 from curp.log._entries import require_tag, unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld, NoSuchLog
-from curp.log._lease_clocks import BootClock, LeaseDate, LeaseView
+from curp.log._lease_clocks import this_machine
 from curp.log._sqlite.counting import MEANINGS, counting_of
 from curp.log._sqlite.rows import (
     GroupRow,
@@ -35,6 +35,7 @@ from curp.log._sqlite.snapshots import Snapshots, newest
 from curp.log._sqlite.watch import Watch
 from rifl._stores.forks import belongs_here
 from sharedlog._engines.sqlite.file import LogFile
+from sharedlog._engines.terms import BootClock, BootTerms, Term
 
 _READ = "SELECT * FROM curp_entry WHERE place > ? AND place <= ? ORDER BY place LIMIT ?"
 _READ_TAG = (
@@ -82,7 +83,7 @@ class SqliteEngine:
         clock: BootClock | None = None,
     ) -> None:
         path = Path(path).absolute()
-        self._lease = LeaseView(clock or BootClock.of_this_machine())
+        self._lease = BootTerms(clock or this_machine())
         if new is None and not path.exists():
             raise NoSuchLog.of(str(path), group)
         self._file = LogFile(path, timeout_s, MEANINGS, create=new is not None)
@@ -133,7 +134,7 @@ class SqliteEngine:
         with self._file.writing() as connection:
             row = self._row(connection)
             checks.require_configuration(configuration, row.configuration)
-            self._renew(connection, self._lease.date(configuration, term_s))
+            self._renew(connection, self._lease.term(configuration, term_s))
 
     def end_leadership(self, configuration: int) -> None:
         """See ``LogEngine``."""
@@ -141,7 +142,7 @@ class SqliteEngine:
             row = self._row(connection)
             if row.configuration == configuration and row.term_s > 0:
                 # With no term, it is over in every other boot, too.
-                self._renew(connection, self._lease.date(configuration, 0.0))
+                self._renew(connection, self._lease.term(configuration, 0.0))
 
     def next_configuration(
         self, configuration: int, metadata: Mapping[str, bytes | None], *, term_s: float
@@ -292,11 +293,11 @@ class SqliteEngine:
         address: str,
         term_s: float,
     ) -> int:
-        lease = self._lease.date(row.configuration + 1, term_s)
+        lease = self._lease.term(row.configuration + 1, term_s)
         connection.execute(_LEAD, (lease[0], replica, address, *lease[1:], self._group_id))
-        return lease.configuration
+        return lease.number
 
-    def _renew(self, connection: sqlite3.Connection, lease: LeaseDate) -> None:
+    def _renew(self, connection: sqlite3.Connection, lease: Term) -> None:
         connection.execute(_RENEW, (*lease[1:], self._group_id))
 
     def _value(self, connection: sqlite3.Connection, key: str) -> bytes | None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from curp.log._engine import Entry, NewEntry
 from curp.log._entries import entry_checksum, pack_tags, unpack_entry
 from curp.log._errors import CorruptLog
-from curp.log._lease_clocks import LeaseDate
 from curp.log._sqlite.schema import LSN_BITS
+from sharedlog._engines.terms import Term
 
 _GROUP = (
     "SELECT tail, trimmed, configuration, replica, address, boot, expires_at, term_s "
@@ -36,9 +36,9 @@ class GroupRow(NamedTuple):
     term_s: float
 
     @property
-    def lease(self) -> LeaseDate:
+    def lease(self) -> Term:
         """When the leader's lease ends."""
-        return LeaseDate(self.configuration, self.boot, self.expires_at, self.term_s)
+        return Term(self.configuration, self.boot, self.expires_at, self.term_s)
 
 
 def group_row(connection: sqlite3.Connection, group_id: int) -> GroupRow:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Refused, stamped
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.steps import Lsns
 from sharedlog._engines.etcd.budget import Budget
-from sharedlog._engines.etcd.calls import absent, delete, equal, get, put, unchanged
+from sharedlog._engines.etcd.calls import LEASE_GRANT, absent, delete, equal, get, put, unchanged
 from sharedlog._engines.etcd.compaction import Space
 from sharedlog._engines.etcd.connection import Connection, Facts
 from sharedlog._engines.etcd.keys import MARK_BYTES, Head, Place
@@ -33,11 +34,15 @@ _PAUSE_S = 0.02
 
 
 class _State(NamedTuple):
-    """The log's head by a revision, and what some of its keys held then."""
+    """The log's head by a revision, and what some of its keys held then.
+
+    ``terms``: those of them that etcd removes by itself, and that may be gone by the same head.
+    """
 
     head: Head
     revision: int
     values: Mapping[str, bytes | None]
+    terms: Collection[str] = ()
 
 
 class _Plan(NamedTuple):
@@ -46,6 +51,8 @@ class _Plan(NamedTuple):
     included: list[tuple[Pending, Lsns]]
     head: Head
     view: dict[str, bytes | None]
+    # Seconds, of the keys in ``view`` that have one.
+    terms: dict[str, float]
     compare: list[pb.Compare]
     writes: list[pb.RequestOp]
     # An append of it, by which it is recognised if its reply is lost.
@@ -57,9 +64,9 @@ class Commits:
 
     Each transaction writes the log's head, and is conditional on the revision of the head that
     its writer knows: whatever was read with that head is still so, if it succeeds. Conditions on
-    keys that were not read are compared in the transaction itself, so that a commit without a
-    rival takes one round trip. One that fails brings what is so instead, as of one revision, by
-    which all of its commits are judged again.
+    keys that were not read, and on those with a term, are compared in the transaction itself, so
+    that a commit without a rival takes one round trip. One that fails brings what is so instead,
+    as of one revision, by which all of its commits are judged again.
     """
 
     def __init__(self, log: Connection, budget: Budget, space: Space) -> None:
@@ -131,8 +138,9 @@ class Commits:
         mine = [each for each, _ in plan.included]
         try:
             # Without an entry it would not be recognised: it is sent once.
+            writes = [*plan.writes, *self._puts(plan)]
             revision, instead, found = self._log.write(
-                plan.compare, plan.writes, asked, again=plan.place is not None
+                plan.compare, writes, asked, again=plan.place is not None
             )
         except LogError as error:
             # Of these alone: the others were not sent.
@@ -144,7 +152,8 @@ class Commits:
         self._fresh = True
         if instead is None:
             self._log.saw(plan.head, revision)
-            self._state = _State(plan.head, revision, plan.view)
+            kept = {key: value for key, value in plan.view.items() if key not in plan.terms}
+            self._state = _State(plan.head, revision, kept)
             self._settle(plan)
             return unsettled
         self._state = _state(instead, keys, found)
@@ -166,6 +175,23 @@ class Commits:
             each.failed(LogUnavailable("the commits before this one could not be sent"))
         return []
 
+    def _puts(self, plan: _Plan) -> list[pb.RequestOp]:
+        """Return the writes of keys: those with a term go with a new lease of etcd's each.
+
+        A mere keep-alive of an older one would not do: it is answered from one member's memory,
+        so a member that led once and does not know better answers it too (etcd issue 15247).
+        Leases whose keys moved on run out.
+        """
+        writes = []
+        for name, value in plan.view.items():
+            key, lease = self._log.keys.key(name), 0
+            if name in plan.terms:
+                # Up: who counts on its whole term must have it. It runs from here.
+                asked = pb.LeaseGrantRequest(ttl=math.ceil(plan.terms[name]))
+                lease = self._log.client.call(LEASE_GRANT, asked, again=True).id
+            writes.append(delete(key) if value is None else put(key, value, lease=lease))
+        return writes
+
     def _settle(self, plan: _Plan) -> None:
         for each, lsns in plan.included:
             each.done(lsns)
@@ -176,7 +202,7 @@ class Commits:
         """Say what one transaction may do; refuse what cannot be; return what has to wait."""
         keys = self._log.keys
         head, view, deferred = state.head, dict[str, bytes | None](), list[Pending]()
-        plan = _Plan([], head, view, [unchanged(keys.head, state.revision)], [], None)
+        plan = _Plan([], head, view, {}, [unchanged(keys.head, state.revision)], [], None)
         compared: dict[str, bytes | None] = {}
         here = ChainMap(view, compared, dict(state.values))
         listed: list[pb.RequestOp] = []
@@ -198,11 +224,15 @@ class Commits:
                 each.failed(full)
                 continue
             for one in commit.conditions:
-                if one.key not in view and one.key not in state.values:
+                if one.key not in view and (one.key not in state.values or one.key in state.terms):
                     compared[one.key] = one.value
             count = len(commit.entries)
             lsns = Lsns(head.tail + 1 if count else head.tail, head.tail + count)
-            view.update((one.key, stamped(one, *lsns)) for one in commit.puts)
+            for new in commit.puts:
+                view[new.key] = stamped(new, *lsns)
+                plan.terms.pop(new.key, None)
+                if new.term_s is not None:
+                    plan.terms[new.key] = new.term_s
             if count:
                 head = Head(lsns.last, max(head.at_us, commit.at_us), mark)
                 place = Place(lsns.last, count)
@@ -215,10 +245,6 @@ class Commits:
         plan.compare.extend(_holds(keys.key(key), value) for key, value in compared.items())
         plan.writes.append(put(keys.head, head.value()))
         plan.writes.extend(listed)
-        plan.writes.extend(
-            delete(keys.key(key)) if value is None else put(keys.key(key), value)
-            for key, value in view.items()
-        )
         if deferred and not plan.included and state.values:
             # Nothing stands in their way but what was not read.
             self._state = None
@@ -229,7 +255,8 @@ def _state(facts: Facts, keys: Sequence[str], found: Sequence[pb.RangeResponse])
     values = {
         key: one.kvs[0].value if one.kvs else None for key, one in zip(keys, found, strict=False)
     }
-    return _State(facts.head, facts.head_revision, values)
+    terms = {key for key, one in zip(keys, found, strict=False) if one.kvs and one.kvs[0].lease}
+    return _State(facts.head, facts.head_revision, values, terms)
 
 
 def _known(

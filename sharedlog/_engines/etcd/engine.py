@@ -12,13 +12,14 @@ from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.budget import Budget
-from sharedlog._engines.etcd.calls import get, scan
+from sharedlog._engines.etcd.calls import LEASE_TIME_TO_LIVE, get, scan
 from sharedlog._engines.etcd.commits import MOST_CONDITIONS, Commits
 from sharedlog._engines.etcd.compaction import Space
 from sharedlog._engines.etcd.connection import Connection
 from sharedlog._engines.etcd.keys import after_all
 from sharedlog._engines.etcd.reading import Reading
 from sharedlog._engines.etcd.removal import Removal
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.etcd.watch import Watch
 from sharedlog._engines.forks import belongs_here
 
@@ -29,6 +30,7 @@ _MOST_TAGS = 900
 _ROOM_BYTES = 512 << 10
 _LOOK_S = 1.0
 _GET_AT_ONCE = 100
+_ENDING_S = 0.1
 _ROUNDS = 100
 
 
@@ -100,6 +102,18 @@ class EtcdEngine:
         first = self._log.keys.key(prefix)
         _, (found,) = self._log.read(scan(first, after_all(first), 0))
         return {self._log.keys.name_of(kv.key): kv.value for kv in found.kvs}
+
+    def remaining(self, key: str) -> float:
+        """See ``Engine``; by the clock of etcd's leader, which counts whole seconds."""
+        _, (found,) = self._log.read(get(self._log.keys.key(key)))
+        if not found.kvs:
+            return 0.0
+        if not found.kvs[0].lease:
+            return float("inf")
+        asked = pb.LeaseTimeToLiveRequest(id=found.kvs[0].lease)
+        lease = self._log.client.call(LEASE_TIME_TO_LIVE, asked, again=True)
+        # Rounded down; and it is there until etcd has noticed that it is over.
+        return max(_ENDING_S, min(lease.ttl + 1.0, float(lease.granted_ttl)))
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """See ``Engine``."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rifl._stores.postgres.address import PostgresAddress
@@ -18,6 +19,7 @@ from sharedlog._engines.owner import LOG
 from sharedlog._engines.postgres import statements
 from sharedlog._engines.postgres.connection import Begin, Connection
 from sharedlog._engines.postgres.listener import Listener
+from sharedlog._engines.terms import ServerTerms, Term
 from sharedlog._engines.together import Pending, Together
 
 _KEYS = "bytea[] bytea[]"
@@ -46,13 +48,23 @@ class PostgresEngine:
 
     limits = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
 
-    def __init__(self, address: PostgresAddress, begin: Begin) -> None:
-        """Open the log whose incarnation ``begin`` finds, or makes."""
+    def __init__(
+        self,
+        address: PostgresAddress,
+        begin: Begin,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open the log whose incarnation ``begin`` finds, or makes.
+
+        Terms of keys end by the server's clock; ``clock`` is this machine's.
+        """
         remedy = "accept the loss (sharedlog restored)"
         self._connection = Connection(address, LOG, begin, remedy=remedy)
         self._channel = f"sharedlog_{self._connection.incarnation}"
         self._listener = Listener(self._connection, self._channel)
         self._together = Together(self._write)
+        self._terms = ServerTerms(clock)
         belongs_here(self)
 
     @property
@@ -80,6 +92,7 @@ class PostgresEngine:
     def _arguments(self, commit: Commit) -> list[Any]:
         tags = [[tag.encode() for tag in entry.tags] for entry in commit.entries]
         joined = [_BETWEEN.join(each) for each in tags]
+        terms = [each.term_s for each in commit.puts]
         tagged = [(tag, n) for n, each in enumerate(tags, 1) for tag in dict.fromkeys(each)]
         return [
             [each.key.encode() for each in commit.conditions],
@@ -97,6 +110,7 @@ class PostgresEngine:
             [tag for tag, _ in tagged],
             [n for _, n in tagged],
             self._channel,
+            terms if any(terms) else [],
         ]
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
@@ -111,6 +125,14 @@ class PostgresEngine:
         # No byte of UTF-8 is 255.
         _, rows = self._ask(statements.SCAN, {"from": begin, "to": begin + b"\xff"})
         return {key.decode(): value for key, value in rows if key is not None}
+
+    def remaining(self, key: str) -> float:
+        """See ``Engine``; by the server's clock (see ``ServerTerms``)."""
+        _, rows = self._ask(statements.REMAINING, {"key": key.encode()})
+        there, ends, term_s, now_s = rows[0]
+        if ends is None:
+            return 0.0 if there is None else float("inf")
+        return self._terms.remaining_s(Term(0, "", ends, term_s), now_s)
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """See ``Engine``."""
@@ -178,7 +200,7 @@ class PostgresEngine:
 def _types(commit: Commit) -> str:
     """Name the arguments' types; an empty list has none of its own in binary."""
     bodies = "bodies" if commit.entries else "bytea[]"
-    return f"{_KEYS} {_KEYS} text int8 bytea[] int8[] {bodies} bytea[] int8[] text"
+    return f"{_KEYS} {_KEYS} text int8 bytea[] int8[] {bodies} bytea[] int8[] text float8[]"
 
 
 def _row(part: Sequence[Any]) -> Row:

@@ -9,11 +9,18 @@ STATUS = f"SELECT {HEAD} FROM {{0}}.log l WHERE l.incarnation = %(log)s"  # noqa
 GET = f"""
 SELECT {HEAD}, k.key, k.value FROM {{0}}.log l
 LEFT JOIN {{0}}.key k ON k.log_id = l.log_id AND k.key = ANY (%(keys)s::bytea[])
+    AND (k.ends IS NULL OR k.ends > {{0}}.now_1())
 WHERE l.incarnation = %(log)s
 """  # noqa: S608 - our own words
 SCAN = f"""
 SELECT {HEAD}, k.key, k.value FROM {{0}}.log l
 LEFT JOIN {{0}}.key k ON k.log_id = l.log_id AND k.key >= %(from)b AND k.key < %(to)b
+    AND (k.ends IS NULL OR k.ends > {{0}}.now_1())
+WHERE l.incarnation = %(log)s
+"""  # noqa: S608 - our own words
+REMAINING = f"""
+SELECT {HEAD}, k.key, k.ends, k.term_s, {{0}}.now_1() FROM {{0}}.log l
+LEFT JOIN {{0}}.key k ON k.log_id = l.log_id AND k.key = %(key)b
 WHERE l.incarnation = %(log)s
 """  # noqa: S608 - our own words
 # Each row: how many entries there are within the limit, and one of them. Bodies are summed up by

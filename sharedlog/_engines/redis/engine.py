@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rifl._stores.redis.address import RedisAddress
@@ -17,8 +18,18 @@ from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.redis.connection import Connection
-from sharedlog._engines.redis.log_scripts import COMMIT, DOOMED, GET, READ, REMOVE, SCAN, STATUS
+from sharedlog._engines.redis.log_scripts import (
+    COMMIT,
+    DOOMED,
+    GET,
+    READ,
+    REMAINING,
+    REMOVE,
+    SCAN,
+    STATUS,
+)
 from sharedlog._engines.redis.waiting import Waiting
+from sharedlog._engines.terms import ServerTerms, Term
 
 # How many entries one script removes.
 _PIECE = 500
@@ -53,13 +64,16 @@ class RedisEngine:
         *,
         replicas: int = 0,
         new: Mapping[str, bytes] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the log of that name; ``new``: create it, with these keys.
 
+        Terms of keys end by the server's clock; ``clock`` is this machine's.
         Raises ``NoSuchLog``, ``LogExists``, ``NewerFormat``, ``CorruptLog``, ``NotDurable``.
         """
         self._redis = Connection(address, name, replicas=replicas, new=new)
         self._waiting = Waiting(self._redis)
+        self._terms = ServerTerms(clock)
         belongs_here(self)
 
     @property
@@ -75,7 +89,7 @@ class RedisEngine:
             conditions += [condition.key, int(condition.value is not None), condition.value or b""]
         puts: list[Any] = [len(commit.puts)]
         for put in commit.puts:
-            puts += [put.key, _done(put), put.value or b""]
+            puts += [put.key, _done(put), put.value or b"", _term(put)]
         places: dict[str, int] = {}
         entries: list[Any] = [len(commit.entries)]
         for entry in commit.entries:
@@ -104,6 +118,14 @@ class RedisEngine:
         _, _, found = self._redis.run(SCAN, [prefix])
         pairs = iter(found)
         return {key.decode(): value for key, value in zip(pairs, pairs, strict=True)}
+
+    def remaining(self, key: str) -> float:
+        """See ``Engine``; by the server's clock (see ``ServerTerms``)."""
+        _, _, (kept, ends_us, term_us, now_us) = self._redis.run(REMAINING, [key])
+        if ends_us is None:
+            return float("inf") if kept == b"1" else 0.0
+        term = Term(0, "", int(ends_us) / 1e6, int(term_us) / 1e6)
+        return self._terms.remaining_s(term, int(now_us) / 1e6)
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """See ``Engine``."""
@@ -164,6 +186,11 @@ class RedisEngine:
 
 def _done(put: Put) -> str:
     return "delete" if put.value is None else _STAMPS[put.stamp]
+
+
+def _term(put: Put) -> str:
+    # Up: who counts on its whole term must have it.
+    return "" if put.term_s is None else str(math.ceil(put.term_s * 1e6))
 
 
 def _packed(entry: NewEntry, places: dict[str, int]) -> list[Any]:

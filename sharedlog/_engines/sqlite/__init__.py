@@ -3,6 +3,7 @@
 - ``engine``: the log, in the ``rows`` of a ``file``; ``creation``: made, and its losses accepted.
 - ``file``, ``commit_note``: what may befall a file and those beside it; for groups' logs, too.
   ``counting``: how many commits there were, and the errors.
+- ``terms``: keys that are there for a time.
 - ``watcher``: tells that some process wrote; ``inotify``: the kernel's hints.
 """
 

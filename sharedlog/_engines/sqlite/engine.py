@@ -17,7 +17,9 @@ from sharedlog._engines.sqlite.counting import MEANINGS, counting_of
 from sharedlog._engines.sqlite.creation import BUSY_S
 from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.sqlite.rows import Batch, Head
+from sharedlog._engines.sqlite.terms import Terms, read_terms
 from sharedlog._engines.sqlite.watcher import Watcher
+from sharedlog._engines.terms import BootClock, BootTerms, Term
 from sharedlog._engines.together import Pending, Together
 from sharedlog._engines.waiting import Waiters
 
@@ -43,8 +45,13 @@ class SqliteEngine:
     durability = "on this machine's disk before an append returns (WAL, synchronous=FULL)"
     limits = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
 
-    def __init__(self, path: Path, *, timeout_s: float = BUSY_S) -> None:
-        """Open the log. Raises ``NoSuchLog``, ``NewerFormat``, ``CorruptLog``."""
+    def __init__(
+        self, path: Path, *, timeout_s: float = BUSY_S, clock: BootClock | None = None
+    ) -> None:
+        """Open the log. Raises ``NoSuchLog``, ``NewerFormat``, ``CorruptLog``.
+
+        ``clock``: what keys' terms end by, of all processes that have it open.
+        """
         path = path.absolute()
         counting = counting_of(path)
         if not path.is_file() or path.stat().st_size == 0:
@@ -75,6 +82,8 @@ class SqliteEngine:
         # The highest tail that was seen, or one below it, which claims less.
         self._seen = 0
         self._values: dict[str, bytes | None] = {}
+        self._terms: dict[str, Term] = {}
+        self._boots = BootTerms(clock)
         belongs_here(self)
 
     def commit(self, commit: Commit) -> Lsns:
@@ -104,7 +113,7 @@ class SqliteEngine:
         try:
             with self._file.writing() as connection:
                 self._look(connection, seen)
-                batch = Batch(connection, self._head, self._values)
+                batch = Batch(connection, self._head, self._values, Terms(self._terms, self._boots))
                 found = [batch.add(each.commit) for each in together]
                 if not batch.empty:
                     batch.write()
@@ -129,6 +138,7 @@ class SqliteEngine:
         if version != self._version or len(self._values) > _KEPT:
             self._values.clear()
             self._head = self._head_of(connection, seen)
+            self._terms = read_terms(connection)
             self._version = version
 
     def _head_of(self, connection: sqlite3.Connection, seen: int) -> Head:
@@ -142,12 +152,25 @@ class SqliteEngine:
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """See ``Engine``."""
         with self._file.reading() as connection:
-            return rows.values_of(connection, keys)
+            terms = Terms(read_terms(connection), self._boots)
+            found = rows.values_of(connection, keys)
+        return {key: None if terms.over(key) else value for key, value in found.items()}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """See ``Engine``."""
         with self._file.reading() as connection:
-            return rows.scan(connection, prefix)
+            terms = Terms(read_terms(connection), self._boots)
+            found = rows.scan(connection, prefix)
+        return {key: value for key, value in found.items() if not terms.over(key)}
+
+    def remaining(self, key: str) -> float:
+        """See ``Engine``."""
+        with self._file.reading() as connection:
+            term = read_terms(connection).get(key)
+            value = rows.values_of(connection, (key,))[key]
+        if term is not None:
+            return self._boots.remaining_s(term)
+        return 0.0 if value is None else float("inf")
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """See ``Engine``."""

@@ -17,6 +17,8 @@ from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog, NewerFormat, NoSuchLog
 from sharedlog._core.steps import Lsns
 from sharedlog._engines.engine import READ_BYTES
+from sharedlog._engines.sqlite.terms import Terms, read_terms
+from sharedlog._engines.terms import BootTerms
 
 FORMAT = 1
 _TABLES = """
@@ -46,6 +48,13 @@ CREATE TABLE sharedlog_tag (
     PRIMARY KEY (tag, last)
 ) WITHOUT ROWID;
 CREATE TABLE sharedlog_key (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+-- Of keys that have one: it is over at expires_at seconds after that boot.
+CREATE TABLE sharedlog_term (
+    key TEXT PRIMARY KEY,
+    boot TEXT NOT NULL,
+    expires_at REAL NOT NULL,
+    term_s REAL NOT NULL
+) WITHOUT ROWID;
 INSERT INTO sharedlog_head VALUES (1, 0, 0, 0)
 """
 _IS_THERE = "SELECT count(*) FROM sqlite_master WHERE name = 'sharedlog_meta'"
@@ -152,11 +161,17 @@ class Batch:
 
     ``values``: what keys hold that the conditions ask for; those that are missing are read.
     Puts go in as well, so that it is what they hold afterwards, if the transaction commits.
+    ``terms``: of keys that have one; those of the file if none are given.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, head: Head, values: dict[str, bytes | None]
+        self,
+        connection: sqlite3.Connection,
+        head: Head,
+        values: dict[str, bytes | None],
+        terms: Terms | None = None,
     ) -> None:
+        self._terms = Terms(read_terms(connection), BootTerms()) if terms is None else terms
         self._connection = connection
         self._values = values
         self.head = head
@@ -180,6 +195,7 @@ class Batch:
         for put in commit.puts:
             value = stamped(put, first, last)
             self._puts[put.key] = value
+            self._terms.put(put.key, put.term_s)
             if put.key in values:
                 values[put.key] = value
         if commit.entries:
@@ -209,6 +225,7 @@ class Batch:
         connection.executemany(
             _SET_KEY, [each for each in self._puts.items() if each[1] is not None]
         )
+        self._terms.write(connection)
         connection.executemany(_INSERT, self._entries)
         connection.executemany(
             _INSERT_TAG, [(tag, lsns[-1], _below(lsns)) for tag, lsns in self._tagged.items()]
@@ -222,6 +239,8 @@ class Batch:
                     self._values[key] = self._puts[key]
                 else:
                     self._values |= values_of(self._connection, (key,))
+            if self._terms.over(key):
+                self._values[key] = None
         return iter(commit.conditions)
 
 

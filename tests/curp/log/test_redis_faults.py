@@ -20,8 +20,8 @@ from curp.log._errors import (
     TailMismatch,
     TrimmedLog,
 )
-from curp.log._lease_clocks import LeaseDate, ServerLease
 from rifl.testing import FakeClock
+from sharedlog._engines.terms import ServerTerms, Term
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.logs import created
 from tests.stores.redis.servers import Backup, RedisServer, until
@@ -438,8 +438,8 @@ def test_a_wait_ends_with_an_append(shared_redis, group, opened, monkeypatch):
 def test_a_servers_clock_that_jumps_forward():
     """The lease at hand gets a full term from then; the next one is as before (inv. 10)."""
     clock = FakeClock()
-    view = ServerLease(clock)
-    lease = LeaseDate(1, "", 110.0, 10.0)
+    view = ServerTerms(clock)
+    lease = Term(1, "", 110.0, 10.0)
     assert view.remaining_s(lease, 100.0) == 10.0
     clock.advance(1)
     assert view.remaining_s(lease, 101.0) == 9.0
@@ -447,7 +447,7 @@ def test_a_servers_clock_that_jumps_forward():
     assert view.remaining_s(lease, 3700.0) == 10.0
     clock.advance(4)
     assert view.remaining_s(lease, 3704.0) == 6.0
-    assert view.remaining_s(LeaseDate(1, "", 3713.0, 10.0), 3704.0) == 9.0
+    assert view.remaining_s(Term(1, "", 3713.0, 10.0), 3704.0) == 9.0
     clock.advance(1)
     assert view.remaining_s(lease, 3705.0) == 5.0
 
@@ -455,8 +455,8 @@ def test_a_servers_clock_that_jumps_forward():
 def test_a_servers_clock_that_jumps_back():
     """A lease gets longer: late is safe (DESIGN §7, invariant 10)."""
     clock = FakeClock()
-    view = ServerLease(clock)
-    lease = LeaseDate(1, "", 110.0, 10.0)
+    view = ServerTerms(clock)
+    lease = Term(1, "", 110.0, 10.0)
     view.remaining_s(lease, 105.0)
     clock.advance(1)
     assert view.remaining_s(lease, 50.0) == 60.0

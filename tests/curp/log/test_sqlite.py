@@ -21,9 +21,9 @@ from curp.log._errors import (
     LeaseHeld,
     NoSuchLog,
 )
-from curp.log._lease_clocks import BootClock
 from curp.log._sqlite import SqliteEngine
 from rifl.testing import FakeClock
+from sharedlog._engines.terms import BootClock
 from tests.curp.log.conformance import TERM_S, LogConformance, Writer, append_id
 from tests.helpers.processes import started
 

@@ -39,19 +39,30 @@ BEGIN
     RETURN head;
 END $$;
 
+-- Seconds since 1970, now: not when the transaction began.
+CREATE OR REPLACE FUNCTION @schema@.now_1() RETURNS float8 LANGUAGE sql VOLATILE AS $$
+    SELECT extract(epoch FROM clock_timestamp())::float8
+$$;
+
 -- Put keys: a null deletes one, and a stamp adds the first or last LSN ('f', 'l', or '-').
+-- p_terms: seconds, null or nothing for keys that stay.
 CREATE OR REPLACE FUNCTION @schema@.put_1(
-    p_log int8, p_keys bytea[], p_values bytea[], p_stamps text, p_first int8, p_last int8
+    p_log int8, p_keys bytea[], p_values bytea[], p_stamps text, p_first int8, p_last int8,
+    p_terms float8[] DEFAULT '{}'
 ) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    now_s float8 := @schema@.now_1();
 BEGIN
     DELETE FROM @schema@.key k USING unnest(p_keys, p_values) AS each (key, value)
     WHERE k.log_id = p_log AND k.key = each.key AND each.value IS NULL;
     INSERT INTO @schema@.key AS k
     SELECT p_log, each.key, each.value || CASE substr(p_stamps, each.n::int, 1)
-        WHEN 'f' THEN int8send(p_first) WHEN 'l' THEN int8send(p_last) ELSE ''::bytea END
-    FROM unnest(p_keys, p_values) WITH ORDINALITY AS each (key, value, n)
+        WHEN 'f' THEN int8send(p_first) WHEN 'l' THEN int8send(p_last) ELSE ''::bytea END,
+        now_s + each.term_s, each.term_s
+    FROM unnest(p_keys, p_values, p_terms) WITH ORDINALITY AS each (key, value, term_s, n)
     WHERE each.value IS NOT NULL
-    ON CONFLICT (log_id, key) DO UPDATE SET value = excluded.value;
+    ON CONFLICT (log_id, key) DO UPDATE
+    SET value = excluded.value, ends = excluded.ends, term_s = excluded.term_s;
 END $$;
 
 -- One step. `found`: what the conditions' keys hold, where one of them refused it, else null.
@@ -59,7 +70,8 @@ END $$;
 CREATE OR REPLACE FUNCTION @schema@.commit_1(
     p_incarnation text, p_seen int8, p_asked bytea[], p_expected bytea[], p_keys bytea[],
     p_values bytea[], p_stamps text, p_at_us int8, p_tags bytea[], p_checksums int8[],
-    p_bodies bytea[], p_tagged bytea[], p_numbers int8[], p_channel text
+    p_bodies bytea[], p_tagged bytea[], p_numbers int8[], p_channel text,
+    p_terms float8[] DEFAULT '{}'
 ) RETURNS TABLE (first int8, last int8, steps int8, copied boolean, found bytea[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -73,7 +85,8 @@ BEGIN
     IF cardinality(p_asked) > 0 THEN
         SELECT array_agg(k.value ORDER BY each.n) INTO held
         FROM unnest(p_asked) WITH ORDINALITY AS each (key, n)
-        LEFT JOIN @schema@.key k ON k.log_id = head.log_id AND k.key = each.key;
+        LEFT JOIN @schema@.key k ON k.log_id = head.log_id AND k.key = each.key
+            AND (k.ends IS NULL OR k.ends > @schema@.now_1());
         IF held IS DISTINCT FROM p_expected THEN
             -- A write of its own: its commit waits for what the one before may not have
             -- waited for, since the refused one is told what that wrote.
@@ -84,7 +97,7 @@ BEGIN
     END IF;
     IF count = 0 THEN low := head.tail; END IF;
     IF cardinality(p_keys) > 0 THEN
-        PERFORM @schema@.put_1(head.log_id, p_keys, p_values, p_stamps, low, high);
+        PERFORM @schema@.put_1(head.log_id, p_keys, p_values, p_stamps, low, high, p_terms);
     END IF;
     IF count > 0 THEN
         head.at_us := greatest(head.at_us, p_at_us);

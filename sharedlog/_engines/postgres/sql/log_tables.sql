@@ -37,9 +37,12 @@ CREATE TABLE @schema@.tag (
     PRIMARY KEY (log_id, tag, lsn)
 );
 
+-- `ends`: when a key's term is over, seconds since 1970 by this server's clock; null without one.
 CREATE TABLE @schema@.key (
     log_id int8 NOT NULL,
     key bytea NOT NULL,
     value bytea NOT NULL,
+    ends float8,
+    term_s float8,
     PRIMARY KEY (log_id, key)
 ) WITH (fillfactor = 70);

@@ -1,8 +1,8 @@
 -- KEYS: 5... the tags' sorted sets.
 -- ARGV: 4 this step's mark; 5 the writer's time; 6 '1' to write in any case; a count of
 -- conditions, of each: key, '1' if it is there, value; a count of puts, of each: key, what is done
--- ('delete', 'put', or with the LSN behind it 'first' or 'last'), value; a count of entries, of
--- each: tags, checksum, body, the places of its tags in KEYS.
+-- ('delete', 'put', or with the LSN behind it 'first' or 'last'), value, term in microseconds or '';
+-- a count of entries, of each: tags, checksum, body, the places of its tags in KEYS.
 --
 -- A script is not undone: all is judged before the first write, and the first write is one that a
 -- server without room refuses, where there are entries. Keys alone are put without room, too: so
@@ -16,7 +16,7 @@ end
 local good, found = true, {}
 for number = 1, tonumber(next_argument()) do
   local key, there, value = next_argument(), next_argument(), next_argument()
-  found[number] = redis.call('HGET', values, key)
+  found[number] = value_of(key)
   if there == '1' then good = good and found[number] == value else good = good and not found[number] end
 end
 if not good then
@@ -29,7 +29,7 @@ if not good then
 end
 
 local puts = place
-place = place + 1 + 3 * tonumber(ARGV[place])
+place = place + 1 + 4 * tonumber(ARGV[place])
 local count = tonumber(next_argument())
 local first, last = tail + 1, tail + count
 if count == 0 then
@@ -54,7 +54,15 @@ end
 
 place = puts
 for _ = 1, tonumber(next_argument()) do
-  local key, done, value = next_argument(), next_argument(), next_argument()
+  local key, done, value, term = next_argument(), next_argument(), next_argument(), next_argument()
+  if term ~= '' then
+    local ends = text(now_us() + tonumber(term))
+    terms = terms + redis.call('HSET', head, 'ends:' .. key, ends, 'term:' .. key, term) / 2
+    redis.call('HSET', head, 'terms', text(terms))
+  elseif terms > 0 and redis.call('HDEL', head, 'ends:' .. key, 'term:' .. key) > 0 then
+    terms = terms - 1
+    redis.call('HSET', head, 'terms', text(terms))
+  end
   if done == 'delete' then
     redis.call('HDEL', values, key)
     redis.call('ZREM', names, key)

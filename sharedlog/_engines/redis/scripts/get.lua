@@ -1,4 +1,4 @@
 -- ARGV: 4... keys. Behind the reply's beginning: their values, or nothing.
 local found = reply('ok')
-for place = 4, #ARGV do found[place + 1] = redis.call('HGET', values, ARGV[place]) end
+for place = 4, #ARGV do found[place + 1] = value_of(ARGV[place]) end
 return found

@@ -2,7 +2,9 @@
 local found = reply('ok')
 -- No key has the byte 255: it is in no text of UTF-8.
 for _, key in ipairs(redis.call('ZRANGEBYLEX', names, '[' .. ARGV[4], '(' .. ARGV[4] .. '\255')) do
-  found[#found + 1] = key
-  found[#found + 1] = redis.call('HGET', values, key) or ''
+  if not over(key) then
+    found[#found + 1] = key
+    found[#found + 1] = redis.call('HGET', values, key) or ''
+  end
 end
 return found
