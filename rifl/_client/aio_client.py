@@ -13,7 +13,14 @@ import grpc.aio
 
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
-from rifl._client.lease_requests import REPLIES, LeaseRequest, failed, next_request, replied
+from rifl._client.lease_requests import (
+    REPLIES,
+    LeaseRequest,
+    broken,
+    failed,
+    next_request,
+    replied,
+)
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
 from rifl._client.state import ClientState
@@ -125,6 +132,11 @@ class LeaseKeeper:
         except (TimeoutError, EOFError) as error:
             text = f"the heartbeat stream broke: {error!r}"
             failed(state, request, FinalStatus(grpc.StatusCode.UNAVAILABLE, text))
+        except grpc.aio.UsageError:
+            # The channel was closed.
+            raise
+        except Exception as error:  # noqa: BLE001 - an interceptor's of the application
+            broken(state, request, error)
         else:
             replied(state, request, reply)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl._client.answers import FinalStatus
 from rifl._client.errors import NOT_HOSTED, Status, call_error
 from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
@@ -90,6 +91,15 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
         # There is no heartbeat stream for us: unary calls renew as well.
         lease.streams = False
     state.renewal_failed(lease, status)
+
+
+def broken(state: ClientState, request: LeaseRequest, error: Exception) -> None:
+    """Take what somebody else's code raised in a request, such as an interceptor beneath.
+
+    It is repeated, as after any error: the next one may succeed.
+    """
+    text = f"the lease server was not asked: {type(error).__name__}: {error}"
+    failed(state, request, FinalStatus(grpc.StatusCode.UNKNOWN, text))
 
 
 class LeaseWaiter:

@@ -215,6 +215,39 @@ def test_somebody_elses_exception_reaches_the_caller(connect: Connect) -> None:
                 caller.result(caller.start(b""))
 
 
+def test_what_breaks_an_exchange_about_the_lease_does_not_end_its_keeper(connect: Connect) -> None:
+    """A token that an interceptor cannot read for a moment: asked again, soon after (§5)."""
+    broken = {"Grant": 1, "Renew": 2, "KeepAlive": 2}
+    leases = "/lease_server.v1.LeaseServer/"
+
+    def added(method: Any) -> None:
+        name = (method.decode() if isinstance(method, bytes) else method).removeprefix(leases)
+        if broken.get(name, 0):
+            broken[name] -= 1
+            raise KeyError("no token at the moment")
+
+    class Tokens(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
+        def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+            added(details.method)
+            return continuation(details, request)
+
+        def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
+            added(details.method)
+            return continuation(details, requests)
+
+    class AioTokens(grpc.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+            added(details.method)
+            return await continuation(details, request)
+
+    with ProtocolServer(term_s=0.6) as server:
+        kind = connect("localhost:1").kind
+        caller = connect(server.target, interceptors=[Tokens() if kind == "sync" else AioTokens()])
+        assert caller.call(b"a", timeout=20) == b"a"
+        server.wait_for(lambda: len(server.renewals) >= 2)
+        assert caller.call(b"b", timeout=20) == b"b"
+
+
 def test_the_interceptor_alone_retries_safely() -> None:
     """On a channel built by somebody else, blocking and as a future."""
     with (
