@@ -1,9 +1,13 @@
 """Trimming: what nobody needs any more is declared, then removed (DESIGN-LOG §12, L6).
 
 From the *floor* on every commit stays whole: at or below the lowest hold, and the first row
-within the retention. What stays begins where the oldest of those commits has something pending,
-or where anything is pending now. One commit declares both, refused if a hold was made meanwhile;
-rows are removed afterwards, and again by the next trim if a crash came between.
+within the retention. That counts back from now, by the trimmer's clock, or from the newest row if
+that is earlier: a clock that is ahead takes nothing young, unless a writer's was ahead, too. A log
+to which nobody appends keeps what it has of its last retention.
+
+What stays begins where the oldest of those commits has something pending, or where anything is
+pending now. One commit declares both, refused if a hold was made meanwhile; rows are removed
+afterwards, and again by the next trim if a crash came between.
 """
 
 from __future__ import annotations
@@ -95,7 +99,8 @@ def trim(
         # floor; what is decided before it may be no open span, and its marker is read below.
         ends: Lsns = yield Ends()
         opened = yield Scan(OPEN_SPANS)
-        floor, kept_by = yield from _floor(holds, before, ends.last, now_us - retention_us)
+        until_us = (yield from _age_from(now_us, ends.last)) - retention_us
+        floor, kept_by = yield from _floor(holds, before, ends.last, until_us)
         begin, why = yield from _begin(opened, floor, committers)
         if begin < floor:
             kept_by = f"{why} (and {kept_by} from LSN {floor} on)"
@@ -116,6 +121,11 @@ def trim(
             continue
         yield Remove(after.removed)
         return Outcome(after, after.removed - before.removed, kept_by, overdue)
+
+
+def _age_from(now_us: int, tail: int) -> Rule[int]:
+    """Return from when on ages count: no clock alone makes anything old."""
+    return now_us if tail == 0 else min(now_us, (yield from _row_time(tail)))
 
 
 def _floor(holds: list[Hold], before: Trimmed, tail: int, until_us: int) -> Rule[tuple[int, str]]:

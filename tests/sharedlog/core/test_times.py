@@ -42,3 +42,14 @@ def test_a_moment_is_found_in_what_a_trim_left_and_an_earlier_one_is_refused(eac
         with pytest.raises(TrimmedLog) as caught:
             carry_out(each_engine, first_after(at))
         assert caught.value.first == 11
+
+
+def test_a_writer_whose_clock_was_ahead_repeats_to_those_who_ask_by_time_and_skips_nothing(
+    each_engine,
+):
+    """What it and later ones appended is after any time before the jump (DESIGN-LOG §18)."""
+    mine = producer(each_engine)
+    for seq, at in enumerate((10, 20, 1000, 40, 50, 1010), start=1):
+        carry_out_at(each_engine, append(mine, seq, [message(str(seq))]), at)
+    asked = {at: carry_out(each_engine, first_after(at)) for at in (15, 45, 999, 1000, 1010)}
+    assert asked == {15: 2, 45: 3, 999: 3, 1000: 6, 1010: 7}

@@ -55,11 +55,48 @@ def test_nothing_goes_that_is_younger_than_the_retention(each_engine):
     outcome = carry_out_at(each_engine, trim(Committers(), 549, 250), 549)
     assert (outcome.trimmed, outcome.rows) == ((5, 4, 200), 4)
     assert each_engine.first() == 5
-    outcome = carry_out_at(each_engine, trim(Committers(), 5500, 250), 5500)
-    assert (outcome.trimmed, outcome.rows) == ((9, 8, 400), 4)
-    assert carry_out_at(each_engine, trim(Committers(), 9900, 250), 9900).rows == 0
+    carry_out_at(each_engine, append(mine, 6, [message("a")]), 5000)
+    outcome = carry_out_at(each_engine, trim(Committers(), 5100, 250), 5100)
+    assert (outcome.trimmed, outcome.rows) == ((11, 10, 500), 6)
+    assert carry_out_at(each_engine, trim(Committers(), 9900, 0), 9900).rows == 0
     assert [text for _, text in read(each_engine)] == ["a"]
     assert carry_out(MemoryEngine(), trim(Committers(), 5, 5)).rows == 0
+
+
+def test_an_idle_log_keeps_its_last_retention(each_engine):
+    """However late it is by the trimmer's clock, which may be ahead (L6)."""
+    mine = producer(each_engine)
+    for seq in range(1, 6):
+        carry_out_at(each_engine, append(mine, seq, [message("a")]), 100 * seq)
+    outcome = carry_out_at(each_engine, trim(Committers(), LATE, 250), LATE)
+    assert (outcome.trimmed, outcome.kept_by) == ((3, 2, 200), "the retention")
+    assert [position.lsn for position, _ in read(each_engine)] == [3, 4, 5]
+
+
+def test_nothing_young_goes_by_a_trimmer_whose_clock_is_ahead(each_engine):
+    """A writer's has to be wrong, too: age counts from the newest row at most (L6)."""
+    mine = producer(each_engine)
+    for seq in range(1, 21):
+        carry_out_at(each_engine, append(mine, seq, [message(str(seq))]), 10 * seq)
+    assert carry_out(each_engine, trim(Committers(), 10_000, 500)).rows == 0
+    # A writer's is ahead as far: what was written before it is old for both.
+    carry_out_at(each_engine, append(mine, 21, [message("ahead")]), 10_000)
+    assert carry_out(each_engine, trim(Committers(), 10_000, 500)).rows == 20
+
+
+def test_what_follows_a_writer_whose_clock_was_ahead_is_kept_until_clocks_come_there(each_engine):
+    """Its time stands still at the jump; nothing goes too early (L6, DESIGN-LOG §18)."""
+    mine = producer(each_engine)
+    jumps = {3: 1000}
+    for seq in range(1, 6):
+        at = jumps.get(seq, 10 * seq)
+        carry_out_at(each_engine, append(mine, seq, [message(str(seq))]), at)
+    # By the clock of everybody else it is 50; from the jump on nothing is old before 1200.
+    assert carry_out(each_engine, trim(Committers(), 50, 200)).rows == 0
+    assert carry_out(each_engine, trim(Committers(), 260, 200)).trimmed.whole == 3
+    assert carry_out(each_engine, trim(Committers(), 1199, 200)).rows == 0
+    carry_out_at(each_engine, append(mine, 6, [message("6")]), 1250)
+    assert carry_out(each_engine, trim(Committers(), 1250, 200)).trimmed.whole == 6
 
 
 def test_nothing_goes_that_a_hold_is_before(each_engine):

@@ -12,6 +12,7 @@ from sharedlog._core.fences import raise_fence
 from sharedlog._core.schedule import leave, take_turn
 from sharedlog._core.trim import Committers, trim
 from sharedlog._engines.driving import do
+from sharedlog._log import trimming
 from tests.sharedlog.logs import carry_out_from, to_commit
 
 
@@ -78,6 +79,18 @@ def test_threads_of_two_programs_trim_in_turn(filled, url):
         assert came["second"].wait(30)
     assert not any(isinstance(each, Exception) for each in told["first"] + told["second"])
     assert len(filled.follow("s").poll()) == 1
+
+
+def test_a_trimmer_whose_clock_jumped_ahead_takes_nothing_young(log, monkeypatch):
+    """Three days, with a retention of a day: no clock alone makes anything old (L6)."""
+    log.stream("s", 1)
+    for number in range(20):
+        log.publish("s", f"{number}")
+    now_us = trimming._now_us
+    monkeypatch.setattr(trimming, "_now_us", lambda: now_us() + 3 * 86_400_000_000)
+    outcome = log.trim()
+    assert (outcome.rows, outcome.kept_by) == (0, "the retention")
+    assert len(log.follow("s").poll()) == 20
 
 
 def test_a_retention_is_longer_than_the_streams_or_refused(filled):
