@@ -41,6 +41,7 @@ from sharedlog._core.errors import (
     SpanGone,
     TrimmedLog,
     UnknownProducer,
+    WrongTransaction,
 )
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold
@@ -92,6 +93,7 @@ __all__ = [
     "Transaction",
     "TrimmedLog",
     "UnknownProducer",
+    "WrongTransaction",
     "create",
     "open",
 ]

@@ -64,6 +64,8 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog._core": {"sharedlog.v1"},
     "sharedlog._engines": {"sharedlog._core", "rifl._log", "lease_server._forks"},
     "sharedlog._engines.etcd.v1": set(),
+    # What applications hold their transactions in.
+    "sharedlog._engines.drivers": {"rifl._stores.drivers"},
     "sharedlog._log": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog.v1"),
         "lease_server._forks",

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 from sharedlog._aio.following import Following
 from sharedlog._aio.producer import Producer
@@ -19,6 +20,7 @@ from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
 from sharedlog._core.trim import Outcome
+from sharedlog._log.append_in import joining, within
 from sharedlog._log.following import After
 from sharedlog._log.log import Log as SyncLog
 from sharedlog._log.opening import TIMEOUT, create_log, open_log
@@ -74,6 +76,29 @@ class Log:
         if not placing.knows(stream):
             await self._threads.run(placing.stream, stream)
         return await self._publisher.publish(placing.placed(stream, value, key, headers, about))
+
+    async def append_in(
+        self,
+        connection: Any,
+        stream: str | Stream,
+        value: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+        *,
+        fence: Fence | None = None,
+    ) -> None:
+        """Append a message in a transaction of the application's, which commits it, or does not.
+
+        As ``sharedlog.Log.append_in``, for aiosqlite, psycopg's ``AsyncConnection``, SQLAlchemy's
+        ``AsyncConnection`` and ``AsyncSession`` over them, and what ``rifl.aio.transaction``
+        yields. A blocking connection is used on the event loop.
+        """
+        placing, place = self._inner._placing, self._inner._place
+        if not placing.knows(stream):
+            await self._threads.run(placing.stream, stream)
+        placed = placing.placed(stream, value, key, headers, about)
+        await joining(place).append_in_aio(connection, within(place, placed, fence))
 
     async def settle(self, unknown: OutcomeUnknown) -> Position:
         """Return where a message is of which this log said ``OutcomeUnknown``."""

@@ -27,6 +27,7 @@ __all__ = [
     "SpanGone",
     "TrimmedLog",
     "UnknownProducer",
+    "WrongTransaction",
 ]
 
 
@@ -38,6 +39,14 @@ class LogError(Exception):
 
 class InvalidRequest(LogError, ValueError):
     """The request itself cannot be: too large, no such name, too many tags."""
+
+
+class WrongTransaction(LogError):
+    """A transaction that cannot take an append with it: nothing of this request is in the log.
+
+    It is in another database than the log, in autocommit, failed, at another isolation level than
+    the log can be judged at, or its commit would not wait for the disk.
+    """
 
 
 class LogForked(LogError):

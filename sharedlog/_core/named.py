@@ -63,7 +63,7 @@ def check_turn(turn: Turn) -> None:
 def highest_of(name: str) -> Rule[int]:
     """Return the highest seq of a name; 0: it was never used, or was forgotten."""
     key = named_key(name)
-    return _seq((yield Get((key,)))[key])
+    return seq_of((yield Get((key,)))[key])
 
 
 def append_named(
@@ -131,7 +131,7 @@ def forget(name: str) -> Rule[int]:
             yield Commit((Condition(key, value),), (Put(key, None),))
         except Refused:
             continue
-        return _seq(value)
+        return seq_of(value)
 
 
 def _once(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) -> Rule[Appended]:
@@ -147,7 +147,7 @@ def _once(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) -> Ru
         if fence is not None:
             check_fence(fence, found[fence_key(fence.name)])
             mine.append(condition_of(fence))
-        _check_next(turn, _seq(value))
+        _check_next(turn, seq_of(value))
         whole = Commit(
             (*mine, *commit.conditions),
             (Put(key, number(turn.seq) + content, Stamp.LAST), *commit.puts),
@@ -174,7 +174,8 @@ def _check_next(turn: Turn, highest: int) -> None:
         )
 
 
-def _seq(value: bytes | None) -> int:
+def seq_of(value: bytes | None) -> int:
+    """Return the seq of what is kept under a name; 0: nothing is."""
     return 0 if value is None else int.from_bytes(value[:8], "big")
 
 

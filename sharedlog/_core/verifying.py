@@ -126,7 +126,8 @@ class Verifier:
         self._append = entry
 
     def _seq(self, entry: Entry) -> None:
-        if entry.index:
+        # Those of a name may leave some out, and begin anew once it was forgotten.
+        if entry.index or entry.name:
             return
         known = self._seqs.get(entry.producer)
         # Who is retired has its rollback under its highest seq.

@@ -6,6 +6,7 @@
 - ``terms``: keys that are there for a time, and the clocks that this ends by.
 - ``lead``: one thread's work for all that wait; ``together``: their appends in one commit;
   ``waiting``: who waits for one.
+- ``drivers``: what applications hold their transactions in.
 - ``forks``: what a child inherits.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.

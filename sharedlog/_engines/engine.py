@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sharedlog._core.commit import Commit
 from sharedlog._core.steps import Lsns, Rows
+from sharedlog._core.within import Within
 
 
 class Limits(NamedTuple):
@@ -92,6 +93,22 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections; idempotent. Who waits is woken (``LogUnavailable``)."""
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """An engine in a database that applications use: it appends in their transactions, too.
+
+    What is given is a driver's connection. Either raises ``WrongTransaction`` for one whose
+    transaction cannot take the append along, and then nothing was written; other ``LogError``s as
+    ``Engine``'s, and then the transaction may have failed, as the driver has it.
+    """
+
+    def append_in(self, connection: Any, within: Within) -> None:
+        """Append in the transaction of a connection, which commits it or rolls it back."""
+
+    async def append_in_aio(self, connection: Any, within: Within) -> None:
+        """The same for an asynchronous connection; a blocking one is used on the event loop."""
 
 
 # About how many bytes of bodies one read returns.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lease_server._forks import refuse_in_children
 from sharedlog._core.catalog import Stream, all_streams, make_stream
@@ -18,6 +18,7 @@ from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._core.trim import Outcome
 from sharedlog._engines.engine import Engine
+from sharedlog._log.append_in import joining, within
 from sharedlog._log.following import After, Following, read_once
 from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Headers, Placing
@@ -94,6 +95,37 @@ class Log:
         what is too large.
         """
         return self._publisher.publish(self._placing.placed(stream, value, key, headers, about))
+
+    def append_in(
+        self,
+        connection: Any,
+        stream: str | Stream,
+        value: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+        *,
+        fence: Fence | None = None,
+    ) -> None:
+        """Append a message in a transaction of the application's, which commits it, or does not.
+
+        ``connection`` holds the transaction, in the very database where the log lives: the SQLite
+        file, or the PostgreSQL database. A connection of sqlite3 or psycopg, a cursor of one,
+        SQLAlchemy's ``Connection`` or ``Session`` over one, or what ``rifl.transaction`` yields.
+        The message is there once the transaction commits, durable as that is, and never if it is
+        rolled back, to a savepoint either. Several in one transaction become visible
+        together, in the order of the calls. ``fence``: as of ``producer``.
+
+        Call it last: from then on others who write the log wait for the transaction's end.
+
+        Raises ``WrongTransaction`` for a connection that cannot take it along: in autocommit, to
+        another database (``sharedlog.outbox`` is for those), or whose commits do not wait for the
+        disk; ``LogForked`` where that database holds another incarnation; ``Fenced``; what
+        ``publish`` raises for what cannot be; ``LogUnavailable``, always with ``appended`` False.
+        Then nothing of this is in the log, and the transaction is the application's to end.
+        """
+        placed = self._placing.placed(stream, value, key, headers, about)
+        joining(self._place).append_in(connection, within(self._place, placed, fence))
 
     def settle(self, unknown: OutcomeUnknown) -> Position:
         """Return where a message is of which this log said ``OutcomeUnknown``.

@@ -4,6 +4,7 @@
 - ``file``, ``commit_note``: what may befall a file and those beside it; for groups' logs, too.
   ``counting``: how many commits there were, and the errors.
 - ``terms``: keys that are there for a time.
+- ``joining``: appends on the application's own connections.
 - ``watcher``: tells that some process wrote; ``inotify``: the kernel's hints.
 """
 

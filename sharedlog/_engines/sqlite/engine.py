@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import CorruptLog, LogFull, NoSuchLog, TrimmedLog
 from sharedlog._core.steps import Lsns, Rows
+from sharedlog._core.within import Within
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
 from sharedlog._engines.forks import belongs_here
@@ -16,6 +18,7 @@ from sharedlog._engines.sqlite import rows
 from sharedlog._engines.sqlite.counting import MEANINGS, counting_of
 from sharedlog._engines.sqlite.creation import BUSY_S
 from sharedlog._engines.sqlite.file import LogFile
+from sharedlog._engines.sqlite.joining import FileTransactions
 from sharedlog._engines.sqlite.rows import Batch, Head
 from sharedlog._engines.sqlite.terms import Terms, read_terms
 from sharedlog._engines.sqlite.watcher import Watcher
@@ -74,6 +77,7 @@ class SqliteEngine:
             self._file.close()
             raise
         self._together = Together(self._write)
+        self._joining = FileTransactions(self._file, self.limits)
         self._waiters = Waiters()
         self._watcher = Watcher(self._file, self._waiters)
         # What the file held when this process looked last; valid while nobody else has written.
@@ -210,6 +214,14 @@ class SqliteEngine:
                     return
                 self._version = -1
                 rows.remove(connection, head, last)
+
+    def append_in(self, connection: Any, within: Within) -> None:
+        """See ``Joining``."""
+        self._joining.append(connection, within, self._seen)
+
+    async def append_in_aio(self, connection: Any, within: Within) -> None:
+        """See ``Joining``."""
+        await self._joining.append_aio(connection, within, self._seen)
 
     def close(self) -> None:
         """See ``Engine``."""

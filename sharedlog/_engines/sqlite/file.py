@@ -126,6 +126,17 @@ class LogFile:
             self._check_files()
             yield self._watcher
 
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Look after what is done to the file on a connection of its user's.
+
+        Raises as the others where this handle may not be used, or an error of SQLite's means
+        something.
+        """
+        with self._errors():
+            self._check_files()
+            yield
+
     def guard(self, counting: Counting, *, new: bool) -> None:
         """Count a log's commits from now on, and remember which files these are.
 

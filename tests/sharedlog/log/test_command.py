@@ -200,6 +200,15 @@ def test_a_whole_log_is_verified(filled, url, told):
     assert report["first"] > 1
 
 
+def test_names_may_leave_seqs_out(log, url, told):
+    """Several names in one log, each with numbers of its own, are no damage (§12, L3)."""
+    log.stream("s")
+    for follows, seq in ((0, 5), (5, 17)):
+        for name in ("billing", "shipping"):
+            log.producer(name).publish("s", "x", seq=seq, follows=follows)
+    assert told("verify", url)["problems"] == []
+
+
 @pytest.mark.parametrize(
     ("entries", "puts", "problem"),
     [
