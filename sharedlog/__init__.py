@@ -11,6 +11,8 @@
 - ``_log``: what programs use; ``_aio``: the same for asyncio, whose door is ``aio``.
 - ``_cli``: the command, also ``python -m sharedlog``.
 
+- ``metrics``, ``tracing``: of Prometheus and OpenTelemetry, each with its extra.
+
 Imports nothing of rifl.
 """
 
@@ -37,6 +39,7 @@ from sharedlog._core.errors import (
     OutOfOrder,
     PredecessorMismatch,
     ProducerRetired,
+    SealedMessage,
     SeqReused,
     SpanGone,
     TrimmedLog,
@@ -46,6 +49,7 @@ from sharedlog._core.errors import (
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
+from sharedlog._core.observer import HoldReport, LogReport, Observer
 from sharedlog._core.position import Position
 from sharedlog._core.reading import State
 from sharedlog._log.following import Following
@@ -66,12 +70,14 @@ __all__ = [
     "Following",
     "Hold",
     "HoldMoved",
+    "HoldReport",
     "InvalidRequest",
     "Log",
     "LogError",
     "LogExists",
     "LogForked",
     "LogFull",
+    "LogReport",
     "LogStopped",
     "LogUnavailable",
     "Message",
@@ -79,12 +85,14 @@ __all__ = [
     "NoSuchLog",
     "NoSuchStream",
     "NotDurable",
+    "Observer",
     "OutOfOrder",
     "OutcomeUnknown",
     "Position",
     "PredecessorMismatch",
     "Producer",
     "ProducerRetired",
+    "SealedMessage",
     "SeqReused",
     "SpanGone",
     "State",

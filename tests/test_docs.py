@@ -25,6 +25,7 @@ from rifl.metrics import PrometheusObserver
 from rifl.spark._call import call
 from rifl.testing import Fault
 from rifl.v1 import options_pb2
+from sharedlog import metrics as log_metrics
 from sharedlog._engines.etcd import address as etcd_address
 from tests.helpers.events import events_in_the_docs, events_in_the_source
 
@@ -61,6 +62,19 @@ def test_every_metric_is_listed() -> None:
     }
     assert names
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_every_metric_of_a_log_is_listed() -> None:
+    """log-operations.md has each metric with its labels, and none that there is not (DESIGN §9)."""
+    registry = CollectorRegistry()
+    log_metrics.PrometheusObserver(registry)
+    names = {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name
+        for metric in registry.collect()
+    }
+    text = (DOCS / "log-operations.md").read_text()
+    rows = re.findall(r"^\| (`sharedlog_[a-z_`, ]+) \|", text, re.MULTILINE)
+    assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
 
 
 def test_every_exit_code_is_listed() -> None:

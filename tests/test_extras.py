@@ -75,6 +75,8 @@ with rifl.Deduplicator("memory:"):
         ("import rifl.metrics", "metrics"),
         ("import curp.metrics", "metrics"),
         ("import rifl.tracing", "tracing"),
+        ("import sharedlog.metrics", "metrics"),
+        ("import sharedlog.tracing", "tracing"),
         ('rifl.Deduplicator("memory:").add_health(None)', "health"),
         ('rifl.Deduplicator("memory:").add_reflection(None)', "health"),
     ],

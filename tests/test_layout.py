@@ -66,9 +66,11 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog._engines.etcd.v1": set(),
     # What applications hold their transactions in.
     "sharedlog._engines.drivers": {"rifl._stores.drivers"},
+    "sharedlog.metrics": {"sharedlog._core"},
+    "sharedlog.tracing": {"sharedlog._core"},
     "sharedlog._log": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog.v1"),
-        "lease_server._forks",
+        *("lease_server._forks", "rifl._log"),
     },
     "sharedlog._aio": {"sharedlog._core", "sharedlog._log"},
     # What rifl's stores have for a Redis anyway: its address, pools, and what its settings mean.
@@ -147,6 +149,8 @@ PUBLIC = {
     "curp.v1",
     "sharedlog",
     "sharedlog.aio",
+    "sharedlog.metrics",
+    "sharedlog.tracing",
     "sharedlog.v1",
     "curp.log",
     "curp.witness",

@@ -2,7 +2,6 @@
 
 - ``work``: what each publisher is to publish, decided beforehand.
 - ``publisher``, ``follower``: the processes; the one has a name in the log, the other a database.
-- ``patience``: the opening of a log whose server may just be starting.
 - ``engines``: where the log is, and what can be killed there.
 - ``audit``: what the followers have, compared with what there was to publish.
 - ``python -m examples.shared_log`` runs it all.

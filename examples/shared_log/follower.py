@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import sharedlog
-from examples.shared_log.patience import open_log
+from examples.shared_log.work import PATIENCE
 
 __all__ = ["main", "open_view"]
 
@@ -40,7 +40,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     view = open_view(Path(path))
     with (
-        open_log(url) as log,
+        sharedlog.open(url, timeout=PATIENCE) as log,
         log.follow(stream, name=name) as following,
     ):
         while True:

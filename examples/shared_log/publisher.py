@@ -10,8 +10,7 @@ import contextlib
 import sys
 
 import sharedlog
-from examples.shared_log.patience import open_log
-from examples.shared_log.work import Work, work_of
+from examples.shared_log.work import PATIENCE, Work, work_of
 
 __all__ = ["main"]
 
@@ -23,7 +22,7 @@ class _Failure(Exception):
 def main() -> int:
     """Publish what is not in the log yet; 0 once all of it is."""
     url, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    with open_log(url) as log:
+    with sharedlog.open(url, timeout=PATIENCE) as log:
         producer = log.producer(name)
         for seq in range(producer.last() + 1, count + 1):
             work = work_of(name, seq)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from random import Random
 from typing import NamedTuple
 
-__all__ = ["STREAMS", "SUBSTREAMS", "Published", "Work", "work_of"]
+__all__ = ["PATIENCE", "STREAMS", "SUBSTREAMS", "Published", "Work", "work_of"]
 
+# For how long a process asks a log that does not answer, as one whose server was killed.
+PATIENCE = timedelta(minutes=1)
 STREAMS = ("orders", "invoices")
 SUBSTREAMS = 4
 _LARGE, _LARGE_EVERY = 50_000, 200

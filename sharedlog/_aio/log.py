@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -12,13 +12,15 @@ from sharedlog._aio.following import Following
 from sharedlog._aio.producer import Producer
 from sharedlog._aio.publisher import Publisher
 from sharedlog._aio.threads import Threads
-from sharedlog._core.catalog import Stream
+from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import OutcomeUnknown
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
+from sharedlog._core.observer import Observer
 from sharedlog._core.position import Position
+from sharedlog._core.sealing import Transform
 from sharedlog._core.trim import Outcome
 from sharedlog._log.append_in import joining, within
 from sharedlog._log.following import After
@@ -72,6 +74,23 @@ class Log:
 
         Messages of tasks that publish at the same time share an append.
         """
+        observers = self._inner._place.observers
+        if observers is None:
+            return await self._publish(stream, value, key, headers, about)
+        return await observers.published_aio(
+            name_of(stream),
+            about,
+            lambda said: self._publish(stream, value, key, headers, said),
+        )
+
+    async def _publish(
+        self,
+        stream: str | Stream,
+        value: Value,
+        key: bytes | str | None,
+        headers: Headers | None,
+        about: About | None,
+    ) -> Position:
         placing = self._inner._placing
         if not placing.knows(stream):
             await self._threads.run(placing.stream, stream)
@@ -111,6 +130,14 @@ class Log:
     async def raise_fence(self, name: str) -> Fence:
         """Raise a fence, and return it as it now is."""
         return await self._threads.run(self._inner.raise_fence, name)
+
+    async def retire(self, producer: int) -> int:
+        """End a producer, by its id, and return its highest seq: an operator's decision."""
+        return await self._threads.run(self._inner.retire, producer)
+
+    async def forget(self, name: str) -> int:
+        """Forget a named producer, and return its highest seq: an operator's decision."""
+        return await self._threads.run(self._inner.forget, name)
 
     def follow(
         self,
@@ -170,15 +197,40 @@ class Log:
         await self.close()
 
 
-async def create_aio(url: str, *, timeout: timedelta = TIMEOUT) -> Log:
+async def create_aio(
+    url: str,
+    *,
+    timeout: timedelta = TIMEOUT,
+    observer: Observer | Sequence[Observer] | None = None,
+    seal: Transform | None = None,
+    unseal: Transform | None = None,
+) -> Log:
     """Make a log where there is none, and open it; see ``sharedlog.create``."""
     threads = Threads()
-    return Log(await threads.run(create_log, url, timeout=timeout), threads)
+    made = await threads.run(
+        create_log, url, timeout=timeout, observer=observer, seal=seal, unseal=unseal
+    )
+    return Log(made, threads)
 
 
 async def open_aio(
-    url: str, *, incarnation: str | None = None, timeout: timedelta = TIMEOUT
+    url: str,
+    *,
+    incarnation: str | None = None,
+    timeout: timedelta = TIMEOUT,
+    observer: Observer | Sequence[Observer] | None = None,
+    seal: Transform | None = None,
+    unseal: Transform | None = None,
 ) -> Log:
     """Open a log that ``create`` made; see ``sharedlog.open``."""
     threads = Threads()
-    return Log(await threads.run(open_log, url, incarnation=incarnation, timeout=timeout), threads)
+    found = await threads.run(
+        open_log,
+        url,
+        incarnation=incarnation,
+        timeout=timeout,
+        observer=observer,
+        seal=seal,
+        unseal=unseal,
+    )
+    return Log(found, threads)

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 from sharedlog._aio.threads import Threads
 from sharedlog._core.catalog import Stream
 from sharedlog._core.envelope import About, Value
-from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.errors import InvalidRequest, LogError
 from sharedlog._core.position import Position
 from sharedlog._log import producer as sync
 from sharedlog._log.placing import Headers
@@ -101,7 +101,11 @@ class Transaction:
         """Publish a message with the transaction."""
         inner, placing = self._inner, self._producer.inner.placing
         if not placing.knows(stream):
-            await self._producer.run(placing.stream, stream)
+            try:
+                await self._producer.run(placing.stream, stream)
+            except LogError as error:
+                self._producer.inner.place.refused(error)
+                raise
         message = inner.placed(stream, value, key, headers, about)
         if inner.wants_room(message):
             await self._producer.run(inner.pend)

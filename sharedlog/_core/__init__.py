@@ -3,8 +3,8 @@
 - ``commit``: the one step in which an engine judges and writes; every rule is built on it.
 - ``incarnation``: what a log says of itself; ``catalog``: its streams.
 - ``streams``, ``position``: names, substreams, and places in them.
-- ``envelope``, ``message``: what is published, and what a reader gets; ``publishing``: the messages
-  of one append.
+- ``envelope``, ``message``: what is published, and what a reader gets; ``sealing``: the user's
+  encryption of both; ``publishing``: the messages of one append.
 - ``entry``: what an entry says of the append that it belongs to.
 - ``draft``: a transaction on its way.
 - ``named``: producers whose seqs go on over restarts; ``sweeping``: who is retired; ``within``:
@@ -18,5 +18,6 @@
   what stays (L6); ``times``: where a moment is.
 - ``schedule``: who of several trims; ``roster``: the producers; ``restoring``: after a backup;
   ``verifying``: what a log has, held against its rules.
+- ``observer``: who watches; ``reporting``: what a log says of itself to them.
 - ``errors``: what is refused, and whether it was appended.
 """

@@ -34,6 +34,11 @@ class Stream:
     retention: timedelta
 
 
+def name_of(stream: str | Stream) -> str:
+    """Return the name of a stream that is given by it, or by itself."""
+    return stream if isinstance(stream, str) else stream.name
+
+
 def make_stream(
     name: str, substreams: int | None = None, retention: timedelta | None = None
 ) -> Rule[Stream]:

@@ -13,12 +13,14 @@ from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat
 from sharedlog.v1 import sharedlog_pb2 as pb
 
 VERSION = 1
+# Of one that is sealed whole.
+SEALED_VERSION = 2
 # Bounds, so that every engine takes every message.
 MAX_VALUE_BYTES = 1 << 20
 MAX_KEY_BYTES = 1024
 MAX_HEADERS = 64
 MAX_HEADER_BYTES = 16 << 10
-_MAX_TEXT = 512
+MAX_TEXT_BYTES = 512
 BYTES, TEXT, PROTOBUF = (
     "application/octet-stream",
     "text/plain; charset=utf-8",
@@ -107,11 +109,11 @@ def unpack(data: bytes) -> pb.Envelope:
         found = pb.Envelope.FromString(data)
     except DecodeError as error:
         raise CorruptLog("a message's envelope is none") from error
-    if found.version != VERSION:
+    if found.version not in (VERSION, SEALED_VERSION):
         if found.version:
             raise NewerFormat(
                 f"an envelope of version {found.version}: a newer release wrote it, this one "
-                f"knows {VERSION}"
+                f"knows {SEALED_VERSION}"
             )
         raise CorruptLog("a message's envelope is none")
     return found
@@ -156,8 +158,8 @@ def _headers(headers: Mapping[str, bytes | str]) -> list[pb.Header]:
 def _check(about: About) -> None:
     for name in ("content_type", "schema_name", "trace_state", "causation_id"):
         text = getattr(about, name)
-        if not isinstance(text, str) or len(_encoded(text)) > _MAX_TEXT:
-            raise InvalidRequest(f"{name} is a text of {_MAX_TEXT} bytes at most")
+        if not isinstance(text, str) or len(_encoded(text)) > MAX_TEXT_BYTES:
+            raise InvalidRequest(f"{name} is a text of {MAX_TEXT_BYTES} bytes at most")
     if about.trace_parent and not _TRACE_PARENT.fullmatch(about.trace_parent):
         raise InvalidRequest(f"{about.trace_parent[:100]!r} is no W3C traceparent")
     if about.event_time_us is not None and not -(1 << 63) <= about.event_time_us < 1 << 63:

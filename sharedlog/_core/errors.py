@@ -23,6 +23,7 @@ __all__ = [
     "OutcomeUnknown",
     "PredecessorMismatch",
     "ProducerRetired",
+    "SealedMessage",
     "SeqReused",
     "SpanGone",
     "TrimmedLog",
@@ -149,6 +150,13 @@ class TrimmedLog(LogError):
 
 class CorruptLog(LogError):
     """What was read is not what was written. Nothing is skipped."""
+
+
+class SealedMessage(LogError):
+    """The message is sealed, and cannot be opened here: no ``unseal`` was given, or it failed.
+
+    Its place and its times are known all the same, and those behind it are read.
+    """
 
 
 class LogUnavailable(LogError):

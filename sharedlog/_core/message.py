@@ -10,9 +10,11 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtobufMessage
 
 from sharedlog._core.envelope import unpack
-from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.errors import InvalidRequest, SealedMessage
 from sharedlog._core.position import Position
 from sharedlog._core.reading import State
+from sharedlog._core.sealing import Seals, is_sealed, opened
+from sharedlog.v1 import sharedlog_pb2 as pb
 
 _M = TypeVar("_M", bound=ProtobufMessage)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,7 +24,16 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 class Message:
     """A message of a stream: what was published, and where it stands. It does not change."""
 
-    __slots__ = ("_appended_us", "_data", "_envelope", "position", "state", "stream", "substream")
+    __slots__ = (
+        "_appended_us",
+        "_content",
+        "_data",
+        "_why",
+        "position",
+        "state",
+        "stream",
+        "substream",
+    )
 
     def __init__(
         self,
@@ -32,10 +43,14 @@ class Message:
         substream: int,
         appended_us: int,
         state: State = State.COMMITTED,
+        seals: Seals | None = None,
     ) -> None:
         """Read an envelope; raises ``NewerFormat`` and ``CorruptLog``."""
+        self._why = ""
+        if is_sealed(envelope):
+            envelope, self._why = opened(envelope, seals)
         self._data = envelope
-        self._envelope = unpack(envelope)
+        self._content = unpack(envelope)
         self._appended_us = appended_us
         # Of this message in its substream; a whole checkpoint.
         self.position = position
@@ -43,6 +58,14 @@ class Message:
         self.substream = substream
         # What became of it; a follower of what is committed sees nothing else.
         self.state = state
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it is sealed and was not opened: what it says raises ``SealedMessage`` then.
+
+        Its position, stream, state and ``append_time`` are known all the same.
+        """
+        return bool(self._why)
 
     @property
     def value(self) -> bytes:
@@ -123,10 +146,16 @@ class Message:
 
     def __repr__(self) -> str:
         """Its place, and how large its value is."""
-        return (
-            f"<Message {self.stream}/{self.substream} at {self.position}: "
-            f"{len(self._envelope.body)} bytes of {self.content_type}>"
+        told = (
+            "sealed" if self.sealed else f"{len(self._envelope.body)} bytes of {self.content_type}"
         )
+        return f"<Message {self.stream}/{self.substream} at {self.position}: {told}>"
+
+    @property
+    def _envelope(self) -> pb.Envelope:
+        if self._why:
+            raise SealedMessage(f"{self.position} is sealed: {self._why}")
+        return self._content
 
     def _whole(self) -> tuple[bytes, Position, str, int, int, State]:
         place = self.position, self.stream, self.substream

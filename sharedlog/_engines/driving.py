@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sharedlog._core.commit import Commit, Refused
@@ -12,8 +13,14 @@ from sharedlog._engines.engine import Engine
 _T = TypeVar("_T")
 
 
-def carry_out(engine: Engine, rule: Rule[_T]) -> _T:
-    """Drive a rule to its end and return what it found; blocks. Raises what ends the rule."""
+def carry_out(
+    engine: Engine, rule: Rule[_T], act: Callable[[Engine, Step], Any] | None = None
+) -> _T:
+    """Drive a rule to its end and return what it found; blocks. Raises what ends the rule.
+
+    ``act``: carries each step out, as ``do`` does.
+    """
+    act = act or do
     answer: Any = None
     refused: Refused | None = None
     while True:
@@ -24,7 +31,7 @@ def carry_out(engine: Engine, rule: Rule[_T]) -> _T:
             return found
         answer, refused = None, None
         try:
-            answer = do(engine, step)
+            answer = act(engine, step)
         except Refused as error:
             refused = error
 

@@ -86,6 +86,11 @@ def open_engine(url: str) -> Engine:
     raise _unknown(url)
 
 
+def has_server(url: str) -> bool:
+    """Whether the log of a URL is in a server, which may be about to start."""
+    return not url.startswith((_MEMORY, _SQLITE))
+
+
 def _scheme(url: str) -> str:
     return url.partition(":")[0]
 

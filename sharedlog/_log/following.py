@@ -10,19 +10,28 @@ from types import TracebackType
 from typing import TypeVar
 
 from lease_server._forks import refuse_in_children
+from rifl._log import get_logger
 from sharedlog._core.catalog import Stream
-from sharedlog._core.errors import InvalidRequest, LogError, LogStopped, LogUnavailable, TrimmedLog
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogError,
+    LogForked,
+    LogStopped,
+    LogUnavailable,
+    TrimmedLog,
+)
 from sharedlog._core.following import Follower, From, Moment, Start, find_starts
 from sharedlog._core.holds import BEGINNING, END
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
-from sharedlog._core.reading import Committed, Reader
+from sharedlog._core.reading import Committed, Reader, State
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import tag_of
 from sharedlog._log.place import Place, forked
 from sharedlog._log.resending import until_answered
 
 _T = TypeVar("_T")
+_log = get_logger("sharedlog")
 Behind = Position | Message | str | None
 After = Behind | datetime | Mapping[int, Behind]
 MOST_AT_ONCE = 100_000
@@ -69,7 +78,10 @@ class Following:
             retention_us=max(stream.retention, _OVERDUE) // timedelta(microseconds=1),
             committed=committed,
         )
+        self._name = name
         self._named = name is not None
+        # Since when it has had no message, where that is watched.
+        self._since: float | None = None
         # Of the follower, between whoever iterates and whoever says what is done.
         self._lock = threading.Lock()
         self._ready: Iterator[Message] = iter(())
@@ -146,8 +158,11 @@ class Following:
                     raise self._error
                 found = self._told(lambda: self._follower.read(_now_us()))
                 if found:
-                    self._ready = iter(self._messages(found))
+                    messages = self._messages(found)
+                    self._ready = iter(messages)
+                    self._watched(len(messages))
                     return True
+                self._watched(0)
                 if self._named:
                     self._tell(force=False)
                 through = self._follower.through
@@ -175,11 +190,12 @@ class Following:
         return True
 
     def _messages(self, found: list[Committed]) -> list[Message]:
-        name = self._stream.name
+        name, seals = self._stream.name, self._place.seals
         messages: list[Message] = []
         try:
             for position, _, _, _, _, envelope, at_us, state in found:
-                messages.append(Message(envelope, position, name, position.substream, at_us, state))
+                at = position.substream
+                messages.append(Message(envelope, position, name, at, at_us, state, seals))
         except LogError as error:
             # What is before it is delivered first.
             self._error = error
@@ -187,10 +203,25 @@ class Following:
                 raise
         return messages
 
+    def _watched(self, messages: int) -> None:
+        """Tell those who watch of messages, and for how long there were none."""
+        observers = self._place.observers
+        if observers is None:
+            return
+        if messages:
+            waited_s = None if self._since is None else time.monotonic() - self._since
+            self._since = None
+            observers.delivered(self._stream.name, messages, waited_s)
+        elif self._since is None:
+            self._since = time.monotonic()
+
     def _begin(self) -> None:
         for attempt in range(_ATTEMPTS):
             try:
                 until_answered(self._place, lambda: self._follower.begin(_now_us()))
+            except LogForked as error:
+                _log.error("log_forked", log=self._place.name, error=str(error))
+                raise
             except TrimmedLog:
                 # The beginning may be trimmed while it is looked for.
                 if not self._follower.at_beginning or attempt == _ATTEMPTS - 1:
@@ -213,8 +244,20 @@ class Following:
         try:
             return until_answered(self._place, rule)
         except TrimmedLog as error:
-            self._error = self._place.run(self._follower.explain(error))
-            raise self._error from error
+            try:
+                found = self._place.run(self._follower.explain(error))
+            except TrimmedLog as dropped:
+                found = dropped
+            self._error = found
+            _log.error(
+                "follower_lost_messages",
+                log=self._place.name,
+                stream=self._stream.name,
+                name=self._name,
+                lost=found.lost,
+                error=str(found),
+            )
+            raise found from error
 
 
 def read_once(
@@ -233,8 +276,10 @@ def read_once(
         return batch.messages
 
     found = until_answered(place, rule)
+    state, seals = State.COMMITTED, place.seals
     return [
-        Message(each.envelope, each.position, stream.name, substream, each.at_us) for each in found
+        Message(each.envelope, each.position, stream.name, substream, each.at_us, state, seals)
+        for each in found
     ]
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, TypeVar
 
 from lease_server._forks import refuse_in_children
-from sharedlog._core.catalog import Stream, all_streams, make_stream
+from rifl._log import get_logger
+from sharedlog._core.catalog import Stream, all_streams, make_stream, name_of
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import LogError, OutcomeUnknown
 from sharedlog._core.fences import Fence, check_fence_name, raise_fence
 from sharedlog._core.holds import Hold, all_holds, drop, forget
 from sharedlog._core.message import Message
+from sharedlog._core.named import check_producer_name
+from sharedlog._core.named import forget as forget_producer
+from sharedlog._core.observer import LogReport
 from sharedlog._core.position import Position
+from sharedlog._core.reporting import report
+from sharedlog._core.spans import retire as retire_producer
 from sharedlog._core.steps import Rule
 from sharedlog._core.trim import Outcome
 from sharedlog._engines.engine import Engine
@@ -28,6 +35,7 @@ from sharedlog._log.sweeper import SILENT, Sweeper
 from sharedlog._log.trimming import Trimming, trim_once
 
 _T = TypeVar("_T")
+_log = get_logger("sharedlog")
 
 
 class Log:
@@ -43,6 +51,8 @@ class Log:
         self._publisher = Publisher(place)
         self._placing = Placing(place)
         refuse_in_children(self, forked)
+        if place.observers is not None:
+            place.observers.attached(self._report)
 
     @property
     def incarnation(self) -> str:
@@ -94,7 +104,16 @@ class Log:
         ``LogStopped``: nor will it be by this handle; ``NoSuchStream``; ``InvalidRequest`` for
         what is too large.
         """
-        return self._publisher.publish(self._placing.placed(stream, value, key, headers, about))
+        observers = self._place.observers
+        if observers is None:
+            return self._publisher.publish(self._placing.placed(stream, value, key, headers, about))
+        return observers.published(
+            name_of(stream),
+            about,
+            lambda said: self._publisher.publish(
+                self._placing.placed(stream, value, key, headers, said)
+            ),
+        )
 
     def append_in(
         self,
@@ -149,7 +168,31 @@ class Log:
         ``name``: of letters, digits and ``_.-/:``, 180 at most.
         """
         check_fence_name(name)
-        return Fence(name, self._run(raise_fence(name)))
+        fence = Fence(name, self._run(raise_fence(name)))
+        _log.info("fence_raised", log=self._place.name, fence=name, number=fence.number)
+        return fence
+
+    def retire(self, producer: int) -> int:
+        """End a producer, by its id, and return its highest seq: an operator's decision.
+
+        What it has pending is rolled back, and its program gets ``ProducerRetired``. One that is
+        retired already stays so. Raises ``UnknownProducer``.
+        """
+        seq = self._run(retire_producer(producer))
+        _log.info("producer_retired", log=self._place.name, producer=producer, seq=seq)
+        return seq
+
+    def forget(self, name: str) -> int:
+        """Forget a named producer, and return its highest seq: an operator's decision.
+
+        0: there was none. The name may then be used anew, from seq 1 on: what its program commits
+        again is in the log twice.
+        """
+        check_producer_name(name)
+        seq = self._run(forget_producer(name))
+        if seq:
+            _log.warning("producer_forgotten", log=self._place.name, name=name, seq=seq)
+        return seq
 
     def sweeper(self, silent: timedelta = SILENT) -> Sweeper:
         """Return what rolls back transactions whose program died, while it is entered.
@@ -204,11 +247,17 @@ class Log:
 
         Its follower gets ``TrimmedLog`` with what it lost, until ``forget_hold``.
         """
-        return self._run(drop(name))
+        found = self._run(drop(name))
+        if found:
+            _log.warning("hold_dropped", log=self._place.name, name=name, substreams=len(found))
+        return found
 
     def forget_hold(self, name: str) -> list[Hold]:
         """Remove a name's holds, the dropped ones too, and return them: the name begins anew."""
-        return self._run(forget(name))
+        found = self._run(forget(name))
+        if found:
+            _log.warning("hold_forgotten", log=self._place.name, name=name, substreams=len(found))
+        return found
 
     def trim(self, retention: timedelta | None = None) -> Outcome:
         """Trim what is older than the streams' retention, and than ``retention``; once.
@@ -233,6 +282,9 @@ class Log:
 
     def close(self) -> None:
         """Let go of files and connections; idempotent. Who waits gets ``LogUnavailable``."""
+        observers = self._place.observers
+        if observers is not None and not self._place.closing.is_set():
+            observers.detached(self._report)
         self._place.closing.set()
         self._place.engine.close()
 
@@ -252,6 +304,9 @@ class Log:
     def _run(self, rule: Rule[_T]) -> _T:
         """Carry a rule out, in this thread."""
         return self._place.run(rule)
+
+    def _report(self) -> LogReport:
+        return self._run(report(time.time_ns() // 1000))
 
     @property
     def _engine(self) -> Engine:

@@ -4,48 +4,113 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
-from sharedlog._core.errors import InvalidRequest
+from rifl._log import get_logger
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogForked,
+    LogFull,
+    LogStopped,
+    LogUnavailable,
+)
 from sharedlog._core.incarnation import new_log, read_incarnation
+from sharedlog._core.observer import Observer
+from sharedlog._core.sealing import Seals, Transform
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.engine import Engine
-from sharedlog._engines.opening import create_engine, open_engine
+from sharedlog._engines.opening import create_engine, has_server, open_engine
 from sharedlog._log.log import Log
+from sharedlog._log.observing import Observers, told_name
 from sharedlog._log.place import Place
 
+_log = get_logger("sharedlog")
+_T = TypeVar("_T")
 TIMEOUT = timedelta(seconds=30)
+_SHORTEST_S, _LONGEST_S = 0.05, 1.0
 
 
-def create_log(url: str, *, timeout: timedelta = TIMEOUT) -> Log:
+def create_log(
+    url: str,
+    *,
+    timeout: timedelta = TIMEOUT,
+    observer: Observer | Sequence[Observer] | None = None,
+    seal: Transform | None = None,
+    unseal: Transform | None = None,
+) -> Log:
     """Make a log where there is none, and open it: ``sqlite:///FILE``, ``memory:NAME``.
 
-    ``timeout``: see ``open``.
+    The arguments: see ``open``.
     Raises ``LogExists`` where something is already, ``InvalidRequest`` for another URL,
     ``LogUnavailable``.
     """
     _check_timeout(timeout)
+    seals = Seals.of(seal, unseal)
     incarnation = secrets.token_hex(8)
-    return _log(url, create_engine(url, new_log(incarnation)), incarnation, timeout)
+    keys = new_log(incarnation)
+    engine = _patiently(url, timeout, lambda: create_engine(url, keys))
+    return _opened(url, engine, incarnation, timeout, observer, seals)
 
 
-def open_log(url: str, *, incarnation: str | None = None, timeout: timedelta = TIMEOUT) -> Log:
+def open_log(
+    url: str,
+    *,
+    incarnation: str | None = None,
+    timeout: timedelta = TIMEOUT,
+    observer: Observer | Sequence[Observer] | None = None,
+    seal: Transform | None = None,
+    unseal: Transform | None = None,
+) -> Log:
     """Open a log that ``create`` made.
 
-    ``timeout``: how long an append that is not answered is sent again before its outcome is told
-    to be unknown.
     ``incarnation``: the one that the log must have, as ``Log.incarnation`` said before.
+    ``timeout``: for how long a server that does not answer yet is asked again; and how long an
+    append that is not answered is sent again before its outcome is told to be unknown.
+    ``observer``: one or several, who are told what is done with the log by this handle.
+    ``seal``, ``unseal``: the user's encryption of messages, bytes to bytes, any thread, possibly
+    in many at once; both or neither. Sealed are envelopes whole (value, key, headers and what
+    ``About`` says). Messages from before they were given are read all the same.
     Raises ``NoSuchLog`` (also for an empty file: opening makes nothing), ``NewerFormat``,
     ``LogForked`` where the log is of another incarnation, ``CorruptLog``, ``LogUnavailable``.
     """
     _check_timeout(timeout)
-    engine = open_engine(url)
+    seals = Seals.of(seal, unseal)
+
+    def attempt() -> tuple[Engine, str]:
+        engine = open_engine(url)
+        try:
+            return engine, carry_out(engine, read_incarnation(incarnation))
+        except BaseException:
+            engine.close()
+            raise
+
     try:
-        found = carry_out(engine, read_incarnation(incarnation))
-    except BaseException:
-        engine.close()
+        engine, found = _patiently(url, timeout, attempt)
+    except LogForked as error:
+        _log.error("log_forked", log=told_name(url), error=str(error))
         raise
-    return _log(url, engine, found, timeout)
+    return _opened(url, engine, found, timeout, observer, seals)
+
+
+def _patiently(url: str, timeout: timedelta, attempt: Callable[[], _T]) -> _T:
+    """Try again for that time while a server does not answer, as one that starts."""
+    end = time.monotonic() + timeout.total_seconds()
+    pause_s, told = _SHORTEST_S, False
+    while True:
+        try:
+            return attempt()
+        except LogUnavailable as error:
+            left_s = end - time.monotonic()
+            if isinstance(error, LogFull | LogStopped) or left_s <= 0 or not has_server(url):
+                raise
+            if not told:
+                told = True
+                _log.warning("log_not_open_yet", log=told_name(url), error=str(error))
+        time.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _LONGEST_S)
 
 
 def _check_timeout(timeout: timedelta) -> None:
@@ -53,5 +118,18 @@ def _check_timeout(timeout: timedelta) -> None:
         raise InvalidRequest(f"a timeout of {timeout}; it is no time, or more")
 
 
-def _log(url: str, engine: Engine, incarnation: str, timeout: timedelta) -> Log:
-    return Log(url, Place(engine, incarnation, timeout.total_seconds(), threading.Event()))
+def _opened(
+    url: str,
+    engine: Engine,
+    incarnation: str,
+    timeout: timedelta,
+    observer: Observer | Sequence[Observer] | None,
+    seals: Seals | None,
+) -> Log:
+    name = told_name(url)
+    observers = Observers.of(name, observer)
+    closing = threading.Event()
+    return Log(
+        url,
+        Place(engine, incarnation, timeout.total_seconds(), closing, name, observers, seals),
+    )

@@ -7,9 +7,11 @@ from typing import NamedTuple, TypeVar
 
 from lease_server._forks import REMEDY
 from sharedlog._core.errors import LogStopped
+from sharedlog._core.sealing import Seals
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.engine import Engine
+from sharedlog._log.observing import Observers
 
 _T = TypeVar("_T")
 
@@ -22,10 +24,21 @@ class Place(NamedTuple):
     timeout_s: float
     # Set once the log is closed.
     closing: threading.Event
+    # As it is told: without what is secret in its URL.
+    name: str = ""
+    observers: Observers | None = None
+    seals: Seals | None = None
 
     def run(self, rule: Rule[_T]) -> _T:
         """Carry a rule out, in this thread."""
-        return carry_out(self.engine, rule)
+        if self.observers is None:
+            return carry_out(self.engine, rule)
+        return carry_out(self.engine, rule, self.observers.act)
+
+    def refused(self, error: BaseException) -> None:
+        """Tell those who watch that a message or a transaction has an error."""
+        if self.observers is not None:
+            self.observers.refused(error)
 
 
 def forked() -> LogStopped:

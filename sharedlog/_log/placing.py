@@ -67,6 +67,9 @@ class Placing:
         count = len(tags)
         tag = tags[next(self._rounds) % count if data is None else substream_of(data, count)]
         envelope = pack(value, data, about, time.time_ns() // 1000)
+        seals = self._place.seals
+        if seals is not None:
+            envelope = seals.sealed(envelope)
         content = b""
         if named:
             # As it is whenever it is published: without the times, the trace, and the turn.

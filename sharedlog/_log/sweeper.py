@@ -9,11 +9,13 @@ from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 
+from rifl._log import get_logger
 from sharedlog._core.errors import InvalidRequest, LogUnavailable
 from sharedlog._core.fences import Fence
 from sharedlog._core.sweeping import Sign, beat, retire_silent, sign, take_over, unfinished
 from sharedlog._log.place import Place
 
+_log = get_logger("sharedlog")
 SILENT = timedelta(minutes=10)
 # Rounds within the time after which something counts as silent.
 _ROUNDS = 10
@@ -67,6 +69,7 @@ class Sweeper:
                 return []
             self._fence = run(take_over(found))
             run(beat(self._fence))
+            _log.info("sweeper_took_over", log=self._place.name, number=self._fence.number)
         return self._retired(run(unfinished()), now, self._fence)
 
     def _retired(self, there: dict[int, int], now: float, fence: Fence) -> list[int]:
@@ -79,11 +82,19 @@ class Sweeper:
         silent = [
             producer for producer, (_, since) in self._seen.items() if now - since >= self._silent_s
         ]
-        return [
+        retired = [
             producer
             for producer in silent
             if self._place.run(retire_silent(producer, there[producer], fence))
         ]
+        for producer in retired:
+            _log.info(
+                "producer_retired",
+                log=self._place.name,
+                producer=producer,
+                seq=there[producer],
+            )
+        return retired
 
     def __enter__(self) -> Sweeper:
         """Begin the rounds."""

@@ -9,7 +9,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from sharedlog._core.catalog import Stream
+from rifl._log import get_logger
+from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.draft import Draft
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from sharedlog._log.producer import Producer
 
 _T = TypeVar("_T")
+_log = get_logger("sharedlog")
 # How long what was published waits while something else of the transaction is pending: an append
 # is a sign of life, without which a sweeper retires the producer.
 SIGN_S = 30.0
@@ -125,8 +127,14 @@ class Transaction:
     ) -> Placed:
         """Return a message as it is appended; raises where the transaction takes none."""
         self._check_open()
-        return self._producer.placing.placed(
-            stream, value, key, headers, about, named=self._turn is not None
+        placing, observers = self._producer.placing, self._producer.place.observers
+        named = self._turn is not None
+        if observers is None:
+            return placing.placed(stream, value, key, headers, about, named=named)
+        return observers.published(
+            name_of(stream),
+            about,
+            lambda said: placing.placed(stream, value, key, headers, said, named=named),
         )
 
     def add(self, message: Placed) -> None:
@@ -136,7 +144,12 @@ class Transaction:
     def wants_room(self, message: Placed) -> bool:
         """Whether something has to be written before this message is taken."""
         draft = self._draft
-        if not draft.takes(message):
+        try:
+            takes = draft.takes(message)
+        except LogError as error:
+            self._producer.place.refused(error)
+            raise
+        if not takes:
             return True
         return draft.travels and draft.waits and time.monotonic() - self._signed_s > SIGN_S
 
@@ -146,7 +159,12 @@ class Transaction:
             self._producer.sender.settle()
             self._pend()
         except Unknown as error:
-            raise self._unknown(error) from error
+            unknown = self._unknown(error)
+            self._producer.place.refused(unknown)
+            raise unknown from error
+        except LogError as error:
+            self._producer.place.refused(error)
+            raise
         self._signed_s = time.monotonic()
 
     def commit(self) -> list[Position]:
@@ -164,8 +182,13 @@ class Transaction:
                     self.finish()
         except Unknown as error:
             self._state = State.UNKNOWN
-            raise self._unknown(error) from error
-        except LogError:
+            unknown = self._unknown(error)
+            self._producer.place.refused(unknown)
+            raise unknown from error
+        except LogError as error:
+            self._producer.place.refused(error)
+            if isinstance(error, SpanGone | ProducerRetired):
+                _log.warning("transaction_lost", log=self._producer.place.name, error=str(error))
             self._roll_back()
             raise
         except BaseException:

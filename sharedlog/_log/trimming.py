@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 
+from rifl._log import get_logger
 from sharedlog._core.catalog import RETENTION, all_streams
 from sharedlog._core.errors import Fenced, InvalidRequest, LogError, TrimmedLog
 from sharedlog._core.fences import Fence
@@ -16,6 +17,7 @@ from sharedlog._core.trim import Committers, Outcome, trim
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered
 
+_log = get_logger("sharedlog")
 # Rounds that the one that trims may miss before another takes over, and at least how long.
 _MISSED = 3
 _SHORTEST_PATIENCE_S = 10.0
@@ -38,12 +40,31 @@ def trim_once(
     retention_us = kept // timedelta(microseconds=1)
     for attempt in range(_ATTEMPTS):
         try:
-            return until_answered(place, lambda: trim(known, _now_us(), retention_us, fence=fence))
+            outcome = until_answered(
+                place, lambda: trim(known, _now_us(), retention_us, fence=fence)
+            )
         except TrimmedLog:
             # Another one trimmed what this one was to look at.
             if attempt == _ATTEMPTS - 1:
                 raise
+        else:
+            _tell_events(place, outcome)
+            return outcome
     raise AssertionError("the last attempt returns or raises")
+
+
+def _tell_events(place: Place, outcome: Outcome) -> None:
+    if outcome.rows:
+        _log.info(
+            "log_trimmed",
+            log=place.name,
+            rows=outcome.rows,
+            whole_from=outcome.trimmed.whole,
+            kept_by=outcome.kept_by,
+        )
+    names = sorted({each.name for each in outcome.overdue})
+    if names:
+        _log.warning("holds_overdue", log=place.name, names=names, kept_by=outcome.kept_by)
 
 
 class Trimming:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from benchmarks.house.imports import PRODUCT, ROOT, files, module_of
 
 # Where operators look: one place for each event.
-PAGES = ("operations.md", "curp.md", "log-engines.md")
+PAGES = ("operations.md", "curp.md", "log-engines.md", "log-operations.md")
 _LEVELS = {
     "debug": "debug",
     "info": "info",

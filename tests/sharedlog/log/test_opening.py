@@ -2,6 +2,7 @@
 
 import pickle
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ import sharedlog
 from sharedlog._core.catalog import MAX_SUBSTREAMS
 from sharedlog._core.commit import Commit, Put
 from sharedlog.v1 import sharedlog_pb2 as pb
+from tests.helpers.waiting import until
 
 
 def test_a_log_that_was_created_is_opened_with_its_incarnation(url):
@@ -143,3 +145,24 @@ def test_public_errors_pickle_and_say_whether_it_was_appended():
         error = kind("why", 7) if "__init__" in vars(kind) else kind("why")
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
         assert (type(copy), str(copy), copy.appended) == (kind, "why", kind.appended)
+
+
+@pytest.mark.parametrize(("engine", "end"), [("redis", "stop"), ("postgres", "crash")])
+def test_a_log_whose_server_starts_is_waited_for(engine, end, request, name, caplog):
+    """``open`` asks again within its timeout, says why once, and raises what it is without one."""
+    server = request.getfixturevalue(f"own_{engine}")
+    url = server.url(log=name)
+    sharedlog.create(url).close()
+    getattr(server, end)()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            with pytest.raises(sharedlog.LogUnavailable):
+                sharedlog.open(url, timeout=timedelta(0))
+            assert "log_not_open_yet" not in caplog.text
+            opening = pool.submit(sharedlog.open, url)
+            until(lambda: "log_not_open_yet" in caplog.text, "it was refused")
+        finally:
+            server.start()
+        with opening.result() as log:
+            assert log.streams() == []
+    assert caplog.text.count("log_not_open_yet") == 1

@@ -1,0 +1,133 @@
+"""The observers of a log that a program opened, kept from doing harm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from rifl._log import get_logger
+from sharedlog._core.commit import Commit
+from sharedlog._core.envelope import About
+from sharedlog._core.observer import LogReport, Observer
+from sharedlog._core.position import Position
+from sharedlog._core.steps import Step
+from sharedlog._engines.driving import do
+from sharedlog._engines.engine import Engine
+
+_log = get_logger("sharedlog")
+_T = TypeVar("_T")
+
+
+class Observers:
+    """Those of one handle of a log. Any thread."""
+
+    def __init__(self, log: str, observers: Sequence[Observer]) -> None:
+        """``log``: as they are told it."""
+        self.log = log
+        self._observers = tuple(observers)
+        self._failed: set[str] = set()
+
+    @classmethod
+    def of(cls, log: str, given: Observer | Sequence[Observer] | None) -> Observers | None:
+        """Return what stands for the argument of a user; None if nobody watches."""
+        found = (given,) if isinstance(given, Observer) else tuple(given or ())
+        return cls(log, found) if found else None
+
+    def attached(self, report: Callable[[], LogReport]) -> None:
+        """See ``Observer``."""
+        self._each("attached", self.log, report)
+
+    def detached(self, report: Callable[[], LogReport]) -> None:
+        """See ``Observer``."""
+        self._each("detached", self.log, report)
+
+    def refused(self, error: BaseException) -> None:
+        """See ``Observer``."""
+        self._each("refused", self.log, type(error).__name__)
+
+    def delivered(self, stream: str, messages: int, waited_s: float | None) -> None:
+        """See ``Observer``."""
+        self._each("delivered", self.log, stream, messages, waited_s)
+
+    def act(self, engine: Engine, step: Step) -> Any:
+        """Carry a step out; an append is told once it is in the log."""
+        if not isinstance(step, Commit) or not step.entries:
+            return do(engine, step)
+        began = time.perf_counter()
+        found = do(engine, step)
+        seconds = time.perf_counter() - began
+        size = sum(len(each.body) + sum(map(len, each.tags)) for each in step.entries)
+        self._each("appended", self.log, len(step.entries), size, seconds)
+        return found
+
+    def published(
+        self, stream: str, about: About | None, publish: Callable[[About | None], _T]
+    ) -> _T:
+        """Publish a message under the eyes of those who watch."""
+        said, begun = self._begins(stream, about)
+        try:
+            found = publish(said)
+        except BaseException as error:
+            self._failed_to(begun, error)
+            raise
+        self._ended(begun, found, None)
+        return found
+
+    async def published_aio(
+        self, stream: str, about: About | None, publish: Callable[[About | None], Awaitable[_T]]
+    ) -> _T:
+        """As ``published``, on an event loop."""
+        said, begun = self._begins(stream, about)
+        try:
+            found = await publish(said)
+        except BaseException as error:
+            self._failed_to(begun, error)
+            raise
+        self._ended(begun, found, None)
+        return found
+
+    def _begins(self, stream: str, about: About | None) -> tuple[About | None, list[Any]]:
+        begun: list[Any] = []
+        for observer in self._observers:
+            mine = None
+            try:
+                about, mine = observer.publish_begins(self.log, stream, about)
+            except Exception as error:  # noqa: BLE001 - a watcher must not break what it watches
+                self._note("publish_begins", error)
+            begun.append(mine)
+        return about, begun
+
+    def _failed_to(self, begun: list[Any], error: BaseException) -> None:
+        self.refused(error)
+        self._ended(begun, None, error)
+
+    def _ended(self, begun: list[Any], found: object, error: BaseException | None) -> None:
+        position = found if isinstance(found, Position) else None
+        for observer, mine in zip(self._observers, begun, strict=True):
+            try:
+                observer.publish_ended(mine, position, error)
+            except Exception as raised:  # noqa: BLE001 - as above
+                self._note("publish_ended", raised)
+
+    def _each(self, method: str, *arguments: Any) -> None:
+        for observer in self._observers:
+            try:
+                getattr(observer, method)(*arguments)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._note(method, error)
+
+    def _note(self, method: str, error: Exception) -> None:
+        if method not in self._failed:
+            self._failed.add(method)
+            _log.error("observer_failed", method=method, error=repr(error))
+
+
+def told_name(url: str) -> str:
+    """Return a log's URL as it may be told: without user, password, and options but its name."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    names = parse_qs(parts.query).get("log")
+    shown = f"{parts.scheme}:{'//' if url.startswith(f'{parts.scheme}://') else ''}"
+    return f"{shown}{host}{parts.path}" + (f"?log={names[0]}" if names else "")

@@ -1,0 +1,174 @@
+"""Prometheus metrics of a log (``rifl-grpc[metrics]``).
+
+::
+
+    sharedlog.open(url, observer=PrometheusObserver())
+
+One observer may serve any number of logs; a second one needs a registry of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from sharedlog._core.errors import LogError
+from sharedlog._core.observer import HoldReport, LogReport, Observer
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
+except ImportError as error:  # pragma: no cover - needs an environment without it
+    raise ImportError(
+        "sharedlog.metrics needs the extra: pip install 'rifl-grpc[metrics]'"
+    ) from error
+
+__all__ = ["PrometheusObserver"]
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WAITS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0)
+
+
+class _Appends(NamedTuple):
+    """Prometheus looks its labels up at some length, for every append."""
+
+    appends: Counter
+    entries: Counter
+    size: Counter
+    seconds: Histogram
+
+
+class PrometheusObserver(Observer):
+    """Counts what programs do with logs, and looks at the logs when scraped.
+
+    Names begin with ``sharedlog_``; every metric has the label ``log``, the log's URL without
+    what is secret in it. What this process did: ``sharedlog_appends_total``,
+    ``_appended_entries_total``, ``_appended_bytes_total``, ``_append_seconds`` (from the append's
+    turn asked for to its answer), ``_refused_total`` by the error's name, ``_delivered_total`` and
+    ``_wait_seconds`` by stream.
+
+    Asked of the log when scraped, by each process alike: ``sharedlog_reachable``, ``_tail_lsn``,
+    ``_first_lsn``, ``_entries``, ``_open_spans``, ``_oldest_span_seconds``, and by ``name`` and
+    ``substream`` of each hold ``_hold_lag_entries``, ``_hold_lag_seconds``, ``_hold_overdue``. That
+    costs a read for each hold that lags.
+
+    Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"sharedlog_{name}", text, ("log", *labels), registry=registry)
+
+        def seconds(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(
+                f"sharedlog_{name}", text, ("log", *labels), buckets=buckets, registry=registry
+            )
+
+        self._appends = counter("appends", "Appends that are in the log.")
+        self._entries = counter("appended_entries", "Their entries.")
+        self._bytes = counter("appended_bytes", "Their bytes, with tags.")
+        self._seconds = seconds("append_seconds", "One append, its turn included.", _SECONDS)
+        self._refused = counter("refused", "Messages and transactions with an error.", "reason")
+        self._delivered = counter("delivered", "Messages that followers got.", "stream")
+        self._waits = seconds("wait_seconds", "Followers without a message.", _WAITS, "stream")
+        self._by_log: dict[str, _Appends] = {}
+        self._logs = _Logs()
+        registry.register(self._logs)
+
+    def attached(self, log: str, report: Callable[[], LogReport]) -> None:
+        """Look at this log, too, when scraped."""
+        self._logs.add(log, report)
+
+    def detached(self, log: str, report: Callable[[], LogReport]) -> None:
+        """Look at it by this handle no longer."""
+        self._logs.remove(log, report)
+
+    def appended(self, log: str, entries: int, size: int, seconds: float) -> None:
+        """Count an append."""
+        found = self._by_log.get(log)
+        if found is None:
+            found = self._by_log[log] = _Appends(
+                self._appends.labels(log),
+                self._entries.labels(log),
+                self._bytes.labels(log),
+                self._seconds.labels(log),
+            )
+        found.appends.inc()
+        found.entries.inc(entries)
+        found.size.inc(size)
+        found.seconds.observe(seconds)
+
+    def refused(self, log: str, reason: str) -> None:
+        """Count a message or a transaction that has an error."""
+        self._refused.labels(log, reason).inc()
+
+    def delivered(self, log: str, stream: str, messages: int, waited_s: float | None) -> None:
+        """Count a follower's messages."""
+        self._delivered.labels(log, stream).inc(messages)
+        if waited_s is not None:
+            self._waits.labels(log, stream).observe(waited_s)
+
+
+class _Logs(Collector):
+    """The logs that this process has open, asked when scraped: each once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sources: list[tuple[str, Callable[[], LogReport]]] = []
+
+    def add(self, log: str, report: Callable[[], LogReport]) -> None:
+        with self._lock:
+            self._sources.append((log, report))
+
+    def remove(self, log: str, report: Callable[[], LogReport]) -> None:
+        with self._lock:
+            self._sources = [each for each in self._sources if each != (log, report)]
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            sources = dict(self._sources)
+        found: dict[str, LogReport | None] = {}
+        for log, report in sources.items():
+            try:
+                found[log] = report()
+            except LogError:
+                found[log] = None
+        return iter(_families(found))
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(_families({}))
+
+
+def _families(reports: dict[str, LogReport | None]) -> list[Metric]:
+    there = {log: each for log, each in reports.items() if each is not None}
+
+    def gauge(name: str, text: str, value: Callable[[LogReport], float]) -> Metric:
+        family = GaugeMetricFamily(f"sharedlog_{name}", text, labels=("log",))
+        for log, each in there.items():
+            family.add_metric((log,), value(each))
+        return family
+
+    def of_holds(name: str, text: str, value: Callable[[HoldReport], float]) -> Metric:
+        labels = ("log", "name", "substream")
+        family = GaugeMetricFamily(f"sharedlog_hold_{name}", text, labels=labels)
+        for log, each in there.items():
+            for hold in each.holds:
+                family.add_metric((log, hold.name, hold.tag), value(hold))
+        return family
+
+    reachable = GaugeMetricFamily("sharedlog_reachable", "1 if it answered.", labels=("log",))
+    for log, each in reports.items():
+        reachable.add_metric((log,), float(each is not None))
+    return [
+        reachable,
+        gauge("tail_lsn", "The newest entry.", lambda each: each.tail),
+        gauge("first_lsn", "The oldest entry that is there.", lambda each: each.first),
+        gauge("entries", "Entries that are there.", lambda each: each.tail + 1 - each.first),
+        gauge("open_spans", "What is pending.", lambda each: each.open_spans),
+        gauge("oldest_span_seconds", "Age of what is pending.", lambda each: each.oldest_span_s),
+        of_holds("lag_entries", "Entries behind the hold.", lambda each: each.entries),
+        of_holds("lag_seconds", "Age of the oldest one not done.", lambda each: each.seconds),
+        of_holds("overdue", "1 if nobody renews it.", lambda each: float(each.overdue)),
+    ]

@@ -1,0 +1,129 @@
+"""OpenTelemetry of a log (``rifl-grpc[tracing]``): a publisher's trace leads to its followers.
+
+::
+
+    log = sharedlog.open(url, observer=TracingObserver())
+    log.publish("orders", order)
+
+    for message in log.follow("orders"):
+        with process(message):
+            ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sharedlog._core.envelope import MAX_TEXT_BYTES, About
+from sharedlog._core.errors import SealedMessage
+from sharedlog._core.message import Message
+from sharedlog._core.observer import Observer
+from sharedlog._core.position import Position
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as error:  # pragma: no cover - needs an environment without it
+    raise ImportError(
+        "sharedlog.tracing needs the extra: pip install 'rifl-grpc[tracing]'"
+    ) from error
+
+__all__ = ["TracingObserver", "message_context", "process"]
+
+_W3C = TraceContextTextMapPropagator()
+
+
+class TracingObserver(Observer):
+    """A span ``publish STREAM`` for each message, whose context travels in its envelope.
+
+    Of kind producer, a child of the current span, with ``messaging.system`` (``sharedlog``),
+    ``messaging.destination.name`` and, once it is known, ``messaging.message.id``, the position.
+    In a transaction it ends when the message is taken into that. A message that was given a trace
+    context (``About.trace_parent``) keeps it, and the span links to it.
+    Thread-safe.
+    """
+
+    def publish_begins(
+        self, log: str, stream: str, about: About | None
+    ) -> tuple[About | None, Any]:
+        """Begin the span, and have the message carry its context."""
+        given = about is not None and about.trace_parent
+        span = trace.get_tracer("sharedlog").start_span(
+            f"publish {stream}",
+            kind=trace.SpanKind.PRODUCER,
+            links=_links(about.trace_parent, about.trace_state) if about and given else (),
+            attributes={
+                "messaging.system": "sharedlog",
+                "messaging.operation.type": "send",
+                "messaging.destination.name": stream,
+                "sharedlog.log": log,
+            },
+        )
+        if given:
+            return about, span
+        carrier: dict[str, str] = {}
+        _W3C.inject(carrier, trace.set_span_in_context(span))
+        parent, state = carrier.get("traceparent", ""), carrier.get("tracestate", "")
+        if len(state.encode()) > MAX_TEXT_BYTES:
+            state = ""
+        return (about or About())._replace(trace_parent=parent, trace_state=state), span
+
+    def publish_ended(
+        self, begun: Any, position: Position | None, error: BaseException | None
+    ) -> None:
+        """End the span, with the position, or the error."""
+        if begun is None:
+            return
+        if position is not None:
+            begun.set_attribute("messaging.message.id", str(position))
+        if error is not None:
+            begun.record_exception(error)
+            begun.set_status(trace.StatusCode.ERROR, type(error).__name__)
+        begun.end()
+
+
+@contextmanager
+def process(message: Message) -> Iterator[trace.Span]:
+    """Have a span ``process STREAM`` current, which links to who published the message.
+
+    A link, since a follower's own work has a trace of its own, and may be about many messages;
+    ``message_context`` is for those who want a child. In a thread or a task.
+    """
+    with trace.get_tracer("sharedlog").start_as_current_span(
+        f"process {message.stream}",
+        kind=trace.SpanKind.CONSUMER,
+        links=_links(*_carried(message)),
+        attributes={
+            "messaging.system": "sharedlog",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": message.stream,
+            "messaging.destination.partition.id": str(message.substream),
+            "messaging.message.id": str(message.position),
+        },
+    ) as span:
+        yield span
+
+
+def message_context(message: Message) -> Context:
+    """Return the trace context of who published a message; an empty one if it has none."""
+    return _context(*_carried(message))
+
+
+def _carried(message: Message) -> tuple[str, str]:
+    try:
+        return message.trace_parent, message.trace_state
+    except SealedMessage:
+        return "", ""
+
+
+def _context(parent: str, state: str) -> Context:
+    carrier = {"traceparent": parent, "tracestate": state}
+    return _W3C.extract({name: value for name, value in carrier.items() if value}, Context())
+
+
+def _links(parent: str, state: str) -> list[trace.Link]:
+    found = trace.get_current_span(_context(parent, state)).get_span_context()
+    return [trace.Link(found)] if found.is_valid else []
