@@ -15,6 +15,7 @@ its store, and all but Redis ``accept_loss``, for a log that stopped since it lo
 - ``_redis``, ``_postgres``: a server
 - ``_etcd``: a quorum of machines
 - ``_memory``: nowhere; for tests and the simulator
+- ``_commits``: over any engine of the shared log
 
 Around a log:
 
