@@ -27,7 +27,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log postgresql java toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log postgresql java kafka toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
 	@echo "make demo | demo-curp | demo-log | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | house | clean"
@@ -76,9 +76,25 @@ demo-curp: $(INSTALLED)
 demo-log: $(INSTALLED) $(if $(filter postgresql,$(LOG)),postgresql)
 	@$(PYTHON) -m examples.shared_log $(if $(LOG),--log $(LOG)) $(DEMO_FLAGS)
 
-# BENCH_FLAGS="--log URL" measures another engine than SQLite.
-bench-log: $(INSTALLED)
-	@$(PYTHON) -m benchmarks.log $(BENCH_FLAGS)
+# BENCH_FLAGS="--only own" is what it costs (and with --log URL, another engine than SQLite),
+# "--only beside" are the others.
+bench-log: $(BENCH_INSTALLED) postgresql kafka
+	@$(BENCH_PYTHON) -m benchmarks.log --kafka $(KAFKA) $(BENCH_FLAGS)
+
+# The broker that is measured, from Maven Central, by the Ivy that PySpark brings.
+KAFKA := $(VENV)/kafka
+KAFKA_WANTED := benchmarks/log/kafka.xml
+kafka: $(INSTALLED) java
+	@if [ $(KAFKA)/.fetched -nt $(KAFKA_WANTED) ]; then exit 0; fi; \
+	echo "Fetching Kafka's jars into $(KAFKA) ..."; \
+	rm -rf $(KAFKA); mkdir -p $(KAFKA); \
+	ivy="$$($(PYTHON) -c 'import pathlib, pyspark; print(*pathlib.Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))')"; \
+	if ! "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -jar "$$ivy" -cache "$(abspath $(KAFKA))/cache" -ivy $(KAFKA_WANTED) \
+	    -retrieve "$(abspath $(KAFKA))/[artifact]-[revision].[ext]" >$(KAFKA)/log 2>&1 \
+	    || ! ls $(KAFKA)/kafka_*.jar >/dev/null; then \
+	  tail -20 $(KAFKA)/log >&2; exit 1; \
+	fi; \
+	rm -rf $(KAFKA)/cache; touch $(KAFKA)/.fetched
 
 bench-curp: $(INSTALLED)
 	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)

@@ -1,4 +1,8 @@
-"""The shared log's benchmark, ``python -m benchmarks.log``: beside rows inserted by hand.
+"""The shared log's benchmark, ``python -m benchmarks.log``.
 
-- ``raw``: those rows, in a SQLite file, with a group commit.
+- ``own``: what it costs, beside the rows of ``raw``: by hand, in a SQLite file, with a group
+  commit.
+- ``many``: a log of a million entries.
+- ``beside``: the log and others side by side. ``systems`` says how each is published to and
+  followed, ``kafka`` runs a broker (``kafka.xml``: what of), ``reader`` is the follower's process.
 """

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import threading
 from pathlib import Path
 
 __all__ = ["RawRows"]
 
+_SUBSTREAMS = 8
+
 
 class RawRows:
-    """A table, and the group commit that one writes for it. Any thread."""
+    """A table, and the group commit that one writes for it. Any thread.
 
-    def __init__(self, path: Path) -> None:
+    ``indexed``: each row is of one of eight substreams, which an index finds, as whoever follows
+    one of them needs.
+    """
+
+    def __init__(self, path: Path, *, indexed: bool) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         for statement in (
             "PRAGMA journal_mode = WAL",
             "PRAGMA synchronous = FULL",
-            "CREATE TABLE row (id INTEGER PRIMARY KEY, body BLOB NOT NULL)",
+            "CREATE TABLE row (id INTEGER PRIMARY KEY, substream INTEGER, body BLOB NOT NULL)",
+            *(["CREATE INDEX row_of ON row (substream, id)"] if indexed else []),
         ):
             self._connection.execute(statement)
+        self._turns = itertools.count()
         self._changed = threading.Condition()
-        self._waiting: list[tuple[bytes]] = []
+        self._waiting: list[tuple[int, bytes]] = []
         self._writing = False
         self._asked = self._done = 0
 
@@ -30,7 +39,7 @@ class RawRows:
         with self._changed:
             self._asked += 1
             mine = self._asked
-            self._waiting.append((body,))
+            self._waiting.append((next(self._turns) % _SUBSTREAMS, body))
             while self._writing and self._done < mine:
                 self._changed.wait()
             if self._done >= mine:
@@ -39,7 +48,7 @@ class RawRows:
             together, self._waiting = self._waiting, []
             through = self._asked
         self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.executemany("INSERT INTO row (body) VALUES (?)", together)
+        self._connection.executemany("INSERT INTO row (substream, body) VALUES (?, ?)", together)
         self._connection.execute("COMMIT")
         with self._changed:
             self._writing, self._done = False, through
