@@ -59,6 +59,7 @@ from sharedlog._log.opening import open_log as open  # noqa: A004 - `sharedlog.o
 from sharedlog._log.producer import Producer
 from sharedlog._log.sweeper import Sweeper
 from sharedlog._log.transaction import Transaction
+from sharedlog._log.trimming import Trimming
 
 __all__ = [
     "About",
@@ -100,6 +101,7 @@ __all__ = [
     "Sweeper",
     "Transaction",
     "TrimmedLog",
+    "Trimming",
     "UnknownProducer",
     "WrongTransaction",
     "create",

@@ -13,5 +13,6 @@ from sharedlog._aio.log import Log
 from sharedlog._aio.log import create_aio as create
 from sharedlog._aio.log import open_aio as open  # noqa: A004 - `sharedlog.aio.open`
 from sharedlog._aio.producer import Producer, Transaction
+from sharedlog._aio.rounds import Sweeper, Trimming
 
-__all__ = ["Following", "Log", "Producer", "Transaction", "create", "open"]
+__all__ = ["Following", "Log", "Producer", "Sweeper", "Transaction", "Trimming", "create", "open"]

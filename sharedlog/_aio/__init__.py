@@ -2,5 +2,5 @@
 
 - ``log``: what ``sharedlog.aio.open`` returns; ``threads``: where it blocks.
 - ``publisher``: single messages of any task; ``producer``: transactions; ``following``:
-  messages as they are committed.
+  messages as they are committed; ``rounds``: the threads that sweep and trim.
 """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -11,10 +13,11 @@ from typing import Any
 from sharedlog._aio.following import Following
 from sharedlog._aio.producer import Producer
 from sharedlog._aio.publisher import Publisher
+from sharedlog._aio.rounds import Sweeper, Trimming
 from sharedlog._aio.threads import Threads
 from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.envelope import About, Value
-from sharedlog._core.errors import OutcomeUnknown
+from sharedlog._core.errors import LogError, OutcomeUnknown
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
@@ -27,6 +30,7 @@ from sharedlog._log.following import After
 from sharedlog._log.log import Log as SyncLog
 from sharedlog._log.opening import TIMEOUT, create_log, open_log
 from sharedlog._log.placing import Headers
+from sharedlog._log.sweeper import SILENT
 
 
 class Log:
@@ -176,6 +180,32 @@ class Log:
     async def trim(self, retention: timedelta | None = None) -> Outcome:
         """Trim what is older than the streams' retention, and than ``retention``; once."""
         return await self._threads.run(self._inner.trim, retention)
+
+    def trim_every(
+        self,
+        every: timedelta,
+        retention: timedelta | None = None,
+        told: Callable[[Outcome | LogError], None] | None = None,
+    ) -> Trimming:
+        """Trim on a schedule, in a thread, until what is returned is closed.
+
+        Of several that were asked, in any processes, one does. ``told`` is called on the event
+        loop with what each round did, or with its error.
+        """
+        if told is None:
+            return Trimming(self._inner.trim_every(every, retention))
+        loop, tell = asyncio.get_running_loop(), told
+
+        def tell_soon(found: Outcome | LogError) -> None:
+            # A loop that is closed is told nothing.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(tell, found)
+
+        return Trimming(self._inner.trim_every(every, retention, tell_soon))
+
+    def sweeper(self, silent: timedelta = SILENT) -> Sweeper:
+        """Return what rolls back transactions whose program died, while it is entered."""
+        return Sweeper(self._inner.sweeper(silent))
 
     async def close(self) -> None:
         """Let go of files and connections; idempotent."""

@@ -16,8 +16,8 @@
 - ``steps``: what the rules ask of a log.
 - ``holds``: what followers have not done is kept; ``trim`` takes the rest away, and ``whole`` is
   what stays (L6); ``times``: where a moment is.
-- ``schedule``: who of several trims; ``roster``: the producers; ``restoring``: after a backup;
-  ``verifying``: what a log has, held against its rules.
+- ``duty``: what one of several processes does; ``roster``: the producers; ``restoring``: after a
+  backup; ``verifying``: what a log has, held against its rules.
 - ``observer``: who watches; ``reporting``: what a log says of itself to them.
 - ``errors``: what is refused, and whether it was appended.
 """

@@ -1,54 +1,55 @@
 """Sweeping: producers that fell silent in a transaction are retired (DESIGN-LOG §13, C2).
 
 Nobody's clock is trusted: a producer is silent when its highest seq stays the same for a time that
-the sweeper measures itself, from when it first saw it. Of the sweepers of a log one works, by a
-fence; the others take over when its beat stays the same.
+the sweeper measures itself, from when it first saw it, while it could look. One of the sweepers
+of a log works (``duty``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from sharedlog._core.commit import Commit, Put, Refused
+from sharedlog._core.commit import Refused
 from sharedlog._core.errors import Fenced
-from sharedlog._core.fences import Fence, condition_of, fence_key, number_of, raise_fence
-from sharedlog._core.producers import OPEN, number, seq_key
+from sharedlog._core.fences import Fence
+from sharedlog._core.producers import OPEN, seq_key
 from sharedlog._core.spans import retire
 from sharedlog._core.steps import Get, Rule, Scan
 
-FENCE = "sweeper"
-_BEAT = "sweeper/beat"
+# Part of the time after which a producer is silent that may pass between two looks.
+_BLIND = 0.5
 
 
-class Sign(NamedTuple):
-    """What stays the same while nobody sweeps: the fence's number, and its holder's beat."""
+class Silences:
+    """What one sweeper saw of producers that have something pending, and since when."""
 
-    number: int
-    beat: bytes | None
+    def __init__(self, silent_s: float) -> None:
+        """Nothing was seen yet."""
+        self._silent_s = silent_s
+        self._seen: dict[int, tuple[int, float]] = {}
+        self._looked_s = 0.0
 
+    def look(self, there: Mapping[int, int], now_s: float) -> dict[int, int]:
+        """Note producers with their highest seqs; return those that are silent.
 
-def sign() -> Rule[Sign]:
-    """Return what there is of a sweeper."""
-    key = fence_key(FENCE)
-    found = yield Get((key, _BEAT))
-    return Sign(number_of(found[key]), found[_BEAT])
-
-
-def take_over(seen: Sign) -> Rule[Fence]:
-    """Sweep from now on; the others of whom something was seen do no longer."""
-    return Fence(FENCE, (yield from raise_fence(FENCE, seen.number + 1)))
-
-
-def beat(fence: Fence) -> Rule[bool]:
-    """Show that this sweeper works; False: another one does."""
-    value = (yield Get((_BEAT,)))[_BEAT]
-    more = number(1 + (0 if value is None else int.from_bytes(value, "big")))
-    try:
-        yield Commit((condition_of(fence),), (Put(_BEAT, more),))
-    except Refused:
-        return False
-    return True
+        What passed while nobody looked does not count: the log did not answer producers either,
+        or this process was stopped, maybe with them.
+        """
+        if now_s - self._looked_s > _BLIND * self._silent_s:
+            self._seen = {}
+        self._looked_s = now_s
+        before = self._seen
+        self._seen = {
+            producer: seen
+            if (seen := before.get(producer)) is not None and seen[0] == seq
+            else (seq, now_s)
+            for producer, seq in there.items()
+        }
+        return {
+            producer: seq
+            for producer, (seq, since) in self._seen.items()
+            if now_s - since >= self._silent_s
+        }
 
 
 def unfinished() -> Rule[dict[int, int]]:

@@ -8,4 +8,5 @@
 - ``append_in``: messages in transactions of the application's.
 - ``producer``, ``transaction``: what readers see all at once; ``sweeper``: rolls back what died.
 - ``following``: messages as they are committed; ``trimming``: what nobody needs goes.
+- ``rounds``: a thread that sweeps or trims while it is the one that does.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,10 +11,10 @@ from rifl._log import get_logger
 from sharedlog._core.catalog import RETENTION, all_streams
 from sharedlog._core.errors import Fenced, InvalidRequest, LogError, TrimmedLog
 from sharedlog._core.fences import Fence
-from sharedlog._core.schedule import leave, take_turn
 from sharedlog._core.trim import Committers, Outcome, trim
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered
+from sharedlog._log.rounds import Rounds
 
 _log = get_logger("sharedlog")
 # Rounds that the one that trims may miss before another takes over, and at least how long.
@@ -70,9 +69,9 @@ def _tell_events(place: Place, outcome: Outcome) -> None:
 class Trimming:
     """What ``log.trim_every`` returns: a thread that trims until it is closed. A context manager.
 
-    Of several, in any processes, one trims; another takes over once that one has been silent for
-    three rounds, ten seconds at least. ``told`` is called with what each round did, and with
-    its error.
+    Of several, in any processes, one trims; another takes over once it has seen nothing of that
+    one for three rounds, ten seconds at least. ``told`` is called with what each round did, and
+    with its error.
     """
 
     def __init__(
@@ -81,24 +80,26 @@ class Trimming:
         every: timedelta,
         retention: timedelta | None = None,
         told: Callable[[Outcome | LogError], None] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Use ``log.trim_every``."""
-        self._every_s = every.total_seconds()
-        if self._every_s <= 0:
+        every_s = every.total_seconds()
+        if every_s <= 0:
             raise InvalidRequest(f"every {every}; it is a time")
         self._place = place
         self._retention = retention
         self._told = told
         self._committers = Committers()
-        self._fence: Fence | None = None
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sharedlog-trim", daemon=True)
-        self._thread.start()
+        # Of the fence, when this one trimmed last.
+        self._number = 0
+        patience_s = max(_MISSED * every_s, _SHORTEST_PATIENCE_S)
+        self._rounds = Rounds(place, "trimmer", every_s, patience_s, self._trim, self._tell, clock)
+        self._rounds.start()
 
     def close(self) -> None:
         """Stop, and let another one take over at once; idempotent. Waits for what runs."""
-        self._closing.set()
-        self._thread.join()
+        self._rounds.close()
 
     def __enter__(self) -> Trimming:
         """Return itself."""
@@ -113,35 +114,15 @@ class Trimming:
         """Stop."""
         self.close()
 
-    def _run(self) -> None:
-        while True:
-            try:
-                outcome = self._round()
-            except LogError as error:
-                self._tell(error)
-            else:
-                if outcome is not None:
-                    self._tell(outcome)
-            if self._closing.wait(self._every_s):
-                break
-        if self._fence is not None:
-            try:
-                self._place.run(leave(self._fence))
-            except LogError as error:
-                self._tell(error)
-
-    def _round(self) -> Outcome | None:
-        patience_s = max(_MISSED * self._every_s, _SHORTEST_PATIENCE_S)
-        patience_us = int(patience_s * 1_000_000)
-        self._fence = self._place.run(take_turn(self._fence, _now_us(), patience_us))
-        if self._fence is None:
-            return None
+    def _trim(self, fence: Fence, _: float) -> None:
+        if fence.number != self._number:
+            self._number = fence.number
+            _log.info("trimmer_took_over", log=self._place.name, number=fence.number)
         try:
-            return trim_once(self._place, self._retention, self._committers, self._fence)
+            self._tell(trim_once(self._place, self._retention, self._committers, fence))
         except Fenced:
             # It was taken for gone, and is no longer the one.
-            self._fence = None
-            return None
+            return
 
     def _tell(self, found: Outcome | LogError) -> None:
         if self._told is not None:

@@ -229,3 +229,37 @@ async def test_names_and_fences_are_those_of_the_log(log):
         await transaction.publish("s", "c")
     assert transaction.seq == 9
     assert texts(log, "s") == ["a", "c"]
+
+
+async def test_it_sweeps_and_trims_in_threads_of_its_own(log):
+    """As ``sharedlog`` does; what a round did is told on the event loop (C2, L6)."""
+    log.stream("s", 1, NOW)
+    mine, _ = over(log)
+    transaction = log.producer().transaction()
+    for value in LARGE:
+        transaction.publish("s", value)
+    sweeper = mine.sweeper(timedelta(milliseconds=50))
+    async with sweeper:
+        while log._engine.scan(OPEN):
+            await asyncio.sleep(0.005)
+        assert sweeper.works
+    assert not sweeper.works
+    for number in range(5):
+        log.publish("s", str(number))
+    told = asyncio.Queue()
+    thread = threading.current_thread()
+    async with mine.trim_every(
+        timedelta(seconds=60),
+        told=lambda found: told.put_nowait((found, threading.current_thread())),
+    ):
+        outcome, on = await told.get()
+    assert (outcome.trimmed.whole, on) == (log._engine.tail(), thread)
+    assert await mine.sweeper(timedelta(minutes=1)).round() == []
+
+
+async def test_a_sweeper_outlives_no_log_that_is_closed(url):
+    """Its thread ends, and leaving it does not hang (C2)."""
+    async with await sharedlog.aio.create(url) as log:
+        async with log.sweeper(timedelta(milliseconds=50)) as sweeper:
+            await log.close()
+        assert not sweeper.works

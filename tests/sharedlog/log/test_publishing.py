@@ -101,7 +101,7 @@ def test_messages_that_wait_travel_in_one_append(log):
         publishing = [pool.submit(mine.publish, "s", "0")]
         assert first.wait(60)
         publishing += [pool.submit(mine.publish, "s", str(number)) for number in range(1, 9)]
-        while len(mine._publisher._lead._waiting) < 8:
+        while mine._publisher._lead.waiting < 8:
             threading.Event().wait(0.001)
         release.set()
         for each in publishing:

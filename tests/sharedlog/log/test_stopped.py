@@ -152,7 +152,7 @@ def test_what_rode_along_with_an_interrupted_append_is_unknown_and_says_so(log):
         first = pool.submit(mine.publish, "s", "1")
         assert under_way.wait(60)
         others = [pool.submit(mine.publish, "s", text) for text in ("2", "3")]
-        while len(mine._publisher._queue) < 2:
+        while mine._publisher._lead.waiting < 2:
             threading.Event().wait(0.001)
         release.set()
         first.result(60)

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 import sharedlog
+from sharedlog._core.fences import raise_fence
 from sharedlog._core.producers import OPEN
 from sharedlog._log.sweeper import Sweeper
 from tests.sharedlog.faulty import faulty
@@ -37,6 +38,14 @@ def sweeper(log, clock):
     return Sweeper(log._place, MINUTE, clock=clock)
 
 
+def rounds(clock, seconds, *sweepers):
+    """Let time pass, in which they make their rounds; what the last ones of each retired."""
+    for _ in range(seconds // 5):
+        clock.now += 5
+        retired = [each.round() for each in sweepers]
+    return retired
+
+
 def test_who_is_silent_is_retired_and_who_appends_is_not(log):
     """After the time that the sweeper itself has measured, and not before (C2)."""
     log.stream("s", 1)
@@ -44,13 +53,11 @@ def test_who_is_silent_is_retired_and_who_appends_is_not(log):
     clock = Clock()
     mine = sweeper(log, clock)
     assert (mine.round(), mine.works) == ([], True)
-    clock.now += 59
-    assert mine.round() == []
+    assert rounds(clock, 55, mine) == [[]]
     for value in LARGE:
         alive.publish("s", value)
-    clock.now += 1
-    assert mine.round() == [silent._producer.sender.producer.id]
-    clock.now += 30
+    assert rounds(clock, 5, mine) == [[silent._producer.sender.producer.id]]
+    rounds(clock, 30, mine)
     alive.commit()
     assert mine.round() == []
     with pytest.raises(sharedlog.ProducerRetired):
@@ -66,18 +73,13 @@ def test_one_sweeper_works_until_another_sees_nothing_of_it(log, url):
         clocks = Clock(), Clock()
         first, second = sweeper(log, clocks[0]), sweeper(other, clocks[1])
         first.round()
-        for _ in range(5):
-            clocks[1].now += 50
-            first.round()
-            second.round()
-            assert (first.works, second.works) == (True, False)
+        rounds(clocks[1], 200, first, second)
+        assert (first.works, second.works) == (True, False)
         transaction = left_open(log)
         first.round()
         # The first one hangs; what it saw is old when it comes back.
         clocks[0].now += 600
-        second.round()
-        clocks[1].now += 60
-        assert second.round() == []
+        assert rounds(clocks[1], 65, second) == [[]]
         assert second.works
         for value in LARGE:
             transaction.publish("s", value)
@@ -88,6 +90,19 @@ def test_one_sweeper_works_until_another_sees_nothing_of_it(log, url):
     assert len(texts(log, "s")) == 2 * len(LARGE)
 
 
+def test_time_in_which_a_sweeper_could_not_look_does_not_count(log):
+    """The log may have been away for the producer, too, or both were stopped (C2)."""
+    log.stream("s", 1)
+    transaction = left_open(log)
+    clock = Clock()
+    mine = sweeper(log, clock)
+    rounds(clock, 50, mine)
+    clock.now += 3600
+    assert mine.round() == []
+    assert rounds(clock, 55, mine) == [[]]
+    assert rounds(clock, 5, mine) == [[transaction._producer.sender.producer.id]]
+
+
 def test_who_appends_between_the_look_and_the_retiring_is_not_retired(log):
     """The step that retires holds it to what was seen (C2)."""
     log.stream("s", 1)
@@ -95,8 +110,8 @@ def test_who_appends_between_the_look_and_the_retiring_is_not_retired(log):
     mine, engine = faulty(log)
     clock = Clock()
     sweeping = sweeper(mine, clock)
-    sweeping.round()
-    clock.now += 60
+    rounds(clock, 60, sweeping)
+    clock.now += 5
 
     def publish(commit) -> None:
         engine.before = lambda commit: None
@@ -116,11 +131,11 @@ def test_a_sweeper_that_was_replaced_retires_nobody(log):
     mine, engine = faulty(log)
     clock = Clock()
     sweeping = sweeper(mine, clock)
-    sweeping.round()
-    clock.now += 60
+    rounds(clock, 60, sweeping)
+    clock.now += 5
 
     def replace(commit) -> None:
-        log.raise_fence("sweeper")
+        log._run(raise_fence("*sweeper"))
 
     engine.before = replace
     assert sweeping.round() == []

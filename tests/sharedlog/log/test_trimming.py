@@ -1,5 +1,6 @@
 """A log is trimmed on a schedule by one of those that were asked to (DESIGN-LOG §12, L4, L6)."""
 
+import itertools
 import threading
 from datetime import timedelta
 
@@ -8,11 +9,11 @@ import pytest
 import sharedlog
 from sharedlog._core.commit import Refused
 from sharedlog._core.errors import Fenced
-from sharedlog._core.fences import raise_fence
-from sharedlog._core.schedule import leave, take_turn
+from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.trim import Committers, trim
 from sharedlog._engines.driving import do
 from sharedlog._log import trimming
+from tests.helpers.waiting import until
 from tests.sharedlog.logs import carry_out_from, to_commit
 
 
@@ -24,28 +25,18 @@ def filled(log):
     return log
 
 
-def test_one_of_several_trims_and_another_takes_over_once_it_is_silent(filled):
-    """By a fence, so that one that was only slow trims no more (L4)."""
-    first = filled._run(take_turn(None, 100, 30))
-    assert first is not None
-    assert filled._run(take_turn(None, 120, 30)) is None
-    assert filled._run(take_turn(first, 125, 30)) == first
-    assert filled._run(take_turn(None, 150, 30)) is None
-    second = filled._run(take_turn(None, 156, 30))
-    assert second == first._replace(number=first.number + 1)
-    assert filled._run(take_turn(first, 160, 30)) is None
+def test_who_was_replaced_trims_no_more(filled):
+    """By a fence, so that one that was only slow does not (L4)."""
+    first = Fence("*trimmer", filled._run(raise_fence("*trimmer")))
+    second = Fence("*trimmer", filled._run(raise_fence("*trimmer")))
     with pytest.raises(Fenced):
         filled._run(trim(Committers(), 10**17, 0, fence=first))
     assert filled._run(trim(Committers(), 10**17, 0, fence=second)).rows == 9
-    filled._run(leave(first))
-    assert filled._run(take_turn(None, 161, 30)) is None
-    filled._run(leave(second))
-    assert filled._run(take_turn(None, 162, 30)) is not None
 
 
 def test_a_trim_on_its_way_is_refused_once_another_took_over(filled):
     """Judged in the step that would declare it (L4)."""
-    fence = filled._run(take_turn(None, 100, 30))
+    fence = Fence("*trimmer", filled._run(raise_fence("*trimmer")))
     rule = trim(Committers(), 10**17, 0, fence=fence)
     declaring = to_commit(filled._engine, rule)
     filled._run(raise_fence(fence.name))
@@ -54,6 +45,27 @@ def test_a_trim_on_its_way_is_refused_once_another_took_over(filled):
     with pytest.raises(Fenced):
         carry_out_from(filled._engine, rule, caught.value)
     assert len(filled.follow("s").poll()) == 10
+
+
+def test_wall_clocks_that_jump_move_the_turn_to_nobody(filled, url, monkeypatch):
+    """Neither the one's that trims nor the other's: turns are measured, not dated (L4)."""
+    every, told = timedelta(milliseconds=5), {"first": 0, "second": 0}
+
+    def teller(name):
+        def tell(found):
+            assert not isinstance(found, Exception)
+            told[name] += 1
+
+        return tell
+
+    days = itertools.cycle((0, 40, -40))
+    monkeypatch.setattr(trimming, "_now_us", lambda: next(days) * 86_400_000_000 + 2 * 10**15)
+    with filled.trim_every(every, told=teller("first")), sharedlog.open(url) as other:
+        until(lambda: told["first"], "it trims")
+        with other.trim_every(every, told=teller("second")):
+            before = told["first"]
+            until(lambda: told["first"] > before + 10, "it goes on")
+            assert told["second"] == 0
 
 
 def test_threads_of_two_programs_trim_in_turn(filled, url):

@@ -1,0 +1,80 @@
+"""The rounds of a duty: a thread that does it whenever it has it (DESIGN-LOG §12, L4)."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from sharedlog._core.duty import WHO_BYTES, Duty
+from sharedlog._core.errors import LogError, LogStopped
+from sharedlog._core.fences import Fence
+from sharedlog._log.place import Place
+
+
+class Rounds:
+    """Looks again and again whether it has a duty of the log, and does it then.
+
+    ``act`` is called with the fence to act under, and the time by ``clock``, which must not
+    jump; ``failed`` with the error of a round.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        every_s: float,
+        patience_s: float,
+        act: Callable[[Fence, float], None],
+        failed: Callable[[LogError], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """It begins by ``start``, or with each ``round``."""
+        self._place = place
+        self._every_s = every_s
+        self._act = act
+        self._failed = failed
+        self._clock = clock
+        self._duty = Duty(name, secrets.token_bytes(WHO_BYTES), patience_s)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"sharedlog-{name}", daemon=True)
+        # Whether this one had the duty, as it last knew.
+        self.works = False
+
+    def start(self) -> None:
+        """Have a thread make the rounds, until it is closed, or the log is."""
+        self._thread.start()
+
+    def round(self) -> None:
+        """Make one."""
+        now_s = self._clock()
+        fence = self._place.run(self._duty.take(now_s))
+        self.works = fence is not None
+        if fence is not None:
+            self._act(fence, now_s)
+
+    def close(self) -> None:
+        """Stop, and let another one take over at once; idempotent. Waits for what runs."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._place.closing.is_set():
+            try:
+                self.round()
+            except LogStopped as error:
+                self._failed(error)
+                return
+            except LogError as error:
+                self._failed(error)
+            if self._closing.wait(self._every_s):
+                break
+        self.works = False
+        try:
+            self._place.run(self._duty.leave())
+        except LogError as error:
+            # Others take over in time.
+            if not self._place.closing.is_set():
+                self._failed(error)

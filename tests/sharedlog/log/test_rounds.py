@@ -1,0 +1,41 @@
+"""What a log's processes do in turn, in threads that make rounds (DESIGN-LOG §12, L4)."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from datetime import timedelta
+
+import sharedlog
+
+
+def test_who_is_stopped_in_its_turn_does_nothing_more_under_it(tmp_path):
+    """SIGSTOP, another one takes over, SIGCONT: what it was about is refused (L4)."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+
+    def start(stack, *arguments):
+        command = [sys.executable, "-m", "tests.sharedlog.log.dutiful", url, *arguments]
+        process = stack.enter_context(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(process.kill)
+        return process
+
+    with sharedlog.create(url) as log, ExitStack() as stack:
+        log.stream("s", 1, timedelta(0))
+        for number in range(10):
+            log.publish("s", f"{number}")
+        stopped = start(stack, "60", "stops")
+        os.waitpid(stopped.pid, os.WUNTRACED)
+        other = start(stack, "0.2")
+        assert other.stdout.readline() == "trimmed 2\n"
+        assert len(log.follow("s").poll()) == 1
+        log.publish("s", "last")
+        os.kill(stopped.pid, signal.SIGCONT)
+        assert stopped.stdout.readline() == "fenced 1\n"
+        # It has noticed, and waits for its own patience.
+        for process in (stopped, other):
+            process.stdin.close()
+            assert process.wait(30) == 0
+        assert "trimmed" not in stopped.stdout.read()
