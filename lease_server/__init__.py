@@ -35,6 +35,7 @@ from lease_server._storage import (
     LeaseStorage,
     MemoryLeaseStorage,
     SharedLeaseStorage,
+    SoleLeaseStorage,
     Standing,
     short_store_id,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "SessionsFrom",
     "SharedAuthority",
     "SharedLeaseStorage",
+    "SoleLeaseStorage",
     "Standing",
     "StorageUnavailable",
     "StoreMismatch",

@@ -6,17 +6,17 @@ from lease_server._authority import Grant, StorageAuthority
 from lease_server._errors import StorageUnavailable, TooManyClients
 from lease_server._sessionbook import SessionBook
 from lease_server._sessions import SessionRow
-from lease_server._storage import LeaseStorage, Standing
+from lease_server._storage import SoleLeaseStorage, Standing
 
 
-class LeaseAuthority(StorageAuthority[LeaseStorage]):
+class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
     """``Authority`` of one server: who is alive is in its memory.
 
     ``check``, ``renew``, ``alive``, ``is_session``, ``session_refused`` and
     ``release`` never wait for the storage: the lock they take is never held
-    during I/O. ``grant`` waits for it once per id block; sessions and ``expire``
-    wait for it. What a crash leaves: reserved ids that are never granted, the
-    secrets and the sessions; every known client gets a full new term.
+    during I/O. ``grant``, sessions and ``expire`` wait for it. What a crash leaves:
+    reserved ids that are never granted, the secrets, the sessions, and the clients that
+    were granted: each gets a full new term.
 
     Invariants:
 
@@ -24,6 +24,7 @@ class LeaseAuthority(StorageAuthority[LeaseStorage]):
     2. A renewal that returned True keeps its id out of ``expire`` for a term.
     3. Every id is returned by ``expire`` at most once in a lifetime of the object,
        and a session's only after its end is durable.
+    4. No id is told before its client is durably known.
     """
 
     # Heartbeats and releases never wait for the storage.
@@ -77,8 +78,15 @@ class LeaseAuthority(StorageAuthority[LeaseStorage]):
             self._book.extend(now)
 
     def grant(self, peer: bytes = b"") -> Grant:
-        """A new client; waits for the storage if a new id block is needed."""
-        return self._granted(self._blocks.take(self._grant_id), peer)
+        """A new client, which a crash forgets no more; waits for the storage."""
+        client_id = self._blocks.take(self._grant_id)
+        try:
+            self._storage.register(client_id)
+        except StorageUnavailable:
+            # Nobody was told of it. Its row may stand, or come yet.
+            self._release(client_id)
+            raise
+        return self._granted(client_id, peer)
 
     def renew(self, client_id: int, now: float | None = None) -> bool:
         """Extend a lease by a term, or restart a session's retention; True if alive.

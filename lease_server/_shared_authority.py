@@ -9,7 +9,7 @@ from lease_server._errors import StorageUnavailable
 from lease_server._lease_authority import LeaseAuthority
 from lease_server._sessionbook import opened_row
 from lease_server._sessions import SessionRow, SessionState, SessionTable
-from lease_server._storage import LeaseStorage, SharedLeaseStorage, Standing
+from lease_server._storage import SharedLeaseStorage, SoleLeaseStorage, Standing
 
 
 class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
@@ -101,7 +101,7 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
         return opened_row(row, wanted, secret, adopting=adopting, events=self._events)
 
 
-def open_authority(storage: LeaseStorage, **options: Any) -> Authority:
+def open_authority(storage: SoleLeaseStorage | SharedLeaseStorage, **options: Any) -> Authority:
     """Return the authority that fits the storage, with options of ``LeaseAuthority``."""
     if isinstance(storage, SharedLeaseStorage):
         return SharedAuthority(storage, **options)

@@ -83,7 +83,7 @@ class LeaseStorage(Protocol):
         """Delete a session's row; its name may be opened anew. Unknown ids are fine."""
 
     def known_clients(self) -> list[int]:
-        """Ids with a durable row: clients and sessions that have records, or had.
+        """Ids with a durable row: clients that were granted, sessions that were used.
 
         They get a full new term at start (DESIGN §5). An id leaves when its row and
         its records are removed.
@@ -94,6 +94,16 @@ class LeaseStorage(Protocol):
 
         Then its token cannot be checked any more, and it is told that its lease
         expired. False for a storage that outlives its process. Never blocks.
+        """
+
+
+class SoleLeaseStorage(LeaseStorage, Protocol):
+    """A storage of one server at a time, which keeps the leases itself."""
+
+    def register(self, client_id: int) -> None:
+        """Make a client known, before its id is told: after a crash it is one still.
+
+        The caller drops its row as those of other clients, also after StorageUnavailable.
         """
 
 
@@ -248,6 +258,9 @@ class MemoryLeaseStorage:
     def known_clients(self) -> list[int]:
         """None: what clients leave here ends with the process."""
         return []
+
+    def register(self, client_id: int) -> None:
+        """Nothing: whom it knows goes with the process."""
 
     def is_foreign(self, client_id: int) -> bool:
         """Whether the id's upper bits are not this incarnation."""

@@ -137,7 +137,7 @@ class SqliteDeployment:
         elif fault is Fault.CRASH_DISK:
             server.crash(fault)
             if not server.process.alive:
-                server.caught.clear()
+                server.forget_whom_it_knew()
                 disk.wipe()
                 disk.loop.after(planned.seconds, server.start)
 
@@ -148,7 +148,7 @@ class SqliteDeployment:
         """Go on with a backup, as an operator does: by ``rifl restored``."""
         disk = self.disk
         server.crash(Fault.RESTORE)
-        server.caught.clear()
+        server.forget_whom_it_knew()
         disk.restore(backup)
         # Onto a disk that works: the command would say so, and be given again.
         disk.full_until, disk.fsync_fails = 0.0, False

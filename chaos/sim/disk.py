@@ -17,8 +17,10 @@ from typing import Any
 
 from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.loop import Loop, Process, Timer
+from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal import Journal
+from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.medium import Medium, Owned
 
 __all__ = ["Disk", "SimulatedJournal", "SimulatedMedium", "was_written"]
@@ -222,8 +224,26 @@ class SimulatedJournal(Journal):
 
     def _finish(self) -> None:
         taken, self.under_way = self.under_way, None
+        if taken is None:
+            # It was needed at once, and is done.
+            return
         self._ended = not self._write(taken)
         self._ring()
+
+    def submit(self, entry: Entry, *, awaited: bool = False) -> Pending:
+        """Queue an entry; who blocks for it commits by ``lead``."""
+        pending: Any = super().submit(entry, awaited=awaited)
+        if awaited:
+            pending.journal = self
+        return pending  # type: ignore[no-any-return]  # as its entry's
+
+    def lead(self) -> None:
+        """Commit what waits now, for who would block until it is durable."""
+        for _ in range(2):
+            # What is under way first.
+            if not self._ended:
+                self.under_way = self.under_way or self._take()
+                self._finish()
 
     def crash(self, *, flushed: bool) -> None:
         """Leave what a crash leaves: a commit under way is there whole, or not at all."""

@@ -21,6 +21,7 @@ from chaos.sim.shell import Shell, Task, serve_fast
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.stream_server import StreamCalls
 from chaos.sim.world import World
+from curp._replica.group_store import GroupStore
 from lease_server._authority import Authority
 from lease_server._errors import LeaseError
 from lease_server.v1 import lease_server_pb2 as pb
@@ -148,6 +149,7 @@ class Server:
         # Clients whose handlers the last crash caught: they are known, and have a full term.
         self.caught: set[int] = set()
         self._known_until = 0.0
+        self._term_s = 0.0
         # Clients that had a handler run here, in any life.
         self._met: set[int] = set()
         self.process = Process(world.loop, self.name)
@@ -215,6 +217,7 @@ class Server:
         )
         self.rpcs = {}
         self._known_until = process.clock() + authority.term_s
+        self._term_s = authority.term_s
         world.network.hosts[self.index] = self
         if self.lives > 1 and self._random() < 0.5:
             world.network.send_again(self.index)
@@ -387,6 +390,10 @@ class Server:
             self.world.trace(self.name, f"{rpc.method} of {rpc.source.name}: OK")
         if rpc.method.endswith("/Release"):
             self.caught.clear()
+            self.world.granted.pop(pb.ReleaseRequest.FromString(rpc.request).client_id, None)
+        elif rpc.method.endswith("/Grant") and self._keeps_clients():
+            client_id = pb.GrantReply.FromString(reply).client_id
+            self.world.granted[client_id] = self.world.loop.now
         self.world.network.reply(rpc, _OK, reply)
 
     def _call(self, rpc: Rpc) -> None:
@@ -548,12 +555,26 @@ class Server:
             self._shell.reach(Point.EXPIRED)
 
     def _told_as_expired(self, client_id: int) -> None:
-        """A client whose handler ran when the process died has a full term afterwards (§5)."""
+        """A client that was told its id, and one whose handler ran at a crash, has a term (§5)."""
         kept = isinstance(self._opened.store, SqliteStore)
+        told_at = self.world.granted.get(client_id)
+        # Clocks run differently, and it may have been released by then.
+        if told_at is not None and self.world.loop.now - told_at < self._term_s / 2:
+            self.world.problems.append(
+                f"unknown: {self.name} does not know client {client_id}, granted a moment ago"
+            )
         if kept and client_id in self.caught and self.process.clock() < self._known_until:
             self.world.problems.append(
                 f"unknown: {self.name} forgot client {client_id}, whose call a crash caught"
             )
+
+    def _keeps_clients(self) -> bool:
+        return isinstance(self._opened.store, (SqliteStore, GroupStore))
+
+    def forget_whom_it_knew(self) -> None:
+        """Lose the store, or what came after a copy of it: nobody has to be known."""
+        self.caught.clear()
+        self.world.granted.clear()
 
     def refuse(self, rpc: Rpc, error: RiflError) -> None:
         """Answer a request that is no call with a refusal."""

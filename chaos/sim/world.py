@@ -30,6 +30,8 @@ class World:
         self.problems: list[str] = []
         # Calls whose handler committed without its record, of which nobody told a store yet.
         self.unrecorded: dict[int, None] = {}
+        # When clients were told their ids, of stores that promise to know them after a crash.
+        self.granted: dict[int, float] = {}
         # Nothing is started any more.
         self.over = False
         self._calls = {call.number: call for call in calls}

@@ -11,6 +11,7 @@ from lease_server._errors import StorageUnavailable
 from lease_server._sessions import SessionRow, SessionState, standing_row
 from lease_server._storage import RANDOM_BITS
 from lease_server._tokens import Secret, rotated
+from rifl._stores.pending import Pending
 from rifl.core._shared.errors import RiflError
 
 
@@ -95,8 +96,15 @@ class LogLeaseStorage:
                 self._write(SessionForgotten(client_id))
 
     def known_clients(self) -> list[int]:
-        """Ids with operations in the log that were not removed."""
+        """Ids with a registration in the log that were not removed."""
         return self._state.known_ids()
+
+    def register(self, client_id: int) -> None:
+        """Have the client's registration in the log, in an append that many may share."""
+        try:
+            self._await(self._store.registered(client_id))
+        except RiflError as error:
+            raise StorageUnavailable(str(error)) from error
 
     def is_foreign(self, client_id: int) -> bool:
         """Ids outlive every process."""
@@ -108,9 +116,13 @@ class LogLeaseStorage:
 
     def _write(self, entry: Entry) -> None:
         try:
-            self._store.log(entry).wait()
+            self._await(self._store.log(entry))
         except RiflError as error:
             raise StorageUnavailable(str(error)) from error
+
+    def _await(self, pending: Pending | None) -> None:
+        if pending is not None:
+            pending.wait()
 
 
 def _row(entry: SessionPut) -> SessionRow:

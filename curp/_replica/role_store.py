@@ -19,7 +19,7 @@ from curp._replica.clock import boottime
 from curp._replica.lock_queue import LockQueue
 from curp._replica.proposals import Proposals
 from curp._replica.reads import Reads
-from lease_server._storage import LeaseStorage
+from lease_server._storage import SoleLeaseStorage
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl.core._serving.bounds import Bounds, KeyBounds
@@ -55,7 +55,7 @@ class RoleStore(EmbeddedStore):
         super().__init__()
         self.held = GroupAnswers()
         self._append_id = append_id
-        self.leases: LeaseStorage
+        self.leases: SoleLeaseStorage
         # For the appender, and everyone who looks whether there is something to do.
         self.work = threading.Condition(self._lock)
         self.state = GroupState()
@@ -224,6 +224,17 @@ class RoleStore(EmbeddedStore):
             proposals = self._leading()
             pending = proposals.wait_for(proposals.event(entry))
             self.work.notify_all()
+        return pending
+
+    def registered(self, client_id: int) -> Pending | None:
+        """Have a client's registration appended; done when it is in the log, None if it is.
+
+        Raises ``Deposed`` if this replica does not lead.
+        """
+        with self._lock:
+            pending = self._leading().registered(client_id)
+            if pending is not None:
+                self.work.notify_all()
         return pending
 
     def synced(self, lsn: int | None = None) -> Pending | None:

@@ -28,7 +28,8 @@ _log = get_logger("lease_server")
 SERVICE_NAME = "lease_server.v1.LeaseServer"
 
 _MAX_REFUSALS_PER_STREAM = 64
-_STORAGE_THREADS = 4
+# So many grants share a commit. Threads are made when they are needed.
+_STORAGE_THREADS = 16
 # Until it showed a good token, a stream is held for nobody in particular.
 _FIRST_RENEWAL_S = 10.0
 
@@ -65,7 +66,7 @@ def add_lease_service(
     there is none: others are TOO_MANY, and renew by unary calls.
 
     Nothing here waits for the server's handlers: renewals have threads of their own, and
-    so has what may block on the storage: ``executor`` (None: one with 4 threads).
+    so has what may block on the storage: ``executor`` (None: one with up to 16 threads).
     Interceptors that replace handlers by their own functions undo that on a
     ``grpc.server``; let them leave this service alone.
 
@@ -102,7 +103,7 @@ def _sync_handlers(
     requests: LeaseRequests, peer_property: str | None, executor: Executor | None
 ) -> dict[str, Any]:
     # gRPC's own way to keep a handler out of the server's pool, where a client that is alive
-    # would expire behind handlers that hang. Threads are made when they are needed.
+    # would expire behind handlers that hang.
     storage = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
     renewals = ThreadPoolExecutor(_STORAGE_THREADS if requests.blocks else 1, "lease-renewals")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from lease_server._storage import LeaseStorage
+from lease_server._storage import SharedLeaseStorage, SoleLeaseStorage
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.batching import BatchRecords
@@ -52,7 +52,7 @@ class Store(BatchRecords, Protocol):
         """What answers take that are kept."""
 
     @property
-    def leases(self) -> LeaseStorage:
+    def leases(self) -> SoleLeaseStorage | SharedLeaseStorage:
         """What the lease server needs kept, in the same store."""
 
     def bind(

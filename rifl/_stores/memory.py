@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lease_server._storage import LeaseStorage, MemoryLeaseStorage
+from lease_server._storage import MemoryLeaseStorage, SoleLeaseStorage
 from rifl._stores.embedded import EmbeddedStore
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import CompletionRecord
@@ -17,9 +17,9 @@ class MemoryStore(EmbeddedStore):
     is refused, never run again silently.
     """
 
-    def __init__(self, leases: LeaseStorage | None = None) -> None:
+    def __init__(self, leases: SoleLeaseStorage | None = None) -> None:
         super().__init__()
-        self.leases: LeaseStorage = leases or MemoryLeaseStorage()
+        self.leases: SoleLeaseStorage = leases or MemoryLeaseStorage()
 
     def start_all(self, attempts: Sequence[Attempt]) -> list[None]:
         """Nothing to make durable."""

@@ -50,6 +50,7 @@ from curp._replica import (
 )
 from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
+from curp._replica.lease_storage import LogLeaseStorage
 from curp._replica.proposals import Proposals
 from curp._replica.survival import Survival
 from curp._wire.entries import entry_to_bytes
@@ -71,6 +72,7 @@ from rifl._stores.sqlite import batches, restored
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.store import SqliteStore
 from rifl.core._calling import answer as answer_rules
 from rifl.core._calling.answer import AttemptAnswer
@@ -149,13 +151,8 @@ def _acknowledged_looks_new() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(ResultTracker, "peek", peek)
 
 
-def _first_call_unregistered() -> AbstractContextManager[Any]:
-    original = SqliteStore.start
-
-    def start(self: SqliteStore, attempt: Any) -> Any:
-        return original(self, attempt) if attempt.policy.kind is Kind.PLAIN else None
-
-    return unittest.mock.patch.object(SqliteStore, "start", start)
+def _granted_unregistered(storage: type[Any]) -> Callable[[], AbstractContextManager[Any]]:
+    return lambda: unittest.mock.patch.object(storage, "register", return_value=None)
 
 
 @contextmanager
@@ -956,7 +953,10 @@ MUTATIONS = (
     Mutation("intents forgotten", "§4: intent of the dead", "sqlite", _intents_forgotten),
     Mutation("record after reply", "§4.7: durable, then told", "sqlite", _record_after_reply),
     Mutation(
-        "first call's client unknown", "§5: before its handler", "sqlite", _first_call_unregistered
+        "granted client unknown",
+        "§5: before its id is told",
+        "sqlite",
+        _granted_unregistered(SqliteLeaseStorage),
     ),
     Mutation(
         "id taken of another store",
@@ -1117,6 +1117,12 @@ MUTATIONS = (
         _speed_without(Speed.CONFLICT),
     ),
     Mutation(
+        "granted before its client is logged",
+        "§5: before its id is told",
+        "curp",
+        _granted_unregistered(LogLeaseStorage),
+    ),
+    Mutation(
         "answered before its client is logged",
         "§7.3: registration",
         "curp",
@@ -1239,11 +1245,11 @@ _SEEDS = {
     "dead client served": 4,
     "ids without incarnation": 4,
     "client removed while its call runs": 4,
-    "no intent": 3,
+    "no intent": 4,
     "intents forgotten": 3,
-    "record after reply": 3,
+    "record after reply": 6,
     "record given up": 37,
-    "record deleted before its acknowledgement is durable": 3,
+    "record deleted before its acknowledgement is durable": 11,
     "resolution not recorded": 34,
     "closed session reopened": 1,
     "closed session served": 1,
@@ -1263,45 +1269,45 @@ _SEEDS = {
     "deadline means not executed": 1,
     "expired always sent anew": 7,
     "final without witnesses": 8,
-    "witness accepts conflicts": 2,
+    "witness accepts conflicts": 8,
     "witness not frozen": 8,
-    "late start believed": 33,
+    "late start believed": 141,
     "groups told apart by name": 2,
     "number ended before its answers are logged": 10,
-    "restarted witness believed": 12,
-    "answered before a conflict is logged": 76,
-    "answered before its client is logged": 12,
+    "restarted witness believed": 46,
+    "answered before a conflict is logged": 77,
+    "answered before its client is logged": 2,
     "other keys on the witnesses believed": 11,
-    "waiting answers kept": 7,
+    "waiting answers kept": 3,
     "witness not replayed": 1,
     "replay not filtered": 1,
     "deaths not counted": 5,
     "who stepped down has died": 7,
     "suspects set aside": 5,
     "versions not logged": 5,
-    "a newer leader saves a snapshot": 25,
-    "older version goes on": 35,
+    "a newer leader saves a snapshot": 55,
+    "older version goes on": 105,
     "another leader's sync": 8,
-    "read lease for ever": 18,
-    "read lease without its margin": 61,
+    "read lease for ever": 6,
+    "read lease without its margin": 6,
     "read lease counted from the reply": 18,
     "lease ended before its reads stop": 16,
-    "read of what is not logged": 8,
+    "read of what is not logged": 20,
     "configuration unchecked": 2,
     "a call that skipped its records is answered before its append": 78,
     "witness drops what is not synced": 1,
     "refusal not logged": 29,
     "a call refused by a group may come late": 1,
     "records of other numbers accepted": 17,
-    "snapshot without completion records": 3,
-    "snapshot without acknowledgements": 55,
-    "snapshot while calls run": 20,
+    "snapshot without completion records": 9,
+    "snapshot without acknowledgements": 11,
+    "snapshot while calls run": 17,
     "snapshot of what is not logged": 2,
     "trimmed before it is saved": 19,
     "list changed before its answers are logged": 72,
     "list changed under the same number": 23,
     "batch answered before it is logged": 17,
-    "batch answered when its first call is logged": 33,
+    "batch answered when its first call is logged": 32,
     "a turn for each call of a batch": 2,
     "another number's writer not refused": 1,
     "torn append recognised": 77,
@@ -1315,9 +1321,10 @@ _SEEDS = {
     "long stream kept in part": 3,
     "another run sends all messages": 1,
     "a refused call may come late": 10,
-    "first call's client unknown": 3,
+    "granted client unknown": 3,
+    "granted before its client is logged": 7,
     "id taken of another store": 7,
-    "restored store goes on as it was": 14,
+    "restored store goes on as it was": 2,
     "restored store grants ids again": 44,
     "copied machines grant one id": 33,
     "forwarded labels believed": 1,

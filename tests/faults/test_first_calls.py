@@ -65,6 +65,25 @@ def test_the_promise_holds_for_a_clients_first_call(tmp_path: Path, server_kind:
         assert effects[_request(*case).decode()] == (2 if twice else 1)
 
 
+@pytest.mark.parametrize("server_kind", ["sync", "aio"])
+def test_a_client_is_known_after_a_crash_before_its_first_handler(
+    tmp_path: Path, server_kind: str
+) -> None:
+    """What a grant tells is durable: a first call that died with the server runs (§5)."""
+    module, log = "tests.faults.server", tmp_path / "log"
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(started(module, str(tmp_path), server_kind, log=log))
+        client = stack.enter_context(RawClient(f"127.0.0.1:{server.line().split()[1]}"))
+        server.kill()
+        server = stack.enter_context(started(module, str(tmp_path), server_kind, "--free", log=log))
+        address = f"127.0.0.1:{server.line().split()[1]}"
+        again = stack.enter_context(RawClient(address, grant=False))
+        again.client_id, again.token = client.client_id, client.token
+        for seq, kind in enumerate(("idempotent", "atomic", "plain", "second"), 1):
+            reply = again.call(METHODS[kind], f"{kind}@:first".encode(), seq, attempt=2)
+            assert (reply.ok, reply.outcome) == (True, "executed"), reply
+
+
 def test_it_holds_for_a_clients_first_batch(tmp_path: Path) -> None:
     """One registration stands for all items; killed in the first, each runs once (§4, §5)."""
     module, log = "tests.faults.server", tmp_path / "log"

@@ -124,10 +124,15 @@ class SqliteLeaseStorage:
         with self._transaction() as db:
             return [client_id for (client_id,) in db.execute("SELECT client_id FROM client")]
 
-    def record(self, client_id):
-        """What a server's first record for a client does: its row becomes durable."""
+    def register(self, client_id):
+        """What a grant does before its id is told: the client's row becomes durable."""
         with self._transaction() as db:
             db.execute("INSERT OR IGNORE INTO client VALUES (?)", (client_id,))
+
+    def drop(self, client_id):
+        """What a server does of a client that is over."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM client WHERE client_id = ?", (client_id,))
 
     def is_foreign(self, client_id):
         return False

@@ -97,10 +97,10 @@ def test_two_servers_over_one_storage_grant_different_ids(restart):
 
 
 def test_known_clients_get_a_full_term_after_a_restart(restart, clock):
-    """Clients with a row live a full new term; those without one are expired (§5)."""
+    """Who was told an id lives a full new term; whose row was dropped is expired (§5)."""
     storage, authority = restart()
     known, unknown = authority.grant(), authority.grant()
-    storage.record(known.client_id)
+    storage.drop(unknown.client_id)
     clock.advance(50.0)
     storage, authority = restart()
     clock.advance(59.0)
@@ -110,6 +110,19 @@ def test_known_clients_get_a_full_term_after_a_restart(restart, clock):
         authority.heartbeat(unknown.client_id, unknown.token)
     clock.advance(1.0)
     assert authority.expire() == [known.client_id]
+
+
+def test_no_id_is_told_that_a_crash_forgets(restart):
+    """A grant whose row cannot be written is none, and its row is dropped if it came (§5)."""
+    storage, authority = restart()
+    authority.grant()
+    storage.fail = True
+    with pytest.raises(StorageUnavailable):
+        authority.grant()
+    storage.fail = False
+    assert len(authority) == 1
+    (ended,) = authority.expire()
+    assert not authority.alive(ended)
 
 
 def test_only_the_owner_of_a_token(authority, storage):
@@ -256,7 +269,7 @@ def test_sessions_outlive_a_crash(restart, clock):
     opened = authority.open_session("job", b"", 100.0)
     closed = authority.open_session("done", b"", 100.0)
     for session in (opened, closed):
-        storage.record(session.client_id)
+        storage.register(session.client_id)
     authority.close_session("done")
     clock.advance(90.0)
     _, authority = restart()
@@ -273,7 +286,7 @@ def test_a_session_past_its_retention_ends_durably_before_its_records(restart, c
     storage, authority = restart()
     opened = authority.open_session("job", b"", 100.0)
     assert authority.renew(opened.client_id)
-    storage.record(opened.client_id)
+    storage.register(opened.client_id)
     grant = authority.grant()
     clock.advance(100.0)
     assert authority.session_refused(opened.client_id)

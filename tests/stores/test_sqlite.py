@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import rifl
-from lease_server import LeaseAuthority
+from lease_server import LeaseAuthority, StorageUnavailable
 from rifl._stores import StoreLocked, WrongDatabase, open_store
 from rifl._stores.pending import wake_on_loop
-from rifl._stores.sqlite import journal
+from rifl._stores.sqlite import journal, lease_storage
 from rifl._stores.sqlite.journal_entries import Entry
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.policy import MethodPolicies
@@ -504,9 +504,10 @@ def recorded(files):
 
 @pytest.mark.parametrize("swept", [False, True])
 @pytest.mark.parametrize("batched", [False, True])
-def test_a_client_is_expired_once_that_is_durable(files, swept, batched):
+@pytest.mark.parametrize("called", [True, False])
+def test_a_client_is_expired_once_that_is_durable(files, swept, batched, called):
     """Told before, a first attempt is sent anew, and runs twice if a crash brings it back (§4)."""
-    client = recorded(files)
+    client = recorded(files) if called else files.client()
     files.now = TERM_S + 1
     late = call(client, 2)
     over = files.authority.expire() if swept else []
@@ -531,6 +532,41 @@ def test_a_client_is_expired_once_that_is_durable(files, swept, batched):
     # From now on nobody waits.
     with pytest.raises(LeaseExpired):
         files.store.claim(late, PLAIN)
+
+
+def test_a_client_is_in_the_file_before_its_id_is_told(files):
+    """What is promised for a crash holds from its first call on, which waits for no row (§5)."""
+    client = files.client()
+    assert files.rows(files.main, "rifl_client") == [client]
+    decision = files.store.claim(call(client, 1), IDEMPOTENT)
+    assert files.store.start(decision.attempt) is None
+
+
+def test_no_id_is_told_while_the_file_cannot_be_written(files, monkeypatch):
+    """Nobody waits for ever, and what came of the row later is dropped (§5)."""
+    monkeypatch.setattr(lease_storage, "_PATIENCE_S", 0.05)
+    # Of the same block of ids.
+    known = [files.client()]
+    with _Holder(files.main), pytest.raises(StorageUnavailable):
+        files.client()
+    known.append(files.client())
+    assert len(files.rows(files.main, "rifl_client")) == 3
+    files.store.clients_ended(files.authority.expire())
+    until(lambda: files.rows(files.main, "rifl_client") == known, "the other's row goes")
+
+
+def test_clients_that_come_together_share_a_commit(files):
+    """A grant costs a row, and not each a sync of its own (§5, §6)."""
+    first = files.client()
+    commits = []
+    files.store._main.journal._on_commit = lambda entries, seconds, error: commits.append(entries)
+    with ThreadPoolExecutor(3) as pool:
+        with _Holder(files.main):
+            granted = [pool.submit(files.client) for _ in range(3)]
+            until(lambda: files.store.statistics()[0] == 4, "all wait")
+        clients = sorted([first, *(each.result() for each in granted)])
+    assert sorted(files.rows(files.main, "rifl_client")) == clients
+    assert len(commits) <= 2
 
 
 def test_nobody_is_expired_while_the_file_cannot_be_written(files, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
 
 from curp._core.state import GroupState
 from curp._replica.group_store import GroupStore
@@ -13,7 +12,7 @@ from curp._replica.lease_storage import LogLeaseStorage
 from curp.log._errors import LogError
 from lease_server._errors import StorageUnavailable
 from lease_server._lease_authority import LeaseAuthority
-from rifl.core._shared.errors import RiflError
+from rifl._stores.pending import Pending
 
 __all__ = ["SimulatedLeading"]
 
@@ -59,11 +58,9 @@ class _Storage(LogLeaseStorage):
         super().__init__(store, state, store_id)
         self._flush = flush
 
-    def _write(self, entry: Any) -> None:
-        try:
-            pending = self._store.log(entry)
-            self._flush()
-        except RiflError as error:
-            raise StorageUnavailable(str(error)) from error
+    def _await(self, pending: Pending | None) -> None:
+        if pending is None:
+            return
+        self._flush()
         if not pending.done or pending.error is not None:
             raise StorageUnavailable("it is not in the log yet")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +15,12 @@ from lease_server._sessions import SessionRow, SessionState, standing_row
 from lease_server._storage import RANDOM_BITS, short_store_id
 from lease_server._tokens import Secret, rotated
 from rifl._stores.errors import StoreCorrupt
+from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced
 from rifl._stores.sqlite.schema import connect, get_meta, set_meta
+from rifl.core._shared.errors import RiflError
 
-_BUSY_TIMEOUT_MS = 2000
+_PATIENCE_S = 2.0
 _SESSION = (
     "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
     "source FROM rifl_session"
@@ -27,8 +30,8 @@ _SESSION = (
 class SqliteLeaseStorage:
     """``lease_server._storage.LeaseStorage`` over a connection of its own.
 
-    Every write is one transaction, fsynced before its method returns. Rare: a
-    grant writes nothing, a block of ids one row.
+    Every write is one transaction, fsynced before its method returns. Clients are
+    registered by the store, with what else it commits.
     """
 
     random_bits = RANDOM_BITS
@@ -38,10 +41,13 @@ class SqliteLeaseStorage:
         path: Path,
         connect: Callable[[Path], sqlite3.Connection] = connect,
         guard: Guard | None = None,
+        register: Callable[[int], Pending] | None = None,
     ) -> None:
+        """``register``: has the store write a client's row; None: nothing is granted."""
+        self._register = register
         self._connection = connect(path)
         # A caller's thread waits here: it comes again where the file is another's for longer.
-        self._connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+        self._connection.execute(f"PRAGMA busy_timeout={int(_PATIENCE_S * 1000)}")
         self._guard = guard
         self._lock = threading.Lock()
         self._stopped: sqlite3.Error | None = None
@@ -114,6 +120,16 @@ class SqliteLeaseStorage:
                     "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
                 )
             ]
+
+    def register(self, client_id: int) -> None:
+        """Have the client's row written, in a commit that many may share."""
+        if self._register is None:
+            raise StorageUnavailable("the file was opened to be looked at")
+        until_s = time.monotonic() + _PATIENCE_S
+        try:
+            self._register(client_id).wait_for_call(lambda: until_s - time.monotonic())
+        except RiflError as error:
+            raise StorageUnavailable(str(error)) from error
 
     def is_foreign(self, client_id: int) -> bool:
         """Never: ids outlive the process."""

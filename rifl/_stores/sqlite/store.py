@@ -94,7 +94,9 @@ class SqliteStore(BatchCommits):
         self._bound = False
         self._any_idempotent = False
         self._removals = Removals(self._databases, self._lock)
-        self.leases = SqliteLeaseStorage(self._main.path, medium.connect, self._main.guard)
+        self.leases = SqliteLeaseStorage(
+            self._main.path, medium.connect, self._main.guard, self._register
+        )
         self.transactions = self.shared_blocks = SqliteTransactions(self._databases.of, self._row)
 
     def bind(
@@ -152,10 +154,10 @@ class SqliteStore(BatchCommits):
         return AllLater([later if isinstance(one, LeaseExpired) else one for one in replies])
 
     def start(self, attempt: Attempt) -> Pending | None:
-        """Make a plain call's intent durable; register the client where need be.
+        """Make a plain call's intent durable; register a session where need be.
 
-        Its row is durable before its first handler starts: a retry after a crash then finds a
-        client that is known, and so what is promised for a crash holds for its first call.
+        Its row says that the session was used: one that was not is forgotten with its name.
+        Clients have theirs since they were granted.
         """
         if attempt.policy.kind is Kind.PLAIN:
             call = attempt.call
@@ -174,10 +176,9 @@ class SqliteStore(BatchCommits):
         entry = attempt.entry
         if self._main.name in entry.registered:
             return None
-        # Peers are known without, by their names. Sessions have rows of their own, but this one
-        # says that the session was used: one that was not is forgotten with its name.
+        # Peers are known without, by their names.
         if self._databases.of(attempt) is not self._main or not is_namespace(entry.client_id):
-            # The commit carries the client's row along.
+            # The commit carries the row along.
             registration = Entry.empty(
                 failure=not_started, durable=lambda: self._registered_in_main(entry)
             )
@@ -381,6 +382,21 @@ class SqliteStore(BatchCommits):
     def _client_row(entry: ClientEntry) -> tuple[int, int, bytes]:
         tracker = entry.tracker
         return entry.client_id, tracker.first_incomplete, pack_ranges(tracker.completed_ranges())
+
+    def _register(self, client_id: int) -> Pending:
+        """Have the row of a client written whose id is to be told when that is durable.
+
+        A retry after a crash then finds a client that is known, and so what is promised for a
+        crash holds from its first call on.
+        """
+        with self._lock:
+            # Known here as long as its row may be in the file: see ``_expired``.
+            client = self._table.admit(client_id)
+            self._main.journal.register(*self._client_row(client))
+            registration = Entry.empty(
+                failure=not_started, durable=lambda: self._registered_in_main(client)
+            )
+            return self._main.journal.submit(registration, awaited=True)
 
     # -- from the journals' threads ----------------------------------------------
 

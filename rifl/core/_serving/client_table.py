@@ -136,6 +136,11 @@ class ClientTable:
             entry.recovered = True
         return entry
 
+    def admit(self, client_id: int) -> ClientEntry:
+        """Return the entry of a client that is new: for a store that writes its row."""
+        entry = self._clients[client_id] = self._new_entry(client_id)
+        return entry
+
     def decide(self, call: Call, policy: MethodPolicy, now: float) -> Decision:
         """Decide about an arriving call, and claim it if it is new.
 

@@ -175,6 +175,28 @@ def test_a_leader_killed_in_a_clients_first_call_knows_it_no_less(
     assert _entries(client.deposit("two", "alice", 2)) == 2
 
 
+@pytest.mark.parametrize("log", over("sqlite"), indirect=True)
+@pytest.mark.parametrize("witnessed", [True, False])
+def test_a_leader_killed_before_a_clients_first_handler_knows_it_no_less(
+    group: _Group, witnessed: bool
+) -> None:
+    """Its registration is in the log before its id is told: the retry is the effect (§5)."""
+    first = group.start("r1")
+    group.until_role("r1", "leader")
+    second = group.start("r2")
+    client = ByHand(first)
+    number = client.configuration().configuration
+    if witnessed:
+        verdict = client.record(group.witness, "one", "alice", 1, configuration=number)
+        assert verdict == "ACCEPTED"
+    group.signal("r1", signal.SIGKILL)
+    group.until_role("r2", "leader")
+    client.move(second)
+    again = client.deposit("one", "alice", 1, attempt=2)
+    assert (_entries(again), again.outcome) == (1, "replayed" if witnessed else "executed")
+    assert _entries(client.deposit("two", "alice", 2)) == 2
+
+
 @pytest.mark.parametrize("log", over("sqlite", "postgres", "etcd"), indirect=True)
 def test_a_zombie_leader_is_refused_everywhere_and_follows(group: _Group) -> None:
     """Stopped, deposed and continued: it drops its answers and begins over (invariant 4)."""

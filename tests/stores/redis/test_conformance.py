@@ -72,22 +72,13 @@ class TestRedis(StoreConformance):
         Somewhere.url = url
         return Somewhere
 
-    def test_an_unknown_client_leaves_no_state(self, opened):
-        """A client nobody granted is LEASE_EXPIRED and creates nothing; a grant is a row (§5)."""
-        client = opened.client()
-        for stranger in (client + 1000, 2**63 - 1):
-            with pytest.raises(LeaseExpired):
-                opened.claim(call(stranger, 1))
-        assert opened.store.running() == 0
-        assert opened.store.leases.known_clients() == [client]
-
     def test_the_token_verified_last_is_kept(self, opened):
         """No token is kept: every one is verified, which is safe (DESIGN §3)."""
         client = opened.client()
         opened.complete(call(client, 1))
         assert opened.store.token(client) == b""
 
-    def test_a_client_that_left_nothing_is_expired_after_a_restart(self, place):
+    def test_a_client_that_was_granted_is_known_after_a_restart(self, place):
         """Its grant is in the store: a client stays known to other replicas (DESIGN §5)."""
         before = SharedOpened(place)
         client = before.client()
