@@ -90,6 +90,7 @@ ARROWS: dict[str, set[str]] = {
         "rifl._stores.postgres.address",
         "rifl._stores.postgres.connections",
         "rifl._stores.postgres.poolers",
+        "rifl._stores.postgres.riders",
         "rifl._stores.postgres.settings",
         "rifl._stores.errors",
     },

@@ -118,10 +118,17 @@ class Log:
         yields. A blocking connection is used on the event loop.
         """
         placing, place = self._inner._placing, self._inner._place
-        if not placing.knows(stream):
-            await self._threads.run(placing.stream, stream)
-        placed = placing.placed(stream, value, key, headers, about)
-        await joining(place).append_in_aio(connection, within(place, placed, fence))
+
+        async def append(said: About | None) -> None:
+            if not placing.knows(stream):
+                await self._threads.run(placing.stream, stream)
+            placed = placing.placed(stream, value, key, headers, said)
+            await joining(place).append_in_aio(connection, within(place, placed, fence))
+
+        if place.observers is None:
+            await append(about)
+        else:
+            await place.observers.published_aio(name_of(stream), about, append)
 
     async def settle(self, unknown: OutcomeUnknown) -> Position:
         """Return where a message is of which this log said ``OutcomeUnknown``."""

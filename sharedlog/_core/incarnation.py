@@ -44,6 +44,11 @@ def read_incarnation(expected: str | None = None) -> Rule[str]:
     return incarnation
 
 
+def condition_of_incarnation(incarnation: str) -> Condition:
+    """Return what holds while the log is of this incarnation."""
+    return Condition(_INCARNATION, incarnation.encode())
+
+
 def replace_incarnation(incarnation: str) -> Rule[None]:
     """Have a log that was restored from a backup be another one: an operator says so.
 

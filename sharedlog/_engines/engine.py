@@ -110,6 +110,12 @@ class Joining(Protocol):
     async def append_in_aio(self, connection: Any, within: Within) -> None:
         """The same for an asynchronous connection; a blocking one is used on the event loop."""
 
+    def make_way(self) -> str:
+        """End transactions whose clients hang while everybody who writes the log waits for them.
+
+        Returns whose could not be ended, in words; empty: nobody's, as far as can be seen.
+        """
+
 
 # About how many bytes of bodies one read returns.
 READ_BYTES = 8 << 20

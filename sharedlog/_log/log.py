@@ -13,7 +13,7 @@ from rifl._log import get_logger
 from sharedlog._core.catalog import Stream, all_streams, make_stream, name_of
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import LogError, OutcomeUnknown
-from sharedlog._core.fences import Fence, check_fence_name, raise_fence
+from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold, all_holds, drop, forget
 from sharedlog._core.message import Message
 from sharedlog._core.named import check_producer_name
@@ -26,6 +26,7 @@ from sharedlog._core.steps import Rule
 from sharedlog._core.trim import Outcome
 from sharedlog._engines.engine import Engine
 from sharedlog._log.append_in import joining, within
+from sharedlog._log.fencing import take_over
 from sharedlog._log.following import After, Following, read_once
 from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Headers, Placing
@@ -143,8 +144,16 @@ class Log:
         ``publish`` raises for what cannot be; ``LogUnavailable``, always with ``appended`` False.
         Then nothing of this is in the log, and the transaction is the application's to end.
         """
-        placed = self._placing.placed(stream, value, key, headers, about)
-        joining(self._place).append_in(connection, within(self._place, placed, fence))
+        place, placing = self._place, self._placing
+
+        def append(said: About | None) -> None:
+            placed = placing.placed(stream, value, key, headers, said)
+            joining(place).append_in(connection, within(place, placed, fence))
+
+        if place.observers is None:
+            append(about)
+        else:
+            place.observers.published(name_of(stream), about, append)
 
     def settle(self, unknown: OutcomeUnknown) -> Position:
         """Return where a message is of which this log said ``OutcomeUnknown``.
@@ -165,10 +174,10 @@ class Log:
     def raise_fence(self, name: str) -> Fence:
         """Raise a fence, and return it as it now is: who holds an older one appends nothing more.
 
-        ``name``: of letters, digits and ``_.-/:``, 180 at most.
+        ``name``: of letters, digits and ``_.-/:``, 180 at most. In PostgreSQL a session that hangs
+        in a transaction behind ``append_in`` is ended, or waited for where that is not allowed.
         """
-        check_fence_name(name)
-        fence = Fence(name, self._run(raise_fence(name)))
+        fence = take_over(self._place, name)
         _log.info("fence_raised", log=self._place.name, fence=name, number=fence.number)
         return fence
 

@@ -1,7 +1,8 @@
 """``postgresql://``, shared by any number of server replicas (extra ``rifl-grpc[postgres]``).
 
 - ``store``: the store and handlers' transactions; ``transaction``: the record in one;
-  ``commits``: one that psycopg's connection begins and ends by us.
+  ``commits``: one that psycopg's connection begins and ends by us; ``riders``: what other
+  libraries have travel with its commit.
 - ``backend``: carries requests out over ``connections``; ``request_statements``: what is sent
   for each, as ``statements``; ``listener``: what is heard; ``stalls``: who is locked out.
 - ``schema``: tables and functions (``sql/``); ``continuity``: is it the database it was, by its

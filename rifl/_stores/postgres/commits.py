@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import psycopg
@@ -12,6 +11,14 @@ from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
+from rifl._stores.postgres.riders import (
+    Rider,
+    begins,
+    ends,
+    last_statements,
+    meaning_of,
+    takes_riders,
+)
 from rifl._stores.postgres.statements import parameters
 from rifl._stores.postgres.transaction import (
     NOT_OURS,
@@ -29,8 +36,6 @@ _REFUSED = "RIFL1"
 # A larger record is sent on its own, in binary.
 _IN_TEXT = 16 * 1024
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
-# Connections whose transaction began here. What ends it elsewhere, psycopg refuses.
-_OURS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def begin(transaction: Any) -> bool:
@@ -71,12 +76,12 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Finish) ->
     if not isinstance(connection, psycopg.Connection):
         return False
     _check_open(connection)
-    _let_go(connection)
+    riders = _let_go(connection)
     try:
         with connection.lock:
-            connection.wait(_committing(connection, backend, finish))
+            connection.wait(_committing(connection, backend, finish, riders))
     except psycopg.Error as error:
-        _refuse(error, backend, finish)
+        _refuse(error, backend, finish, riders)
         raise
     return True
 
@@ -87,12 +92,12 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
     if not isinstance(connection, psycopg.AsyncConnection):
         return False
     _check_open(connection)
-    _let_go(connection)
+    riders = _let_go(connection)
     try:
         async with connection.lock:
-            await connection.wait(_committing(connection, backend, finish))
+            await connection.wait(_committing(connection, backend, finish, riders))
     except psycopg.Error as error:
-        _refuse(error, backend, finish)
+        _refuse(error, backend, finish, riders)
         raise
     return True
 
@@ -121,13 +126,14 @@ def _hold(connection: _Any) -> None:
     """Have psycopg refuse commit() and rollback(), as it does within its own blocks."""
     # What those look at; nothing says so in public.
     connection._num_transactions += 1
-    _OURS.add(connection)
+    begins(connection)
 
 
-def _let_go(connection: _Any) -> None:
-    if connection in _OURS:
-        _OURS.discard(connection)
-        connection._num_transactions -= 1
+def _let_go(connection: _Any) -> list[Rider]:
+    if not takes_riders(connection):
+        return []
+    connection._num_transactions -= 1
+    return ends(connection)
 
 
 def _connection(transaction: Any) -> Any:
@@ -149,24 +155,25 @@ def _beginning(connection: _Any) -> Generator[Any, Any, None]:
 
 
 def _committing(
-    connection: _Any, backend: PostgresBackend, finish: Finish
+    connection: _Any, backend: PostgresBackend, finish: Finish, riders: Sequence[Rider]
 ) -> Generator[Any, Any, None]:
-    """Record and commit: as a rule by a single message.
+    """Record, have what rides follow, and commit: as a rule by a single message.
 
     All in one text, since what has no parameters goes by the simple protocol: there an
     error ends the message, and what follows is not done.
     """
     arguments = arguments_of(backend, finish)
     function = f"SELECT {backend.schema}.record_or_fail_1"
+    end = f"{last_statements(riders)}; COMMIT" if riders else "COMMIT"
     if len(finish.record) > _IN_TEXT:
         called = f"{function}({placeholders(lambda at: f'${at}')})".encode()
         connection.pgconn.send_query_params(called, *parameters(TYPES, arguments))
         yield from _answered(connection)
-        connection.pgconn.send_query(b"COMMIT")
+        connection.pgconn.send_query(end.encode())
     else:
         # The function gives the arguments their types: a cast for each would cost more.
-        literals = ", ".join(map(_literal, arguments))
-        connection.pgconn.send_query(f"{function}({literals}); COMMIT".encode())
+        literals = ", ".join(map(literal, arguments))
+        connection.pgconn.send_query(f"{function}({literals}); {end}".encode())
     committed = yield from _answered(connection)
     # To a COMMIT of what has failed the answer is ROLLBACK, which is no error.
     if committed != b"COMMIT":
@@ -182,7 +189,7 @@ def _answered(connection: _Any) -> Generator[Any, Any, bytes | None]:
     return status
 
 
-def _literal(value: str | bytes | int) -> str:
+def literal(value: str | bytes | int) -> str:
     """Return a value as SQL has it, whatever the session's settings for text are.
 
     The texts are digits of ours; what a peer chose is bytes.
@@ -208,7 +215,7 @@ def _check_open(connection: _Any) -> None:
         raise WrongDatabase(
             "the connection is in autocommit mode, or its transaction was ended before its block"
         )
-    if connection._num_transactions > (connection in _OURS) or connection._tpc:
+    if connection._num_transactions > takes_riders(connection) or connection._tpc:
         raise WrongDatabase("the transaction is within a block of psycopg's, which commits it")
 
 
@@ -217,9 +224,14 @@ def _check_mode(connection: _Any) -> None:
         raise WrongDatabase("in pipeline mode there is rifl.record only")
 
 
-def _refuse(error: psycopg.Error, backend: PostgresBackend, finish: Finish) -> None:
-    """Raise what an error of the record means, if it means something of ours."""
+def _refuse(
+    error: psycopg.Error, backend: PostgresBackend, finish: Finish, riders: Sequence[Rider]
+) -> None:
+    """Raise what an error of the record, or of what rides, means, if it means something of ours."""
     if error.sqlstate == _REFUSED:
         judge((error.diag.message_primary,), backend, finish)
+    meaning = meaning_of(error, riders)
+    if meaning is not None:
+        raise meaning from error
     if error.sqlstate in NOT_OURS:
         raise WrongDatabase(elsewhere(backend)) from error

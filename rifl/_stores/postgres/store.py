@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from rifl._stores.codec import RecordCodec
+from rifl._stores.drivers import committer
 from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import (
@@ -18,6 +20,13 @@ from rifl._stores.postgres.commits import (
 )
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend, store_id_at
+from rifl._stores.postgres.riders import (
+    begin_others,
+    begin_others_async,
+    end_others,
+    send_riders,
+    send_riders_async,
+)
 from rifl._stores.postgres.transaction import write_record, write_record_async
 from rifl._stores.shared.requests import Finish
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
@@ -47,20 +56,24 @@ class PostgresTransactions(FencedTransactions):
         """Begin the transaction that ``commit`` ends."""
         if not begin(transaction):
             super().begin(transaction)
+            begin_others(transaction)
 
     async def begin_async(self, transaction: Any) -> None:
         """The same for an asynchronous connection."""
         if not await begin_async(transaction):
             await super().begin_async(transaction)
+            await begin_others_async(transaction)
 
     def rollback(self, transaction: Any) -> None:
         """Roll back what ``begin`` began."""
         if not rollback(transaction):
+            end_others(transaction)
             super().rollback(transaction)
 
     async def rollback_async(self, transaction: Any) -> None:
         """The same for an asynchronous connection."""
         if not await rollback_async(transaction):
+            end_others(transaction)
             await super().rollback_async(transaction)
 
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
@@ -69,7 +82,10 @@ class PostgresTransactions(FencedTransactions):
             # Only now: an error leaves it to be read back.
             attempt.committed = record
         else:
-            super().commit(attempt, record, transaction)
+            commit = committer(transaction)
+            self.record(attempt, record, transaction)
+            send_riders(transaction)
+            commit()
 
     async def commit_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
@@ -78,7 +94,11 @@ class PostgresTransactions(FencedTransactions):
         if await commit_record_async(transaction, self._backend, self._noted(attempt, record)):
             attempt.committed = record
         else:
-            await super().commit_async(attempt, record, transaction)
+            commit = committer(transaction)
+            await self.record_async(attempt, record, transaction)
+            await send_riders_async(transaction)
+            if inspect.isawaitable(done := commit()):
+                await done
 
 
 class PostgresStore(SharedStore):

@@ -163,6 +163,20 @@ class Connection:
             raise self.owner.unavailable(f"{self.address} does not tell its history")
 
     @property
+    def history(self) -> str:
+        """The server, and which of its histories this process writes on; empty if it is hidden."""
+        return self._history
+
+    def check_usable(self) -> None:
+        """Raise what this handle raises where it may not be used any more."""
+        with self._errors():
+            pass
+
+    def meaning(self, facts: dict[str, Any]) -> Exception:
+        """Return what a refusal of one of our functions is raised as."""
+        return self._meant(facts)
+
+    @property
     def seen(self) -> int:
         """The highest tail that this server told of."""
         return self._seen

@@ -12,12 +12,15 @@ from sharedlog._core.commit import Commit, Refused, Stamp
 from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog, TrimmedLog
 from sharedlog._core.steps import Lsns, Rows
+from sharedlog._core.within import Within
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.owner import LOG
 from sharedlog._engines.postgres import statements
 from sharedlog._engines.postgres.connection import Begin, Connection
+from sharedlog._engines.postgres.hanging import end_hanging
+from sharedlog._engines.postgres.joining import ServerTransactions
 from sharedlog._engines.postgres.listener import Listener
 from sharedlog._engines.terms import ServerTerms, Term
 from sharedlog._engines.together import Pending, Together
@@ -65,6 +68,7 @@ class PostgresEngine:
         self._listener = Listener(self._connection, self._channel)
         self._together = Together(self._write)
         self._terms = ServerTerms(clock)
+        self._joining = ServerTransactions(self._connection, self._channel)
         belongs_here(self)
 
     @property
@@ -180,6 +184,18 @@ class PostgresEngine:
             arguments = [last, [tag for tag, _ in tagged], [lsn for _, lsn in tagged]]
             (steps,) = self._connection.call("remove_1", "int8 bytea[] int8[]", arguments)
             self._connection.saw(steps)
+
+    def append_in(self, connection: Any, within: Within) -> None:
+        """See ``Joining``."""
+        self._joining.append(connection, within)
+
+    async def append_in_aio(self, connection: Any, within: Within) -> None:
+        """See ``Joining``."""
+        await self._joining.append_aio(connection, within)
+
+    def make_way(self) -> str:
+        """See ``Joining``."""
+        return end_hanging(self._connection)
 
     def close(self) -> None:
         """See ``Engine``."""

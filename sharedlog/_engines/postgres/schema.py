@@ -25,7 +25,8 @@ _DIRECTORY = files("sharedlog._engines.postgres") / "sql"
 def script(schema: str) -> str:
     """Return all statements that make the schema, for one who does that by hand."""
     made = f"CREATE SCHEMA IF NOT EXISTS {schema};\n"
-    for part in (_DIRECTORY / "log_tables.sql", HISTORY, _DIRECTORY / "log_functions.sql"):
+    parts = ("log_functions.sql", "joining.sql")
+    for part in (_DIRECTORY / "log_tables.sql", HISTORY, *(_DIRECTORY / each for each in parts)):
         text = part.read_text("utf-8")
         made += text.replace("@schema@", schema).replace("@format@", str(FORMAT))
     return made

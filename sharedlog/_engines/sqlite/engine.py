@@ -223,6 +223,10 @@ class SqliteEngine:
         """See ``Joining``."""
         await self._joining.append_aio(connection, within, self._seen)
 
+    def make_way(self) -> str:
+        """See ``Joining``: a file's lock is nobody's to break, and is waited for."""
+        return ""
+
     def close(self) -> None:
         """See ``Engine``."""
         self._waiters.close()

@@ -298,6 +298,26 @@ def test_a_follower_here_wakes(log, connection):
         waiter.join()
 
 
+def test_its_events_carry_the_trace_of_who_appends_them(path, log, connection):
+    """Those who watch see it as they see what is published; the envelope has the context."""
+
+    class Watching(sharedlog.Observer):
+        ended = ()
+
+        def publish_begins(self, log, stream, about):
+            about = about or sharedlog.About()
+            return about._replace(trace_parent=f"00-{'1' * 32}-{'2' * 16}-01"), stream
+
+        def publish_ended(self, begun, position, error):
+            self.ended += ((begun, error),)
+
+    watching = Watching()
+    with sharedlog.open(f"sqlite:///{path}", observer=watching) as watched, connection:
+        watched.append_in(connection, "orders", "event")
+    assert watching.ended == (("orders", None),)
+    assert log.read("orders", 0)[0].trace_parent.endswith("-01")
+
+
 def test_sqlalchemy_connections_and_sessions(path, log):
     """They hold a sqlite3 connection; what the session has yet to write is written before."""
     engine = sqlalchemy.create_engine(f"sqlite:///{path}")

@@ -1,0 +1,230 @@
+"""Appends in transactions of the application's, in the database that holds the log."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+import zlib
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.rows import tuple_row
+
+from rifl._stores.postgres.riders import ride, takes_riders
+from sharedlog._core.errors import LogError, LogForked, LogFull, LogUnavailable, WrongTransaction
+from sharedlog._core.fences import check_fence, condition_of
+from sharedlog._core.incarnation import condition_of_incarnation
+from sharedlog._core.named import named_key
+from sharedlog._core.within import NAME, Within, bodies_of
+from sharedlog._engines.drivers import unwrapped, unwrapped_aio
+from sharedlog._engines.postgres.connection import Connection
+
+# For how long the client of a transaction that has the log's row may say nothing.
+HANG_MS = 5000
+_CHECKED = "SET CONSTRAINTS ALL IMMEDIATE"
+_REFUSED = "CURP1"
+_WHY = {
+    "isolation": "at this isolation level the log cannot be judged: READ COMMITTED is wanted",
+    "read only": "the transaction is read-only",
+    "other": "the log is not in the database of this connection: sharedlog.outbox is for a log "
+    "that lives elsewhere",
+}
+_NOT_HERE = ("42883", "3F000", "42P01", "42501")
+_FAILED = ("25P02", "25006")
+_DISK_FULL = "53100"
+_Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+
+class ServerTransactions:
+    """Appends on connections of the application's.
+
+    The log's row is locked by each until its transaction ends. In a ``rifl.transaction`` of a
+    call the append travels with the commit, behind the call's record. Else the server ends a
+    session whose client says nothing for ``HANG_MS`` meanwhile.
+    """
+
+    def __init__(self, log: Connection, channel: str) -> None:
+        self._log = log
+        self._channel = channel
+
+    def append(self, given: Any, within: Within) -> None:
+        """Append in the transaction of a psycopg connection, or SQLAlchemy's over one."""
+        connection = unwrapped(given)
+        self._check(connection, psycopg.Connection)
+        riding = takes_riders(connection)
+        append = self._append(within, secrets.token_hex(8) if riding else "")
+        try:
+            with connection.cursor(row_factory=tuple_row) as cursor:
+                if riding:
+                    self._joined(cursor.execute(append.joining).fetchone())
+                else:
+                    cursor.execute(f"{_CHECKED}; {append.statement}")
+        except psycopg.Error as error:
+            raise append.refusal(error) or error from error
+        if riding:
+            ride(connection, append)
+
+    async def append_aio(self, given: Any, within: Within) -> None:
+        """The same for an asynchronous one, or a blocking one."""
+        connection = await unwrapped_aio(given)
+        if not isinstance(connection, psycopg.AsyncConnection):
+            self.append(connection, within)
+            return
+        self._check(connection, psycopg.AsyncConnection)
+        riding = takes_riders(connection)
+        append = self._append(within, secrets.token_hex(8) if riding else "")
+        try:
+            async with connection.cursor(row_factory=tuple_row) as cursor:
+                if riding:
+                    await cursor.execute(append.joining)
+                    self._joined(await cursor.fetchone())
+                else:
+                    await cursor.execute(f"{_CHECKED}; {append.statement}".encode())
+        except psycopg.Error as error:
+            raise append.refusal(error) or error from error
+        if riding:
+            ride(connection, append)
+
+    def _append(self, within: Within, name: str) -> _Append:
+        log = self._log
+        log.check_usable()
+        return _Append(log, within, name, self._channel)
+
+    def _check(self, connection: Any, kind: type[_Any]) -> None:
+        if not isinstance(connection, kind):
+            raise WrongTransaction(
+                "a psycopg connection, or SQLAlchemy's over one, is wanted, not a "
+                f"{type(connection).__qualname__}: asynchronous ones need sharedlog.aio"
+            )
+        if connection.closed:
+            raise WrongTransaction("the connection is closed")
+        if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+            raise WrongTransaction("in pipeline mode nothing can be appended")
+        status = connection.info.transaction_status
+        if status == TransactionStatus.INERROR:
+            raise WrongTransaction("the transaction has failed: roll it back")
+        if connection.autocommit and status == TransactionStatus.IDLE:
+            raise WrongTransaction(
+                "the connection is in autocommit mode: begin a transaction before append_in"
+            )
+
+    def _joined(self, row: Any) -> None:
+        why = row[0] if row else "other"
+        if why:
+            raise WrongTransaction(_WHY[why])
+
+
+class _Append(NamedTuple):
+    """One append, as SQL without parameters, and what its errors mean."""
+
+    log: Connection
+    within: Within
+    # What the end of the transaction knows it by; empty: it is done at once.
+    name: str
+    channel: str
+
+    @property
+    def joining(self) -> bytes:
+        """What is sent now, where the append travels with the commit."""
+        log = self.log
+        called = _called(log.incarnation, log.history, self.name)
+        return f"SELECT {log.schema}.join_1({called})".encode()
+
+    @property
+    def statement(self) -> str:
+        """The append."""
+        log, within = self.log, self.within
+        messages = within.messages
+        conditions = [condition_of_incarnation(within.incarnation)]
+        if within.fence is not None:
+            conditions.append(condition_of(within.fence))
+        bodies = bodies_of(messages, 0)
+        tags = [[tag.encode() for tag in each.tags] for each in messages]
+        joined = [b"\n".join(each) for each in tags]
+        tagged = [(tag, n) for n, each in enumerate(tags, 1) for tag in dict.fromkeys(each)]
+        called = _called(
+            log.incarnation,
+            log.history,
+            log.seen,
+            self.name,
+            0 if self.name else HANG_MS,
+            [each.key.encode() for each in conditions],
+            [each.value or b"" for each in conditions],
+            named_key(NAME).encode(),
+            within.content,
+            time.time_ns() // 1000,
+            joined,
+            [zlib.crc32(body, zlib.crc32(text)) for body, text in zip(bodies, joined, strict=True)],
+            bodies,
+            [tag for tag, _ in tagged],
+            [n for _, n in tagged],
+            self.channel,
+        )
+        return f"SELECT {log.schema}.append_in_1({called})"
+
+    def meaning(self, error: psycopg.Error) -> Exception | None:
+        """Return what refused it, where the append itself did."""
+        if error.sqlstate != _REFUSED:
+            return None
+        facts = json.loads(error.diag.message_detail or "{}")
+        if facts["why"] in _WHY:
+            return WrongTransaction(_WHY[facts["why"]])
+        if facts["why"] == "found":
+            return self._changed(facts["text"].split(","))
+        found = self.log.meaning(facts)
+        if isinstance(found, LogUnavailable):
+            found.appended = False
+        return found
+
+    def refusal(self, error: psycopg.Error) -> Exception | None:
+        """Return what an error of a statement in the transaction means, but for the driver's."""
+        if (found := self.meaning(error)) is not None:
+            return found
+        if error.sqlstate in _NOT_HERE:
+            return WrongTransaction(
+                f"{_WHY['other']} (or its role may not write it: {_line(error)})"
+            )
+        if error.sqlstate in _FAILED:
+            return WrongTransaction(_line(error))
+        if isinstance(error, psycopg.OperationalError):
+            kind = LogFull if error.sqlstate == _DISK_FULL else LogUnavailable
+            unavailable = kind(_line(error))
+            unavailable.appended = False
+            return unavailable
+        # Of the application's own constraints, which are checked before.
+        return None
+
+    def _changed(self, held: list[str]) -> LogError:
+        """Return which of the conditions refused it, by what their keys hold."""
+        values = [None if each == "-" else bytes.fromhex(each) for each in held]
+        if self.within.fence is not None:
+            try:
+                check_fence(self.within.fence, values[1])
+            except LogError as error:
+                return error
+        return LogForked(
+            f"the log is of incarnation {(values[0] or b'none').decode()}, and "
+            f"{self.within.incarnation} is expected: it was restored and declared so"
+        )
+
+
+def _called(*arguments: Any) -> str:
+    return ", ".join(map(_literal, arguments))
+
+
+def _literal(value: Any) -> str:
+    """Return a value as SQL has it; texts are ours, and have no quote in them."""
+    if isinstance(value, bytes):
+        # As text of either kind of string.
+        return f"E'\\\\x{value.hex()}'::bytea"
+    if isinstance(value, list):
+        kind = "int8" if value and isinstance(value[0], int) else "bytea"
+        return f"ARRAY[{', '.join(map(_literal, value))}]::{kind}[]"
+    return f"'{value}'"
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
