@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.helpers.forked import Forked
 from tests.helpers.waiting import DEADLINE_S
 
 __all__ = ["Process", "started"]
@@ -32,15 +33,24 @@ class Process:
     ) -> None:
         self._log = log
         with log.open("ab") as errors:
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
-                cwd=_ROOT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
-                # An open pipe for those that end when it closes.
-                stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
+            self._child: Forked | subprocess.Popen[bytes]
+            if not env:
+                self._child = Forked(
+                    [module, *arguments],
+                    stderr=errors,
+                    with_input=with_input,
+                )
+            else:
+                # Imports may look at it.
+                self._child = subprocess.Popen(
+                    [sys.executable, "-m", module, *arguments],
+                    cwd=_ROOT,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", **env},
+                    # An open pipe for those that end when it closes.
+                    stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                )
         self._buffer = b""
 
     @property

@@ -3,12 +3,9 @@
 import random
 import secrets
 import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 
@@ -20,12 +17,11 @@ from sharedlog._core.spans import retire
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.memory import MemoryEngine
 from sharedlog._engines.opening import create_engine, open_engine
+from tests.helpers.forked import Forked
 from tests.helpers.waiting import until
 from tests.sharedlog.engines.writer import messages
 from tests.sharedlog.logs import TOKEN, message, producer, texts
 from tests.sharedlog.places import ENGINES, RESTARTED, SHARED, url_of
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -252,15 +248,7 @@ def test_who_waits_hears_of_another_handle(opened):
 def test_rivals_in_processes_that_are_killed(shared):
     """Whole appends, all that were acknowledged, read without a gap; each goes on (L1, L2, L7)."""
     url, opened = shared
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.sharedlog.engines.writer", url, name],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in "abc"
-    ]
+    running = [Forked(["tests.sharedlog.engines.writer", url, name], text=True) for name in "abc"]
     watching = Watching(opened())
     told, ids = {}, {}
     with ThreadPoolExecutor(1) as pool:

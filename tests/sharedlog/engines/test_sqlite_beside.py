@@ -1,10 +1,7 @@
 """A log in the file of a rifl store, which its one server owns (DESIGN-LOG §12, §18)."""
 
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +11,10 @@ from sharedlog._core.producers import append, grant
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.sqlite import SqliteEngine, create
 from tests.echo import METHOD, served
+from tests.helpers.forked import Forked
 from tests.helpers.waiting import until
 from tests.sharedlog.engines.writer import messages
 from tests.sharedlog.logs import TOKEN, texts
-
-ROOT = Path(__file__).parents[3]
 
 
 def handler(request, context):
@@ -45,11 +41,8 @@ def test_a_server_owns_its_store_while_others_append_to_the_log(tmp_path, log_fi
         create(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE effect (name)")
-    writing = subprocess.Popen(
-        [sys.executable, "-m", "tests.sharedlog.engines.writer", f"sqlite:///{path}", "a"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+    writing = Forked(
+        ["tests.sharedlog.engines.writer", f"sqlite:///{path}", "a", "0.002"], text=True
     )
     engine = SqliteEngine(path)
     try:

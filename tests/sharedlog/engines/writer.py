@@ -1,10 +1,13 @@
-"""A process that appends until it is killed: ``... -m tests.sharedlog.engines.writer URL NAME``.
+"""A process that appends until it is killed: ``... tests.sharedlog.engines.writer URL NAME [S]``.
+
+``S``: so many seconds pass between two appends.
 
 It tells its producer, then each acknowledged append, after it was acknowledged, on standard
 output. Each append has three messages, in the substream that is its seq modulo two.
 """
 
 import sys
+import threading
 
 from sharedlog._core.producers import append, grant
 from sharedlog._engines.driving import carry_out
@@ -19,7 +22,8 @@ def messages(name, seq):
 
 def main() -> None:
     """Append one after the other."""
-    _, url, name = sys.argv
+    _, url, name, *pauses = sys.argv
+    pause = threading.Event()
     engine = open_engine(url)
     mine = carry_out(engine, grant(TOKEN))
     sys.stdout.write(f"{mine.id}\n")
@@ -27,6 +31,9 @@ def main() -> None:
         found = carry_out(engine, append(mine, seq, messages(name, seq)))
         sys.stdout.write(f"{seq} {found.lsn}\n")
         sys.stdout.flush()
+        # A lock of SQLite is not fair: who takes it again at once keeps others out.
+        if pauses:
+            pause.wait(float(pauses[0]))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,14 @@
 """Followers with a hold that are killed go on where they were (DESIGN-LOG §12, L6; C4)."""
 
-import subprocess
-import sys
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 import sharedlog
+from tests.helpers.forked import Forked
 from tests.helpers.waiting import until
 from tests.sharedlog.places import SHARED, url_of
-
-ROOT = Path(__file__).parents[3]
 
 
 def _written(out, wanted):
@@ -30,9 +26,7 @@ def test_followers_that_are_killed_miss_nothing_while_the_log_is_trimmed(engine,
         log.stream("s", 3, timedelta(0))
         published = 0
         for life in range(3):
-            running = subprocess.Popen(
-                [sys.executable, "-m", "tests.sharedlog.log.follower", url, str(out)], cwd=ROOT
-            )
+            running = Forked(["tests.sharedlog.log.follower", url, str(out)])
             try:
                 for _ in range(20):
                     log.publish("s", f"{published}")
@@ -42,6 +36,7 @@ def test_followers_that_are_killed_miss_nothing_while_the_log_is_trimmed(engine,
                 log.trim()
             finally:
                 running.kill()
+                running.stdout.close()
                 running.wait(30)
         with log.follow("s", name="me") as following:
             rest = []

@@ -1,9 +1,6 @@
 """A transaction is read whole or not at all, whatever fails on its way (DESIGN-LOG §13)."""
 
-import os
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -13,6 +10,7 @@ import sharedlog
 from sharedlog._core.errors import LogFull
 from sharedlog._core.producers import OPEN
 from sharedlog._core.spans import retire
+from tests.helpers.forked import Forked
 from tests.sharedlog.faulty import faulty
 from tests.sharedlog.places import SHARED, url_of
 from tests.sharedlog.reads import messages, substream, texts
@@ -345,9 +343,8 @@ def test_a_process_killed_in_transactions_leaves_whole_ones(engine, tmp_path, re
     url = url_of(engine, tmp_path, request.getfixturevalue)
     with sharedlog.create(url) as log:
         log.stream("s", 2)
-        command = [sys.executable, "-m", "tests.sharedlog.log.transactor", url]
         for _ in range(3):
-            with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as child:
+            with Forked(["tests.sharedlog.log.transactor", url]) as child:
                 told = [child.stdout.readline() for _ in range(5)]
                 # Between two appends of a transaction, or in one: wherever it is by now.
                 child.send_signal(signal.SIGKILL)

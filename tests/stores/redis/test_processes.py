@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +15,10 @@ import pytest
 from lease_server.v1 import lease_server_pb2
 from rifl._grpc.status import read_error_info
 from rifl.v1 import rifl_pb2
+from tests.helpers.forked import Forked
 from tests.stores.redis.servers import until
 from tests.stores.suspended import check_settling
 
-ROOT = Path(__file__).parents[3]
 SERVER = "tests.stores.redis.server_process"
 RETRIED = {"IN_PROGRESS", "RECORD_PENDING", "STORE_UNAVAILABLE", "DRAINING", ""}
 POINTS = {
@@ -34,18 +32,11 @@ class Process:
     """One server process."""
 
     def __init__(self, url: str, effects: str, kind: str, point: str = "-", port: int = 0) -> None:
-        command = [sys.executable, "-m", SERVER]
-        self.process = subprocess.Popen(
-            [*command, url, effects, kind, point, str(port)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        self.process = Forked([SERVER, url, effects, kind, point, str(port)])
         self.channel: grpc.Channel
 
     def connect(self) -> None:
         """Wait for the port, and connect."""
-        assert self.process.stdout is not None
         port = int(self.process.stdout.readline())
         self.address = f"127.0.0.1:{port}"
         self.channel = grpc.insecure_channel(self.address, [("grpc.enable_retries", 0)])
