@@ -148,6 +148,8 @@ class Reader:
         self._checksums: dict[int, int] = {} if checksums is None else checksums
         # Through which LSN everything was read, once it is known where to begin.
         self._through: int | None = None
+        # Where a read began that has not ended, and what it did not want.
+        self._broken: tuple[int | None, Position | None] | None = None
         if isinstance(start, Position):
             start.check_incarnation(incarnation)
 
@@ -182,9 +184,20 @@ class Reader:
 
         An empty batch: there are none through ``Batch.through``. Raises ``LogForked`` if the
         position is not in this log, ``CorruptLog``, and ``TrimmedLog`` before it returns
-        anything of a commit that is not whole.
+        anything of a commit that is not whole. After any error the next read begins where this
+        one did.
         """
         yield from self.begin()
+        if self._broken is not None:
+            # What was taken and not returned is read again; the ring may have half of it.
+            self._through, self._after = self._broken
+            self._ring.begin(self.through)
+        self._broken = self._through, self._after
+        found = yield from self._read(limit)
+        self._broken = None
+        return found
+
+    def _read(self, limit: int) -> Rule[Batch]:
         messages: list[Committed] = []
         doubled = 1
         while len(messages) < limit:

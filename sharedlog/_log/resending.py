@@ -32,10 +32,17 @@ class Unknown(LogUnavailable):
         return isinstance(self.last, LogStopped)
 
 
-def until_known(place: Place, rule: Callable[[], Rule[_T]], *, unknown: bool = False) -> _T:
+def until_known(
+    place: Place,
+    rule: Callable[[], Rule[_T]],
+    *,
+    unknown: bool = False,
+    full: Callable[[], bool] = lambda: False,
+) -> _T:
     """Run a rule that may be run again, until it is answered or refused.
 
-    ``unknown``: an attempt was made before, and not answered.
+    ``unknown``: an attempt was made before, and not answered. ``full``: called where there is no
+    room to find out what became of that; whether it is known now that it did not happen.
     Raises ``Unknown`` where that is not known at the end of the log's time, or when the log is
     closed; ``LogUnavailable`` (of a closed log ``LogStopped``) with ``appended`` False where no
     attempt arrived. A full store is told at once.
@@ -48,7 +55,7 @@ def until_known(place: Place, rule: Callable[[], Rule[_T]], *, unknown: bool = F
                 raise _closed()
             return place.run(rule())
         except LogUnavailable as error:
-            if isinstance(error, LogFull) and not unknown:
+            if isinstance(error, LogFull) and (not unknown or full()):
                 raise
             unknown = unknown or error.appended is not False
             stopped = isinstance(error, LogStopped)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lease_server._forks import refuse_in_children
+from rifl._log import get_logger
 from sharedlog._core.errors import (
     AnswerGone,
     LogError,
@@ -17,11 +18,13 @@ from sharedlog._core.errors import (
     SpanGone,
 )
 from sharedlog._core.producers import Producer, grant
+from sharedlog._core.spans import retire
 from sharedlog._core.steps import Rule
 from sharedlog._log.place import Place, forked
 from sharedlog._log.resending import Unknown, not_sent, until_known
 
 _T = TypeVar("_T")
+_log = get_logger("sharedlog")
 # After these a producer appends nothing more; another one begins anew. Not after
 # ``UnknownProducer``: such a log is not the one that was opened, which is for the caller to learn.
 _OVER = (AnswerGone, OutOfOrder, ProducerRetired, SeqReused, SpanGone)
@@ -35,6 +38,8 @@ class _Act:
     seq: int
     # An attempt was not answered.
     unknown: bool = False
+    # Its producer was retired for it.
+    given_up: bool = False
 
 
 class Sender:
@@ -79,7 +84,9 @@ class Sender:
         if act is None:
             return
         try:
-            found = until_known(self._place, act.rule, unknown=act.unknown)
+            found = until_known(
+                self._place, act.rule, unknown=act.unknown, full=lambda: self._give_up(act)
+            )
         except Unknown:
             act.unknown = True
             raise
@@ -95,6 +102,26 @@ class Sender:
         self._act = None
         self.seq = act.seq
         act.done(found)
+
+    def _give_up(self, act: _Act) -> bool:
+        """Have an act of unknown outcome be in the log by now, or never; True: it is not there.
+
+        Else what is smaller would wait behind it until there is room. A producer is retired
+        without an entry, unless it has something pending.
+        """
+        producer = self.producer
+        if producer is None or act.given_up or act.seq == self.seq:
+            return False
+        try:
+            highest = self._place.run(retire(producer.id))
+        except LogError:
+            return False
+        act.given_up = True
+        if highest >= act.seq:
+            return False
+        self.producer = None
+        _log.warning("append_given_up", log=self._place.name, producer=producer.id, seq=act.seq)
+        return True
 
     def _send(self, act: _Act) -> None:
         if self._act is not None:

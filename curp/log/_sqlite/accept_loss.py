@@ -34,7 +34,7 @@ def accept(path: Path, group: str, who: str, why: str) -> str:
             raise NoSuchLog.of(str(path), group)
         counting = counting_of(path, group_id)
         with closing(counting.note) as note:
-            noted = file.noted(note)
+            noted = file.noted(note) or 0
             with file.writing() as connection:
                 held = counting.held(connection) if counts else noted
                 if held >= noted:

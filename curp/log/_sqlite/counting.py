@@ -17,6 +17,10 @@ def _tell_stopped(why: str) -> None:
     _log.critical("log_engine_stopped", why=why)
 
 
+def _tell_note_gone(path: Path) -> None:
+    _log.error("commit_note_gone", file=str(path))
+
+
 MEANINGS = Meanings(
     CorruptLog,
     EngineFull,
@@ -24,6 +28,7 @@ MEANINGS = Meanings(
     EngineStopped,
     EngineUnavailable,
     tell_stopped=_tell_stopped,
+    tell_note_gone=_tell_note_gone,
     remedy="curp log accept-loss URL",
 )
 _COMMITS = "SELECT commits FROM curp_group WHERE group_id=?"

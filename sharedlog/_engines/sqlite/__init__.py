@@ -5,6 +5,7 @@
   ``counting``: how many commits there were, and the errors.
 - ``terms``: keys that are there for a time.
 - ``joining``: appends on the application's own connections.
+- ``wal_file``: whether somebody cut it off.
 - ``watcher``: tells that some process wrote; ``inotify``: the kernel's hints.
 """
 

@@ -23,27 +23,46 @@ class CommitNote:
         self._at = number * len(self._line % 0)
         self._file: int | None = None
 
-    def read(self) -> int:
-        """Return how many commits the log had at least, 0 if nothing is noted; ``OSError``."""
+    def read(self) -> int | None:
+        """Return how many commits the log had at least, None if nothing is noted; ``OSError``."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._at)
                 words = file.read(len(self._line % 0)).split()
         except FileNotFoundError:
-            return 0
-        return int(words[3]) if len(words) == 4 and words[3].isdigit() else 0
+            return None
+        return int(words[3]) if len(words) == 4 and words[3].isdigit() else None
 
-    def raise_to(self, commits: int) -> None:
-        """Note that so many commits are on the disk."""
+    def raise_to(self, commits: int) -> bool:
+        """Note that so many commits are on the disk; False: somebody had removed the file."""
         # It only guards against what others do to the files: no call depends on it.
+        there = True
         with contextlib.suppress(OSError):
+            if self._file is not None and not os.fstat(self._file).st_nlink:
+                there = False
+                self.close()
+            new = self._file is None and not self.path.exists()
             if self._file is None:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                 self._file = os.open(self.path, flags, 0o600)
             os.pwrite(self._file, self._line % commits, self._at)
+            if new:
+                # That it is missing means something: its name outlives a loss of power.
+                os.fsync(self._file)
+                sync_directory(self.path.parent)
+        return there
 
     def close(self) -> None:
         """Let go of the file; idempotent."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in it durable; a file's is not before its directory is."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -18,6 +18,10 @@ def _tell_stopped(why: str) -> None:
     _log.critical("shared_log_stopped", why=why)
 
 
+def _tell_note_gone(path: Path) -> None:
+    _log.error("commit_note_gone", file=str(path))
+
+
 def _not_begun(why: str) -> LogStopped:
     found = LogStopped(why)
     found.appended = False
@@ -31,6 +35,7 @@ MEANINGS = Meanings(
     _not_begun,
     LogUnavailable,
     tell_stopped=_tell_stopped,
+    tell_note_gone=_tell_note_gone,
     remedy="accept the loss (sharedlog restored)",
 )
 
@@ -41,7 +46,7 @@ def counting_of(path: Path) -> Counting:
     def held(connection: sqlite3.Connection) -> int:
         return rows.head_of(connection).commits
 
-    return Counting(note_of(path), held, held)
+    return Counting(note_of(path), held, held, always_noted=True)
 
 
 def note_of(path: Path) -> CommitNote:

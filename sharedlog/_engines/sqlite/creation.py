@@ -10,6 +10,7 @@ from pathlib import Path
 from sharedlog._core.errors import LogExists, LogUnavailable, NoSuchLog
 from sharedlog._engines.checks import check_key
 from sharedlog._engines.sqlite import rows
+from sharedlog._engines.sqlite.commit_note import sync_directory
 from sharedlog._engines.sqlite.counting import MEANINGS, counting_of, note_of
 from sharedlog._engines.sqlite.file import LogFile
 
@@ -43,7 +44,7 @@ def create(path: Path, keys: Mapping[str, bytes] | None = None) -> None:
                 note.raise_to(0)
             rows.make(connection, keys or {})
         try:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         except OSError as error:
             raise LogUnavailable(f"{path}: {error}") from error
 
@@ -63,18 +64,11 @@ def accept_loss(path: Path, keys: Mapping[str, bytes]) -> str:
             with file.writing() as connection:
                 rows.check(connection, str(path))
                 head = rows.head_of(connection)
-                if head.commits >= noted:
+                if head.commits >= (noted or 0) and (noted is not None or not head.commits):
                     return ""
                 rows.put_keys(connection, keys)
                 after = rows.wrote_none(connection, head)
             note.raise_to(after.commits)
+            if noted is None:
+                return "the note beside it is missing"
             return f"it lacks {noted - head.commits} commits"
-
-
-def _sync_directory(path: Path) -> None:
-    # The file's name is not durable before its directory is.
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -61,7 +61,7 @@ class SqliteEngine:
             try:
                 noted = counting.note.read()
             except OSError:
-                noted = 0
+                noted = None
             if noted:
                 raise CorruptLog(
                     f"{path} is missing or empty, and held a log of {noted} commits: bring the "

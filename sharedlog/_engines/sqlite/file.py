@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sharedlog._engines.sqlite.commit_note import CommitNote
+from sharedlog._engines.sqlite.wal_file import WalFile
 
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01
@@ -32,6 +33,7 @@ class Meanings(NamedTuple):
     """What a file's user raises for what befalls it, and says there.
 
     ``stopped``: nothing is done through this handle any more; ``tell_stopped`` logs why, once.
+    ``tell_note_gone`` logs that somebody removed the note beside the file.
     ``not_begun``: that, of what was not even begun.
     ``remedy``: the command by which an operator accepts that commits are lost.
     """
@@ -42,6 +44,7 @@ class Meanings(NamedTuple):
     not_begun: Callable[[str], Exception]
     unavailable: type[Exception]
     tell_stopped: Callable[[str], None]
+    tell_note_gone: Callable[[Path], None]
     remedy: str
 
 
@@ -49,12 +52,13 @@ class Counting(NamedTuple):
     """How a log's commits are counted in its own tables, and noted beside the file.
 
     ``held``: how many there are; ``count``: one more, in the transaction that it is given, and
-    how many that makes.
+    how many that makes. ``always_noted``: a log with commits and without a note has lost it.
     """
 
     note: CommitNote
     held: Callable[[sqlite3.Connection], int]
     count: Callable[[sqlite3.Connection], int]
+    always_noted: bool = False
 
 
 class LogFile:
@@ -84,6 +88,7 @@ class LogFile:
         # Of the log whose commits are counted, once it is known.
         self._counting: Counting | None = None
         self._files: tuple[tuple[int, int], ...] | None = None
+        self._wal: WalFile | None = None
         self._names = [os.fsencode(f"{path}{suffix}") for suffix in _SUFFIXES]
 
     @contextlib.contextmanager
@@ -94,6 +99,8 @@ class LogFile:
             try:
                 # Within: a signal's exception may come as soon as it has begun.
                 self._begin()
+                if self._wal is not None and self._wal.cut_off():
+                    raise self._stop(f"{self.path}-wal was cut off", begun=False)
                 yield self._writer
                 counting = self._counting
                 commits = counting.count(self._writer) if counting is not None else 0
@@ -104,8 +111,10 @@ class LogFile:
             # What was committed to files that went meanwhile is nowhere, or comes back with them.
             # Nothing of it was told to anybody.
             self._check_files(begun=True)
-            if counting is not None:
-                counting.note.raise_to(commits)
+            if self._wal is not None and self._wal.written_beyond():
+                raise self._stop(f"{self.path}-wal was cut off")
+            if counting is not None and not counting.note.raise_to(commits):
+                self._means.tell_note_gone(counting.note.path)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -147,6 +156,14 @@ class LogFile:
         with self.reading() as connection:
             held = counting.held(connection)
             self._files = self._find_files()
+        if noted is None:
+            if held and counting.always_noted:
+                raise self._means.corrupt(
+                    f"{counting.note.path} is missing, which says how many commits the log held: "
+                    "nobody knows whether this is an older copy. Bring it back. If this was "
+                    f"restored from a backup, or it is lost: {self._means.remedy}"
+                )
+            noted = 0
         if held < noted:
             raise self._means.corrupt(
                 f"{self.path} lacks {noted - held} commits that were acknowledged: it is an older "
@@ -155,9 +172,14 @@ class LogFile:
             )
         self._counting = counting
         counting.note.raise_to(held)
+        if self._wal is None:
+            try:
+                self._wal = WalFile(self.path.with_name(f"{self.path.name}-wal"))
+            except OSError as error:
+                raise self._means.unavailable(f"{self.path}-wal: {error}") from error
 
-    def noted(self, note: CommitNote) -> int:
-        """Return how many commits are noted beside the file; raises ``unavailable``."""
+    def noted(self, note: CommitNote) -> int | None:
+        """Return how many commits are noted, None if nothing is; raises ``unavailable``."""
         try:
             return note.read()
         except OSError as error:
@@ -174,6 +196,8 @@ class LogFile:
         with self._locks[0]:
             if self._counting is not None:
                 self._counting.note.close()
+            if self._wal is not None:
+                self._wal.close()
 
     def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
         made: list[sqlite3.Connection] = []
@@ -266,6 +290,11 @@ class LogFile:
             return self._means.corrupt(f"{self.path} is damaged, or no log: {error}")
         if name == "SQLITE_FULL":
             return self._means.full(f"{self.path}: there is no room on its disk: {error}")
+        if name == "SQLITE_IOERR_WRITE":
+            # Whatever was written is without an end that could be taken for a commit.
+            return self._means.full(
+                f"{self.path} could not be written: a quota, a limit, or its disk: {error}"
+            )
         return self._means.unavailable(f"{self.path} cannot be used now: {error}")
 
     def _roll_back(self) -> None:

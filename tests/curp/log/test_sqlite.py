@@ -402,7 +402,7 @@ def test_a_file_that_may_not_grow(place):
 @pytest.mark.slow
 def test_a_full_disk(tmp_path, place):
     """An append that finds no room may be asked again, and happens once (DESIGN §7)."""
-    assert _faulty(tmp_path, place, "full") == ["EngineUnavailable", "2", "3"]
+    assert _faulty(tmp_path, place, "full") == ["EngineFull", "2", "3"]
     found = [entry.body for entry in place.open().read(0)]
     assert found == [b"before", b"during", b"after"]
 

@@ -1,5 +1,6 @@
 """Committed reads, from any position, whatever is on its way (DESIGN-LOG §13, C3 and C4)."""
 
+import itertools
 import pickle
 
 import pytest
@@ -8,14 +9,30 @@ from hypothesis import strategies as st
 
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.entry import Decision, Row, read_row
-from sharedlog._core.errors import CorruptLog, InvalidRequest, LogForked, ProducerRetired, SpanGone
+from sharedlog._core.errors import (
+    CorruptLog,
+    InvalidRequest,
+    LogForked,
+    LogUnavailable,
+    ProducerRetired,
+    SpanGone,
+)
 from sharedlog._core.position import Position
 from sharedlog._core.producers import append
+from sharedlog._core.reading import Reader
 from sharedlog._core.spans import decide, pend, retire
-from sharedlog._core.streams import check_name, fnv1a, substream_of
+from sharedlog._core.streams import check_name, fnv1a, substream_of, tag_of
 from sharedlog._engines.driving import carry_out, do
 from sharedlog._engines.memory import MemoryEngine
-from tests.sharedlog.logs import INCARNATION, message, pending, producer, read
+from tests.sharedlog.logs import (
+    INCARNATION,
+    Ended,
+    message,
+    next_step,
+    pending,
+    producer,
+    read,
+)
 
 
 def test_a_reader_can_begin_behind_every_message():
@@ -230,3 +247,31 @@ def test_every_interleaving_reads_what_was_committed(data):
             read(engine, place, position, ring=data.draw(st.sampled_from([0, 2, 99])))
             == (whole[index + 1 :])
         )
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_read_that_broke_off_is_done_again(at):
+    """Whichever of its steps failed: the next read returns what it would have, once (C3, C4)."""
+    engine = MemoryEngine()
+    mine = producer(engine)
+    carry_out(engine, append(mine, 1, [message("a")]))
+    begins = carry_out(engine, pend(mine, 2, [pending("b"), pending("c")], [])).begins
+    carry_out(engine, decide(mine, 3, [Decision(mine.id, 2, begins)], commits=True))
+    carry_out(engine, append(mine, 4, [message("d")]))
+    reader = Reader(tag_of("s", 0), INCARNATION)
+    rule, answer = reader.read(2), None
+    broken = False
+    for number in itertools.count():
+        step = next_step(rule, answer)
+        if isinstance(step, Ended):
+            break
+        if number == at:
+            with pytest.raises(LogUnavailable):
+                rule.throw(LogUnavailable("for a moment"))
+            broken = True
+            break
+        answer = do(engine, step)
+    found = [] if broken else step.value.messages
+    while batch := carry_out(engine, reader.read(2)).messages:
+        found += batch
+    assert [each.envelope for each in found] == [b"a", b"b", b"c", b"d"]

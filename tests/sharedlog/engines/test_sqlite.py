@@ -284,13 +284,68 @@ def test_a_copy_without_its_wal_is_noticed(path, opened):
     engine.close()
 
 
+def test_a_note_that_was_removed_is_missed(path, caplog):
+    """Without it nobody knows whether the file is an older copy: it is not opened (§12)."""
+    engine = SqliteEngine(path)
+    note = path.with_name(path.name + ".sharedlog")
+    note.unlink()
+    put(engine, b"a")
+    assert "commit_note_gone" in caplog.text
+    older = path.with_name("older")
+    with database(path) as connection, database(older) as copy:
+        connection.backup(copy)
+    put(engine, b"b")
+    engine.close()
+    kept = note.read_bytes()
+    note.unlink()
+    for where in (path, older):
+        with pytest.raises(CorruptLog, match="sharedlog is missing"):
+            SqliteEngine(where)
+    note.write_bytes(kept)
+    engine = SqliteEngine(path)
+    assert bodies(engine) == [b"a", b"b"]
+    engine.close()
+    assert accept_loss(older, {"incarnation": b"2"}) == "the note beside it is missing"
+    engine = SqliteEngine(older)
+    assert (bodies(engine), put(engine, b"c")) == ([b"a"], (2, 2))
+    assert engine.get(("incarnation",)) == {"incarnation": b"2"}
+    engine.close()
+
+
+@pytest.mark.parametrize("size", [0, 10, 32, 5000, -1])
+def test_a_wal_that_is_cut_off_under_a_log_stops_it(path, opened, size):
+    """What SQLite writes behind the hole is lost with a restart: it is not acknowledged (L2)."""
+    engine = opened()
+    for _ in range(5):
+        put(engine, b"x" * 1000)
+    wal = Path(f"{path}-wal")
+    os.truncate(wal, size if size >= 0 else wal.stat().st_size + size)
+    for _ in range(2):
+        with pytest.raises(LogStopped):
+            put(engine, b"y")
+
+
+@pytest.mark.parametrize("mode", ["TRUNCATE", "RESTART"])
+def test_a_wal_that_begins_anew_is_no_cut(path, opened, mode):
+    """SQLite's own checkpoints shorten it, ours and others' (L2)."""
+    one, other = opened(), opened()
+    for round_ in range(3):
+        for engine in (one, other):
+            put(engine, b"x" * 10_000)
+        with database(path) as connection:
+            assert connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()[0] == 0
+        for engine in (other, one):
+            put(engine, b"y")
+        assert one.tail() == 4 * (round_ + 1)
+
+
 # A bad disk, and a busy one.
 
 
 @pytest.mark.parametrize(
     ("fault", "told", "kept"),
     [
-        ("full", ["1", "LogUnavailable", "2", "3"], [["before", "during", "after"]]),
+        ("full", ["1", "LogFull", "2", "3"], [["before", "during", "after"]]),
         ("sync", ["1", *["LogStopped"] * 3], [["before"], ["before", "during"]]),
     ],
 )

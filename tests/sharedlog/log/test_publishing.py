@@ -286,3 +286,42 @@ def test_an_interrupt_of_who_leads_leaves_the_lead_to_the_next(log):
         mine.publish("s", "a")
     mine.publish("s", "b")
     assert [each.text for each in substream(log, "s", 0)] == ["a", "b"]
+
+
+def test_one_large_message_does_not_block_small_ones_where_there_is_no_room(log):
+    """Its outcome is unknown, and nothing larger fits: it is given up, not waited for (L3)."""
+    log.stream("s", 1)
+    mine, engine = faulty(log)
+    mine.publish("s", b"first")
+
+    def full(commit):
+        if engine.appends >= 2 and sum(len(each.body) for each in commit.entries) > 1000:
+            raise sharedlog.LogFull("no room")
+
+    engine.before = full
+    engine.faults = ["lost"]
+    with pytest.raises(sharedlog.LogFull) as caught:
+        mine.publish("s", b"x" * 2000)
+    assert caught.value.appended is False
+    mine.publish("s", b"small")
+    engine.before = lambda commit: None
+    assert [each.value for each in mine.read("s", 0)] == [b"first", b"small"]
+
+
+def test_what_arrived_is_told_where_there_is_no_room(log):
+    """It was appended, and only its answer was lost: the message has its position (L3)."""
+    log.stream("s", 1)
+    mine, engine = faulty(log)
+    mine.publish("s", b"first")
+    refused = iter([sharedlog.LogFull("no room")])
+
+    def full(commit):
+        if engine.appends >= 2:
+            for each in refused:
+                raise each
+
+    engine.before = full
+    engine.faults = ["late"]
+    position = mine.publish("s", b"x" * 2000)
+    assert [each.position for each in mine.read("s", 0)][1:] == [position]
+    assert mine.publish("s", b"small") > position
