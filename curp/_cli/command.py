@@ -49,7 +49,7 @@ _REPEATED = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code: 0, 1 for what failed, 2 for what was asked wrongly.
 
-    Of ``status`` see there.
+    Of ``status`` and ``serve`` see there.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["witness"] and given[1:2] and given[1].startswith("-"):
@@ -75,7 +75,12 @@ def _parser() -> argparse.ArgumentParser:
     init = commands.add_parser("init", help="create the log of a new group, once")
     add_init_command(init, _ENGINE)
 
-    run = commands.add_parser("serve", help="run a replica until a signal")
+    run = commands.add_parser(
+        "serve",
+        help="run a replica until a signal",
+        epilog="Exit code: 0 after a signal, 1 where the replica stopped or cannot begin, "
+        "3 where the log's engine did not answer in --engine-wait seconds: start it again.",
+    )
     run.add_argument(
         "servicer", nargs="+", metavar="MODULE:SERVICER", help="its class, made without arguments"
     )

@@ -10,15 +10,21 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import grpc
 
 from curp._cli.operator_client import GroupError
 from curp._replica import Replica, Tuning
+from curp._replica.engine_at_start import open_at_start
+from curp.log._errors import EngineUnavailable, may_pass
+from curp.log._opening import group_of
 from rifl._server.signals import taken_signals
 
 _GRACE_S = 1.0
+# What ``curp serve`` exits with where the log's engine did not answer in time.
+NO_ENGINE = 3
 
 # What each field of a ``Tuning`` is; its option has its name, without the unit.
 _TUNING = {
@@ -30,6 +36,7 @@ _TUNING = {
     "batch_delay_s": "or when one has waited so long",
     "poison_deaths": "a call that so many died of is not run again",
     "max_unsynced": "answer first for at most so many entries",
+    "engine_wait_s": "how long a log engine that is down is waited for at the start",
 }
 
 
@@ -69,18 +76,51 @@ def find_servicer(name: str) -> tuple[Callable[[], Any], Callable[[Any, Any], No
     raise GroupError(f"{name} is derived from no generated servicer")
 
 
-def serve(servicers: Sequence[str], engine: str, options: ServeOptions, **replica_of: Any) -> int:
+class _Ended(Exception):
+    """A signal came while the log's engine was waited for."""
+
+
+def serve(
+    servicers: Sequence[str],
+    engine: str,
+    options: ServeOptions,
+    *,
+    name: str,
+    tuning: Tuning,
+    **replica_of: Any,
+) -> int:
     """Serve until SIGTERM or SIGINT; 1 if the replica stopped by itself.
 
-    ``replica_of``: what ``Replica`` takes. Prints the address as one line when it
+    ``NO_ENGINE`` where the log's engine cannot be asked for ``Tuning.engine_wait_s``.
+    ``replica_of``: what else ``Replica`` takes. Prints the address as one line when it
     listens. Raises what ``Replica`` does, and ``OSError`` or ``RuntimeError`` where it
     cannot listen.
     """
     found = [find_servicer(servicer) for servicer in servicers]
     observer, end_metrics = _metrics(options.metrics)
-    replica = Replica(engine, address=options.address, observer=observer, **replica_of)
     with contextlib.ExitStack() as taking, contextlib.ExitStack() as ending:
         ending.callback(end_metrics)
+        came = taking.enter_context(taken_signals((signal.SIGTERM, signal.SIGINT)))
+        try:
+            log = open_at_start(engine, name, tuning.engine_wait_s, pause=partial(_pause, came))
+        except _Ended:
+            return 0
+        except EngineUnavailable as error:
+            if not may_pass(error):
+                raise
+            waited = f"did not answer within {tuning.engine_wait_s:g} s"
+            sys.stderr.write(f"curp: the log's engine {waited}: {error}\n")
+            return NO_ENGINE
+        ending.callback(log.close)
+        replica = Replica(
+            log,
+            name=name,
+            address=options.address,
+            group=group_of(engine),
+            tuning=tuning,
+            observer=observer,
+            **replica_of,
+        )
         ending.callback(replica.close)
         server = grpc.server(
             ThreadPoolExecutor(options.threads),
@@ -100,7 +140,6 @@ def serve(servicers: Sequence[str], engine: str, options: ServeOptions, **replic
             server.add_insecure_port(options.listen)
         else:
             server.add_secure_port(options.listen, options.credentials)
-        came = taking.enter_context(taken_signals((signal.SIGTERM, signal.SIGINT)))
         server.start()
         replica.start()
         sys.stdout.write(f"{options.address}\n")
@@ -114,6 +153,12 @@ def serve(servicers: Sequence[str], engine: str, options: ServeOptions, **replic
     if failed:
         sys.stderr.write(f"curp: the replica stopped: {failed}\n")
     return 1 if failed else 0
+
+
+def _pause(came: queue.SimpleQueue[int], seconds: float) -> None:
+    with contextlib.suppress(queue.Empty):
+        came.get(timeout=seconds)
+        raise _Ended
 
 
 class _Names:

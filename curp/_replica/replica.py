@@ -21,6 +21,7 @@ from curp._key_declarations import KeyDeclaration
 from curp._replica.authority import GroupAuthority
 from curp._replica.driver import Driver, drive
 from curp._replica.engine import GroupEngine
+from curp._replica.engine_at_start import open_at_start
 from curp._replica.group_service import SERVICE as GROUP
 from curp._replica.group_service import add_group_service
 from curp._replica.group_servicer import GroupServicer
@@ -36,7 +37,6 @@ from curp._replica.settings import ReplicaSettings, StateHooks, Tuning, not_take
 from curp._replica.watched_engine import watched
 from curp._replica.witnesses import Witnesses
 from curp.log._engine import LogEngine
-from curp.log._opening import open_engine
 from curp.observer import GroupObservers, GroupReport
 from curp.v1 import curp_pb2 as pb
 from lease_server import SessionsFrom
@@ -76,7 +76,8 @@ class Replica:
 
     ``engine``: the log engine's URL, or an open one, shared by the group's replicas;
     it names the ``group``, too. The log was created before, by ``curp init`` or
-    ``curp.create_log``: else ``curp.log._errors.NoSuchLog``.
+    ``curp.create_log``: else ``curp.log._errors.NoSuchLog``. An engine that cannot be asked is
+    waited for, here and for ``Tuning.engine_wait_s``: then ``EngineUnavailable``.
     ``name`` is unique in the group; ``address`` is where clients reach this one.
     ``witnesses``: the group's first witness list; later it is what the engine says.
     ``conflict_keys``: by full method name the fields, or a callable of the request,
@@ -173,7 +174,9 @@ class Replica:
             credentials=witness_credentials,
             group_token=group_token,
         )
-        opened: LogEngine = open_engine(engine) if isinstance(engine, str) else engine
+        opened: LogEngine = (
+            open_at_start(engine, name, tuning.engine_wait_s) if isinstance(engine, str) else engine
+        )
         self._log_engine, self._watch = watched(opened)
         self._picture = GroupView(self._log_engine)
         self._owns_engine = isinstance(engine, str)

@@ -40,6 +40,9 @@ class Tuning:
     entry is. ``snapshot_entries`` (10,000): the leader saves a snapshot after so many.
     ``poison_deaths`` (3): a call that so many leaders died of is not run again.
 
+    ``engine_wait_s`` (60 s): how long a replica that starts waits for a log engine that cannot
+    be asked; 0: not at all.
+
     Raises ``ValueError`` for what is no time, or no size.
     """
 
@@ -52,12 +55,15 @@ class Tuning:
     max_unsynced: int = _LEADER.max_unsynced
     snapshot_entries: int = 10_000
     poison_deaths: int = POISON_DEATHS
+    engine_wait_s: float = 60.0
 
     def __post_init__(self) -> None:
         for name in ("lease_term_s", "client_term_s", "witness_timeout_s"):
             seconds = getattr(self, name)
             if not (math.isfinite(seconds) and seconds > 0):
                 raise ValueError(f"{name} must be positive and finite")
+        if not (math.isfinite(self.engine_wait_s) and self.engine_wait_s >= 0):
+            raise ValueError("engine_wait_s must be finite, and 0 or more")
         if self.snapshot_entries < 1 or self.poison_deaths < 1:
             raise ValueError("snapshot_entries and poison_deaths must be at least 1")
         # These say what of it is none.

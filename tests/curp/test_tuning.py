@@ -45,6 +45,7 @@ def test_the_options_are_those_of_a_tuning_with_its_defaults() -> None:
         {"max_unsynced": 0},
         {"snapshot_entries": 0},
         {"poison_deaths": 0},
+        {"engine_wait_s": -1.0},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
