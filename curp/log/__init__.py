@@ -15,11 +15,12 @@ its store, and all but Redis ``accept_loss``, for a log that stopped since it lo
 - ``_redis``, ``_postgres``: a server
 - ``_etcd``: a quorum of machines
 - ``_memory``: nowhere; for tests and the simulator
-- ``_commits``: over any engine of the shared log
+- ``_commits``: over any engine of the shared log: format 2
 
 Around a log:
 
-- ``_opening``: engines by URL; ``_creation``: a new group's log, and its id
+- ``_opening``: engines by URL (``_addresses``), of the ``_newest`` format or an ``_older`` one
+- ``_creation``: a new group's log, and its id
 - ``_states``: what a log that was moved, or half copied, says of itself
 - ``_copying``: a log moved to another engine; ``_verification``: a log read whole
 - ``_commands``: ``python -m curp.log``

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
+from curp.log._addresses import shown
 from curp.log._creation import log_id
 from curp.log._engine import Entry, LogEngine, NewEntry, NewLog
 from curp.log._errors import CorruptLog, InvalidRequest, LogError, NoSuchLog
@@ -63,7 +63,7 @@ def copy_log(source: str, target: str) -> Copied:
         stack.callback(held.end)
         # Nothing is appended from here on.
         found = verify(old)
-        place = Place(secrets.token_hex(16), _shown(target), time.time_ns() // 1000)
+        place = Place(secrets.token_hex(16), shown(target), time.time_ns() // 1000)
         metadata = {**old.all_metadata(), COPY_KEY: place.to_bytes()}
         new = stack.enter_context(
             closing(open_new(target, NewLog(metadata, found.first - 1, held.configuration)))
@@ -211,9 +211,3 @@ def _renewing(chunks: Iterable[bytes], held: Iterable[_Held]) -> Iterator[bytes]
 def _number(engine: LogEngine) -> int:
     leadership = engine.leadership()
     return 0 if leadership is None else leadership.configuration
-
-
-def _shown(url: str) -> str:
-    """Return a URL without what may be secret in it."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

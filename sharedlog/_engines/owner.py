@@ -34,6 +34,21 @@ class Owner(NamedTuple):
         return (self.unavailable, self.corrupt, self.invalid)
 
 
+class Home(NamedTuple):
+    """Where a log is kept in a server, and whose it is.
+
+    ``root``: how its keys begin. ``head``: the name of the one that says which log it is, where
+    logs of other formats may be in the same place: ``format`` is the one that is known here, and
+    ``others`` are names of what earlier ones have there.
+    """
+
+    owner: Owner
+    root: str
+    head: str
+    format: int
+    others: tuple[str, ...] = ()
+
+
 LOG = Owner(
     get_logger("sharedlog"),
     "docs/log-engines.md",

@@ -3,6 +3,8 @@
 - ``engine``: ``LogEngine``, by commits alone; ``lease`` and ``snapshots`` are parts of it.
 - ``keys``: under which keys what is kept; ``bodies``: what an entry's row holds; ``pieces``:
   what a snapshot's keys hold.
+- ``sqlite``, ``redis``, ``postgres``, ``etcd``: where a group's log is in each store; made,
+  opened, and its losses accepted.
 - ``meanings``: the shared log's errors, told as a group's.
 """
 

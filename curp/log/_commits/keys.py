@@ -26,6 +26,10 @@ SAVING = "saving"
 GONE = "gone/"
 _PIECES = "pieces/"
 _METADATA = "metadata/"
+# In the log's metadata: who accepted that commits are lost, and why.
+LOSS_KEY = "curp-log-loss"
+# Above every number that can have been given under what is lost.
+_NUMBERS = 1 << 32
 _NO_APPEND = bytes(APPEND_ID_BYTES)
 
 
@@ -146,6 +150,19 @@ def metadata_of(found: Mapping[str, bytes]) -> dict[str, bytes]:
 def metadata_prefix() -> str:
     """Return how the metadata's keys begin."""
     return _METADATA
+
+
+def loss_puts(found: Mapping[str, bytes | None], told: Mapping[str, str]) -> tuple[Put, ...]:
+    """Return what has a log go on that lost its end; ``told`` is kept in its metadata.
+
+    Under numbers that were not given under what is lost. ``found``: the configuration number.
+    """
+    configuration = read_number(CONFIGURATION, found[CONFIGURATION]) + _NUMBERS
+    return (
+        Put(CONFIGURATION, number(configuration)),
+        Put(LEASE, None),
+        Put(metadata_key(LOSS_KEY), json.dumps(told).encode()),
+    )
 
 
 def first_keys(new: NewLog) -> dict[str, bytes]:

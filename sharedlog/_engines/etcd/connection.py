@@ -7,13 +7,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sharedlog._core.errors import CorruptLog, LogExists, LogFull, NewerFormat, NoSuchLog
+from sharedlog._core.errors import CorruptLog, LogExists, LogFull, NoSuchLog
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import absent, equal, get, newest, put, scan
 from sharedlog._engines.etcd.cluster import Cluster
 from sharedlog._engines.etcd.keys import MARK_BYTES, Head, Keys, LogId, Place
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
-from sharedlog._engines.owner import LOG
+from sharedlog._engines.formats import check_format
+from sharedlog._engines.owner import LOG, Home
 
 FORMAT = 1
 
@@ -48,16 +49,31 @@ class Connection:
     ``CorruptLog``, as what ``Cluster`` notices is.
     """
 
-    def __init__(self, address: EtcdAddress, name: str, *, new: Mapping[str, bytes] | None) -> None:
+    def __init__(
+        self,
+        address: EtcdAddress,
+        name: str,
+        *,
+        new: Mapping[str, bytes] | None,
+        removed: int = 0,
+        read_only: bool = False,
+        home: Home | None = None,
+    ) -> None:
+        home = home or Home(LOG, f"{address.prefix}/log:{name}/", "id", FORMAT)
         self.address = address
-        self.keys = Keys(address.prefix, name)
+        self._format = home.format
+        self.keys = Keys(home.root)
         self._seen: tuple[int, bytes] = (0, b"")
         self._lock = threading.Lock()
-        self.cluster = Cluster(address, LOG)
+        self.cluster = Cluster(address, home.owner)
         self.client = self.cluster.client
         try:
-            self._id = self._create(name, new) if new is not None else self._find(name)
-            self.cluster.try_size(self.keys.id)
+            if new is not None:
+                self._id = self._create(name, new, removed)
+            else:
+                self._id = self._find(name, read_only=read_only)
+            if not read_only:
+                self.cluster.try_size(self.keys.id)
             self.durability = self.cluster.ask_durability()
         except BaseException:
             self.cluster.close()
@@ -150,15 +166,15 @@ class Connection:
 
     # Opening.
 
-    def _create(self, name: str, new: Mapping[str, bytes]) -> bytes:
+    def _create(self, name: str, new: Mapping[str, bytes], removed: int) -> bytes:
         keys = self.keys
         # To learn the cluster's number.
         found = self._look()
-        made = LogId(secrets.token_hex(16), FORMAT, self.cluster.id).value()
+        made = LogId(secrets.token_hex(16), self._format, self.cluster.id).value()
         writes = [
             put(keys.id, made),
-            put(keys.head, Head(0, 0, secrets.token_bytes(MARK_BYTES)).value()),
-            put(keys.removed, b"0"),
+            put(keys.head, Head(removed, 0, secrets.token_bytes(MARK_BYTES)).value()),
+            put(keys.removed, b"%d" % removed),
             *(put(keys.key(key), value) for key, value in new.items()),
         ]
         request = pb.TxnRequest(compare=[absent(keys.root, keys.end)])
@@ -172,7 +188,7 @@ class Connection:
             raise CorruptLog(f"{self.address} has parts of a log {name!r}, and not its id")
         raise LogExists(f"{self.address} has a log {name!r} already")
 
-    def _find(self, name: str) -> bytes:
+    def _find(self, name: str, *, read_only: bool) -> bytes:
         value = self._look()
         if value is None:
             rest = pb.TxnRequest(success=[scan(self.keys.root, self.keys.end, 1)])
@@ -180,11 +196,8 @@ class Connection:
                 raise CorruptLog(f"{self.address} has parts of a log {name!r}, and not its id")
             raise NoSuchLog(f"{self.address} has no log {name!r}; create makes one")
         found = LogId.read(value)
-        if found.format > FORMAT:
-            raise NewerFormat(
-                f"the log {name!r} has format {found.format}, this release knows {FORMAT}"
-            )
-        if found.cluster != self.cluster.id:
+        check_format(found.format, self._format, f"{self.address}: the log {name!r}")
+        if found.cluster != self.cluster.id and not read_only:
             raise CorruptLog(
                 f"the log {name!r} was made in cluster {found.cluster}, and this is cluster "
                 f"{self.cluster.id}: what was acknowledged after the backup it came by is not in it"

@@ -22,6 +22,7 @@ from sharedlog._engines.etcd.removal import Removal
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.etcd.watch import Watch
 from sharedlog._engines.forks import belongs_here
+from sharedlog._engines.owner import Home
 
 # Of entries and tags, so that keys and frames fit into what is left of a request.
 _MOST_ENTRIES = 2_000
@@ -47,13 +48,24 @@ class EtcdEngine:
     """
 
     def __init__(
-        self, address: EtcdAddress, name: str, *, new: Mapping[str, bytes] | None = None
+        self,
+        address: EtcdAddress,
+        name: str,
+        *,
+        new: Mapping[str, bytes] | None = None,
+        removed: int = 0,
+        read_only: bool = False,
+        home: Home | None = None,
     ) -> None:
-        """Open the log of that name; ``new``: create it, with these keys.
+        """Open the log of that name; ``new``: create it, with these keys, behind that LSN.
 
-        Raises ``NoSuchLog``, ``LogExists``, ``NewerFormat``, ``CorruptLog``.
+        ``read_only``: for tools that only look, also at a log that came by a backup. ``home``: of
+        a log that is not one of ``sharedlog``'s own. Raises ``NoSuchLog``, ``LogExists``,
+        ``NewerFormat``, ``CorruptLog``.
         """
-        self._log = Connection(address, name, new=new)
+        self._log = Connection(
+            address, name, new=new, removed=removed, read_only=read_only, home=home
+        )
         self._space = Space(self._log.client)
         self._commits = Commits(self._log, Budget(self._log.client), self._space)
         self._reading = Reading(self._log)

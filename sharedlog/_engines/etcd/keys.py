@@ -83,7 +83,7 @@ class Place(NamedTuple):
 
 
 class Keys:
-    """The keys of one log. All begin with ``PREFIX/log:NAME/``, as no group's do.
+    """The keys of one log. All begin with ``root``: ``PREFIX/log:NAME/``, as no group's do.
 
     ``id``: which log it is. ``head``: written by each commit, so that what was read with it is
     still so if it did not change. ``removed``: the last LSN that was removed; there is none where
@@ -91,8 +91,8 @@ class Keys:
     under ``tag/TAG/`` for each of its tags, without a value; a log's own keys are under ``key/``.
     """
 
-    def __init__(self, prefix: str, name: str) -> None:
-        self.root = f"{prefix}/log:{name}/".encode()
+    def __init__(self, root: str) -> None:
+        self.root = root.encode()
         self.end = after_all(self.root)
         self.id = self.root + b"id"
         self.head = self.root + b"head"

@@ -16,7 +16,7 @@ from sharedlog._core.within import Within
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
-from sharedlog._engines.owner import LOG
+from sharedlog._engines.owner import LOG, Owner
 from sharedlog._engines.postgres import statements
 from sharedlog._engines.postgres.connection import Begin, Connection
 from sharedlog._engines.postgres.hanging import end_hanging
@@ -56,14 +56,18 @@ class PostgresEngine:
         address: PostgresAddress,
         begin: Begin,
         *,
+        owner: Owner = LOG,
+        remedy: str = "accept the loss (sharedlog restored)",
+        read_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the log whose incarnation ``begin`` finds, or makes.
 
-        Terms of keys end by the server's clock; ``clock`` is this machine's.
+        ``remedy``: the command by which an operator accepts that entries are lost. ``read_only``:
+        for tools, which look at a log that has stopped, too. Terms of keys end by the server's
+        clock; ``clock`` is this machine's.
         """
-        remedy = "accept the loss (sharedlog restored)"
-        self._connection = Connection(address, LOG, begin, remedy=remedy)
+        self._connection = Connection(address, owner, begin, remedy=remedy, read_only=read_only)
         self._channel = f"sharedlog_{self._connection.incarnation}"
         self._listener = Listener(self._connection, self._channel)
         self._together = Together(self._write)

@@ -15,8 +15,8 @@ from sharedlog._engines.postgres.history import HISTORY
 
 FORMAT = 1
 _CREATE = """
-INSERT INTO {0}.log (name, incarnation, history, copied)
-VALUES (%s, %s, {0}.history_1(), {0}.copied_1())
+INSERT INTO {0}.log (name, incarnation, history, copied, tail, removed)
+VALUES (%s, %s, {0}.history_1(), {0}.copied_1(), %s, %s)
 ON CONFLICT (name) DO NOTHING RETURNING log_id
 """
 _DIRECTORY = files("sharedlog._engines.postgres") / "sql"
@@ -37,8 +37,11 @@ def create(
     address: PostgresAddress,
     name: str,
     keys: Mapping[str, bytes],
+    removed: int = 0,
 ) -> str:
     """Create a log, and the schema where there is none, in one step; this copy's incarnation.
+
+    ``removed``: the LSN that it begins behind.
 
     Raises ``LogExists``, ``CorruptLog``, ``NewerFormat``, ``LogUnavailable`` without the rights.
     """
@@ -53,7 +56,7 @@ def create(
                 connection.execute(script(schema).encode())
             _check_format(connection, address)
             made = connection.execute(
-                _CREATE.format(schema).encode(), (name, incarnation)
+                _CREATE.format(schema).encode(), (name, incarnation, removed, removed)
             ).fetchone()
             if made is None:
                 raise LogExists(f"{address} has a log {name!r} already")

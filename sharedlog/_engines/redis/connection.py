@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rifl._stores.redis.address import RedisAddress
-from sharedlog._core.errors import CorruptLog, LogExists, NewerFormat, NoSuchLog
-from sharedlog._engines.owner import LOG
+from sharedlog._core.errors import CorruptLog, LogExists, LogUnavailable, NoSuchLog
+from sharedlog._engines.formats import check_format
+from sharedlog._engines.owner import LOG, Home
 from sharedlog._engines.redis.log_scripts import ALL, OPEN
 from sharedlog._engines.redis.lua import Script
 from sharedlog._engines.redis.server import Server
@@ -33,17 +35,27 @@ class Connection:
         *,
         replicas: int = 0,
         new: Mapping[str, bytes] | None = None,
+        removed: int = 0,
+        read_only: bool = False,
+        home: Home | None = None,
     ) -> None:
+        home = home or Home(LOG, f"sharedlog:{{{name}}}:", "head", FORMAT)
         self._address = address
-        self._prefix = f"sharedlog:{{{name}}}:"
-        self._names = [self.key(part) for part in ("head", "entries", "values", "names")]
+        self._prefix, self._format = home.root, home.format
+        self._others = [self.key(part) for part in home.others]
+        self._names = [self.key(part) for part in (home.head, "entries", "values", "names")]
         self._lock = threading.Lock()
         self._seen: tuple[int, bytes] = (0, b"")
         self._id = b""
-        self.server = Server(address, LOG, replicas=replicas)
+        self.server = Server(address, home.owner, replicas=replicas)
         try:
-            self.server.check_rights(self.key("probe"), ALL)
-            self._open(name, new)
+            if home.format > FORMAT and new is None:
+                # One of an earlier format needs other rights.
+                with contextlib.suppress(LogUnavailable, CorruptLog):
+                    self._open(name, None, 0, waits=False)
+            if not read_only:
+                self.server.check_rights(self.key("probe"), ALL)
+            self._open(name, new, removed, waits=not read_only and replicas > 0)
         except BaseException:
             self.server.close()
             raise
@@ -85,22 +97,20 @@ class Connection:
                 self._seen = step, mark
         return word, int(tail), more
 
-    def _open(self, name: str, new: Mapping[str, bytes] | None) -> None:
-        arguments: list[Any] = [int(self.server.replicas > 0)]
+    def _open(
+        self, name: str, new: Mapping[str, bytes] | None, removed: int, *, waits: bool
+    ) -> None:
+        arguments: list[Any] = [int(waits)]
         if new is not None:
-            arguments += [secrets.token_hex(_ID_BYTES), FORMAT, secrets.token_bytes(_ID_BYTES)]
+            arguments += [secrets.token_hex(_ID_BYTES), self._format]
+            arguments += [secrets.token_bytes(_ID_BYTES), removed]
             arguments += [part for pair in new.items() for part in pair]
-        reply = self.server.ask(OPEN, self._names, arguments)
+        reply = self.server.ask(OPEN, [*self._names, *self._others], arguments)
         if reply[0] == b"none":
             raise NoSuchLog(f"{self._address} has no log {name!r}; create makes one")
         if reply[0] == b"exists":
             raise LogExists(f"{self._address} has a log {name!r} already")
         if reply[0] == b"damaged":
             raise CorruptLog(f"{self._address} has parts of a log {name!r}, and not its head")
+        check_format(reply[2], self._format, f"{self._address}: the log {name!r}")
         self._id = reply[1]
-        if not reply[2].isdigit() or int(reply[2]) < 1:
-            raise CorruptLog(f"the log {name!r} has no format number")
-        if int(reply[2]) > FORMAT:
-            raise NewerFormat(
-                f"the log {name!r} has format {int(reply[2])}, this release knows {FORMAT}"
-            )

@@ -17,6 +17,7 @@ from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
+from sharedlog._engines.owner import Home
 from sharedlog._engines.redis.connection import Connection
 from sharedlog._engines.redis.log_scripts import (
     COMMIT,
@@ -64,14 +65,27 @@ class RedisEngine:
         *,
         replicas: int = 0,
         new: Mapping[str, bytes] | None = None,
+        removed: int = 0,
+        read_only: bool = False,
+        home: Home | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open the log of that name; ``new``: create it, with these keys.
+        """Open the log of that name; ``new``: create it, with these keys, behind that LSN.
 
-        Terms of keys end by the server's clock; ``clock`` is this machine's.
+        ``read_only``: for tools that only look; what they may not do is not asked. ``home``: of a
+        log that is not one of ``sharedlog``'s own. Terms of keys end by the server's clock;
+        ``clock`` is this machine's.
         Raises ``NoSuchLog``, ``LogExists``, ``NewerFormat``, ``CorruptLog``, ``NotDurable``.
         """
-        self._redis = Connection(address, name, replicas=replicas, new=new)
+        self._redis = Connection(
+            address,
+            name,
+            replicas=replicas,
+            new=new,
+            removed=removed,
+            read_only=read_only,
+            home=home,
+        )
         self._waiting = Waiting(self._redis)
         self._terms = ServerTerms(clock)
         belongs_here(self)

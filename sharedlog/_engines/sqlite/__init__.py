@@ -3,6 +3,7 @@
 - ``engine``: the log, in the ``rows`` of a ``file``; ``creation``: made, and its losses accepted.
 - ``file``, ``commit_note``: what may befall a file and those beside it; for groups' logs, too.
   ``counting``: how many commits there were, and the errors.
+- ``prefixed``: one of several logs in a file, as groups have them.
 - ``terms``: keys that are there for a time.
 - ``joining``: appends on the application's own connections.
 - ``wal_file``: whether somebody cut it off.

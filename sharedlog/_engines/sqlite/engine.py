@@ -49,33 +49,19 @@ class SqliteEngine:
     limits = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
 
     def __init__(
-        self, path: Path, *, timeout_s: float = BUSY_S, clock: BootClock | None = None
+        self,
+        path: Path,
+        *,
+        timeout_s: float = BUSY_S,
+        clock: BootClock | None = None,
+        file: LogFile | None = None,
     ) -> None:
         """Open the log. Raises ``NoSuchLog``, ``NewerFormat``, ``CorruptLog``.
 
-        ``clock``: what keys' terms end by, of all processes that have it open.
+        ``clock``: what keys' terms end by, of all processes that have it open. ``file``: it, open
+        already, where the log is one under tables of another name.
         """
-        path = path.absolute()
-        counting = counting_of(path)
-        if not path.is_file() or path.stat().st_size == 0:
-            try:
-                noted = counting.note.read()
-            except OSError:
-                noted = None
-            if noted:
-                raise CorruptLog(
-                    f"{path} is missing or empty, and held a log of {noted} commits: bring the "
-                    "right file back; create makes a new log, without what was in it"
-                )
-            raise NoSuchLog(f"{path}: no log is there; create makes one")
-        self._file = LogFile(path, timeout_s, MEANINGS, create=False)
-        try:
-            with self._file.reading() as connection:
-                rows.check(connection, str(path))
-            self._file.guard(counting, new=False)
-        except BaseException:
-            self._file.close()
-            raise
+        self._file = _opened(path.absolute(), timeout_s) if file is None else file
         self._together = Together(self._write)
         self._joining = FileTransactions(self._file, self.limits)
         self._waiters = Waiters()
@@ -232,3 +218,27 @@ class SqliteEngine:
         self._waiters.close()
         self._watcher.close()
         self._file.close()
+
+
+def _opened(path: Path, timeout_s: float) -> LogFile:
+    counting = counting_of(path)
+    if not path.is_file() or path.stat().st_size == 0:
+        try:
+            noted = counting.note.read()
+        except OSError:
+            noted = None
+        if noted:
+            raise CorruptLog(
+                f"{path} is missing or empty, and held a log of {noted} commits: bring the "
+                "right file back; create makes a new log, without what was in it"
+            )
+        raise NoSuchLog(f"{path}: no log is there; create makes one")
+    file = LogFile(path, timeout_s, MEANINGS, create=False)
+    try:
+        with file.reading() as connection:
+            rows.check(connection, str(path))
+        file.guard(counting, new=False)
+    except BaseException:
+        file.close()
+        raise
+    return file

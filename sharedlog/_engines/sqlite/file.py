@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sharedlog._engines.sqlite.commit_note import CommitNote
+from sharedlog._engines.sqlite.prefixed import Prefixed
 from sharedlog._engines.sqlite.wal_file import WalFile
 
 _SMALLEST_PAGE = 512
@@ -146,6 +147,14 @@ class LogFile:
             self._check_files()
             yield
 
+    def under(self, prefix: str) -> None:
+        """Have statements about tables ``sharedlog_...`` be about those with this prefix instead.
+
+        So a file holds several logs, each under tables of its own.
+        """
+        for connection in (self._writer, self._reader, self._watcher):
+            connection.prefix = prefix
+
     def guard(self, counting: Counting, *, new: bool) -> None:
         """Count a log's commits from now on, and remember which files these are.
 
@@ -199,8 +208,8 @@ class LogFile:
             if self._wal is not None:
                 self._wal.close()
 
-    def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
-        made: list[sqlite3.Connection] = []
+    def _connect(self) -> tuple[Prefixed, Prefixed, Prefixed]:
+        made: list[Prefixed] = []
         try:
             if 0 < (self.path.stat().st_size if self.path.exists() else 0) < _SMALLEST_PAGE:
                 # SQLite would take it for a new one.
@@ -216,6 +225,7 @@ class LogFile:
                         timeout=self._timeout_s,
                         isolation_level=None,
                         check_same_thread=False,
+                        factory=Prefixed,
                     )
                 )
             self._begin_wal(made[0])

@@ -54,8 +54,7 @@ CREATE TABLE sharedlog_term (
     boot TEXT NOT NULL,
     expires_at REAL NOT NULL,
     term_s REAL NOT NULL
-) WITHOUT ROWID;
-INSERT INTO sharedlog_head VALUES (1, 0, 0, 0)
+) WITHOUT ROWID
 """
 _IS_THERE = "SELECT count(*) FROM sqlite_master WHERE name = 'sharedlog_meta'"
 _FORMAT = "SELECT value FROM sharedlog_meta WHERE name = 'format'"
@@ -104,11 +103,12 @@ def is_there(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute(_IS_THERE).fetchone()[0])
 
 
-def make(connection: sqlite3.Connection, keys: Mapping[str, bytes]) -> None:
-    """Make an empty log that begins with these keys."""
+def make(connection: sqlite3.Connection, keys: Mapping[str, bytes], removed: int = 0) -> None:
+    """Make an empty log that begins with these keys, behind so many LSNs."""
     for statement in _TABLES.split(";\n"):
         connection.execute(statement)
     connection.execute("INSERT INTO sharedlog_meta VALUES ('format', ?)", (FORMAT,))
+    connection.execute("INSERT INTO sharedlog_head VALUES (1, ?, 0, 0)", (removed,))
     put_keys(connection, keys)
 
 

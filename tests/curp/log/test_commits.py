@@ -5,63 +5,143 @@ from __future__ import annotations
 import pytest
 
 from curp.log._commits import CommitLog, first_keys
+from curp.log._commits.sqlite import open_sqlite
 from curp.log._creation import new_log
+from curp.log._opening import open_engine, open_new
 from rifl.testing import FakeClock
+from sharedlog._engines.etcd.calls import LEASE_GRANT, LEASE_TIME_TO_LIVE, TXN, delete, get, put
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
-from sharedlog._engines.sqlite import SqliteEngine, create
 from sharedlog._engines.terms import BootClock
 from tests.curp.log.conformance import LogConformance
-
-
-class InMemory:
-    """A log in memory, under a clock that is told."""
-
-    def __init__(self, directory):
-        self.clock = FakeClock()
-        self.log = MemoryLog(first_keys(new_log()), clock=self.clock)
-
-    def engine(self):
-        """One more engine."""
-        return MemoryEngine(self.log)
-
-
-class InAFile:
-    """A log in a SQLite file, under a clock that is told."""
-
-    def __init__(self, directory):
-        self.clock = FakeClock()
-        self.path = directory / "log.db"
-        create(self.path, first_keys(new_log()))
-
-    def engine(self):
-        """One more engine."""
-        return SqliteEngine(self.path, clock=BootClock(self.clock, "this"))
 
 
 class Place:
     """Where a log lives."""
 
-    def __init__(self, kind):
-        self.kind = kind
+    def __init__(self):
         self.opened = []
 
     def open(self):
         """One more engine."""
-        self.opened.append(CommitLog(self.kind.engine(), clock=self.kind.clock))
+        self.opened.append(self.engine())
         return self.opened[-1]
+
+    def close(self):
+        """Close all engines."""
+        for engine in self.opened:
+            engine.close()
+
+
+class InMemory(Place):
+    """A log in memory, under a clock that is told."""
+
+    def __init__(self, request):
+        super().__init__()
+        self.clock = FakeClock()
+        self.log = MemoryLog(first_keys(new_log()), clock=self.clock)
+
+    def engine(self):
+        """One more engine."""
+        return CommitLog(MemoryEngine(self.log), clock=self.clock)
 
     def pass_time(self, seconds):
         """Let time pass."""
-        self.kind.clock.advance(seconds)
+        self.clock.advance(seconds)
 
 
-@pytest.fixture(params=[InMemory, InAFile])
-def place(request, tmp_path):
+class InAFile(InMemory):
+    """A log in a SQLite file, under a clock that is told."""
+
+    def __init__(self, request):
+        super().__init__(request)
+        self.path = request.getfixturevalue("tmp_path") / "log.db"
+        self.new = new_log()
+
+    def engine(self):
+        """One more engine."""
+        new, self.new = self.new, None
+        clock = BootClock(self.clock, "this")
+        return CommitLog(open_sqlite(self.path, "bank", new=new, clock=clock), clock=self.clock)
+
+
+class Served(Place):
+    """A group's log in a server, whose leases are moved instead of its clock."""
+
+    server = ""
+
+    def __init__(self, request):
+        super().__init__()
+        self.shared = request.getfixturevalue(f"shared_{self.server}")
+        self.group = request.getfixturevalue("group")
+        self.url = self.shared.url(group=self.group)
+        self.new = new_log()
+
+    def engine(self):
+        """One more engine."""
+        new, self.new = self.new, None
+        return open_engine(self.url) if new is None else open_new(self.url, new, layout=2)
+
+
+class InRedis(Served):
+    """In Redis."""
+
+    server = "redis"
+
+    def pass_time(self, seconds):
+        """Let time pass."""
+        with self.shared.client() as client:
+            key = f"curp:{{{self.group}}}:control"
+            client.hincrby(key, "ends:lease", -int(seconds * 1_000_000))
+
+
+class InPostgres(Served):
+    """In PostgreSQL."""
+
+    server = "postgres"
+
+    def pass_time(self, seconds):
+        """Let time pass."""
+        with self.shared.connect(autocommit=True) as connection:
+            connection.execute(
+                "UPDATE curp_2.key SET ends = ends - %s WHERE key = 'lease' AND log_id = "
+                "(SELECT log_id FROM curp_2.log WHERE name = %s)",
+                (seconds, self.group),
+            )
+
+
+class InEtcd(Served):
+    """In etcd."""
+
+    server = "etcd"
+
+    def pass_time(self, seconds):
+        """Let time pass: the lease's key goes on under a shorter lease, or is gone."""
+        engine = open_engine(self.url)
+        log = engine._engine._log
+        key = log.keys.key("lease")
+        try:
+            _, (found,) = log.read(get(key))
+            if not found.kvs:
+                return
+            asked = pb.LeaseTimeToLiveRequest(id=found.kvs[0].lease)
+            left_s = log.client.call(LEASE_TIME_TO_LIVE, asked, again=True).ttl - int(seconds)
+            step = delete(key)
+            if left_s > 0:
+                asked = pb.LeaseGrantRequest(ttl=left_s)
+                granted = log.client.call(LEASE_GRANT, asked, again=True)
+                step = put(key, found.kvs[0].value, lease=granted.id)
+            log.client.call(TXN, pb.TxnRequest(success=[step]), again=True)
+        finally:
+            engine.close()
+
+
+@pytest.fixture(params=[InMemory, InAFile, InRedis, InPostgres, InEtcd])
+def place(request):
     """A log of its own."""
-    place = Place(request.param(tmp_path))
+    place = request.param(request)
     yield place
-    for engine in place.opened:
-        engine.close()
+    place.close()
 
 
 class TestConformance(LogConformance):

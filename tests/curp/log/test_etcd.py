@@ -138,7 +138,7 @@ def test_a_key_that_makes_no_sense(broken, key):
 def test_a_newer_format(broken):
     """A log written by a newer release is refused, and left as it is (DESIGN §7)."""
     (found,) = broken.change(get(broken.keys.log_id)).responses[0].range.kvs
-    newer = found.value.replace(b'"format": 1', b'"format": 2')
+    newer = found.value.replace(b'"format": 1', b'"format": 3')
     broken.change(put(broken.keys.log_id, newer))
     with pytest.raises(CorruptLog, match="newer release"):
         broken.open()

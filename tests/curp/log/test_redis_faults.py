@@ -366,7 +366,7 @@ def test_a_damaged_snapshot(broken):
 
 def test_a_newer_format(broken):
     """A log written by a newer release is refused, and left as it is (DESIGN §7)."""
-    broken.client.hset(broken.prefix + "control", "format", "2")
+    broken.client.hset(broken.prefix + "control", "format", "3")
     with pytest.raises(CorruptLog, match="newer release"):
         broken.open()
 

@@ -1,16 +1,18 @@
--- KEYS: as in prelude.lua.
--- ARGV: 1 '1' to write in any case; and to create a log: 2 its id, 3 its format, 4 a mark,
--- 5... keys and values.
+-- KEYS: as in prelude.lua; 5... what logs of other formats have here.
+-- ARGV: 1 '1' to write in any case; and to create a log: 2 its id, 3 its format, 4 a mark, 5 the LSN
+-- that it begins behind, 6... keys and values.
 local head, entries, values, names = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local found = redis.call('HMGET', head, 'id', 'format')
-if ARGV[2] and found[1] then return {'exists'} end
-if not found[1] and redis.call('EXISTS', head, entries, values, names) > 0 then
+if ARGV[2] and (found[1] or found[2]) then return {'exists'} end
+-- Of a format that has no such id.
+if found[2] and not found[1] then return {'ok', '', found[2]} end
+if not found[1] and redis.call('EXISTS', unpack(KEYS)) > 0 then
   return {'damaged'}
 end
 if ARGV[2] then
   redis.call('HSET', head, 'id', ARGV[2], 'format', ARGV[3], 'step', '1', 'mark', ARGV[4],
-    'tail', '0', 'removed', '0', 'at_us', '0')
-  for place = 5, #ARGV, 2 do
+    'tail', ARGV[5], 'removed', ARGV[5], 'at_us', '0')
+  for place = 6, #ARGV, 2 do
     redis.call('HSET', values, ARGV[place], ARGV[place + 1])
     redis.call('ZADD', names, 0, ARGV[place])
   end

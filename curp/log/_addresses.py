@@ -1,0 +1,109 @@
+"""URLs of groups' logs, taken apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+from curp.log._errors import InvalidRequest
+from curp.log._owner import GROUPS
+from rifl._stores.errors import UnsupportedStore
+
+if TYPE_CHECKING:
+    from rifl._stores.postgres.address import PostgresAddress
+    from rifl._stores.redis.address import RedisAddress
+    from sharedlog._engines.etcd.address import EtcdAddress
+
+REDIS = ("redis", "rediss", "unix")
+ETCD = ("etcd", "etcds")
+POSTGRES = ("postgresql", "postgres")
+
+
+def parts_of(url: str) -> tuple[str, str, dict[str, str]]:
+    """Return a URL's scheme, group, and other options; raises ``InvalidRequest``."""
+    scheme, _, _ = url.partition(":")
+    try:
+        given = parse_qs(urlsplit(url).query, strict_parsing=True)
+        groups = given.pop("group", [])
+    except ValueError:
+        groups = []
+    if len(groups) != 1 or len(groups[0].encode()) > 256 or set(groups[0]) & set("{}"):
+        raise InvalidRequest(
+            "the URL of a log names its group, in up to 256 bytes without braces: ?group=NAME"
+        )
+    return scheme, groups[0], {name: values[-1] for name, values in given.items()}
+
+
+def shown(url: str) -> str:
+    """Return a URL without what may be secret in it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def file_of(url: str, options: dict[str, str]) -> tuple[Path, float]:
+    """Return a file, and how long to wait for others' writes; raises ``InvalidRequest``."""
+    parts = urlsplit(url)
+    path = unquote(parts.path.removeprefix("/"))
+    try:
+        timeout_s = float(options.pop("timeout_s", "5"))
+    except ValueError:
+        timeout_s = -1.0
+    if parts.netloc or not path or options or not 0 <= timeout_s < float("inf"):
+        raise InvalidRequest(
+            "a log file's URL is sqlite:///file?group=NAME, with timeout_s or none"
+        )
+    return Path(path), timeout_s
+
+
+def redis_address(base: str, options: dict[str, str]) -> tuple[RedisAddress, int]:
+    """Return a server, and how many replicas must have a write; raises ``InvalidRequest``."""
+    try:
+        from rifl._stores.redis.address import RedisAddress
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
+    replicas = options.pop("replicas", "0")
+    unknown = options.keys() & {"namespace", "beat_s", "dead_after_s"}
+    if not replicas.isdecimal() or unknown:
+        raise InvalidRequest("of a log's URL: replicas is a number, and namespace is not known")
+    try:
+        address = RedisAddress.parse(base + (f"?{urlencode(options)}" if options else ""))
+    except UnsupportedStore as error:
+        raise InvalidRequest(str(error)) from None
+    return address, int(replicas)
+
+
+def etcd_address(base: str, options: dict[str, str]) -> EtcdAddress:
+    """Return a cluster; raises ``InvalidRequest``."""
+    from sharedlog._engines.etcd.address import EtcdAddress
+
+    return EtcdAddress.parse(base, options, GROUPS, prefix="curp")
+
+
+def postgres_address(url: str) -> PostgresAddress:
+    """Return a server, and the schema there; raises ``InvalidRequest``."""
+    try:
+        from rifl._stores.postgres.address import PostgresAddress
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
+    base, _, query = url.partition("?")
+    # As they are written: libpq has rules of its own for what they mean.
+    options = [option for option in query.split("&") if option.partition("=")[0] != "group"]
+    names = {option.partition("=")[0] for option in options}
+    if names & {"beat_s", "dead_after_s"}:
+        raise InvalidRequest("of a log's URL: beat_s and dead_after_s are not known")
+    if "schema" not in names:
+        options.append("schema=curp")
+    try:
+        return PostgresAddress.parse(f"{base}?{'&'.join(options)}")
+    except (UnsupportedStore, ValueError):
+        # The errors' texts may quote the URL.
+        raise InvalidRequest("not a PostgreSQL URL we understand") from None
+
+
+def unknown(scheme: str) -> InvalidRequest:
+    """Return the error for a URL of nothing that we know."""
+    return InvalidRequest(
+        f"{scheme!r} is none of sqlite:///file?group=NAME, redis://host?group=NAME, "
+        "etcd://host1,host2,host3?group=NAME, postgresql://host/database?group=NAME"
+    )

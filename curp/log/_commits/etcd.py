@@ -1,0 +1,82 @@
+"""Groups' logs in etcd."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from urllib.parse import quote
+
+from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
+from curp.log._commits.meanings import GROUPS_LOG
+from curp.log._engine import NewLog
+from curp.log._errors import EngineUnavailable, NoSuchLog
+from sharedlog._engines.etcd.address import EtcdAddress
+from sharedlog._engines.etcd.calls import TXN, delete, get, newest, put, revision_of, unchanged
+from sharedlog._engines.etcd.client import Client
+from sharedlog._engines.etcd.engine import EtcdEngine
+from sharedlog._engines.etcd.keys import Keys, LogId
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.formats import check_format
+from sharedlog._engines.owner import Home
+
+FORMAT = 2
+
+
+def open_etcd(
+    address: EtcdAddress, group: str, *, new: NewLog | None = None, read_only: bool = False
+) -> EtcdEngine:
+    """Open a group's log, or create it. Raises errors of the shared log, and ``OlderFormat``."""
+    return EtcdEngine(
+        address,
+        group,
+        new=None if new is None else first_keys(new),
+        removed=0 if new is None else new.trimmed,
+        read_only=read_only,
+        home=Home(GROUPS_LOG, _root(address, group), "id", FORMAT),
+    )
+
+
+def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
+    """Have a log go on in the cluster where it is now; why it had stopped, empty if it had not.
+
+    It is another log from then on to all that knew it before. Raises errors of the shared log,
+    and ``OlderFormat``.
+    """
+    keys = Keys(_root(address, group))
+    configuration_key = keys.key(CONFIGURATION)
+    with closing(Client(address, GROUPS_LOG)) as client:
+        asked = [get(keys.id), get(configuration_key)]
+        found = client.call(TXN, pb.TxnRequest(success=asked), again=True)
+        log_id, configuration = newest(found.responses)
+        if log_id is None:
+            raise NoSuchLog.of(str(address), group)
+        before, here = LogId.read(log_id.value), found.header.cluster_id
+        check_format(before.format, FORMAT, f"{address}: the log of {group!r}")
+        if before.cluster == here:
+            return ""
+        stopped = f"it was made in cluster {before.cluster}, and this is cluster {here}"
+        moved = before._replace(log=secrets.token_hex(16), cluster=here)
+        held = {CONFIGURATION: None if configuration is None else configuration.value}
+        request = pb.TxnRequest(
+            compare=[
+                unchanged(keys.id, revision_of(log_id)),
+                unchanged(configuration_key, revision_of(configuration)),
+            ],
+            success=[
+                put(keys.id, moved.value()),
+                *(
+                    delete(keys.key(one.key))
+                    if one.value is None
+                    else put(keys.key(one.key), one.value)
+                    for one in loss_puts(held, {**told, "stopped": stopped})
+                ),
+            ],
+        )
+        if not client.call(TXN, request, again=False).succeeded:
+            raise EngineUnavailable(f"{address}: somebody else changes it at the same time")
+        return stopped
+
+
+def _root(address: EtcdAddress, group: str) -> str:
+    # Where format 1 has its keys, and its id: nobody makes one log beside the other.
+    return f"{address.prefix}/{quote(group, safe='')}/"

@@ -1,0 +1,34 @@
+"""A connection to one of several logs in a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+_TABLES = "sharedlog_"
+
+
+class Prefixed(sqlite3.Connection):
+    """A connection whose statements about a log's tables are about those with its prefix."""
+
+    prefix = _TABLES
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._named: dict[str, str] = {}
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """See ``sqlite3.Connection``."""
+        if self.prefix is not _TABLES:
+            sql = self._named.get(sql) or self._name(sql)
+        return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        """See ``sqlite3.Connection``."""
+        if self.prefix is not _TABLES:
+            sql = self._named.get(sql) or self._name(sql)
+        return super().executemany(sql, parameters)
+
+    def _name(self, sql: str) -> str:
+        # Our own statements, of which there are few.
+        return self._named.setdefault(sql, sql.replace(_TABLES, self.prefix))
