@@ -13,7 +13,7 @@ from curp.log._addresses import shown
 from curp.log._creation import log_id
 from curp.log._engine import Entry, LogEngine, NewEntry, NewLog
 from curp.log._errors import CorruptLog, InvalidRequest, LogError, NoSuchLog
-from curp.log._opening import group_of, open_in_any_state, open_new
+from curp.log._opening import FORMAT, group_of, open_in_any_state, open_new
 from curp.log._states import COPY_KEY, MOVED_KEY, Place, place_in
 from curp.log._verification import verify
 
@@ -36,8 +36,10 @@ class Copied(NamedTuple):
     configuration: int
 
 
-def copy_log(source: str, target: str) -> Copied:
+def copy_log(source: str, target: str, *, layout: int = FORMAT) -> Copied:
     """Move the log at one URL to another, where there is none. Raises a ``LogError``.
+
+    ``layout``: the format that it has from then on.
 
     Refused (``LeaseHeld``) while a leader's lease runs: the copy holds the lease itself
     then, so that nobody appends. The log keeps its id, entries with their LSNs and tags,
@@ -66,7 +68,13 @@ def copy_log(source: str, target: str) -> Copied:
         place = Place(secrets.token_hex(16), shown(target), time.time_ns() // 1000)
         metadata = {**old.all_metadata(), COPY_KEY: place.to_bytes()}
         new = stack.enter_context(
-            closing(open_new(target, NewLog(metadata, found.first - 1, held.configuration)))
+            closing(
+                open_new(
+                    target,
+                    NewLog(metadata, found.first - 1, held.configuration),
+                    layout=layout,
+                )
+            )
         )
         taken = _Held(new, name)
         stack.callback(taken.end)

@@ -133,8 +133,8 @@ def test_a_copy_that_breaks_off_leaves_one_log_at_most(url, monkeypatch, step):
     before = filled(url("sqlite"))
     opened = copying.open_new
 
-    def breaking(*arguments):
-        engine = opened(*arguments)
+    def breaking(*arguments, **layout):
+        engine = opened(*arguments, **layout)
         passed = itertools.count(1)
 
         def fail(*given, **more):
@@ -173,8 +173,8 @@ def test_a_copy_that_differs_is_not_opened(url, monkeypatch):
     filled(url("sqlite"))
     opened = copying.open_new
 
-    def lying(*arguments):
-        engine = opened(*arguments)
+    def lying(*arguments, **layout):
+        engine = opened(*arguments, **layout)
         real = engine.read
 
         def read(*given, **more):
