@@ -67,6 +67,8 @@ class Entry:
     at_us: int = 0
     # Of a named producer, whose seq this is.
     name: str = ""
+    # Of the last entry of its append, which committed itself; of that one 0.
+    last_checksum: int = 0
 
     @property
     def checksum(self) -> int:
@@ -116,6 +118,36 @@ def body_of(
     ).SerializeToString()
 
 
+def committed_bodies(
+    envelopes: Sequence[bytes], producer: int, seq: int, name: str = ""
+) -> list[bytes]:
+    """Return the bodies of an append's entries that it commits by itself.
+
+    Each says the checksum of the last one, by which the commit is named: who reads one substream
+    need not read that one, too.
+    """
+    count = len(envelopes)
+    checksum = 0
+    found: list[bytes] = []
+    for index in range(count - 1, -1, -1):
+        body = pb.Entry(
+            version=VERSION,
+            kind=pb.COMMITTED,
+            index=index,
+            count=count,
+            producer=producer,
+            seq=seq,
+            message=envelopes[index],
+            name=name,
+            last_checksum=checksum,
+        ).SerializeToString()
+        if not found:
+            checksum = zlib.crc32(body)
+        found.append(body)
+    found.reverse()
+    return found
+
+
 def parsed(body: bytes) -> pb.Entry | None:
     """Return a body that is one of a committed message; None: ``read_row`` says what it is."""
     try:
@@ -159,4 +191,5 @@ def read_row(row: Row) -> Entry:
         body,
         at_us,
         found.name,
+        found.last_checksum,
     )

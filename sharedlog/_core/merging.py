@@ -35,11 +35,9 @@ class Merger:
         ahead_bytes: int = AHEAD_BYTES,
     ) -> None:
         """Nothing is read yet."""
-        checksums: dict[int, int] = {}
         ring_bytes = max(RING_BYTES // len(starts), 1 << 16)
         self._readers = [
-            Reader(tag, incarnation, start, ring_bytes=ring_bytes, checksums=checksums)
-            for tag, start in starts.items()
+            Reader(tag, incarnation, start, ring_bytes=ring_bytes) for tag, start in starts.items()
         ]
         self._ahead_bytes = ahead_bytes
         self._row_bytes = 1024.0
@@ -123,7 +121,7 @@ class Merger:
             fresh = mine[reader.tag]
             if reader.through > before:
                 fresh = [row for row in fresh if row.lsn > reader.through]
-            self._waiting += yield from reader.feed(fresh, through, batch)
+            self._waiting += yield from reader.feed(fresh, through)
         return not rows.rows
 
     def _read_tags(self, before: int, doubled: int) -> Rule[bool]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
-from sharedlog._core.entry import Decision, Entry, Kind, body_of, checksum_of, read_row
+from sharedlog._core.entry import Decision, Entry, Kind, checksum_of, committed_bodies, read_row
 from sharedlog._core.errors import (
     AlreadyCommitted,
     CorruptLog,
@@ -82,21 +82,9 @@ def append_named(
     if not messages:
         raise InvalidRequest("an append has at least one message")
     check_turn(turn)
-    count = len(messages)
+    bodies = committed_bodies([each.envelope for each in messages], 0, turn.seq, turn.name)
     entries = tuple(
-        NewEntry(
-            body_of(
-                Kind.COMMITTED,
-                0,
-                turn.seq,
-                index=index,
-                count=count,
-                message=message.envelope,
-                name=turn.name,
-            ),
-            message.tags,
-        )
-        for index, message in enumerate(messages)
+        [NewEntry(body, each.tags) for body, each in zip(bodies, messages, strict=True)]
     )
     return (yield from _once(turn, content, Commit(entries=entries), fence))
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
-from sharedlog._core.entry import Decision, Kind, body_of, checksum_of
+from sharedlog._core.entry import Decision, Kind, body_of, checksum_of, committed_bodies
 from sharedlog._core.errors import (
     AnswerGone,
     InvalidRequest,
@@ -36,6 +36,7 @@ MAX_WINDOW = 512
 _TOKEN_BYTES = 16
 _FINGERPRINT_BYTES = 16
 GRANTED = "producers"
+_NOTHING_DECIDED = {each: body_of(each, 0, 0) for each in Kind}
 # Before a producer's id: the keys with it are the producers that have something pending.
 OPEN = "open/"
 
@@ -106,7 +107,7 @@ def fingerprint_of(
     kind: Kind, messages: Sequence[NewMessage], decisions: Sequence[Decision]
 ) -> bytes:
     """Return what tells one content of an append from another: 16 bytes of a BLAKE2b."""
-    parts = [body_of(kind, 0, 0, decisions=decisions)]
+    parts = [body_of(kind, 0, 0, decisions=decisions) if decisions else _NOTHING_DECIDED[kind]]
     for envelope, tags in messages:
         joined = "\n".join(tags).encode()
         parts += (b"%d %d " % (len(envelope), len(joined)), envelope, joined)
@@ -147,20 +148,9 @@ def append(
     """
     if not messages:
         raise InvalidRequest("an append has at least one message")
-    count = len(messages)
+    bodies = committed_bodies([each.envelope for each in messages], producer.id, seq)
     entries = tuple(
-        NewEntry(
-            body_of(
-                Kind.COMMITTED,
-                producer.id,
-                seq,
-                index=index,
-                count=count,
-                message=message.envelope,
-            ),
-            message.tags,
-        )
-        for index, message in enumerate(messages)
+        [NewEntry(body, each.tags) for body, each in zip(bodies, messages, strict=True)]
     )
     fingerprint = fingerprint_of(Kind.COMMITTED, messages, ())
     return (yield from once(producer, seq, fingerprint, Commit(entries=entries), fence))

@@ -19,7 +19,6 @@ from sharedlog._core.streams import substream_number
 from sharedlog._core.whole import read_trimmed
 
 _MOST_ROWS = 1000
-_MOST_CHECKSUMS = 4096
 RING_ENTRIES, RING_BYTES = 10_000, 4 << 20
 
 
@@ -124,7 +123,6 @@ class Reader:
 
     ``start``: the position of the last message that is not wanted again, or the LSN from which
     on commits are wanted, the first of an append; None: the beginning of what is whole.
-    ``checksums``: of commits, by LSN, shared by the readers of one log.
     """
 
     def __init__(
@@ -135,7 +133,6 @@ class Reader:
         *,
         ring: int = RING_ENTRIES,
         ring_bytes: int = RING_BYTES,
-        checksums: dict[int, int] | None = None,
     ) -> None:
         """Nothing is read yet."""
         self._tag = tag
@@ -145,7 +142,6 @@ class Reader:
         # What is at or before it is not wanted; None once reading is past it.
         self._after = start if isinstance(start, Position) else None
         self._ring = PendingRing(ring, ring_bytes)
-        self._checksums: dict[int, int] = {} if checksums is None else checksums
         # Through which LSN everything was read, once it is known where to begin.
         self._through: int | None = None
         # Where a read began that has not ended, and what it did not want.
@@ -212,59 +208,36 @@ class Reader:
         yield from check_whole(messages)
         return Batch(messages, self.through)
 
-    def feed(
-        self, rows: Sequence[Row], through: int, around: Sequence[Row] = ()
-    ) -> Rule[list[Committed]]:
+    def feed(self, rows: Sequence[Row], through: int) -> Rule[list[Committed]]:
         """Take the rows above ``self.through`` with the tag, all of them through an LSN.
 
         Returns what they commit. An append whose entries are not all there yet is left for the
-        next time. ``around``: rows without a gap, whatever their tags, that were read with these.
-        Whoever drives it asks ``check_whole`` before anything of it is delivered.
+        next time. Whoever drives it asks ``check_whole`` before anything of it is delivered.
         """
         found: list[Committed] = []
-        group: list[Entry] = []
-        last = 0
-        # Of an append that committed itself and is all there: the most of what is read.
-        ordinal, checksum = -1, 0
-        base, top = (around[0].lsn, around[-1].lsn) if around else (1, 0)
+        commit = ordinal = 0
         tag, incarnation, substream = self._tag, self._incarnation, self._substream
         for row in rows:
             lsn, body, _, at_us = row
             data = parsed(body)
-            if data is not None:
-                if lsn > last:
-                    if group:
-                        found += yield from self._taken(group)
-                        group = []
-                    last = lsn - data.index + data.count - 1
-                    if lsn == last and not data.index:
-                        ordinal, checksum = 0, checksum_of(body)
-                    elif base <= last <= top:
-                        ordinal, checksum = 0, self._checksum(last, around[last - base])
-                    else:
-                        ordinal = -1
-                if ordinal >= 0:
-                    place = Position(last, ordinal, checksum, incarnation, substream)
-                    found.append(
-                        Committed(place, tag, lsn, data.producer, data.seq, data.message, at_us)
-                    )
-                    ordinal += 1
-                else:
-                    group.append(read_row(row))
+            if data is None:
+                entry = read_row(row)
+                if entry.last_lsn > through:
+                    through = max(self.through, lsn - entry.index - 1)
+                    break
+                found += yield from self._taken(entry)
                 continue
-            entry = read_row(row)
-            if lsn > last:
-                if group:
-                    found += yield from self._taken(group)
-                group = [entry]
-                last = entry.last_lsn
-            else:
-                group.append(entry)
-        if group:
-            if last > through:
-                through = group[0].lsn - 1
-            else:
-                found += yield from self._taken(group)
+            # The last entry names the commit, and may be of another substream.
+            last = lsn - data.index + data.count - 1
+            if last != commit:
+                if last > through:
+                    through = max(self.through, lsn - data.index - 1)
+                    break
+                commit, ordinal = last, 0
+            checksum = data.last_checksum if last > lsn else checksum_of(body)
+            place = Position(last, ordinal, checksum, incarnation, substream)
+            found.append(Committed(place, tag, lsn, data.producer, data.seq, data.message, at_us))
+            ordinal += 1
         self._through = through
         after = self._after
         if after is not None:
@@ -274,38 +247,19 @@ class Reader:
                 self._after = None
         return found
 
-    def _checksum(self, lsn: int, row: Row) -> int:
-        found = self._checksums.get(lsn)
-        if found is None:
-            if len(self._checksums) >= _MOST_CHECKSUMS:
-                self._checksums.clear()
-            found = self._checksums[lsn] = checksum_of(row.body)
-        return found
-
-    def _taken(self, commit: Sequence[Entry]) -> Rule[list[Committed]]:
-        first = commit[0]
-        kind = first.kind
-        if kind is Kind.COMMITTED:
-            lsn = first.last_lsn
-            # The last entry names the commit, and may be of another substream.
-            if commit[-1].lsn == lsn:
-                return self._placed(commit, lsn, commit[-1].checksum)
-            if lsn not in self._checksums:
-                rows: Rows = yield Read(lsn - 1, 1)
-                self._checksum(lsn, _at(rows, lsn))
-            return self._placed(commit, lsn, self._checksums[lsn])
-        if kind is Kind.PENDING:
-            for entry in commit:
-                self._ring.add(entry)
+    def _taken(self, entry: Entry) -> Rule[list[Committed]]:
+        """Take an entry that is not committed by its own append."""
+        if entry.kind is Kind.PENDING:
+            self._ring.add(entry)
             return []
-        if kind is Kind.ROLLBACK:
+        if entry.kind is Kind.ROLLBACK:
             return []
         found: list[Entry] = []
-        for decision in first.decisions:
+        for decision in entry.decisions:
             begin = decision.begins.get(self._tag)
             if begin is not None:
-                found += yield from self._span(decision, begin, first.lsn)
-        return self._placed(sorted(found, key=_lsn), first.lsn, first.checksum)
+                found += yield from self._span(decision, begin, entry.lsn)
+        return self._placed(sorted(found, key=_lsn), entry.lsn, entry.checksum)
 
     def _span(self, decision: Decision, begin: int, end: int) -> Rule[list[Entry]]:
         kept = self._ring.spans(decision, begin)

@@ -123,6 +123,10 @@ class Verifier:
             same = (before.producer, before.seq, before.kind, before.count, before.index + 1)
             if same != (entry.producer, entry.seq, entry.kind, entry.count, entry.index):
                 self._problem(f"LSN {entry.lsn} does not go on with the append of the one before")
+            elif entry.kind is Kind.COMMITTED and before.last_checksum != (
+                entry.last_checksum if entry.lsn < entry.last_lsn else entry.checksum
+            ):
+                self._problem(f"LSN {before.lsn} names another end of its append")
         self._append = entry
 
     def _seq(self, entry: Entry) -> None:

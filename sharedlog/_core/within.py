@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused, Stamp
-from sharedlog._core.entry import Kind, body_of
+from sharedlog._core.entry import Kind, committed_bodies
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.incarnation import read_incarnation
@@ -38,18 +38,7 @@ class Within(NamedTuple):
 
 def bodies_of(messages: Sequence[NewMessage], seq: int) -> list[bytes]:
     """Return the bodies of the entries of one append, committed by itself."""
-    return [
-        body_of(
-            Kind.COMMITTED,
-            0,
-            seq,
-            index=index,
-            count=len(messages),
-            message=message.envelope,
-            name=NAME,
-        )
-        for index, message in enumerate(messages)
-    ]
+    return committed_bodies([each.envelope for each in messages], 0, seq, NAME)
 
 
 def append_within(within: Within) -> Rule[Lsns]:

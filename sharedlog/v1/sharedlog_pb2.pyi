@@ -21,7 +21,7 @@ MARKER: Kind
 ROLLBACK: Kind
 
 class Entry(_message.Message):
-    __slots__ = ("version", "kind", "index", "count", "producer", "seq", "message", "decisions", "name")
+    __slots__ = ("version", "kind", "index", "count", "producer", "seq", "message", "decisions", "name", "last_checksum")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class Entry(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    LAST_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     version: int
     kind: Kind
     index: int
@@ -40,7 +41,8 @@ class Entry(_message.Message):
     message: bytes
     decisions: _containers.RepeatedCompositeFieldContainer[Decision]
     name: str
-    def __init__(self, version: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., producer: _Optional[int] = ..., seq: _Optional[int] = ..., message: _Optional[bytes] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ..., name: _Optional[str] = ...) -> None: ...
+    last_checksum: int
+    def __init__(self, version: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., producer: _Optional[int] = ..., seq: _Optional[int] = ..., message: _Optional[bytes] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ..., name: _Optional[str] = ..., last_checksum: _Optional[int] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("producer", "through", "spans")

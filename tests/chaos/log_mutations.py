@@ -197,10 +197,10 @@ def fence_before_the_answer() -> _Patch:
 def pending_delivered() -> _Patch:
     original = Reader._taken
 
-    def taken(self: Reader, commit: Any, around: Any) -> Any:
-        if commit[0].kind is Kind.PENDING:
-            return self._placed(commit, commit[-1].lsn, commit[-1].checksum)
-        return (yield from original(self, commit, around))
+    def taken(self: Reader, entry: Any) -> Any:
+        if entry.kind is Kind.PENDING:
+            return self._placed([entry], entry.lsn, entry.checksum)
+        return (yield from original(self, entry))
 
     return unittest.mock.patch.object(Reader, "_taken", taken)
 

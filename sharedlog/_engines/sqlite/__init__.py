@@ -4,6 +4,7 @@
 - ``file``, ``commit_note``: what may befall a file and those beside it; for groups' logs, too.
   ``counting``: how many commits there were, and the errors.
 - ``prefixed``: one of several logs in a file, as groups have them.
+- ``tags``: their index, which is written for many entries at once.
 - ``terms``: keys that are there for a time.
 - ``joining``: appends on the application's own connections.
 - ``wal_file``: whether somebody cut it off.

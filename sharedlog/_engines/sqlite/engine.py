@@ -68,7 +68,7 @@ class SqliteEngine:
         self._watcher = Watcher(self._file, self._waiters)
         # What the file held when this process looked last; valid while nobody else has written.
         self._version = -1
-        self._head = Head(0, 0, 0, 0)
+        self._head = Head(0, 0, 0, 0, 0)
         # The highest tail that was seen, or one below it, which claims less.
         self._seen = 0
         self._values: dict[str, bytes | None] = {}
@@ -108,6 +108,7 @@ class SqliteEngine:
                 if not batch.empty:
                     batch.write()
                 head = batch.head
+                self._file.commits = head.commits
         except BaseException:
             # What is kept may be what was not written.
             self._version = -1
@@ -172,7 +173,7 @@ class SqliteEngine:
             if tag is None:
                 found, cut = rows.read(connection, after, limit, head.tail)
             else:
-                found, cut = rows.read_tagged(connection, tag, after, limit)
+                found, cut = rows.read_tagged(connection, tag, after, limit, head)
         return Rows(found, found[-1].lsn if cut else max(after, head.tail))
 
     def tail(self) -> int:

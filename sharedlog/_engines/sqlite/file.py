@@ -88,6 +88,8 @@ class LogFile:
         _opened.add((path, id(self)))
         # Of the log whose commits are counted, once it is known.
         self._counting: Counting | None = None
+        # How many there are after the transaction that writes, where its writer knows that.
+        self.commits: int | None = None
         self._files: tuple[tuple[int, int], ...] | None = None
         self._wal: WalFile | None = None
         self._names = [os.fsencode(f"{path}{suffix}") for suffix in _SUFFIXES]
@@ -97,14 +99,16 @@ class LogFile:
         """Give an immediate transaction, committed at the end, undone by any error."""
         with self._locks[0], self._errors():
             self._check_files()
+            self.commits = None
             try:
                 # Within: a signal's exception may come as soon as it has begun.
                 self._begin()
                 if self._wal is not None and self._wal.cut_off():
                     raise self._stop(f"{self.path}-wal was cut off", begun=False)
                 yield self._writer
-                counting = self._counting
-                commits = counting.count(self._writer) if counting is not None else 0
+                counting, commits = self._counting, self.commits
+                if commits is None:
+                    commits = counting.count(self._writer) if counting is not None else 0
                 self._writer.execute("COMMIT")
             except BaseException:
                 self._roll_back()

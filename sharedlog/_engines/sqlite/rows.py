@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog, NewerFormat, NoSuchLog
 from sharedlog._core.steps import Lsns
 from sharedlog._engines.engine import READ_BYTES
+from sharedlog._engines.sqlite import tags
 from sharedlog._engines.sqlite.terms import Terms, read_terms
 from sharedlog._engines.terms import BootTerms
 
@@ -24,23 +24,27 @@ FORMAT = 1
 _TABLES = """
 CREATE TABLE sharedlog_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 -- Through which LSN entries were removed, and the last one's time; how many transactions have
--- written the log without an entry. A transaction with entries leaves it as it is.
+-- written the log without an entry; through which LSN entries are in sharedlog_tag. Most
+-- transactions with entries leave it as it is.
 CREATE TABLE sharedlog_head (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     removed INTEGER NOT NULL,
     at_us INTEGER NOT NULL,
-    silent INTEGER NOT NULL
+    silent INTEGER NOT NULL,
+    indexed INTEGER NOT NULL
 );
--- tags is a line each.
+-- tags is a line each; mark is the CRC-32 of lsn, at_us and tags, checksum goes on from it over
+-- the body.
 CREATE TABLE sharedlog_entry (
     lsn INTEGER PRIMARY KEY,
     at_us INTEGER NOT NULL,
     tags TEXT NOT NULL,
+    mark INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
     body BLOB NOT NULL
 );
--- One row for what a tag got in one transaction: the last LSN, and how far below it the others
--- are, 4 bytes each, growing. NULL where there are none.
+-- One row for what a tag got in some hundreds of entries: the last LSN, and how far below it the
+-- others are, 4 bytes each, growing. NULL where there are none.
 CREATE TABLE sharedlog_tag (
     tag TEXT NOT NULL,
     last INTEGER NOT NULL,
@@ -59,11 +63,13 @@ CREATE TABLE sharedlog_term (
 _IS_THERE = "SELECT count(*) FROM sqlite_master WHERE name = 'sharedlog_meta'"
 _FORMAT = "SELECT value FROM sharedlog_meta WHERE name = 'format'"
 _HEAD = (
-    "SELECT coalesce(lsn, removed), removed, coalesce(entry.at_us, head.at_us), silent "
+    "SELECT coalesce(lsn, removed), removed, coalesce(entry.at_us, head.at_us), silent, indexed "
     "FROM sharedlog_head AS head LEFT JOIN sharedlog_entry AS entry "
     "ON lsn = (SELECT max(lsn) FROM sharedlog_entry)"
 )
-_REMOVED = "UPDATE sharedlog_head SET removed = ?, at_us = ?, silent = ?"
+_REMOVED = (
+    "UPDATE sharedlog_head SET removed = ?1, at_us = ?2, silent = ?3, indexed = max(indexed, ?1)"
+)
 _SILENT = "UPDATE sharedlog_head SET silent = ?"
 _KEY = "SELECT value FROM sharedlog_key WHERE key = ?"
 _SET_KEY = (
@@ -72,25 +78,25 @@ _SET_KEY = (
 _DROP_KEY = "DELETE FROM sharedlog_key WHERE key = ?"
 # Keys of one prefix are neighbours; no byte of UTF-8 is 255.
 _SCAN = "SELECT key, value FROM sharedlog_key WHERE key >= ? AND key < CAST(? AS TEXT)"
-_INSERT = "INSERT INTO sharedlog_entry VALUES (?, ?, ?, ?, ?)"
-_INSERT_TAG = "INSERT INTO sharedlog_tag VALUES (?, ?, ?)"
+_INSERT = "INSERT INTO sharedlog_entry VALUES (?, ?, ?, ?, ?, ?)"
 _READ = "SELECT * FROM sharedlog_entry WHERE lsn > ? ORDER BY lsn LIMIT ?"
 _READ_SOME = (
     "SELECT entry.* FROM json_each(?) AS wanted "
     "CROSS JOIN sharedlog_entry AS entry ON lsn = wanted.value"
 )
-_TAGGED = "SELECT last, below FROM sharedlog_tag WHERE tag = ? AND last > ? ORDER BY last LIMIT ?"
-# Between tags, none of which has it.
-_BETWEEN = "\n"
 
 
 class Head(NamedTuple):
-    """Newest LSN, newest removed one, newest row's time, transactions without an entry."""
+    """Newest LSN, newest removed one, newest row's time, transactions without an entry.
+
+    ``indexed``: through which LSN entries are in the index of tags.
+    """
 
     tail: int
     removed: int
     at_us: int
     silent: int
+    indexed: int
 
     @property
     def commits(self) -> int:
@@ -108,7 +114,7 @@ def make(connection: sqlite3.Connection, keys: Mapping[str, bytes], removed: int
     for statement in _TABLES.split(";\n"):
         connection.execute(statement)
     connection.execute("INSERT INTO sharedlog_meta VALUES ('format', ?)", (FORMAT,))
-    connection.execute("INSERT INTO sharedlog_head VALUES (1, ?, 0, 0)", (removed,))
+    connection.execute("INSERT INTO sharedlog_head VALUES (1, ?1, 0, 0, ?1)", (removed,))
     put_keys(connection, keys)
 
 
@@ -177,7 +183,6 @@ class Batch:
         self.head = head
         self._puts: dict[str, bytes | None] = {}
         self._entries: list[tuple[Any, ...]] = []
-        self._tagged: dict[str, list[int]] = {}
 
     @property
     def empty(self) -> bool:
@@ -189,7 +194,7 @@ class Batch:
         values = self._values
         if any(values[key] != value for key, value in self._conditions(commit)):
             return Refused({key: values[key] for key, _ in commit.conditions})
-        tail, removed, at_us, silent = self.head
+        tail, removed, at_us, silent, indexed = self.head
         first = tail + 1 if commit.entries else tail
         last = tail + len(commit.entries)
         for put in commit.puts:
@@ -200,18 +205,11 @@ class Batch:
                 values[put.key] = value
         if commit.entries:
             at_us = max(at_us, commit.at_us)
-            tagged = self._tagged
             for lsn, entry in enumerate(commit.entries, first):
-                text = _BETWEEN.join(entry.tags)
-                checksum = _checksum(lsn, at_us, text, entry.body)
-                self._entries.append((lsn, at_us, text, checksum, entry.body))
-                for tag in entry.tags:
-                    lsns = tagged.get(tag)
-                    if lsns is None:
-                        tagged[tag] = [lsn]
-                    elif lsns[-1] != lsn:
-                        lsns.append(lsn)
-            self.head = Head(last, removed, at_us, silent)
+                text = tags.BETWEEN.join(entry.tags)
+                body, mark = entry.body, tags.mark_of(lsn, at_us, text)
+                self._entries.append((lsn, at_us, text, mark, zlib.crc32(body, mark), body))
+            self.head = Head(last, removed, at_us, silent, indexed)
         return Lsns(first, last)
 
     def write(self) -> None:
@@ -227,9 +225,10 @@ class Batch:
         )
         self._terms.write(connection)
         connection.executemany(_INSERT, self._entries)
-        connection.executemany(
-            _INSERT_TAG, [(tag, lsns[-1], _below(lsns)) for tag, lsns in self._tagged.items()]
-        )
+        tail, indexed = self.head.tail, self.head.indexed
+        if tail - indexed >= tags.UNINDEXED:
+            tags.index(connection, indexed, tail)
+            self.head = self.head._replace(indexed=tail)
 
     def _conditions(self, commit: Commit) -> Iterator[tuple[str, bytes | None]]:
         for key, _ in commit.conditions:
@@ -256,15 +255,10 @@ def read(
 
 
 def read_tagged(
-    connection: sqlite3.Connection, tag: str, after: int, limit: int
+    connection: sqlite3.Connection, tag: str, after: int, limit: int, head: Head
 ) -> tuple[list[Row], bool]:
     """Return rows with the tag, and whether a bound cut them short."""
-    wanted: list[int] = []
-    for last, below in connection.execute(_TAGGED, (tag, after, limit)):
-        wanted += [lsn for lsn in _lsns(last, below) if lsn > after]
-        if len(wanted) >= limit:
-            del wanted[limit:]
-            break
+    wanted = tags.tagged(connection, tag, after, limit, head.indexed, head.tail)
     if not wanted:
         return [], False
     if wanted[-1] - wanted[0] + 1 == len(wanted):
@@ -288,11 +282,7 @@ def remove(connection: sqlite3.Connection, head: Head, last: int) -> None:
     texts = connection.execute(
         "SELECT DISTINCT tags FROM sharedlog_entry WHERE lsn <= ?", (last,)
     ).fetchall()
-    tags = {tag for (text,) in texts for tag in _tags(text)}
-    # A row of a tag that reaches beyond goes with what it ends with.
-    connection.executemany(
-        "DELETE FROM sharedlog_tag WHERE tag = ? AND last <= ?", [(tag, last) for tag in tags]
-    )
+    tags.remove(connection, (text for (text,) in texts), last)
     connection.execute("DELETE FROM sharedlog_entry WHERE lsn <= ?", (last,))
     connection.execute(_REMOVED, (last, at_us, head.silent + 1))
 
@@ -301,15 +291,15 @@ def _bounded(cursor: Iterable[tuple[Any, ...]], limit: int) -> tuple[list[Row], 
     """Return rows up to the bound of bytes, and whether it or ``limit`` cut them short."""
     rows: list[Row] = []
     size = 0
-    for lsn, at_us, text, checksum, body in cursor:
+    for lsn, at_us, text, mark, checksum, body in cursor:
         if not isinstance(body, bytes):
             raise CorruptLog(f"LSN {lsn} is damaged")
         size += len(body)
         if rows and size > READ_BYTES:
             return rows, True
-        if _checksum(lsn, at_us, text, body) != checksum:
+        if tags.mark_of(lsn, at_us, text) != mark or zlib.crc32(body, mark) != checksum:
             raise CorruptLog(f"LSN {lsn} is damaged")
-        rows.append(Row(lsn, body, _tags(text), at_us))
+        rows.append(Row(lsn, body, tags.tags_of(text), at_us))
     return rows, len(rows) == limit
 
 
@@ -317,25 +307,3 @@ def _require(found: Sequence[Row], lsns: Sequence[int]) -> None:
     for row, lsn in zip(found, lsns, strict=True):
         if row.lsn != lsn:
             raise CorruptLog(f"LSN {lsn} is missing")
-
-
-def _checksum(lsn: int, at_us: int, tags: str, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(f"{lsn} {at_us} {tags}".encode()))
-
-
-def _below(lsns: Sequence[int]) -> bytes | None:
-    if len(lsns) == 1:
-        return None
-    last = lsns[-1]
-    return struct.pack(f"<{len(lsns) - 1}I", *(last - lsn for lsn in reversed(lsns[:-1])))
-
-
-def _lsns(last: int, below: bytes | None) -> list[int]:
-    """Return the LSNs of a tag's row, growing."""
-    if below is None:
-        return [last]
-    return [last - each for each in reversed(struct.unpack(f"<{len(below) // 4}I", below))] + [last]
-
-
-def _tags(text: str) -> tuple[str, ...]:
-    return tuple(text.split(_BETWEEN)) if text else ()

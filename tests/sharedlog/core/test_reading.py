@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.entry import Decision, Row, read_row
+from sharedlog._core.commit import Commit, NewEntry, Refused
+from sharedlog._core.entry import Decision, Row, committed_bodies, read_row
 from sharedlog._core.errors import (
     CorruptLog,
     InvalidRequest,
@@ -22,6 +22,7 @@ from sharedlog._core.producers import append
 from sharedlog._core.reading import Reader
 from sharedlog._core.spans import decide, pend, retire
 from sharedlog._core.streams import check_name, fnv1a, substream_of, tag_of
+from sharedlog._core.verifying import Verifier
 from sharedlog._engines.driving import carry_out, do
 from sharedlog._engines.memory import MemoryEngine
 from tests.sharedlog.logs import (
@@ -275,3 +276,45 @@ def test_a_read_that_broke_off_is_done_again(at):
     while batch := carry_out(engine, reader.read(2)).messages:
         found += batch
     assert [each.envelope for each in found] == [b"a", b"b", b"c", b"d"]
+
+
+class CountedEngine(MemoryEngine):
+    """One that counts what is read."""
+
+    reads = 0
+
+    def read(self, after, limit, tag=None):
+        self.reads += 1
+        return super().read(after, limit, tag)
+
+
+def test_a_substream_is_read_by_itself():
+    """Entries say what names their commit: its last one, of another substream, is not read."""
+    engine = CountedEngine()
+    mine = producer(engine)
+    for seq in range(1, 101):
+        carry_out(engine, append(mine, seq, [message("a", 0), message("b", 1), message("c", 2)]))
+    engine.reads = 0
+    found = read(engine, 0, limit=1000)
+    assert [position.lsn for position, _ in found] == list(range(3, 301, 3))
+    # Two of them find the end.
+    assert engine.reads <= 3
+    # Each names the last entry as it is: reading can go on behind it.
+    for place in (0, 50, 99):
+        assert read(engine, 0, found[place][0]) == found[place + 1 :]
+
+
+def test_an_entry_that_names_another_end_of_its_append_is_reported():
+    """Positions have that checksum: verifying reads what they rest on (§12)."""
+    engine = MemoryEngine()
+    mine = producer(engine)
+    carry_out(engine, append(mine, 1, [message("a"), message("b")]))
+    bodies = committed_bodies([b"a", b"b", b"c"], mine.id, 2)
+    bodies[1] = committed_bodies([b"a", b"b", b"other"], mine.id, 2)[1]
+    do(engine, Commit(entries=tuple(NewEntry(body, ("s/0",)) for body in bodies)))
+    verifier = Verifier()
+    while carry_out(engine, verifier.read()):
+        pass
+    problems = carry_out(engine, verifier.report()).problems
+    assert "LSN 4 names another end of its append" in problems
+    assert not any("LSN 1 names" in each for each in problems)

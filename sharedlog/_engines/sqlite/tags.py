@@ -1,0 +1,100 @@
+"""The index of a log's tags in a SQLite file, which is written for many entries at once.
+
+An entry has its tags in its own row. A row of the index has what a tag got in some hundreds of
+entries; the newest entries, fewer than ``UNINDEXED``, are in none yet, and whoever reads by tag
+looks at them one by one. So most appends write no index, and what is read is read as fast.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from sharedlog._core.errors import CorruptLog
+
+# How many entries the next append finds at most that are not in the index.
+UNINDEXED = 256
+# Between tags, none of which has it.
+BETWEEN = "\n"
+_INSERT = "INSERT INTO sharedlog_tag VALUES (?, ?, ?)"
+_INDEXED = "UPDATE sharedlog_head SET indexed = ?"
+_TAGGED = "SELECT last, below FROM sharedlog_tag WHERE tag = ? AND last > ? ORDER BY last LIMIT ?"
+_NEWEST = "SELECT lsn, at_us, tags, mark FROM sharedlog_entry WHERE lsn > ? ORDER BY lsn"
+_REMOVE = "DELETE FROM sharedlog_tag WHERE tag = ? AND last <= ?"
+
+
+def index(connection: sqlite3.Connection, indexed: int, tail: int) -> None:
+    """Put the entries above ``indexed``, through the tail, into the index."""
+    found: dict[str, list[int]] = {}
+    # Most entries have the tags of others.
+    by_text: dict[str, list[list[int]]] = {}
+    for lsn, text in _newest(connection, indexed, tail):
+        mine = by_text.get(text)
+        if mine is None:
+            mine = [found.setdefault(tag, []) for tag in dict.fromkeys(tags_of(text))]
+            by_text[text] = mine
+        for lsns in mine:
+            lsns.append(lsn)
+    connection.executemany(_INSERT, [(tag, lsns[-1], _below(lsns)) for tag, lsns in found.items()])
+    connection.execute(_INDEXED, (tail,))
+
+
+def tagged(
+    connection: sqlite3.Connection, tag: str, after: int, limit: int, indexed: int, tail: int
+) -> list[int]:
+    """Return the first LSNs above ``after`` that have the tag."""
+    wanted: list[int] = []
+    for last, below in connection.execute(_TAGGED, (tag, after, limit)):
+        wanted += [lsn for lsn in _lsns(last, below) if lsn > after]
+        if len(wanted) >= limit:
+            return wanted[:limit]
+    if max(after, indexed) < tail:
+        newest = _newest(connection, max(after, indexed), tail)
+        wanted += [lsn for lsn, text in newest if tag in text and tag in tags_of(text)]
+    return wanted[:limit]
+
+
+def remove(connection: sqlite3.Connection, texts: Iterable[str], last: int) -> None:
+    """Remove what the index has through this LSN of entries with these tags."""
+    tags = {tag for text in texts for tag in tags_of(text)}
+    # A row that reaches beyond goes with what it ends with.
+    connection.executemany(_REMOVE, [(tag, last) for tag in tags])
+
+
+def tags_of(text: str) -> tuple[str, ...]:
+    """Return the tags of an entry, of its row's text."""
+    return tuple(text.split(BETWEEN)) if text else ()
+
+
+def mark_of(lsn: int, at_us: int, text: str) -> int:
+    """Return what a row has to tell that its tags are what was written."""
+    return zlib.crc32(f"{lsn} {at_us} {text}".encode())
+
+
+def _newest(connection: sqlite3.Connection, after: int, tail: int) -> Iterator[tuple[int, str]]:
+    """Yield LSN and tags of all entries above ``after``; raises ``CorruptLog``."""
+    for lsn, at_us, text, mark in connection.execute(_NEWEST, (after,)):
+        after += 1
+        if lsn != after:
+            raise CorruptLog(f"LSN {after} is missing")
+        if mark_of(lsn, at_us, text) != mark:
+            raise CorruptLog(f"LSN {lsn} is damaged")
+        yield lsn, text
+    if after < tail:
+        raise CorruptLog(f"LSN {after + 1} is missing")
+
+
+def _below(lsns: Sequence[int]) -> bytes | None:
+    if len(lsns) == 1:
+        return None
+    last = lsns[-1]
+    return struct.pack(f"<{len(lsns) - 1}I", *[last - lsn for lsn in reversed(lsns[:-1])])
+
+
+def _lsns(last: int, below: bytes | None) -> list[int]:
+    """Return the LSNs of a row of the index, growing."""
+    if below is None:
+        return [last]
+    return [last - each for each in reversed(struct.unpack(f"<{len(below) // 4}I", below))] + [last]
