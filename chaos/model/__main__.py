@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos.model.log_searches import LOG_BROKEN, LOG_LONG, LOG_MODEL, LOG_SAFETY, LogSearch
-from chaos.model.searches import BROKEN, LIVENESS, LONG, MODEL, SAFETY, Search
+from chaos.model.log_searches import LOG_BROKEN, LOG_LONG, LOG_MODEL, LOG_SAFETY
+from chaos.model.player_searches import (
+    PLAYER_BROKEN,
+    PLAYER_LIVENESS,
+    PLAYER_LONG,
+    PLAYER_MODEL,
+    PLAYER_SAFETY,
+)
+from chaos.model.searches import BROKEN, LIVENESS, LONG, MODEL, SAFETY, AnySearch
 from chaos.model.spin import Found, Model
 
 __all__ = ["main"]
@@ -17,8 +25,50 @@ __all__ = ["main"]
 
 class _Planned(NamedTuple):
     name: str
-    search: Search | LogSearch
+    search: AnySearch
     liveness: bool = False
+
+
+class _Searches(NamedTuple):
+    """What is searched of one model: with all rules kept, and with one broken."""
+
+    model: Path
+    kept: tuple[_Planned, ...]
+    long: tuple[AnySearch, ...]
+    broken: Mapping[str, AnySearch]
+
+    def plan(self, only: str | None, *, long: bool) -> list[_Planned]:
+        broken = [_Planned(*each) for each in self.broken.items() if only in (None, each[0])]
+        if only is not None:
+            return broken
+        more = [_Planned(self.kept[0].name, each) for each in self.long] if long else []
+        return [*self.kept, *more, *broken]
+
+
+def _kept(
+    name: str,
+    safety: tuple[AnySearch, ...],
+    lively: str = "",
+    liveness: tuple[AnySearch, ...] = (),
+) -> tuple[_Planned, ...]:
+    return (
+        *(_Planned(name, each) for each in safety),
+        *(_Planned(lively, each, liveness=True) for each in liveness),
+    )
+
+
+_ALL = (
+    _Searches(
+        MODEL, _kept("all rules kept", SAFETY, "everybody is answered", (LIVENESS,)), LONG, BROKEN
+    ),
+    _Searches(LOG_MODEL, _kept("all rules of logs kept", LOG_SAFETY), LOG_LONG, LOG_BROKEN),
+    _Searches(
+        PLAYER_MODEL,
+        _kept("all rules of players kept", PLAYER_SAFETY, "all is delivered", PLAYER_LIVENESS),
+        PLAYER_LONG,
+        PLAYER_BROKEN,
+    ),
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,28 +76,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m chaos.model", description=__doc__)
     parser.add_argument(
         "--broken",
-        choices=sorted({**BROKEN, **LOG_BROKEN}),
+        choices=sorted(name for each in _ALL for name in each.broken),
         help="search only this",
     )
     parser.add_argument("--trail", action="store_true", help="print the steps to an error")
     parser.add_argument("--jobs", type=int, default=2, help="searches at once (default 2)")
     parser.add_argument("--long", action="store_true", help="also the searches that take minutes")
     given = parser.parse_args(arguments)
-    group: list[_Planned] = []
-    log: list[_Planned] = []
-    if given.broken is None:
-        group += [_Planned("all rules kept", search) for search in SAFETY]
-        group.append(_Planned("everybody is answered", LIVENESS, liveness=True))
-        log += [_Planned("all rules of logs kept", search) for search in LOG_SAFETY]
-        if given.long:
-            group += [_Planned("all rules kept", search) for search in LONG]
-            log += [_Planned("all rules of logs kept", search) for search in LOG_LONG]
-    group += [_Planned(*each) for each in BROKEN.items() if given.broken in (None, each[0])]
-    log += [_Planned(*each) for each in LOG_BROKEN.items() if given.broken in (None, each[0])]
     wrong = 0
-    for path, planned in ((MODEL, group), (LOG_MODEL, log)):
+    for each in _ALL:
+        planned = each.plan(given.broken, long=given.long)
         if planned:
-            wrong += _run(path, planned, given.jobs, trail=given.trail)
+            wrong += _run(each.model, planned, given.jobs, trail=given.trail)
     return 1 if wrong else 0
 
 
@@ -67,10 +107,10 @@ def _run(path: Path, planned: list[_Planned], jobs: int, *, trail: bool) -> int:
     return wrong
 
 
-def _line(name: str, search: Search | LogSearch, found: Found, good: bool) -> str:
+def _line(name: str, search: AnySearch, found: Found, good: bool) -> str:
     faults = ", ".join(
         f"{count} {what}"
-        for what, count in search._asdict().items()
+        for what, count in ((name.lower(), int(value)) for name, value in search.settings().items())
         if count and what not in ("broken", "registered", "grouped")
     )
     said = f"found: {found.error}" if found.error else "holds"

@@ -6,11 +6,22 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-__all__ = ["BROKEN", "LIVENESS", "LONG", "MODEL", "SAFETY", "Search", "numbers_of"]
+__all__ = ["BROKEN", "LIVENESS", "LONG", "MODEL", "SAFETY", "AnySearch", "Search", "numbers_of"]
 
 MODEL = Path(__file__).with_name("curp.pml")
+
+
+class AnySearch(Protocol):
+    """A search of one of the models."""
+
+    @property
+    def broken(self) -> int:
+        """The number of the rule that does not hold, 0 for none."""
+
+    def settings(self) -> dict[str, str]:
+        """Return what the model's program reads from its environment."""
 
 
 class Search(NamedTuple):

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from chaos.model.log_searches import LogSearch
-from chaos.model.searches import MODEL, Search
+from chaos.model.searches import MODEL, AnySearch
 
 __all__ = ["Found", "Model", "SpinMissing"]
 
@@ -83,7 +82,7 @@ class Model:
         return self._programs[liveness]
 
     def search(
-        self, search: Search | LogSearch, *, liveness: bool = False, timeout_s: float = 600.0
+        self, search: AnySearch, *, liveness: bool = False, timeout_s: float = 600.0
     ) -> Found:
         """Search all states; stops at the first error.
 

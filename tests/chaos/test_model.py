@@ -12,6 +12,10 @@ from chaos.model import (
     LOG_BROKEN,
     LOG_MODEL,
     LOG_SAFETY,
+    PLAYER_BROKEN,
+    PLAYER_LIVENESS,
+    PLAYER_MODEL,
+    PLAYER_SAFETY,
     SAFETY,
     Model,
     Search,
@@ -27,7 +31,11 @@ def model() -> Iterator[Model]:
 
 def test_every_rule_of_the_model_has_a_number_of_its_own() -> None:
     """A broken rule is one that its model knows; no two are the same (DESIGN §7)."""
-    for broken, safety in ((BROKEN, SAFETY), (LOG_BROKEN, LOG_SAFETY)):
+    for broken, safety in (
+        (BROKEN, SAFETY),
+        (LOG_BROKEN, LOG_SAFETY),
+        (PLAYER_BROKEN, PLAYER_SAFETY),
+    ):
         numbers = [search.broken for search in broken.values()]
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
         assert all(search.broken == 0 for search in safety)
@@ -57,6 +65,20 @@ def test_the_rules_of_a_log_hold_and_each_broken_one_is_found() -> None:
         assert [found.error for found in kept] == ["", ""]
         assert all(found.states > 1000 for found in kept)
         for name, search in LOG_BROKEN.items():
+            assert "assertion" in model.search(search).error, name
+
+
+@pytest.mark.slow
+def test_the_rules_of_a_player_hold_and_each_broken_one_is_found() -> None:
+    """Delivered in order, once, and in the end; P1, P3, P4 and P5 are needed (DESIGN-LOG §15)."""
+    with Model(PLAYER_MODEL) as model:
+        kept = [
+            model.search(PLAYER_SAFETY[1]),
+            model.search(PLAYER_LIVENESS[0], liveness=True),
+        ]
+        assert [found.error for found in kept] == ["", ""]
+        assert all(found.states > 1000 for found in kept)
+        for name, search in PLAYER_BROKEN.items():
             assert "assertion" in model.search(search).error, name
 
 
