@@ -8,6 +8,7 @@
 
 - ``_core``: the rules, without I/O (DESIGN-LOG §12, §13).
 - ``_engines``: where a log lives.
+- ``_service``: a log over gRPC, and ``_remote``, the other end; ``_wire``: what both have.
 - ``_log``: what programs use; ``_aio``: the same for asyncio, whose door is ``aio``.
 - ``_cli``: the command, also ``python -m sharedlog``.
 
@@ -34,11 +35,13 @@ from sharedlog._core.errors import (
     NewerFormat,
     NoSuchLog,
     NoSuchStream,
+    NotAllowed,
     NotDurable,
     OutcomeUnknown,
     OutOfOrder,
     PredecessorMismatch,
     ProducerRetired,
+    QuotaExceeded,
     SealedMessage,
     SeqReused,
     SpanGone,
@@ -85,6 +88,7 @@ __all__ = [
     "NewerFormat",
     "NoSuchLog",
     "NoSuchStream",
+    "NotAllowed",
     "NotDurable",
     "Observer",
     "OutOfOrder",
@@ -93,6 +97,7 @@ __all__ = [
     "PredecessorMismatch",
     "Producer",
     "ProducerRetired",
+    "QuotaExceeded",
     "SealedMessage",
     "SeqReused",
     "SpanGone",

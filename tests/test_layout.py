@@ -69,10 +69,19 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog.metrics": {"sharedlog._core"},
     "sharedlog.tracing": {"sharedlog._core"},
     "sharedlog._log": {
-        *("sharedlog._core", "sharedlog._engines", "sharedlog.v1"),
+        *("sharedlog._core", "sharedlog._engines", "sharedlog._remote", "sharedlog.v1"),
         *("lease_server._forks", "rifl._log"),
     },
     "sharedlog._aio": {"sharedlog._core", "sharedlog._log"},
+    # Over gRPC: what both ends have, the server, and the client.
+    "sharedlog._wire": {"sharedlog._core", "sharedlog.v1", "rifl._grpc.status"},
+    "sharedlog._service": {
+        *("sharedlog._core", "sharedlog._engines", "sharedlog._log", "sharedlog._wire"),
+        *("sharedlog.v1", "rifl._grpc", "rifl._log", "rifl._server.health"),
+    },
+    "sharedlog._remote": {
+        *("sharedlog._core", "sharedlog._engines", "sharedlog._wire", "sharedlog.v1"),
+    },
     # What rifl's stores have for a Redis anyway: its address, pools, and what its settings mean.
     "sharedlog._engines.redis": {
         "sharedlog._core",

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from google.protobuf.message import DecodeError
 
+from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat, NoSuchStream
 from sharedlog._core.steps import Get, Rule, Scan
@@ -39,6 +40,7 @@ def name_of(stream: str | Stream) -> str:
     return stream if isinstance(stream, str) else stream.name
 
 
+@portable
 def make_stream(
     name: str, substreams: int | None = None, retention: timedelta | None = None
 ) -> Rule[Stream]:
@@ -71,6 +73,7 @@ def make_stream(
         return made
 
 
+@portable
 def find_stream(name: str) -> Rule[Stream]:
     """Return the stream of this name; raises ``NoSuchStream``."""
     check_name(name)
@@ -81,6 +84,7 @@ def find_stream(name: str) -> Rule[Stream]:
     return _read(name, value)
 
 
+@portable
 def all_streams() -> Rule[list[Stream]]:
     """Return the streams of the log, by name."""
     found = yield Scan(_PREFIX)

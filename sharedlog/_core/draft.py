@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from sharedlog._core.entry import Decision
@@ -31,6 +31,19 @@ class Bounds(NamedTuple):
 def tags_for(operations: int, most: int) -> int:
     """Return how many tags a transaction may write, where a step takes so many operations."""
     return min(most, (operations - _OTHER_OPERATIONS) // 2)
+
+
+def operations_for(tags: int) -> int:
+    """Return how many operations a step has to take for so many tags: ``tags_for``, back."""
+    return 2 * tags + _OTHER_OPERATIONS
+
+
+def check_spread(tags: Collection[str], most: int) -> None:
+    """Raise ``InvalidRequest`` unless one marker can decide what is pending under these tags."""
+    if len(tags) + len({stream_of(each) for each in tags}) > most:
+        raise InvalidRequest(
+            f"a transaction over {len(tags)} substreams; substreams and streams are {most} at most"
+        )
 
 
 class Pending(NamedTuple):
@@ -79,12 +92,7 @@ class Draft:
                 f"a message of {size} bytes; this log takes {self._bounds.append_bytes}"
             )
         if tag not in self._spread:
-            spread = {tag, *self._spread}
-            if len(spread) + len({stream_of(each) for each in spread}) > self._bounds.tags:
-                raise InvalidRequest(
-                    f"a transaction over {len(spread)} substreams; substreams and streams are "
-                    f"{self._bounds.tags} at most"
-                )
+            check_spread({tag, *self._spread}, self._bounds.tags)
         return (
             len(self._buffer) < self._bounds.entries
             and self._size + size <= self._bounds.append_bytes

@@ -119,6 +119,36 @@ def unpack(data: bytes) -> pb.Envelope:
     return found
 
 
+def check(data: bytes) -> pb.Envelope:
+    """Read an envelope that somebody else packed; raises ``InvalidRequest`` where ``pack`` does."""
+    try:
+        found = pb.Envelope.FromString(data)
+    except DecodeError as error:
+        raise InvalidRequest("a message's envelope is none") from error
+    if found.version == SEALED_VERSION:
+        # What is in it, its readers know.
+        if not found.sealed or len(found.ListFields()) != 2:
+            raise InvalidRequest("a sealed envelope has what is sealed, and nothing else")
+        return found
+    if found.version != VERSION or found.sealed:
+        raise InvalidRequest(f"an envelope of version {found.version}; this log takes {VERSION}")
+    headers = {each.name: each.value for each in found.headers}
+    if len(headers) < len(found.headers):
+        raise InvalidRequest("two headers have one name")
+    about = About(
+        headers,
+        found.content_type,
+        found.schema_name,
+        found.trace_parent,
+        found.trace_state,
+        found.causation_id,
+        found.event_time_us,
+    )
+    key_bytes(found.key)
+    pack(found.body, None, about, 0)
+    return found
+
+
 def _encoded(text: str) -> bytes:
     try:
         return text.encode()

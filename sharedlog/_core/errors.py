@@ -18,11 +18,13 @@ __all__ = [
     "NewerFormat",
     "NoSuchLog",
     "NoSuchStream",
+    "NotAllowed",
     "NotDurable",
     "OutOfOrder",
     "OutcomeUnknown",
     "PredecessorMismatch",
     "ProducerRetired",
+    "QuotaExceeded",
     "SealedMessage",
     "SeqReused",
     "SpanGone",
@@ -174,6 +176,15 @@ class LogFull(LogUnavailable):
     appended = False
 
 
+class QuotaExceeded(LogUnavailable):
+    """The server takes no more of this caller for the moment: nothing of this is in the log.
+
+    Sent again later it may be taken; ``publish`` does so for as long as its log's timeout.
+    """
+
+    appended = False
+
+
 class LogStopped(LogUnavailable):
     """This handle is never used again: closed, forked, or nobody knows what is on its disk.
 
@@ -217,3 +228,7 @@ class LogExists(LogError):
 
 class NewerFormat(LogError):
     """A newer release made the log; this one leaves it as it is."""
+
+
+class NotAllowed(LogError):
+    """The server that has the log does not let this caller do so; nothing was done."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.errors import Fenced, InvalidRequest
 from sharedlog._core.steps import Get, Rule
@@ -54,6 +55,7 @@ def number_of(value: bytes | None) -> int:
     return 0 if value is None else int.from_bytes(value, "big")
 
 
+@portable
 def raise_fence(name: str, at_least: int = 0) -> Rule[int]:
     """Raise a fence by one, or to ``at_least`` if that is more, and return its number.
 

@@ -6,12 +6,13 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from sharedlog._core.calling import portable
 from sharedlog._core.entry import read_row
 from sharedlog._core.errors import InvalidRequest, TrimmedLog
 from sharedlog._core.holds import BEGINNING, END, Hold, all_holds, check_held, move, take
 from sharedlog._core.merging import AHEAD_BYTES, Merger
 from sharedlog._core.position import NO_SUBSTREAM, Position
-from sharedlog._core.reading import Committed, place_at, verify
+from sharedlog._core.reading import Committed, Reader, place_at, verify
 from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule
 from sharedlog._core.streams import substream_number
 from sharedlog._core.times import first_after
@@ -36,7 +37,7 @@ class From(NamedTuple):
     lsn: int
 
 
-Start = Position | int | str | Moment | Mapping[str, Position | str | None] | None
+Start = Position | int | str | Moment | Mapping[str, Position | int | str | None] | None
 
 
 class Follower:
@@ -47,7 +48,9 @@ class Follower:
     named begins at the beginning), at an LSN, a ``Moment``, ``BEGINNING`` (None) or ``END``.
     ``name``: it has a hold of each substream, and goes on from there where it had one.
     ``committed``: False shows what is pending or rolled back, too, in the order of the log.
-    ``ahead_bytes``: about how much it reads ahead.
+    ``ahead_bytes``: about how much it reads ahead. ``through``: through which LSN it returned
+    everything already, of a follower that goes on in the place of another one. ``remembers``:
+    False where ``done`` is told elsewhere.
     """
 
     def __init__(
@@ -60,6 +63,8 @@ class Follower:
         retention_us: int = 0,
         committed: bool = True,
         ahead_bytes: int = AHEAD_BYTES,
+        through: int = 0,
+        remembers: bool = True,
     ) -> None:
         """Nothing is asked of the log yet."""
         self._tags = sorted(tags, key=substream_number)
@@ -69,10 +74,11 @@ class Follower:
         self._retention_us = retention_us
         self._committed = committed
         self._ahead_bytes = ahead_bytes
+        self._remembers = remembers
         self._reader: Merger | AllReader | None = None
         # Where each begins, once that is known; and through which LSN all was returned since.
         self._starts: dict[str, Position | int] | None = None
-        self._returned = 0
+        self._returned = through
         self._held: dict[str, Hold] = {}
         self._waiting = Waiting()
 
@@ -80,6 +86,16 @@ class Follower:
     def through(self) -> int:
         """Through which LSN everything was returned."""
         return self._returned
+
+    @property
+    def starts(self) -> Mapping[str, Position | int]:
+        """Where each substream began, once it has."""
+        return self._starts or {}
+
+    @property
+    def held(self) -> Mapping[str, Hold]:
+        """Its holds, as it saw them last."""
+        return self._held
 
     @property
     def at_beginning(self) -> bool:
@@ -130,7 +146,7 @@ class Follower:
         found = yield from reader.read()
         self._reader = reader
         self._returned = reader.through
-        if self._name is not None:
+        if self._name is not None and self._remembers:
             self._waiting.add(found)
         return found
 
@@ -165,7 +181,7 @@ class Follower:
         if idle:
             yield from self._pass(places)
         if places:
-            self._held = yield from move(self._held, places, now_us)
+            self._held = yield from self._move_holds(places, now_us)
         for at, place in moved.items():
             if self._waiting.moved.get(at) == place:
                 del self._waiting.moved[at]
@@ -191,6 +207,11 @@ class Follower:
         """Return where to go on after an error: behind what was returned."""
         begun = start.lsn if isinstance(start, Position) else start - 1
         return start if begun > self._returned or not self._returned else self._returned + 1
+
+    def _move_holds(
+        self, places: Mapping[str, Position | None], now_us: int
+    ) -> Rule[dict[str, Hold]]:
+        return (yield from move(self._held, places, now_us))
 
     def _pass(self, places: dict[str, Position | None]) -> Rule[None]:
         if not isinstance(self._reader, Merger):
@@ -232,7 +253,7 @@ def find_starts(
         found: dict[str, Position | int] = {}
         for tag in tags:
             place = named.get(tag)
-            if isinstance(place, Position):
+            if isinstance(place, Position | int):
                 found[tag] = place
             else:
                 found[tag] = behind if place == END else trimmed.whole
@@ -240,6 +261,14 @@ def find_starts(
     if not isinstance(start, int):
         raise InvalidRequest(f"{start!r} is no place to begin at: beginning, end, a position")
     return dict.fromkeys(tags, start)
+
+
+@portable
+def read_some(tag: str, incarnation: str, start: Start, limit: int) -> Rule[list[Committed]]:
+    """Return the committed messages of one substream behind a place: about ``limit``."""
+    starts = yield from find_starts([tag], incarnation, start)
+    batch = yield from Reader(tag, incarnation, starts[tag]).read(limit)
+    return batch.messages
 
 
 def _behind(

@@ -11,12 +11,13 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
+from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.errors import CorruptLog, HoldMoved, InvalidRequest, TrimmedLog
 from sharedlog._core.position import Position
-from sharedlog._core.reading import verify
+from sharedlog._core.reading import place_at, verify
 from sharedlog._core.steps import Ends, Get, Lsns, Rule, Scan
-from sharedlog._core.streams import check_name
+from sharedlog._core.streams import check_name, substream_number
 from sharedlog._core.whole import TRIMMED, Trimmed, read_trimmed, trimmed_of
 
 HOLDS = "holds"
@@ -69,6 +70,7 @@ def hold_key(name: str, tag: str) -> str:
     return f"{_PREFIX}{name}/{tag}"
 
 
+@portable
 def all_holds(name: str | None = None) -> Rule[list[Hold]]:
     """Return the holds of the log, or of one name; the dropped ones, too."""
     found = yield Scan(_PREFIX if name is None else hold_key(name, ""))
@@ -160,6 +162,40 @@ def move(
     return held
 
 
+def move_named(
+    name: str, places: Mapping[str, Position | int | None], incarnation: str, now_us: int
+) -> Rule[dict[str, Hold]]:
+    """Move a name's holds forward, for a follower that is not at hand; return those of ``places``.
+
+    ``places``: as ``move`` has them, and LSNs through which there was nothing to do; positions
+    are looked for in the log. Raises as ``move``, ``LogForked``, and ``InvalidRequest`` for an LSN
+    that the log has not reached.
+    """
+    held = {each.tag: each for each in (yield from all_holds(name))}
+    trimmed = yield from read_trimmed()
+    ends: Lsns = yield Ends()
+    moved: dict[str, Position | None] = {}
+    idle: dict[int, Position | None] = {}
+    for tag, place in places.items():
+        hold = held.get(tag) or Hold(name, tag, trimmed.whole, None, 0, 0, dropped=True)
+        check_held(hold, hold, trimmed)
+        if isinstance(place, Position):
+            if place[:2] > hold.place:
+                yield from verify(place)
+            moved[tag] = place
+        elif place is None or place <= hold.lsn:
+            moved[tag] = None
+        else:
+            if place > ends.last:
+                raise InvalidRequest(f"LSN {place} is behind the log's end, {ends.last}")
+            if place not in idle:
+                idle[place] = yield from place_at(place, incarnation)
+            found = idle[place]
+            moved[tag] = found and found._replace(substream=substream_number(tag))
+    now = yield from move(held, moved, now_us)
+    return {tag: now[tag] for tag in moved}
+
+
 def _move(
     held: Mapping[str, Hold], places: Mapping[str, Position | None], now_us: int
 ) -> Rule[dict[str, Hold]]:
@@ -185,6 +221,7 @@ def _move(
         return held | moved
 
 
+@portable
 def drop(name: str, tags: Iterable[str] | None = None) -> Rule[list[Hold]]:
     """Have a name's holds, or those of some tags, keep nothing any more; return them.
 
@@ -193,6 +230,7 @@ def drop(name: str, tags: Iterable[str] | None = None) -> Rule[list[Hold]]:
     return (yield from _end(name, tags, forget=False))
 
 
+@portable
 def forget(name: str, tags: Iterable[str] | None = None) -> Rule[list[Hold]]:
     """Remove a name's holds, the dropped ones too, and return them: the name begins anew."""
     return (yield from _end(name, tags, forget=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.errors import InvalidRequest, LogForked, NewerFormat, NoSuchLog
 from sharedlog._core.steps import Get, Rule
@@ -23,6 +24,7 @@ def new_log(incarnation: str) -> dict[str, bytes]:
     return {_INCARNATION: incarnation.encode(), _FORMAT: str(FORMAT).encode()}
 
 
+@portable
 def read_incarnation(expected: str | None = None) -> Rule[str]:
     """Return the log's incarnation; raises ``LogForked`` if another one is expected.
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sharedlog._core.calling import portable
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.entry import Decision, Entry, Kind, checksum_of, committed_bodies, read_row
 from sharedlog._core.errors import (
@@ -26,6 +27,7 @@ from sharedlog._core.steps import Get, Lsns, Read, Rows, Rule
 
 MAX_SEQ = (1 << 63) - 1
 _ROWS = 1000
+_CONTENT_BYTES = 16
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,179}")
 
 
@@ -60,12 +62,14 @@ def check_turn(turn: Turn) -> None:
         raise InvalidRequest(f"seq {turn.seq} cannot follow {turn.follows}")
 
 
+@portable
 def highest_of(name: str) -> Rule[int]:
     """Return the highest seq of a name; 0: it was never used, or was forgotten."""
     key = named_key(name)
     return seq_of((yield Get((key,)))[key])
 
 
+@portable
 def append_named(
     turn: Turn,
     content: bytes,
@@ -89,6 +93,7 @@ def append_named(
     return (yield from _once(turn, content, Commit(entries=entries), fence))
 
 
+@portable
 def decide_named(
     turn: Turn,
     content: bytes,
@@ -123,6 +128,8 @@ def forget(name: str) -> Rule[int]:
 
 
 def _once(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) -> Rule[Appended]:
+    if len(content) != _CONTENT_BYTES:
+        raise InvalidRequest(f"what tells a content has {_CONTENT_BYTES} bytes")
     key = named_key(turn.name)
     keys = (key,) if fence is None else (key, fence_key(fence.name))
     checksum = checksum_of(commit.entries[-1].body)
@@ -167,6 +174,7 @@ def seq_of(value: bytes | None) -> int:
     return 0 if value is None else int.from_bytes(value[:8], "big")
 
 
+@portable
 def placed_by(turn: Turn, lsn: int) -> Rule[tuple[list[str], int]]:
     """Return the substreams' tags of what an earlier append of a name committed, in its order.
 

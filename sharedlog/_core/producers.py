@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sharedlog._core.calling import portable
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.entry import Decision, Kind, body_of, checksum_of, committed_bodies
 from sharedlog._core.errors import (
@@ -33,7 +34,7 @@ from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.steps import Get, Lsns, Rule
 
 MAX_WINDOW = 512
-_TOKEN_BYTES = 16
+TOKEN_BYTES = 16
 _FINGERPRINT_BYTES = 16
 GRANTED = "producers"
 _NOTHING_DECIDED = {each: body_of(each, 0, 0) for each in Kind}
@@ -114,13 +115,14 @@ def fingerprint_of(
     return hashlib.blake2b(b"".join(parts), digest_size=_FINGERPRINT_BYTES).digest()
 
 
+@portable
 def grant(token: bytes, window: int = 1) -> Rule[Producer]:
     """Make a producer. Run again after a lost reply it makes another; the first is never used.
 
     ``token``: 16 random bytes. ``window``: how many of its appends may be unanswered, 1 to 512,
     counted from the oldest of them: an answer is kept until the seq that is a window later.
     """
-    if len(token) != _TOKEN_BYTES or not 1 <= window <= MAX_WINDOW:
+    if len(token) != TOKEN_BYTES or not 1 <= window <= MAX_WINDOW:
         raise InvalidRequest(f"a token has 16 bytes, a window is 1 to {MAX_WINDOW}")
     while True:
         value = (yield Get((GRANTED,)))[GRANTED]
@@ -137,6 +139,18 @@ def grant(token: bytes, window: int = 1) -> Rule[Producer]:
         return Producer(granted, token, window)
 
 
+def shown(producers: Sequence[Producer]) -> Rule[None]:
+    """Raise ``UnknownProducer`` unless each of these was granted, with this window and token.
+
+    For whoever acts on producers by what somebody says; what a grant gave never changes.
+    """
+    found = yield Get(tuple(identity_key(each.id) for each in producers))
+    for each in producers:
+        if found[identity_key(each.id)] != identity_of(each.window, each.token):
+            raise _unknown(each.id)
+
+
+@portable
 def append(
     producer: Producer, seq: int, messages: Sequence[NewMessage], *, fence: Fence | None = None
 ) -> Rule[Appended]:
@@ -211,7 +225,7 @@ def judge(
 ) -> int | None:
     """Return the LSN that a seq got, None if it may be appended; raises what refuses it."""
     if found[identity_key(producer.id)] != identity_of(producer.window, producer.token):
-        raise UnknownProducer(f"producer {producer.id} is not of this log, or not with this token")
+        raise _unknown(producer.id)
     highest = int.from_bytes(found[seq_key(producer.id)] or b"", "big")
     if seq <= highest:
         kept = found[answer_key(producer.id, seq, producer.window)] or b""
@@ -225,3 +239,7 @@ def judge(
     if seq != highest + 1:
         raise OutOfOrder(f"seq {seq} does not follow {highest}", highest + 1)
     return None
+
+
+def _unknown(producer: int) -> UnknownProducer:
+    return UnknownProducer(f"producer {producer} is not of this log, or not with this token")

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sharedlog._core.producers import GRANTED, identity_key, retired_key, seq_key
-from sharedlog._core.spans import OPEN_SPANS, begin_of
+from sharedlog._core.calling import portable
+from sharedlog._core.producers import (
+    GRANTED,
+    Producer,
+    identity_key,
+    retired_key,
+    seq_key,
+    shown,
+)
+from sharedlog._core.spans import OPEN_SPANS, begin_of, span_key
 from sharedlog._core.steps import Get, Rule, Scan
 
 _PIECE = 100
@@ -25,6 +33,7 @@ class Granted(NamedTuple):
     pending: dict[str, int]
 
 
+@portable
 def granted_producers() -> Rule[list[Granted]]:
     """Return every producer that the log granted, by id; not as of one moment."""
     count = int.from_bytes((yield Get((GRANTED,)))[GRANTED] or b"", "big")
@@ -49,6 +58,23 @@ def granted_producers() -> Rule[list[Granted]]:
                 )
             )
     return roster
+
+
+@portable
+def one_producer(producer: Producer) -> Rule[Granted]:
+    """Return what there is of a producer, for who has its token; raises ``UnknownProducer``."""
+    yield from shown([producer])
+    found = yield Get(tuple(_keys(producer.id)))
+    identity, retired, seq = (found[key] for key in _keys(producer.id))
+    prefix = span_key(producer.id, "")
+    spans = yield Scan(prefix)
+    return Granted(
+        producer.id,
+        int.from_bytes((identity or b"")[:2], "big"),
+        int.from_bytes(seq or b"", "big"),
+        retired is not None,
+        {key.removeprefix(prefix): begin_of(value) for key, value in spans.items()},
+    )
 
 
 def _keys(producer: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from sharedlog._core.calling import portable
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.entry import Decision, Kind, body_of
 from sharedlog._core.errors import InvalidRequest, SpanGone, UnknownProducer
@@ -52,6 +53,7 @@ def begin_of(value: bytes) -> int:
     return int.from_bytes(value[-LSN_BYTES:], "big")
 
 
+@portable
 def pend(
     producer: Producer,
     seq: int,
@@ -113,6 +115,7 @@ def pend(
     return Pended(appended.lsn, begins)
 
 
+@portable
 def decide(
     producer: Producer,
     seq: int,
@@ -170,12 +173,14 @@ def other_spans(commit: Commit, refused: Refused) -> SpanGone:
     return SpanGone(f"not what is pending: {', '.join(wrong)}")
 
 
+@portable
 def has_pending(producer: Producer) -> Rule[bool]:
     """Whether the producer has something pending."""
     key = open_key(producer.id)
     return (yield Get((key,)))[key] is not None
 
 
+@portable
 def retire(producer: int, *, seq: int | None = None, fence: Fence | None = None) -> Rule[int]:
     """End a producer for good, rolling back what it has pending; return its highest seq.
 

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.entry import read_row
 from sharedlog._core.errors import CorruptLog
@@ -79,6 +80,7 @@ class Committers:
         self._kept.append((lsn, lowest))
 
 
+@portable
 def trim(
     committers: Committers, now_us: int, retention_us: int, *, fence: Fence | None = None
 ) -> Rule[Outcome]:

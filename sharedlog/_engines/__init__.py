@@ -3,7 +3,7 @@
 - ``engine``: the interface; ``opening`` makes and opens them by URL;
   ``checks``: what all of them refuse.
 - ``formats``: of logs, told apart.
-- ``driving``: carries rules out at one.
+- ``driving``: carries rules out at one; ``elsewhere``: a log whose rules others carry out.
 - ``terms``: keys that are there for a time, and the clocks that this ends by.
 - ``lead``: one thread's work for all that wait; ``together``: their appends in one commit;
   ``waiting``: who waits for one.

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step
+from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
 
 _T = TypeVar("_T")
@@ -20,6 +21,8 @@ def carry_out(
 
     ``act``: carries each step out, as ``do`` does.
     """
+    if isinstance(engine, Elsewhere):
+        return engine.carry_out(rule)
     act = act or do
     answer: Any = None
     refused: Refused | None = None

@@ -20,11 +20,11 @@ from sharedlog._core.errors import (
     LogUnavailable,
     TrimmedLog,
 )
-from sharedlog._core.following import Follower, From, Moment, Start, find_starts
+from sharedlog._core.following import From, Moment, Start, read_some
 from sharedlog._core.holds import BEGINNING, END
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
-from sharedlog._core.reading import Committed, Reader, State
+from sharedlog._core.reading import Committed, State
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import tag_of
 from sharedlog._log.place import Place, forked
@@ -70,12 +70,11 @@ class Following:
         self._place = place
         self._stream = stream
         chosen = chosen_substreams(stream, substreams)
-        self._follower = Follower(
+        self._follower = place.follower(
             [tag_of(stream.name, each) for each in chosen],
-            place.incarnation,
             start_of(place, stream, after),
             name=name,
-            retention_us=max(stream.retention, _OVERDUE) // timedelta(microseconds=1),
+            retention_us=hold_retention_us(stream),
             committed=committed,
         )
         self._name = name
@@ -106,6 +105,8 @@ class Following:
     def poll(self, timeout_s: float = 0.0) -> list[Message]:
         """Return the messages that are there, some of them at least; none after that time."""
         found = list(self._ready)
+        if not found:
+            self._place.refresh(self._follower)
         if not found and self.fill(timeout_s):
             found = list(self._ready)
         return found
@@ -129,8 +130,11 @@ class Following:
             return
         self._closed.set()
         with self._lock:
-            if self._named and not self._place.closing.is_set():
-                self._tell(force=True)
+            try:
+                if self._named and not self._place.closing.is_set():
+                    self._tell(force=True)
+            finally:
+                self._place.leave(self._follower)
 
     def __enter__(self) -> Following:
         """Return itself."""
@@ -165,19 +169,18 @@ class Following:
                 self._watched(0)
                 if self._named:
                     self._tell(force=False)
-                through = self._follower.through
-            if not self._wait(through, end):
+            if not self._wait(end):
                 return False
         return False
 
-    def _wait(self, through: int, end: float | None) -> bool:
+    def _wait(self, end: float | None) -> bool:
         """Wait until the log is longer; False: the time is over."""
         while not self._closed.is_set():
             left_s = _SLICE_S if end is None else min(_SLICE_S, end - time.monotonic())
             if left_s <= 0:
                 return False
             try:
-                if self._place.engine.wait(through, left_s) > through:
+                if self._place.wait(self._follower, left_s):
                     return True
             except LogStopped:
                 raise
@@ -270,17 +273,17 @@ def read_once(
     tag = tag_of(stream.name, substream)
     start = start_of(place, stream, after)
 
-    def rule() -> Rule[list[Committed]]:
-        starts = yield from find_starts([tag], place.incarnation, start)
-        batch = yield from Reader(tag, place.incarnation, starts[tag]).read(limit)
-        return batch.messages
-
-    found = until_answered(place, rule)
+    found = until_answered(place, lambda: read_some(tag, place.incarnation, start, limit))
     state, seals = State.COMMITTED, place.seals
     return [
         Message(each.envelope, each.position, stream.name, substream, each.at_us, state, seals)
         for each in found
     ]
+
+
+def hold_retention_us(stream: Stream) -> int:
+    """Return for how long a follower of a stream need not be heard of before it is overdue."""
+    return max(stream.retention, _OVERDUE) // timedelta(microseconds=1)
 
 
 def chosen_substreams(stream: Stream, substreams: Iterable[int] | None) -> list[int]:

@@ -48,6 +48,8 @@ def create_log(
     ``LogUnavailable``.
     """
     _check_timeout(timeout)
+    if _served(url):
+        raise InvalidRequest("a served log is made where it lives, before it is served")
     seals = Seals.of(seal, unseal)
     incarnation = secrets.token_hex(8)
     keys = new_log(incarnation)
@@ -64,7 +66,7 @@ def open_log(
     seal: Transform | None = None,
     unseal: Transform | None = None,
 ) -> Log:
-    """Open a log that ``create`` made.
+    """Open a log that ``create`` made, or that a server has: ``grpc://HOST:PORT``, ``grpcs://``.
 
     ``incarnation``: the one that the log must have, as ``Log.incarnation`` said before.
     ``timeout``: for how long a server that does not answer yet is asked again; and how long an
@@ -80,7 +82,7 @@ def open_log(
     seals = Seals.of(seal, unseal)
 
     def attempt() -> tuple[Engine, str]:
-        engine = open_engine(url)
+        engine = _engine(url)
         try:
             return engine, carry_out(engine, read_incarnation(incarnation))
         except BaseException:
@@ -111,6 +113,18 @@ def _patiently(url: str, timeout: timedelta, attempt: Callable[[], _T]) -> _T:
                 _log.warning("log_not_open_yet", log=told_name(url), error=str(error))
         time.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _LONGEST_S)
+
+
+def _served(url: str) -> bool:
+    return url.partition(":")[0] in ("grpc", "grpcs")
+
+
+def _engine(url: str) -> Engine:
+    if _served(url):
+        from sharedlog._remote.remote import RemoteLog
+
+        return RemoteLog(url)
+    return open_engine(url)
 
 
 def _check_timeout(timeout: timedelta) -> None:

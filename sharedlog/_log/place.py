@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from lease_server._forks import REMEDY
 from sharedlog._core.errors import LogStopped
+from sharedlog._core.following import Follower, Start
 from sharedlog._core.sealing import Seals
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import carry_out
+from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
 from sharedlog._log.observing import Observers
 
@@ -39,6 +42,42 @@ class Place(NamedTuple):
         """Tell those who watch that a message or a transaction has an error."""
         if self.observers is not None:
             self.observers.refused(error)
+
+    def follower(
+        self,
+        tags: Sequence[str],
+        start: Start,
+        *,
+        name: str | None,
+        retention_us: int,
+        committed: bool,
+    ) -> Follower:
+        """Return what reads on and on, by this place's ``run``; it has not begun."""
+        made = self.engine.follower if isinstance(self.engine, Elsewhere) else Follower
+        return made(
+            tags,
+            self.incarnation,
+            start,
+            name=name,
+            retention_us=retention_us,
+            committed=committed,
+        )
+
+    def refresh(self, follower: Follower) -> None:
+        """Have the follower's next read return what is there by now, and not only what has come."""
+        if isinstance(self.engine, Elsewhere):
+            self.engine.refresh(follower)
+
+    def wait(self, follower: Follower, timeout_s: float) -> bool:
+        """Wait until there may be something more to read; False: the time is over."""
+        if isinstance(self.engine, Elsewhere):
+            return self.engine.wait_for(follower, timeout_s)
+        return self.engine.wait(follower.through, timeout_s) > follower.through
+
+    def leave(self, follower: Follower) -> None:
+        """A follower reads no more."""
+        if isinstance(self.engine, Elsewhere):
+            self.engine.leave(follower)
 
 
 def forked() -> LogStopped:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sharedlog
 from sharedlog._core.message import Message
-from sharedlog._core.reading import Reader
-from sharedlog._core.streams import tag_of
+from sharedlog._core.roster import granted_producers
 
 
 def substream(log: sharedlog.Log, stream: str, number: int) -> list[Message]:
     """The committed messages of a substream, in order."""
-    reader = Reader(tag_of(stream, number), log.incarnation)
     found: list[Message] = []
-    while batch := log._run(reader.read(1000)).messages:
-        found += [Message(each.envelope, each.position, stream, number, 0) for each in batch]
+    while batch := log.read(stream, number, found[-1] if found else None):
+        found += batch
     return found
 
 
@@ -26,3 +24,8 @@ def messages(log: sharedlog.Log, stream: str) -> list[Message]:
 def texts(log: sharedlog.Log, stream: str) -> list[str]:
     """Their values, sorted."""
     return sorted(each.text for each in messages(log, stream))
+
+
+def pending(log: sharedlog.Log) -> list[int]:
+    """The producers that have something pending."""
+    return [each.id for each in log._run(granted_producers()) if each.pending]

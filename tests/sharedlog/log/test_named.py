@@ -4,9 +4,9 @@ import pytest
 
 import sharedlog
 from sharedlog._core.named import Turn, append_named, forget, named_key, placed_by
-from sharedlog._core.producers import OPEN, NewMessage
+from sharedlog._core.producers import NewMessage
 from tests.sharedlog.faulty import faulty
-from tests.sharedlog.reads import messages, substream, texts
+from tests.sharedlog.reads import messages, pending, substream, texts
 
 LARGE = [f"{number:04}" + "x" * 60_000 for number in range(40)]
 
@@ -46,7 +46,7 @@ def test_the_same_transaction_again_is_answered(log, url, values):
         again = publish(other.producer("relay"), values, seq=5, follows=0)
     assert again.positions == first.positions
     assert sorted(texts(log, "s")) == sorted([*values, "between"])
-    assert log._engine.scan(OPEN) == {}
+    assert pending(log) == []
 
 
 def test_who_is_behind_is_told_and_appends_nothing(log):
@@ -67,7 +67,7 @@ def test_who_is_behind_is_told_and_appends_nothing(log):
     assert second.last() == 2
     publish(second, ["e"])
     assert [each.text for each in substream(log, "s", 0)] == ["a", "c", "e"]
-    assert log._engine.scan(OPEN) == {}
+    assert pending(log) == []
 
 
 def test_an_answer_comes_before_the_fence_and_the_fence_before_the_order(log):

@@ -8,12 +8,11 @@ import pytest
 
 import sharedlog
 from sharedlog._core.errors import LogFull
-from sharedlog._core.producers import OPEN
 from sharedlog._core.spans import retire
 from tests.helpers.forked import Forked
 from tests.sharedlog.faulty import faulty
 from tests.sharedlog.places import SHARED, url_of
-from tests.sharedlog.reads import messages, substream, texts
+from tests.sharedlog.reads import messages, pending, substream, texts
 
 NOW = timedelta(0)
 # More than one append takes.
@@ -47,7 +46,7 @@ def test_what_is_committed_is_read_where_the_transaction_says(log, values):
         for number in range(3):
             found = [each.text for each in substream(log, name, number)]
             assert found == sorted(found)
-    assert log._engine.scan(OPEN) == {}
+    assert pending(log) == []
 
 
 @pytest.mark.parametrize("values", [[], ["a", "b"], LARGE])
@@ -63,7 +62,7 @@ def test_an_exception_rolls_back(log, values):
         _ = transaction.positions
     position = producer.publish("s", "next")
     assert [each.position for each in messages(log, "s")] == [position]
-    assert log._engine.scan(OPEN) == {}
+    assert pending(log) == []
 
 
 def test_an_empty_transaction_appends_nothing(log):
@@ -203,7 +202,7 @@ def test_what_was_pending_with_unknown_outcome_is_undone_before_the_next(log, fa
     assert caught.value.appended is False
     producer.publish("s", "next")
     assert texts(log, "s") == ["next"]
-    assert log._engine.scan(OPEN) == {}
+    assert pending(log) == []
 
 
 def test_a_transaction_goes_on_after_an_append_of_unknown_outcome(log):
@@ -235,7 +234,7 @@ def test_a_full_store_rolls_back_and_frees_the_producer(log):
     assert transaction.committed is False
     producer.publish("s", "next")
     assert texts(log, "s") == ["next"]
-    assert log._engine.scan(OPEN) == {}
+    assert pending(log) == []
 
 
 @pytest.mark.parametrize("at", ["publish", "commit"])
@@ -246,8 +245,8 @@ def test_a_transaction_that_was_retired_says_so_and_the_producer_goes_on(log, at
     transaction = producer.transaction()
     for value in LARGE:
         transaction.publish("s", value)
-    (pending,) = log._engine.scan(OPEN)
-    log._run(retire(int(pending.removeprefix(OPEN))))
+    (mine,) = pending(log)
+    log._run(retire(mine))
     with pytest.raises(sharedlog.ProducerRetired):
         run(transaction, LARGE if at == "publish" else [])
     assert transaction.committed is False
@@ -334,7 +333,7 @@ def test_under_a_fence_that_was_raised_nothing_is_committed(log):
         older.publish("s", "b")
     newer.publish("s", "c")
     assert texts(log, "s") == ["a", "c"]
-    assert log._engine.scan(OPEN) == {}
+    assert pending(log) == []
 
 
 @pytest.mark.parametrize("engine", SHARED)

@@ -1,0 +1,123 @@
+"""A log that is elsewhere: whoever has it carries rules out, whole."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar
+
+from sharedlog._core.calling import Call
+from sharedlog._core.commit import Commit
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.following import Follower, Start
+from sharedlog._core.steps import Lsns, Rows, Rule
+from sharedlog._engines.engine import Limits
+
+_T = TypeVar("_T")
+
+
+class Elsewhere(ABC):
+    """An ``Engine`` without steps. Methods block; any thread."""
+
+    @property
+    @abstractmethod
+    def durability(self) -> str:
+        """See ``Engine``."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> Limits:
+        """See ``Engine``."""
+
+    @abstractmethod
+    def ask(self, call: Call[_T]) -> _T:
+        """Have a rule carried out, and return what it found, or raise what ended it."""
+
+    @abstractmethod
+    def follower(
+        self,
+        tags: Sequence[str],
+        incarnation: str,
+        start: Start,
+        *,
+        name: str | None,
+        retention_us: int,
+        committed: bool,
+    ) -> Follower:
+        """Return what follows there; its rules take no steps."""
+
+    @abstractmethod
+    def refresh(self, follower: Follower) -> None:
+        """Have the follower's next read return what is there by now."""
+
+    @abstractmethod
+    def wait_for(self, follower: Follower, timeout_s: float) -> bool:
+        """Wait until a follower may have something to return; False: the time is over."""
+
+    @abstractmethod
+    def leave(self, follower: Follower) -> None:
+        """A follower reads no more; idempotent."""
+
+    @abstractmethod
+    def tail(self) -> int:
+        """See ``Engine``."""
+
+    @abstractmethod
+    def first(self) -> int:
+        """See ``Engine``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """See ``Engine``."""
+
+    def carry_out(self, rule: Rule[_T]) -> _T:
+        """Have a rule carried out; one without a call has no steps."""
+        found: _T
+        if isinstance(rule, Call):
+            found = self.ask(rule)
+            return found
+        try:
+            rule.send(None)
+        except StopIteration as stop:
+            found = stop.value
+            return found
+        raise _not_served()
+
+    def commit(self, commit: Commit) -> Lsns:
+        """See ``Engine``: none."""
+        del commit
+        raise _not_served()
+
+    def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
+        """See ``Engine``: none."""
+        del keys
+        raise _not_served()
+
+    def scan(self, prefix: str) -> dict[str, bytes]:
+        """See ``Engine``: none."""
+        del prefix
+        raise _not_served()
+
+    def remaining(self, key: str) -> float:
+        """See ``Engine``: none."""
+        del key
+        raise _not_served()
+
+    def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
+        """See ``Engine``: none."""
+        del after, limit, tag
+        raise _not_served()
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        """See ``Engine``: none."""
+        del after, timeout_s
+        raise _not_served()
+
+    def remove(self, through: int) -> None:
+        """See ``Engine``: none."""
+        del through
+        raise _not_served()
+
+
+def _not_served() -> InvalidRequest:
+    return InvalidRequest("this is not served over gRPC: do it where the log is opened itself")

@@ -1,0 +1,98 @@
+"""The calls to a served log: each one try, whose errors are the log's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from sharedlog._core.errors import LogStopped
+from sharedlog._remote.address import Address
+from sharedlog._wire.errors import error_of
+from sharedlog._wire.methods import MOST_REPLY_BYTES, SERVICE, TOKEN_KEY, TOKEN_PREFIX
+from sharedlog.v1 import log_pb2 as pb
+
+_METHODS = pb.DESCRIPTOR.services_by_name["Log"].methods_by_name
+_OPTIONS = (
+    # What is sent again is sent again by us.
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", MOST_REPLY_BYTES + (1 << 20)),
+    ("grpc.max_send_message_length", -1),
+    # A path that broke is noticed by who waits for messages.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # A server that restarts is found again soon.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+class Channel:
+    """To one server. Any thread."""
+
+    def __init__(self, address: Address) -> None:
+        """Nothing is sent yet."""
+        if address.credentials is None:
+            self._channel = grpc.insecure_channel(address.target, _OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(address.target, address.credentials, _OPTIONS)
+        self._timeout_s = address.timeout_s
+        self._metadata = ((TOKEN_KEY, TOKEN_PREFIX + address.token),) if address.token else ()
+        self._calls: dict[str, Any] = {}
+        self._closed = False
+
+    def ask(self, method: str, request: Any) -> Any:
+        """Return the one answer; raises ``LogError``."""
+        try:
+            return self._call(method)(request, timeout=self._timeout_s, metadata=self._metadata)
+        except (grpc.RpcError, ValueError) as error:
+            raise self.told(error) from error
+
+    def read_all(self, method: str, request: Any) -> list[Any]:
+        """Return all answers of a stream that ends; raises ``LogError``."""
+        try:
+            return list(
+                self._call(method)(request, timeout=self._timeout_s, metadata=self._metadata)
+            )
+        except (grpc.RpcError, ValueError) as error:
+            raise self.told(error) from error
+
+    def stream(self, method: str, request: Any) -> Any:
+        """Return the call of a stream without an end."""
+        try:
+            return self._call(method)(request, metadata=self._metadata)
+        except ValueError as error:
+            raise self.told(error) from error
+
+    def told(self, error: Exception) -> Exception:
+        """Return what a call's error is to the log's users."""
+        if self._closed or not isinstance(error, grpc.RpcError):
+            # A channel that was closed raises a ValueError.
+            return LogStopped("the log was closed")
+        return error_of(error)
+
+    def close(self) -> None:
+        """Let go of the connection; idempotent."""
+        self._closed = True
+        self._channel.close()
+
+    def _call(self, method: str) -> Any:
+        found = self._calls.get(method)
+        if found is None:
+            described = _METHODS[method]
+            make = (
+                self._channel.unary_stream
+                if described.server_streaming
+                else self._channel.unary_unary
+            )
+            found = self._calls[method] = make(
+                f"/{SERVICE}/{method}",
+                request_serializer=_serialized,
+                response_deserializer=getattr(pb, described.output_type.name).FromString,
+            )
+        return found
+
+
+def _serialized(request: Any) -> bytes:
+    data: bytes = request.SerializeToString()
+    return data

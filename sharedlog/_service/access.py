@@ -1,0 +1,124 @@
+"""Access to a served log: who calls, and what they may do (DESIGN-LOG §12, L8)."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, Protocol
+
+from rifl._grpc.source import source_of
+from sharedlog._core.errors import NotAllowed
+from sharedlog._service.settings import Entry, Settings
+from sharedlog._wire.methods import TOKEN_KEY, TOKEN_PREFIX
+
+_CERTIFIED = ("x509_subject_alternative_name", "x509_common_name")
+
+
+class Context(Protocol):
+    """The part of a ServicerContext that tells who calls."""
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
+        """What came with the call."""
+
+    def peer(self) -> str:
+        """The other end's address."""
+
+    def auth_context(self) -> Mapping[str, Any]:
+        """What the channel knows of the other end: name to values."""
+
+
+class Caller(NamedTuple):
+    """Who calls, for quotas, and what the entries that name it allow; None: everything."""
+
+    name: str
+    entries: tuple[Entry, ...] | None
+
+    @property
+    def admin(self) -> bool:
+        """Whether it may do everything."""
+        return self.entries is None or any(each.admin for each in self.entries)
+
+    def may_publish(self, stream: str) -> bool:
+        """Whether it may publish to a stream."""
+        return self.admin or _named(stream, [each.publish for each in self.entries or ()])
+
+    def may_follow(self, stream: str) -> bool:
+        """Whether it may read a stream."""
+        return self.admin or _named(stream, [each.follow for each in self.entries or ()])
+
+    def may_use(self, stream: str) -> bool:
+        """Whether a stream is anything to it."""
+        return self.may_publish(stream) or self.may_follow(stream)
+
+    def check_publish(self, stream: str) -> None:
+        """Raise ``NotAllowed`` unless it may publish to a stream."""
+        if not self.may_publish(stream):
+            raise NotAllowed(f"{self.name} may not publish to {stream!r}")
+
+    def check_follow(self, stream: str) -> None:
+        """Raise ``NotAllowed`` unless it may read a stream."""
+        if not self.may_follow(stream):
+            raise NotAllowed(f"{self.name} may not follow {stream!r}")
+
+    def check_name(self, name: str) -> None:
+        """Raise ``NotAllowed`` unless the name of a producer, follower or fence is its own."""
+        if not self.admin and not _named(name, [each.names for each in self.entries or ()]):
+            raise NotAllowed(f"the name {name[:200]!r} is not for {self.name}")
+
+    def check_admin(self) -> None:
+        """Raise ``NotAllowed`` unless it may administer the log."""
+        if not self.admin:
+            raise NotAllowed(f"{self.name} may not administer the log")
+
+    def check_publisher(self) -> None:
+        """Raise ``NotAllowed`` for who may publish nothing at all."""
+        if not self.admin and not any(each.publish for each in self.entries or ()):
+            raise NotAllowed(f"{self.name} may publish nothing")
+
+
+class Access:
+    """Knows callers by their tokens and certificates."""
+
+    def __init__(self, settings: Settings, tokens: Mapping[str, bytes] | None) -> None:
+        """``tokens``: by name; None: none is asked for."""
+        self._allow = settings.allow
+        self._tokens = tokens
+
+    def caller(self, context: Context) -> Caller:
+        """Return who calls; raises ``NotAllowed`` where a token is asked for and none is shown."""
+        peers = _peers(context.auth_context())
+        token = None
+        if self._tokens is not None:
+            token = self._token(context.invocation_metadata() or ())
+            if token is None and not peers:
+                raise NotAllowed("a token of this server's is asked for, and none was shown")
+        name = token or next(iter(sorted(peers)), "") or source_of(context.peer())
+        if self._allow is None:
+            return Caller(name, None)
+        mine = [
+            each
+            for each in self._allow
+            if each.token in ("", token) and (not each.peer or each.peer in peers)
+        ]
+        return Caller(name, tuple(mine))
+
+    def _token(self, metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+        for key, value in metadata:
+            if key == TOKEN_KEY and isinstance(value, str) and value.startswith(TOKEN_PREFIX):
+                shown = value.removeprefix(TOKEN_PREFIX).encode()
+                for name, token in (self._tokens or {}).items():
+                    if hmac.compare_digest(token, shown):
+                        return name
+                raise NotAllowed("the token that was shown is none of this server's")
+        return None
+
+
+def _peers(known: Mapping[str, Any]) -> set[str]:
+    """Return the names in the caller's certificate."""
+    shown = (value for name in _CERTIFIED for value in known.get(name) or ())
+    return {value.decode(errors="replace") for value in shown if value}
+
+
+def _named(name: str, patterns: Iterable[Iterable[str]]) -> bool:
+    return any(fnmatchcase(name, each) for some in patterns for each in some)

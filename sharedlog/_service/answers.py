@@ -1,0 +1,360 @@
+"""The answers of a log's service: for each method a rule of the log, in the calling thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+from sharedlog._core.catalog import Stream, find_stream
+from sharedlog._core.draft import check_spread, tags_for
+from sharedlog._core.entry import Decision
+from sharedlog._core.errors import InvalidRequest, LogForked, NoSuchStream
+from sharedlog._core.fences import Fence, check_fence_name, raise_fence
+from sharedlog._core.holds import Hold, all_holds, drop, forget, move_named
+from sharedlog._core.named import (
+    MAX_SEQ,
+    Turn,
+    append_named,
+    check_producer_name,
+    check_turn,
+    decide_named,
+    highest_of,
+    placed_by,
+)
+from sharedlog._core.position import MAX_LSN, Position
+from sharedlog._core.producers import Appended, append, grant, shown
+from sharedlog._core.publishing import (
+    APPEND_BYTES,
+    APPEND_ENTRIES,
+    Placed,
+    committing,
+    pending,
+)
+from sharedlog._core.roster import Granted, granted_producers, one_producer
+from sharedlog._core.spans import decide, pend, retire
+from sharedlog._core.steps import Rule
+from sharedlog._core.streams import MAX_TAGS, check_name, stream_of, tag_of
+from sharedlog._core.whole import read_trimmed
+from sharedlog._log.following import chosen_substreams
+from sharedlog._log.log import Log
+from sharedlog._log.place import Place
+from sharedlog._log.placing import Placing
+from sharedlog._service.access import Caller
+from sharedlog._service.quotas import Quotas
+from sharedlog._service.requests import (
+    Requests,
+    fence_number,
+    fence_of,
+    producer_of,
+)
+from sharedlog._wire.places import (
+    held_of,
+    info_of,
+    position_of,
+    retention_of,
+)
+from sharedlog.v1 import log_pb2 as pb
+from sharedlog.v1.sharedlog_pb2 import Span
+
+_US = timedelta(microseconds=1)
+Answer = Callable[[Any, Caller], Any]
+
+
+class Answers:
+    """Of one log, whose rules stay in ``_core``; what is asked here is who may. Any thread."""
+
+    def __init__(self, log: Log, place: Place, quotas: Quotas) -> None:
+        """``place``: of ``log``."""
+        self._log = log
+        self._place = place
+        self._quotas = quotas
+        self._placing = Placing(place)
+        self.requests = Requests(self._placing, place.incarnation)
+        limits = place.engine.limits
+        self._entries = min(APPEND_ENTRIES, limits.entries)
+        self._bytes = min(APPEND_BYTES, limits.append_bytes)
+        self._tags = tags_for(limits.operations, MAX_TAGS - 1)
+
+    @property
+    def methods(self) -> Mapping[str, Answer]:
+        """What answers each method that has one answer."""
+        return {
+            "Describe": self._describe,
+            "MakeStream": self._make_stream,
+            "ListStreams": self._list_streams,
+            "Grant": self._grant,
+            "GetProducer": self._get_producer,
+            "ListProducers": self._list_producers,
+            "Retire": self._retire,
+            "Append": self._append,
+            "GetNamed": self._get_named,
+            "RaiseFence": self._raise_fence,
+            "MoveHold": self._move_hold,
+            "ListHolds": self._list_holds,
+            "EndHolds": self._end_holds,
+            "Trim": self._trim,
+        }
+
+    def check_incarnation(self, request: Any) -> None:
+        """Raise ``LogForked`` unless the request is for this log."""
+        if request.incarnation != self._place.incarnation:
+            raise LogForked(
+                f"the log is {self._place.incarnation}, and the request is for "
+                f"{request.incarnation[:100]!r}: it is another log, or was restored"
+            )
+
+    def stream(self, name: str) -> Stream:
+        """Return a stream that exists; raises ``NoSuchStream``."""
+        return self._placing.stream(name)
+
+    def _describe(self, request: pb.DescribeRequest, caller: Caller) -> pb.Description:
+        del request, caller
+        engine = self._place.engine
+        return pb.Description(
+            incarnation=self._place.incarnation,
+            durability=engine.durability,
+            append_entries=self._entries,
+            append_bytes=self._bytes,
+            append_tags=self._tags,
+            tail=engine.tail(),
+            whole=self._place.run(read_trimmed()).whole,
+        )
+
+    def _make_stream(self, request: pb.MakeStreamRequest, caller: Caller) -> pb.StreamInfo:
+        name = request.name
+        if request.find:
+            check_name(name)
+            if not caller.may_use(name):
+                # Whoever may not use it does not learn whether it is there.
+                raise NoSuchStream(f"there is no stream {name!r} for {caller.name}")
+            return info_of(self._place.run(find_stream(name)))
+        caller.check_admin()
+        kept = request.retention_us
+        return info_of(
+            self._log.stream(
+                name,
+                request.substreams or None,
+                retention_of(kept) if request.HasField("retention_us") else None,
+            )
+        )
+
+    def _list_streams(self, request: pb.ListStreamsRequest, caller: Caller) -> pb.ListStreamsReply:
+        del request
+        found = [each for each in self._log.streams() if caller.may_use(each.name)]
+        return pb.ListStreamsReply(streams=map(info_of, found))
+
+    def _grant(self, request: pb.GrantRequest, caller: Caller) -> pb.Producer:
+        caller.check_publisher()
+        self._quotas.step(caller.name)
+        return pb.Producer(id=self._place.run(grant(request.token, request.window)).id)
+
+    def _get_producer(self, request: pb.GetProducerRequest, caller: Caller) -> pb.ProducerState:
+        del caller
+        return _state(self._place.run(one_producer(producer_of(request.producer))))
+
+    def _list_producers(
+        self, request: pb.ListProducersRequest, caller: Caller
+    ) -> pb.ListProducersReply:
+        del request
+        caller.check_admin()
+        found = self._place.run(granted_producers())
+        return pb.ListProducersReply(producers=map(_state, found))
+
+    def _retire(self, request: pb.RetireRequest, caller: Caller) -> pb.RetireReply:
+        if request.producer.token:
+            self._place.run(shown([producer_of(request.producer)]))
+        else:
+            caller.check_admin()
+            if not 0 < request.producer.id <= MAX_SEQ:
+                raise InvalidRequest("a producer has an id")
+        return pb.RetireReply(highest_seq=self._place.run(retire(request.producer.id)))
+
+    def _append(self, request: pb.AppendRequest, caller: Caller) -> pb.AppendReply:
+        fence = fence_of(request.fence) if request.HasField("fence") else None
+        tags = {each.tag for each in request.messages} | set(request.pending.opened)
+        tags |= {span.tag for each in request.marker.decided for span in each.spans}
+        check_spread(tags, self._tags)
+        for stream in {stream_of(tag) for tag in tags}:
+            caller.check_publish(stream)
+        for tag in request.pending.opened:
+            self.requests.stream_of_tag(tag)
+        placed = [self.requests.placed(each) for each in request.messages]
+        decisions = [self.requests.decision(each) for each in request.marker.decided]
+        self._check_size(request, placed)
+        if request.HasField("named"):
+            rule = self._named(request, placed, decisions, fence, caller)
+            who = f"name {request.named.name}"
+        else:
+            rule = self._of_producer(request, placed, decisions, fence)
+            who = str(request.producer.id)
+        sizes: dict[str, int] = {}
+        for each in placed:
+            stream = stream_of(each.tag)
+            sizes[stream] = sizes.get(stream, 0) + each.size
+        # What decides is taken always: it ends what others wait for.
+        with self._quotas.appending(caller.name) if placed else nullcontext():
+            self._quotas.publish(caller.name, who, sizes)
+            return self._place.run(rule())
+
+    def _of_producer(
+        self,
+        request: pb.AppendRequest,
+        placed: list[Placed],
+        decisions: list[Decision],
+        fence: Fence | None,
+    ) -> Callable[[], Rule[pb.AppendReply]]:
+        producer = producer_of(request.producer)
+        seq = request.seq
+        if not 0 < seq <= MAX_SEQ:
+            raise InvalidRequest(f"{seq} is no seq: they begin at 1")
+
+        def rule() -> Rule[pb.AppendReply]:
+            if request.HasField("marker"):
+                yield from self._shown(request, but=producer.id)
+                commits = request.marker.commits
+                found = yield from decide(producer, seq, decisions, commits=commits, fence=fence)
+                return _appended(found)
+            if request.HasField("pending"):
+                opened = list(request.pending.opened)
+                pended = yield from pend(producer, seq, pending(placed), opened, fence=fence)
+                spans = [Span(tag=tag, begin=begin) for tag, begin in pended.begins.items()]
+                return pb.AppendReply(lsn=pended.lsn, begins=spans)
+            return _appended((yield from append(producer, seq, committing(placed), fence=fence)))
+
+        return rule
+
+    def _named(
+        self,
+        request: pb.AppendRequest,
+        placed: list[Placed],
+        decisions: list[Decision],
+        fence: Fence | None,
+        caller: Caller,
+    ) -> Callable[[], Rule[pb.AppendReply]]:
+        turn = Turn(request.named.name, request.named.seq, request.named.follows)
+        check_turn(turn)
+        caller.check_name(turn.name)
+        content = request.named.content
+        if request.HasField("pending") or (decisions and not request.marker.commits):
+            raise InvalidRequest("under a name messages are committed; a producer has them pending")
+
+        def rule() -> Rule[pb.AppendReply]:
+            if request.HasField("marker"):
+                yield from self._shown(request)
+                return _appended((yield from decide_named(turn, content, decisions, fence=fence)))
+            return _appended(
+                (yield from append_named(turn, content, committing(placed), fence=fence))
+            )
+
+        return rule
+
+    def _shown(self, request: pb.AppendRequest, but: int = 0) -> Rule[None]:
+        """Raise ``UnknownProducer`` unless the tokens of all that are decided are shown."""
+        others = [each.producer for each in request.marker.decided if each.producer.id != but]
+        if others:
+            yield from shown([producer_of(each) for each in others])
+
+    def _check_size(self, request: pb.AppendRequest, placed: list[Placed]) -> None:
+        if bool(placed) is request.HasField("marker"):
+            raise InvalidRequest("an append has messages, or a marker")
+        if request.HasField("marker") and request.HasField("pending"):
+            raise InvalidRequest("a marker is not pending")
+        if request.HasField("named") is request.HasField("producer"):
+            raise InvalidRequest("an append is a producer's, or a name's")
+        if len(placed) > self._entries:
+            raise InvalidRequest(f"{len(placed)} messages; an append has {self._entries} at most")
+        size = sum(each.size for each in placed)
+        if size > self._bytes:
+            raise InvalidRequest(f"messages of {size} bytes; an append has {self._bytes} at most")
+
+    def _get_named(self, request: pb.GetNamedRequest, caller: Caller) -> pb.NamedState:
+        check_producer_name(request.name)
+        caller.check_name(request.name)
+        reply = pb.NamedState(highest_seq=self._place.run(highest_of(request.name)))
+        if request.seq:
+            if not 0 < request.lsn <= MAX_LSN:
+                raise InvalidRequest(f"{request.lsn} is no LSN")
+            turn = Turn(request.name, request.seq, 0)
+            tags, checksum = self._place.run(placed_by(turn, request.lsn))
+            reply.tags[:] = tags
+            reply.checksum = checksum
+        return reply
+
+    def _raise_fence(self, request: pb.RaiseFenceRequest, caller: Caller) -> pb.Fence:
+        check_fence_name(request.name)
+        caller.check_name(request.name)
+        self._quotas.step(caller.name)
+        at_least = fence_number(request.at_least)
+        if at_least:
+            number = self._place.run(raise_fence(request.name, at_least))
+        else:
+            number = self._log.raise_fence(request.name).number
+        return pb.Fence(name=request.name, number=number)
+
+    def _move_hold(self, request: pb.MoveHoldRequest, caller: Caller) -> pb.Holds:
+        caller.check_follow(request.stream)
+        caller.check_name(request.name)
+        check_name(request.name, "follower")
+        stream = self.stream(request.stream)
+        places: dict[str, Position | int | None] = {}
+        for each in request.done:
+            chosen_substreams(stream, (each.substream,))
+            place: Position | int | None = None
+            if each.HasField("through"):
+                position = position_of(each.through, self._place.incarnation)
+                position.check(self._place.incarnation, stream.substreams)
+                place = position._replace(substream=each.substream)
+            elif each.idle_through:
+                place = min(each.idle_through, MAX_LSN)
+            places[tag_of(stream.name, each.substream)] = place
+        incarnation, now_us = self._place.incarnation, time.time_ns() // 1000
+        moved = self._place.run(move_named(request.name, places, incarnation, now_us))
+        return _holds(moved.values())
+
+    def _list_holds(self, request: pb.ListHoldsRequest, caller: Caller) -> pb.Holds:
+        if request.name:
+            check_name(request.name, "follower")
+            caller.check_name(request.name)
+        else:
+            caller.check_admin()
+        return _holds(self._place.run(all_holds(request.name or None)))
+
+    def _end_holds(self, request: pb.EndHoldsRequest, caller: Caller) -> pb.Holds:
+        caller.check_admin()
+        check_name(request.name, "follower")
+        ended = forget(request.name) if request.forget else drop(request.name)
+        return _holds(self._place.run(ended))
+
+    def _trim(self, request: pb.TrimRequest, caller: Caller) -> pb.TrimReply:
+        caller.check_admin()
+        kept = retention_of(request.retention_us) if request.retention_us else None
+        outcome = self._log.trim(kept)
+        return pb.TrimReply(
+            whole=outcome.trimmed.whole,
+            removed=outcome.trimmed.removed,
+            at_us=outcome.trimmed.at_us,
+            rows=outcome.rows,
+            kept_by=outcome.kept_by,
+            overdue=map(held_of, outcome.overdue),
+        )
+
+
+def _state(granted: Granted) -> pb.ProducerState:
+    return pb.ProducerState(
+        producer=pb.Producer(id=granted.id, window=granted.window),
+        highest_seq=granted.seq,
+        retired=granted.retired,
+        spans=[Span(tag=tag, begin=begin) for tag, begin in sorted(granted.pending.items())],
+    )
+
+
+def _appended(found: Appended) -> pb.AppendReply:
+    return pb.AppendReply(lsn=found.lsn, first=found.first or 0, checksum=found.checksum)
+
+
+def _holds(found: Any) -> pb.Holds:
+    held: list[Hold] = list(found)
+    return pb.Holds(holds=map(held_of, held))

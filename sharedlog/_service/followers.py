@@ -1,0 +1,234 @@
+"""The streams that are followed: read in threads, written as fast as each client reads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from sharedlog._core.catalog import Stream
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogError,
+    LogStopped,
+    LogUnavailable,
+    QuotaExceeded,
+    TrimmedLog,
+)
+from sharedlog._core.following import Follower, From, Moment, append_at, read_some
+from sharedlog._core.position import MAX_LSN
+from sharedlog._core.reading import Committed
+from sharedlog._core.steps import Rule
+from sharedlog._core.streams import substream_number, tag_of
+from sharedlog._log.following import MOST_AT_ONCE, chosen_substreams, hold_retention_us
+from sharedlog._log.place import Place
+from sharedlog._service.access import Caller
+from sharedlog._service.answers import Answers
+from sharedlog._service.quotas import Quotas
+from sharedlog._service.settings import Limits
+from sharedlog._service.tail import Tail
+from sharedlog._wire.methods import REPLY_BYTES
+from sharedlog._wire.places import At, delivered_of, held_of, start_of
+from sharedlog.v1 import log_pb2 as pb
+
+_T = TypeVar("_T")
+# About how much of a stream one follower has in memory here.
+_AHEAD_BYTES = 1 << 20
+_PIECE = 1000
+_ATTEMPTS = 3
+# How long a log that does not answer is asked again before the client is to ask elsewhere.
+_PATIENCE_S, _PAUSE_S = 5.0, 0.25
+# What a message takes in a reply beside its envelope.
+_MESSAGE_BYTES = 64
+
+
+class Followers:
+    """Of one server's log, on one event loop."""
+
+    def __init__(
+        self,
+        place: Place,
+        answers: Answers,
+        tail: Tail,
+        quotas: Quotas,
+        limits: Limits,
+        run: Callable[..., Awaitable[Any]],
+    ) -> None:
+        """``run``: calls what blocks in a thread."""
+        self._place = place
+        self._answers = answers
+        self._tail = tail
+        self._quotas = quotas
+        self._stalled_s = limits.stalled_s or None
+        self._run_in_thread = run
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Have every stream end: its client goes on elsewhere."""
+        self._stopping.set()
+
+    async def read(self, request: pb.ReadRequest, caller: Caller, write: Any) -> None:
+        """Answer one read, in pieces."""
+        caller.check_follow(request.stream)
+        stream = await self._stream(request.stream)
+        chosen_substreams(stream, (request.substream,))
+        if not 0 < request.limit <= MOST_AT_ONCE:
+            raise InvalidRequest(f"a limit of {request.limit}; it is 1 to {MOST_AT_ONCE}")
+        tag = tag_of(stream.name, request.substream)
+        at = await self._at(request.start, stream)
+        left = request.limit
+        while left > 0:
+            piece = min(left, _PIECE)
+            found = await self._run(read_some, tag, self._place.incarnation, at, piece)
+            for some in _pieces(found):
+                await self._write(write, pb.ReadReply(messages=map(delivered_of, some)))
+            if not found:
+                return
+            at, left = found[-1].position, left - len(found)
+
+    async def follow(self, request: pb.FollowRequest, caller: Caller, write: Any) -> None:
+        """Answer until the client, or the server, ends."""
+        caller.check_follow(request.stream)
+        if request.name:
+            caller.check_name(request.name)
+            if request.uncommitted:
+                raise InvalidRequest("a hold is of what is committed: no name with uncommitted")
+            self._quotas.step(caller.name)
+        with self._quotas.following(caller.name):
+            follower = await self._begun(request)
+            begun = pb.FollowReply(begun=_begun(follower), through=request.through)
+            await self._write(write, begun)
+            told = request.through
+            async for found in self._batches(follower):
+                pieces = list(_pieces(found))
+                for some in pieces[:-1]:
+                    await self._write(write, pb.FollowReply(messages=map(delivered_of, some)))
+                if pieces or follower.through > told:
+                    told = follower.through
+                    last = map(delivered_of, pieces[-1]) if pieces else ()
+                    await self._write(write, pb.FollowReply(messages=last, through=told))
+
+    async def _begun(self, request: pb.FollowRequest) -> Follower:
+        stream = await self._stream(request.stream)
+        chosen = chosen_substreams(stream, request.substreams or None)
+        start: Any = await self._at(request.start, stream)
+        if request.starts:
+            if request.HasField("start"):
+                raise InvalidRequest("one start, or one for each substream")
+            start = {}
+            for each in request.starts:
+                chosen_substreams(stream, (each.substream,))
+                at = await self._at(each.start, stream)
+                if isinstance(at, Moment):
+                    raise InvalidRequest("a time is for all substreams")
+                start[tag_of(stream.name, each.substream)] = at
+        if request.through > MAX_LSN:
+            raise InvalidRequest(f"{request.through} is no LSN")
+        follower = Follower(
+            [tag_of(stream.name, each) for each in chosen],
+            self._place.incarnation,
+            start,
+            name=request.name or None,
+            retention_us=hold_retention_us(stream),
+            committed=not request.uncommitted,
+            ahead_bytes=_AHEAD_BYTES,
+            through=request.through,
+            remembers=False,
+        )
+        for attempt in range(_ATTEMPTS):
+            try:
+                await self._run(follower.begin, _now_us())
+            except TrimmedLog:
+                # The beginning may be trimmed while it is looked for.
+                if not follower.at_beginning or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                break
+        return follower
+
+    async def _batches(self, follower: Follower) -> AsyncIterator[list[Committed]]:
+        """Yield what is there, and nothing each time that the log grew without more of it."""
+        failing_s = 0.0
+        while not self._stopping.is_set():
+            try:
+                found = await self._run(follower.read, _now_us())
+                failing_s = 0.0
+            except TrimmedLog as error:
+                raise (await self._run(follower.explain, error)) from error
+            except LogStopped:
+                raise
+            except LogUnavailable:
+                if failing_s >= _PATIENCE_S:
+                    raise
+                failing_s += _PAUSE_S
+                await self._pause(asyncio.sleep(_PAUSE_S))
+                continue
+            yield found
+            if not found:
+                await self._pause(self._tail.above(follower.through))
+        raise _stopping()
+
+    async def _pause(self, waiting: Any) -> None:
+        """Wait for this, or until the server stops."""
+        tasks = {asyncio.ensure_future(waiting), asyncio.ensure_future(self._stopping.wait())}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in tasks:
+                each.cancel()
+
+    async def _write(self, write: Any, reply: Any) -> None:
+        """Write a reply; raises where its client does not read for too long."""
+        try:
+            await asyncio.wait_for(write(reply), self._stalled_s)
+        except TimeoutError:
+            raise QuotaExceeded(
+                f"nothing was read for {self._stalled_s:g} s: go on from the last message"
+            ) from None
+
+    async def _stream(self, name: str) -> Stream:
+        found: Stream = await self._run_in_thread(self._answers.stream, name)
+        return found
+
+    async def _at(self, start: pb.Start, stream: Stream) -> At:
+        at = self._answers.requests.at(start, stream)
+        if isinstance(at, From):
+            found: int = await self._run(append_at, at.lsn)
+            return found
+        return at
+
+    async def _run(self, rule: Callable[..., Rule[_T]], *args: Any) -> _T:
+        """Carry a rule out in a thread."""
+        found: _T = await self._run_in_thread(lambda: self._place.run(rule(*args)))
+        return found
+
+
+def _begun(follower: Follower) -> pb.Begun:
+    starts = [
+        pb.SubstreamStart(substream=substream_number(tag), start=start_of(at))
+        for tag, at in follower.starts.items()
+    ]
+    return pb.Begun(starts=starts, holds=map(held_of, follower.held.values()))
+
+
+def _pieces(messages: Sequence[Committed]) -> Iterator[Sequence[Committed]]:
+    """Yield messages as replies have them."""
+    first, size = 0, 0
+    for at, each in enumerate(messages):
+        if size and size + len(each.envelope) > REPLY_BYTES:
+            yield messages[first:at]
+            first, size = at, 0
+        size += len(each.envelope) + _MESSAGE_BYTES
+    if size:
+        yield messages[first:]
+
+
+def _stopping() -> LogError:
+    found = LogUnavailable("the server is about to stop: follow on at another, or later")
+    found.appended = False
+    return found
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

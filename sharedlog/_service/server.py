@@ -1,0 +1,184 @@
+"""The server of a log: its methods on an event loop, its rules in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+
+from rifl._log import get_logger
+from rifl._server.health import HealthStatus, add_reflection
+from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._log.log import Log
+from sharedlog._log.place import Place
+from sharedlog._service.access import Access, Caller
+from sharedlog._service.answers import Answer, Answers
+from sharedlog._service.followers import Followers
+from sharedlog._service.quotas import Quotas
+from sharedlog._service.settings import Settings
+from sharedlog._service.tail import Tail
+from sharedlog._wire.errors import refusal_of
+from sharedlog._wire.methods import MOST_REPLY_BYTES, MOST_REQUEST_BYTES, SERVICE
+from sharedlog.v1 import log_pb2 as pb
+
+# Of the rules that calls ask for, and of those that follow: who follows delays no append.
+_THREADS, _FOLLOWING_THREADS = 32, 8
+# How many calls may be there at once, beside the followers.
+_CALLS = 4096
+# How long calls that are under way have when it stops.
+GRACE_S = 10.0
+_log = get_logger("sharedlog")
+
+
+class Options(NamedTuple):
+    """How a log is served. ``credentials``: None for plaintext; ``tokens``: by name."""
+
+    listen: str
+    settings: Settings = Settings()
+    tokens: Mapping[str, bytes] | None = None
+    credentials: grpc.ServerCredentials | None = None
+    health: bool = True
+    reflection: bool = True
+
+
+class LogServer:
+    """Serves one open log, which it does not close; on the event loop that starts it."""
+
+    def __init__(self, log: Log, place: Place, options: Options) -> None:
+        """Nothing listens yet. ``place``: of ``log``."""
+        self._options = options
+        self._place = place
+        limits = options.settings.limits
+        self._access = Access(options.settings, options.tokens)
+        self._quotas = Quotas(limits, time.monotonic)
+        self._answers = Answers(log, place, self._quotas)
+        self._threads = ThreadPoolExecutor(_THREADS, "sharedlog-serve")
+        self._following = ThreadPoolExecutor(_FOLLOWING_THREADS, "sharedlog-follow")
+        self._health = HealthStatus(serving=False)
+        self.address = ""
+
+    async def start(self) -> None:
+        """Listen, at ``address``; raises ``OSError`` or ``RuntimeError`` where it cannot."""
+        options = self._options
+        limits = options.settings.limits
+        self._tail = Tail(self._place.engine, self._answering)
+        self._followers = Followers(
+            self._place,
+            self._answers,
+            self._tail,
+            self._quotas,
+            limits,
+            partial(_in_thread, self._following),
+        )
+        self._server = grpc.aio.server(
+            options=(
+                ("grpc.max_receive_message_length", MOST_REQUEST_BYTES),
+                ("grpc.max_send_message_length", MOST_REPLY_BYTES),
+                # Two servers on one port would each get some of the calls.
+                ("grpc.so_reuseport", 0),
+            ),
+            maximum_concurrent_rpcs=_CALLS + limits.followers if limits.followers else None,
+        )
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        if options.health:
+            self._health.serve(self._server, (SERVICE,))
+        if options.reflection:
+            add_reflection(self._server, (SERVICE,))
+        if options.credentials is None:
+            port = self._server.add_insecure_port(options.listen)
+        else:
+            port = self._server.add_secure_port(options.listen, options.credentials)
+        await self._server.start()
+        host = options.listen.rpartition(":")[0]
+        self.address = f"{host}:{port}" if host else options.listen
+        self._tail.start()
+        _log.info("log_served", address=self.address, incarnation=self._place.incarnation)
+
+    async def stop(self, grace_s: float = GRACE_S) -> None:
+        """Take no more calls, end the followers, and let appends that are under way be answered."""
+        self._health.set(False)
+        self._followers.stop()
+        await self._server.stop(grace_s)
+        await asyncio.to_thread(self._tail.stop)
+        self._threads.shutdown(wait=False)
+        self._following.shutdown(wait=False)
+        _log.info("log_no_longer_served", address=self.address)
+
+    def _answering(self, answers: bool) -> None:
+        self._health.set(answers)
+        if not answers:
+            _log.warning("served_log_unavailable", address=self.address)
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        handlers: dict[str, Any] = {}
+        described = pb.DESCRIPTOR.services_by_name["Log"].methods_by_name
+        for name, answer in self._answers.methods.items():
+            handlers[name] = grpc.unary_unary_rpc_method_handler(
+                self._unary(answer, checked=name != "Describe"),
+                _request(described[name].input_type.name).FromString,
+                _serialized,
+            )
+        for name, stream in (("Read", self._followers.read), ("Follow", self._followers.follow)):
+            handlers[name] = grpc.unary_stream_rpc_method_handler(
+                self._streaming(stream),
+                _request(described[name].input_type.name).FromString,
+                _serialized,
+            )
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def _unary(self, answer: Answer, *, checked: bool) -> Callable[..., Awaitable[Any]]:
+        async def handle(request: Any, context: Any) -> Any:
+            async def act(caller: Caller) -> Any:
+                if checked:
+                    self._answers.check_incarnation(request)
+                return await _in_thread(self._threads, answer, request, caller)
+
+            return await self._guarded(context, act)
+
+        return handle
+
+    def _streaming(
+        self, stream: Callable[[Any, Caller, Any], Awaitable[None]]
+    ) -> Callable[..., Awaitable[None]]:
+        async def handle(request: Any, context: Any) -> None:
+            async def act(caller: Caller) -> None:
+                self._answers.check_incarnation(request)
+                await stream(request, caller, context.write)
+
+            await self._guarded(context, act)
+
+        return handle
+
+    async def _guarded(self, context: Any, act: Callable[[Caller], Awaitable[Any]]) -> Any:
+        """Answer, or end the call with what refuses it."""
+        refused: LogError
+        try:
+            return await act(self._access.caller(context))
+        except LogError as error:
+            refused = error
+        except grpc.aio.AbortError:
+            raise
+        except Exception:  # noqa: BLE001 - ours, not the caller's: it may have happened or not
+            _log.exception("served_log_failed")
+            refused = LogUnavailable("the server failed: its events say why")
+        code, details, metadata = refusal_of(refused)
+        return await context.abort(code, details, metadata)
+
+
+async def _in_thread(pool: ThreadPoolExecutor, called: Callable[..., Any], *args: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(pool, partial(called, *args))
+
+
+def _request(name: str) -> Any:
+    return getattr(pb, name)
+
+
+def _serialized(reply: Any) -> bytes:
+    data: bytes = reply.SerializeToString()
+    return data
