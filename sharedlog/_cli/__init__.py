@@ -2,7 +2,7 @@
 
 - ``command``: arguments and errors; ``exits``: what it ends with.
 - ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim,
-  producers, retire, verify, restored.
+  producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
 - ``shown``: messages, tables and progress, as they are printed; ``given``: times and durations,
   as they are given.
 """

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from sharedlog._cli import messages, operating
+from sharedlog._cli import messages, operating, recovering
 from sharedlog._cli.exits import ExitCode, Refused
-from sharedlog._cli.given import after, duration, header
+from sharedlog._cli.given import after, duration, header, seals
 from sharedlog._core.errors import (
     CorruptLog,
     Fenced,
@@ -23,6 +28,8 @@ from sharedlog._core.errors import (
     NoSuchStream,
     TrimmedLog,
 )
+from sharedlog._core.sealing import Seals
+from sharedlog._log.log import Log
 from sharedlog._log.opening import open_log
 
 _ABOUT = """
@@ -32,7 +39,7 @@ on standard error.
 _EXIT_CODES = """
 exit codes: 0 done; 1 the log cannot be read or written; 2 wrong usage, or --yes is missing;
 3 what is asked for is trimmed, of another log, or was taken over; 4 no such log, stream, hold or
-producer; 5 an extra is not installed; 6 the log is damaged
+producer; 5 an extra is not installed; 6 the log is damaged; 130, 143 a signal came before the end
 """
 _URL = "sqlite:///file (four slashes: from the root), redis://..., as sharedlog.open has it"
 _AFTER = "beginning, end, a position, a time, or 15m (ago)"
@@ -48,17 +55,20 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on standard error."""
     arguments = _arguments(argv)
     try:
-        if arguments.opens:
-            with open_log(arguments.url) as log:
-                code: int = arguments.run(log, arguments)
-        else:
-            code = arguments.run(arguments)
-        sys.stdout.flush()
-        return code
+        with _terminable():
+            if arguments.opens:
+                with _opened(arguments) as log:
+                    code: int = arguments.run(log, arguments)
+            else:
+                code = arguments.run(arguments)
+            sys.stdout.flush()
+            return code
     except Refused as error:
         return _failed(error, error.code)
+    except _Terminated:
+        return ExitCode.TERMINATED
     except KeyboardInterrupt:
-        return ExitCode.DONE
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # Such as ``sharedlog read ... | head``: nobody reads on.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -68,6 +78,34 @@ def main(argv: list[str] | None = None) -> int:
             return _failed(error, ExitCode.MISSING_EXTRA)
         codes = (code for kinds, code in _CODES if isinstance(error, kinds))
         return _failed(error, next(codes, ExitCode.UNAVAILABLE))
+
+
+def _opened(arguments: argparse.Namespace) -> Log:
+    seals: Seals | None = arguments.keys
+    if seals is None:
+        return open_log(arguments.url, timeout=arguments.timeout)
+    return open_log(arguments.url, timeout=arguments.timeout, seal=seals.seal, unseal=seals.unseal)
+
+
+class _Terminated(BaseException):
+    pass
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Have SIGTERM end what runs as an error does: nothing half done is left behind."""
+
+    def terminate(*_: object) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _failed(error: Exception, code: ExitCode) -> int:
@@ -83,6 +121,19 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     url = argparse.ArgumentParser(add_help=False)
     url.add_argument("url", metavar="URL", help=_URL)
     url.add_argument("--json", action="store_true", help="print JSON, a message a line")
+    url.add_argument(
+        "--timeout",
+        type=duration,
+        default=timedelta(seconds=10),
+        metavar="TIME",
+        help="how long a server that does not answer is asked again (10s)",
+    )
+    url.add_argument(
+        "--keys",
+        type=seals,
+        metavar="MODULE",
+        help="Python module whose seal and unseal encrypt the log's messages",
+    )
     url.set_defaults(opens=True)
     sure = argparse.ArgumentParser(add_help=False)
     sure.add_argument("--yes", action="store_true", help="really")
@@ -125,7 +176,9 @@ def _add_operating(
     producers = commands.add_parser(
         "producers", parents=[url], help="producers that have something pending"
     )
-    producers.add_argument("--all", action="store_true", help="all that were ever granted")
+    shown = producers.add_mutually_exclusive_group()
+    shown.add_argument("--all", action="store_true", help="all that were ever granted")
+    shown.add_argument("--named", action="store_true", help="the named ones, and their highest seq")
     producers.set_defaults(run=operating.producers)
 
     retire = commands.add_parser(
@@ -133,6 +186,12 @@ def _add_operating(
     )
     retire.add_argument("producer", type=int, metavar="PRODUCER")
     retire.set_defaults(run=operating.retire)
+
+    forget = commands.add_parser(
+        "forget", parents=[url, sure], help="forget a named producer: it begins anew"
+    )
+    forget.add_argument("name", metavar="NAME")
+    forget.set_defaults(run=operating.forget)
 
     verify = commands.add_parser(
         "verify", parents=[url], help="read everything: order, checksums, spans, markers"
@@ -142,7 +201,20 @@ def _add_operating(
     restored = commands.add_parser(
         "restored", parents=[url, sure], help="go on with a log that was restored from a backup"
     )
-    restored.set_defaults(run=operating.restored)
+    restored.set_defaults(run=recovering.restored, opens=False)
+
+    accept = commands.add_parser(
+        "accept-loss",
+        parents=[url, sure],
+        help="go on with a log that lacks something",
+    )
+    accept.set_defaults(run=recovering.accept_loss, opens=False)
+
+    tidy = commands.add_parser(
+        "defragment", parents=[url], help="etcd: compact, defragment each member, disarm its alarm"
+    )
+    tidy.add_argument("--every", type=duration, metavar="TIME", help="again and again")
+    tidy.set_defaults(run=recovering.defragment, opens=False)
 
 
 def _add_messages(

@@ -15,6 +15,9 @@ class ExitCode(enum.IntEnum):
     NOT_FOUND = 4
     MISSING_EXTRA = 5
     DAMAGED = 6
+    # As shells have it: 128 and the signal.
+    INTERRUPTED = 130
+    TERMINATED = 143
 
 
 class Refused(Exception):

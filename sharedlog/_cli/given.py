@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
+from sharedlog._core.sealing import Seals
 from sharedlog._log.following import After
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -40,6 +44,21 @@ def after(text: str) -> After:
             f"{text!r}: beginning, end, a position, a time (ISO 8601), or 15m for ago"
         ) from error
     return found if found.tzinfo else found.astimezone()
+
+
+def seals(text: str) -> Seals:
+    """Return ``seal`` and ``unseal`` of a module, which is looked for in this directory, too."""
+    sys.path.append(os.getcwd())
+    try:
+        module = importlib.import_module(text)
+    except ImportError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be imported: {error}") from error
+    finally:
+        sys.path.pop()
+    seal, unseal = getattr(module, "seal", None), getattr(module, "unseal", None)
+    if not callable(seal) or not callable(unseal):
+        raise argparse.ArgumentTypeError(f"module {text!r} has no functions seal and unseal")
+    return Seals(seal, unseal)
 
 
 def header(text: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,11 @@ def tail(log: Log, arguments: argparse.Namespace) -> int:
         _print(message, arguments)
     sys.stdout.flush()
     if arguments.follow:
-        for message in following:
-            _print(message, arguments)
-            sys.stdout.flush()
+        # Until a signal says that it is enough.
+        with suppress(KeyboardInterrupt):
+            for message in following:
+                _print(message, arguments)
+                sys.stdout.flush()
     return ExitCode.DONE
 
 
@@ -98,6 +101,7 @@ def export(log: Log, arguments: argparse.Namespace) -> int:
             ("trace_parent", pyarrow.string()),
             ("event_time", pyarrow.timestamp("us", "UTC")),
             ("append_time", pyarrow.timestamp("us", "UTC")),
+            ("sealed", pyarrow.bool_()),
         ]
     )
     out: Path = arguments.out
@@ -141,11 +145,17 @@ def _write(
 
 
 def _row(message: Message) -> dict[str, Any]:
-    return {
+    place = {
         "position": str(message.position),
         "lsn": message.position.lsn,
         "ordinal": message.position.ordinal,
         "substream": message.substream,
+        "append_time": message.append_time,
+        "sealed": message.sealed,
+    }
+    if message.sealed:
+        return place
+    return place | {
         "key": message.key,
         "value": message.value,
         "headers": list(message.headers.items()),
@@ -154,7 +164,6 @@ def _row(message: Message) -> dict[str, Any]:
         "causation_id": message.causation_id,
         "trace_parent": message.trace_parent,
         "event_time": message.event_time,
-        "append_time": message.append_time,
     }
 
 

@@ -1,9 +1,8 @@
-"""The operator's commands: create, streams, holds, trim, producers, retire, verify, restored."""
+"""The operator's commands: create, streams, holds, trim, producers, retire, forget, verify."""
 
 from __future__ import annotations
 
 import argparse
-import secrets
 import signal
 import sys
 import threading
@@ -14,23 +13,17 @@ from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.shown import print_json, print_table, print_value, progress, told_time
 from sharedlog._core.errors import LogError, UnknownProducer
 from sharedlog._core.holds import Hold
-from sharedlog._core.restoring import restore
+from sharedlog._core.named import all_names
 from sharedlog._core.roster import granted_producers
-from sharedlog._core.spans import retire as retire_rule
 from sharedlog._core.trim import Outcome
 from sharedlog._core.verifying import Verifier
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log
 
-_RESTORED = """\
-Every position that a follower kept outside of the log is refused from now on, every producer of
-before is over, and what was pending is rolled back. What was appended after the backup is gone,
-and may have been delivered. Stop everything that has the log open first."""
-
 
 def create(arguments: argparse.Namespace) -> int:
     """An empty log where there is none."""
-    with create_log(arguments.url) as log:
+    with create_log(arguments.url, timeout=arguments.timeout) as log:
         print_value(arguments.json, {"incarnation": log.incarnation, "durability": log.durability})
     return ExitCode.DONE
 
@@ -62,10 +55,10 @@ def streams(log: Log, arguments: argparse.Namespace) -> int:
 def holds(log: Log, arguments: argparse.Namespace) -> int:
     """List holds, drop a name's, or forget it."""
     if arguments.drop is not None:
-        _really(arguments, f"its follower will miss what is trimmed; to drop {arguments.drop!r}")
+        really(arguments, f"its follower will miss what is trimmed; to drop {arguments.drop!r}")
         found = _some(log.drop_hold(arguments.drop), arguments.drop)
     elif arguments.forget is not None:
-        _really(arguments, f"its follower begins anew; to forget {arguments.forget!r}")
+        really(arguments, f"its follower begins anew; to forget {arguments.forget!r}")
         found = _some(log.forget_hold(arguments.forget), arguments.forget)
     else:
         found = log.holds()
@@ -110,6 +103,13 @@ def trim(log: Log, arguments: argparse.Namespace) -> int:
 
 def producers(log: Log, arguments: argparse.Namespace) -> int:
     """List the producers that have something pending, or all."""
+    if arguments.named:
+        names = log._run(all_names())
+        if arguments.json:
+            print_json([each._asdict() for each in names])
+        else:
+            print_table("", ("producer", "seq#"), [(each.name, str(each.seq)) for each in names])
+        return ExitCode.DONE
     found = log._run(granted_producers())
     if not arguments.all:
         found = [each for each in found if each.pending]
@@ -131,18 +131,28 @@ def producers(log: Log, arguments: argparse.Namespace) -> int:
 
 def retire(log: Log, arguments: argparse.Namespace) -> int:
     """End a producer, and roll back what it has pending."""
-    _really(arguments, f"what it has pending is rolled back; to retire {arguments.producer}")
+    really(arguments, f"what it has pending is rolled back; to retire {arguments.producer}")
     try:
-        seq = log._run(retire_rule(arguments.producer))
+        seq = log.retire(arguments.producer)
     except UnknownProducer as error:
         raise Refused(str(error), ExitCode.NOT_FOUND) from error
     print_value(arguments.json, {"producer": arguments.producer, "highest_seq": seq})
     return ExitCode.DONE
 
 
+def forget(log: Log, arguments: argparse.Namespace) -> int:
+    """Forget a named producer."""
+    really(arguments, f"what it commits again is in the log twice; to forget {arguments.name!r}")
+    seq = log.forget(arguments.name)
+    if not seq:
+        raise Refused(f"there is no producer named {arguments.name!r}", ExitCode.NOT_FOUND)
+    print_value(arguments.json, {"name": arguments.name, "highest_seq": seq})
+    return ExitCode.DONE
+
+
 def verify(log: Log, arguments: argparse.Namespace) -> int:
     """Read everything, and hold it against the rules."""
-    verifier = Verifier()
+    verifier = Verifier(log._place.seals)
     tail = log._engine.tail()
     with progress("verify", tail) as told:
         while log._run(verifier.read()):
@@ -156,15 +166,6 @@ def verify(log: Log, arguments: argparse.Namespace) -> int:
         for problem in report.problems:
             sys.stdout.write(f"{problem}\n")
     return ExitCode.DAMAGED if report.problems else ExitCode.DONE
-
-
-def restored(log: Log, arguments: argparse.Namespace) -> int:
-    """Declare that the log was restored from a backup."""
-    if not arguments.yes:
-        sys.stderr.write(_RESTORED + "\n")
-        raise Refused("nothing was done; to go on with what is there say --yes", ExitCode.USAGE)
-    print_value(arguments.json, log._run(restore(secrets.token_hex(8)))._asdict())
-    return ExitCode.DONE
 
 
 def _told_trim(outcome: Outcome, arguments: argparse.Namespace) -> None:
@@ -201,7 +202,8 @@ def _hold_object(hold: Hold, now_us: int) -> dict[str, Any]:
     }
 
 
-def _really(arguments: argparse.Namespace, what: str) -> None:
+def really(arguments: argparse.Namespace, what: str) -> None:
+    """Refuse what cannot be undone, unless it was said twice."""
     if not arguments.yes:
         raise Refused(f"nothing was done: {what} say --yes", ExitCode.USAGE)
 

@@ -46,6 +46,10 @@ def message_object(message: Message) -> dict[str, Any]:
         "substream": message.substream,
         "state": message.state.value,
         "append_time": message.append_time.isoformat(),
+    }
+    if message.sealed:
+        return found | {"sealed": True}
+    found |= {
         "event_time": message.event_time.isoformat(),
         "content_type": message.content_type,
         "schema_name": message.schema_name,
@@ -74,6 +78,10 @@ def print_message(message: Message, *, as_json: bool, colours: bool) -> None:
     if message.state is not State.COMMITTED:
         colour = _STATES[message.state] if colours else ""
         parts.append(f"{colour}{message.state.value}{end}")
+    if message.sealed:
+        parts.append(f"{dim}sealed{end}")
+        sys.stdout.write("  ".join(parts) + "\n")
+        return
     if message.key is not None:
         parts.append(f"{key}{_text(message.key)}{end}")
     parts.append(_text(message.value))

@@ -23,7 +23,7 @@ from sharedlog._core.errors import (
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.producers import Appended, NewMessage, number
 from sharedlog._core.spans import decided, other_spans
-from sharedlog._core.steps import Get, Lsns, Read, Rows, Rule
+from sharedlog._core.steps import Get, Lsns, Read, Rows, Rule, Scan
 
 MAX_SEQ = (1 << 63) - 1
 _ROWS = 1000
@@ -111,6 +111,22 @@ def decide_named(
         return (yield from _once(turn, content, commit, fence))
     except Refused as refused:
         raise other_spans(commit, refused) from refused
+
+
+class Named(NamedTuple):
+    """A named producer, and its highest seq."""
+
+    name: str
+    seq: int
+
+
+def all_names() -> Rule[list[Named]]:
+    """Return the named producers that were not forgotten."""
+    found = yield Scan(named_key(""))
+    return [
+        Named(key.removeprefix(named_key("")), seq_of(value))
+        for key, value in sorted(found.items())
+    ]
 
 
 def forget(name: str) -> Rule[int]:

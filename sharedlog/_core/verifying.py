@@ -9,6 +9,7 @@ from sharedlog._core.envelope import unpack
 from sharedlog._core.errors import CorruptLog, LogError, LogForked, TrimmedLog
 from sharedlog._core.holds import all_holds
 from sharedlog._core.reading import verify
+from sharedlog._core.sealing import Seals, check_opens, is_sealed
 from sharedlog._core.spans import MARKERS, OPEN_SPANS, begin_of
 from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule, Scan
 from sharedlog._core.streams import commits_tag, stream_of
@@ -19,7 +20,10 @@ _LOOKS = 10
 
 
 class Report(NamedTuple):
-    """What was read: rows from ``first`` to ``through``; ``problems``: in words, 100 at most."""
+    """What was read: rows from ``first`` to ``through``; ``problems``: in words, 100 at most.
+
+    ``sealed``: messages that the user encrypted, which were opened if there was a key.
+    """
 
     first: int
     through: int
@@ -28,6 +32,7 @@ class Report(NamedTuple):
     rollbacks: int
     pending: int
     holds: int
+    sealed: int
     problems: list[str]
 
 
@@ -37,8 +42,10 @@ class Verifier:
     What was trimmed is not known: spans that began before the first row are not judged.
     """
 
-    def __init__(self) -> None:
-        """Nothing is read yet."""
+    def __init__(self, seals: Seals | None = None) -> None:
+        """Nothing is read yet. ``seals``: sealed messages are opened by them."""
+        self._seals = seals
+        self._sealed = 0
         self.through = 0
         self._first = 0
         self._problems: list[str] = []
@@ -83,6 +90,7 @@ class Verifier:
             self._counts[Kind.ROLLBACK],
             sum(map(len, self._open.values())),
             len(holds),
+            self._sealed,
             self._problems,
         )
 
@@ -102,6 +110,7 @@ class Verifier:
         if entry.kind in (Kind.COMMITTED, Kind.PENDING):
             try:
                 unpack(entry.message)
+                self._check_sealed(entry.message)
             except LogError as error:
                 self._problem(f"LSN {row.lsn}: {error}")
         self._in_append(entry)
@@ -113,6 +122,12 @@ class Verifier:
         self._seq(entry)
         if entry.decisions:
             self._decided(entry, row)
+
+    def _check_sealed(self, envelope: bytes) -> None:
+        if is_sealed(envelope):
+            self._sealed += 1
+            if self._seals is not None:
+                check_opens(envelope, self._seals)
 
     def _in_append(self, entry: Entry) -> None:
         before = self._append

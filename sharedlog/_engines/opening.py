@@ -7,10 +7,14 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from sharedlog._core.errors import InvalidRequest, LogExists, NoSuchLog
 from sharedlog._engines.engine import Engine
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
+
+if TYPE_CHECKING:
+    from sharedlog._engines.etcd.defragmenting import Member
 
 _MEMORY, _SQLITE = "memory:", "sqlite:///"
 _ETCD = ("etcd", "etcds")
@@ -84,6 +88,39 @@ def open_engine(url: str) -> Engine:
         opened_there: Engine = _postgres().open_log(url)
         return opened_there
     raise _unknown(url)
+
+
+def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
+    """Have a log go on that stopped since it lacks something; why it had, empty if it had not.
+
+    ``keys`` are put in the same step: a new incarnation. Nothing is done to one that had not
+    stopped: in Redis and in memory none does, but for those who had it open.
+    """
+    if url.startswith(_SQLITE):
+        from sharedlog._engines import sqlite
+
+        return sqlite.accept_loss(_path(url), keys)
+    if _scheme(url) in _ETCD:
+        from sharedlog._engines.etcd import opening
+
+        return opening.accept_loss(url, keys)
+    if _scheme(url) in _POSTGRES:
+        why: str = _postgres().accept_loss(url, keys)
+        return why
+    open_engine(url).close()
+    return ""
+
+
+def defragment(url: str) -> list[Member]:
+    """Give back to the disks what is free in the cluster of an etcd log.
+
+    ``InvalidRequest``: the log is in another store, which needs none of this.
+    """
+    if _scheme(url) not in _ETCD:
+        raise InvalidRequest("only etcd has to be defragmented")
+    from sharedlog._engines.etcd import opening
+
+    return opening.defragment_at(url)
 
 
 def has_server(url: str) -> bool:

@@ -53,7 +53,7 @@ def create_log(
     seals = Seals.of(seal, unseal)
     incarnation = secrets.token_hex(8)
     keys = new_log(incarnation)
-    engine = _patiently(url, timeout, lambda: create_engine(url, keys))
+    engine = patiently(url, timeout, lambda: create_engine(url, keys))
     return _opened(url, engine, incarnation, timeout, observer, seals)
 
 
@@ -90,14 +90,14 @@ def open_log(
             raise
 
     try:
-        engine, found = _patiently(url, timeout, attempt)
+        engine, found = patiently(url, timeout, attempt)
     except LogForked as error:
         _log.error("log_forked", log=told_name(url), error=str(error))
         raise
     return _opened(url, engine, found, timeout, observer, seals)
 
 
-def _patiently(url: str, timeout: timedelta, attempt: Callable[[], _T]) -> _T:
+def patiently(url: str, timeout: timedelta, attempt: Callable[[], _T]) -> _T:
     """Try again for that time while a server does not answer, as one that starts."""
     end = time.monotonic() + timeout.total_seconds()
     pause_s, told = _SHORTEST_S, False

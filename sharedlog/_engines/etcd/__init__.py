@@ -6,5 +6,6 @@
 For groups' logs, too:
 
 - ``client``, ``calls``, ``address``: etcd itself, and its URLs; ``cluster``: transactions there.
-- ``watch``: who hears of new entries; ``compaction``: what makes room.
+- ``watch``: who hears of new entries; ``compaction``,
+  ``defragmenting``: what makes room.
 """

@@ -31,6 +31,10 @@ LEASE_TIME_TO_LIVE = Method(
     "/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse
 )
 STATUS = Method("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
+DEFRAGMENT = Method(
+    "/etcdserverpb.Maintenance/Defragment", pb.DefragmentRequest, pb.DefragmentResponse
+)
+ALARM = Method("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse)
 AUTHENTICATE = Method(
     "/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse
 )

@@ -101,6 +101,12 @@ class Client:
                 if failed % len(self._channels) == 0:
                     self.closing.wait(_ROUND_PAUSE_S)
 
+    def call_at(
+        self, node: int, method: Method[_Request, _Response], request: _Request, within_s: float
+    ) -> _Response:
+        """Ask one node, by its place in the address, once."""
+        return self._ask(node, method, request, within_s)
+
     def leave(self, node: int) -> None:
         """Ask another node from now on, if that one is asked now."""
         if self._at == node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ class Connection:
         read_only: bool = False,
         home: Home | None = None,
     ) -> None:
-        home = home or Home(LOG, f"{address.prefix}/log:{name}/", "id", FORMAT)
+        home = home or _home(address, name)
         self.address = address
         self._format = home.format
         self.keys = Keys(home.root)
@@ -208,6 +209,32 @@ class Connection:
         response = self.cluster.send(pb.TxnRequest(success=[get(self.keys.id)]), again=True)
         (found,) = newest(response.responses)
         return None if found is None else found.value
+
+
+def _home(address: EtcdAddress, name: str) -> Home:
+    return Home(LOG, f"{address.prefix}/log:{name}/", "id", FORMAT)
+
+
+def accept_cluster(address: EtcdAddress, name: str, new: Mapping[str, bytes]) -> str:
+    """Have a log be of the cluster that it is in; why it was not, empty if it was.
+
+    It gets another id and these keys: whoever had it open has another log from then on.
+    """
+    keys = Keys(_home(address, name).root)
+    with contextlib.closing(Cluster(address, LOG)) as cluster:
+        while True:
+            response = cluster.send(pb.TxnRequest(success=[get(keys.id)]), again=True)
+            (value,) = newest(response.responses)
+            if value is None:
+                raise NoSuchLog(f"{address} has no log {name!r}")
+            found = LogId.read(value.value)
+            if found.cluster == cluster.id:
+                return ""
+            made = LogId(secrets.token_hex(16), found.format, cluster.id).value()
+            writes = [put(keys.id, made), *(put(keys.key(key), each) for key, each in new.items())]
+            request = pb.TxnRequest(compare=[equal(keys.id, value.value)], success=writes)
+            if cluster.send(request, again=True).succeeded:
+                return f"it was made in cluster {found.cluster}, and this is cluster {cluster.id}"
 
 
 _FACTS = 4

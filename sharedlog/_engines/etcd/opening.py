@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sharedlog._engines.etcd.address import EtcdAddress
+from sharedlog._engines.etcd.connection import accept_cluster
+from sharedlog._engines.etcd.defragmenting import Member, defragment
 from sharedlog._engines.etcd.engine import EtcdEngine
 from sharedlog._engines.names import log_name
 from sharedlog._engines.owner import LOG
@@ -22,6 +24,25 @@ def open_log(url: str) -> EtcdEngine:
     return _open(url, None)
 
 
-def _open(url: str, new: Mapping[str, bytes] | None) -> EtcdEngine:
+def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
+    """Have a log go on in a cluster that was restored; why it stopped, empty if it had not.
+
+    ``keys`` are put in the same step: a new incarnation, since what is lost was known to others.
+    """
+    address, name = _parts(url)
+    return accept_cluster(address, name, keys)
+
+
+def defragment_at(url: str) -> list[Member]:
+    """Give back to the disks what the cluster of a URL has compacted; see ``defragment``."""
+    return defragment(_parts(url)[0])
+
+
+def _parts(url: str) -> tuple[EtcdAddress, str]:
     base, name, options = log_name(url)
-    return EtcdEngine(EtcdAddress.parse(base, options, LOG, prefix=_PREFIX), name, new=new)
+    return EtcdAddress.parse(base, options, LOG, prefix=_PREFIX), name
+
+
+def _open(url: str, new: Mapping[str, bytes] | None) -> EtcdEngine:
+    address, name = _parts(url)
+    return EtcdEngine(address, name, new=new)

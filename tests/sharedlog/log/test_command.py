@@ -2,9 +2,13 @@
 
 import io
 import json
+import signal
 import sqlite3
+import sys
 import threading
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow.parquet
 import pytest
@@ -108,8 +112,8 @@ def test_a_tail_follows_until_the_log_is_closed(filled, url, capsys, monkeypatch
 
     opened = []
 
-    def open_log(*arguments):
-        opened.append(sharedlog.open(*arguments))
+    def open_log(url, **how):
+        opened.append(sharedlog.open(url, **how))
         return opened[-1]
 
     monkeypatch.setattr("sharedlog._cli.command.open_log", open_log)
@@ -140,6 +144,7 @@ def test_what_is_not_committed_is_shown_marked(log, url, run, told):
     assert told("producers", url) == [
         {"id": mine.id, "window": 1, "seq": 1, "retired": False, "pending": {"s/0": 1}}
     ]
+    assert mine.token.hex() not in str(told("producers", url, "--all"))
     assert run("retire", url, mine.id)[0] == ExitCode.USAGE
     assert told("retire", url, mine.id, "--yes") == {"producer": mine.id, "highest_seq": 1}
     assert told("producers", url) == []
@@ -291,6 +296,116 @@ def test_what_cannot_be_done_is_one_line_and_a_code(filled, url, run, tmp_path):
         with pytest.raises(SystemExit) as ended:
             run(*arguments)
         assert ended.value.code == ExitCode.USAGE
+
+
+def test_a_named_producer_is_listed_and_forgotten(log, url, run, told):
+    """The name begins anew, once that was said twice (L3)."""
+    log.stream("s", 1)
+    log.producer("relay").publish("s", "x", seq=7, follows=0)
+    assert told("producers", url, "--named") == [{"name": "relay", "seq": 7}]
+    assert "relay" in run("producers", url, "--named")[1]
+    assert run("forget", url, "relay")[0] == ExitCode.USAGE
+    assert told("forget", url, "relay", "--yes") == {"name": "relay", "highest_seq": 7}
+    assert told("producers", url, "--named") == []
+    assert run("forget", url, "relay", "--yes")[0] == ExitCode.NOT_FOUND
+
+
+@pytest.fixture
+def keys(tmp_path, monkeypatch):
+    """A module with keys, and one with other ones."""
+    monkeypatch.chdir(tmp_path)
+    for name, key in (("own_keys", 7), ("other_keys", 9)):
+        text = f"def seal(data): return bytes(each ^ {key} for each in data)\nunseal = seal\n"
+        Path(f"{name}.py").write_text(text)
+    yield "own_keys"
+    for name in ("own_keys", "other_keys"):
+        sys.modules.pop(name, None)
+
+
+def test_sealed_messages_are_operated_with_and_without_their_key(tmp_path, keys, run, told, capsys):
+    """Read, tail, verify and export open them with ``--keys``, and tell where they are without."""
+    url, out = f"sqlite:///{tmp_path}/log.db", tmp_path / "s.parquet"
+    told("create", url)
+    told("streams", url, "--create", "s", "--substreams", 1)
+    position = told("publish", url, "s", "the value", "--key", "k", "--keys", keys)["position"]
+    for command in ("read", "tail"):
+        assert told(command, url, "s", "--keys", keys)["value"] == "the value"
+        found = told(command, url, "s")
+        assert (found["sealed"], found["position"], "value" in found) == (True, position, False)
+        assert run(command, url, "s")[1].split()[1:] == [position, "sealed"]
+    for given, problems in (([], 0), (["--keys", keys], 0), (["--keys", "other_keys"], 1)):
+        code, printed, _ = run("verify", url, "--json", *given)
+        report = json.loads(printed)
+        assert (report["sealed"], len(report["problems"])) == (1, problems)
+        assert code == (ExitCode.DAMAGED if problems else ExitCode.DONE)
+    for given, value in (([], None), (["--keys", keys], b"the value")):
+        assert told("export", url, "s", "--out", out, *given) == {"messages_exported": 1}
+        [row] = pyarrow.parquet.read_table(out).to_pylist()
+        assert (row["value"], row["position"], row["sealed"]) == (value, position, value is None)
+    for nothing in ("no_such_module", "json"):
+        with pytest.raises(SystemExit):
+            run("read", url, "s", "--keys", nothing)
+        assert nothing in capsys.readouterr().err
+
+
+def test_a_loss_is_accepted_only_where_a_log_has_stopped(tmp_path, run, told):
+    """An older copy under a newer note; what goes on is another log (§12)."""
+    file = tmp_path / "log.db"
+    url = f"sqlite:///{file}"
+    with sharedlog.create(url) as log:
+        log.stream("s", 1)
+        log.publish("s", b"one")
+    older = file.read_bytes()
+    assert run("accept-loss", url)[0] == ExitCode.USAGE
+    code, _, error = run("accept-loss", url, "--yes")
+    assert (code, "has not stopped" in error) == (ExitCode.USAGE, True)
+    with sharedlog.open(url) as log:
+        before = log.incarnation
+        log.publish("s", b"two")
+    file.write_bytes(older)
+    assert run("read", url, "s")[0] == ExitCode.DAMAGED
+    found = told("accept-loss", url, "--yes")
+    assert "lacks" in found["lost"]
+    assert found["incarnation"] != before
+    assert values([told("read", url, "s")]) == ["one"]
+    assert told("verify", url)["problems"] == []
+
+
+def test_a_backup_without_its_note_is_declared_restored(tmp_path, run, told):
+    """SQLite's own backup is opened by nobody before that (§12)."""
+    url, copied = (f"sqlite:///{tmp_path}/{name}.db" for name in ("log", "copy"))
+    with (
+        sharedlog.create(url) as log,
+        closing(sqlite3.connect(tmp_path / "log.db")) as one,
+        closing(sqlite3.connect(tmp_path / "copy.db")) as other,
+    ):
+        log.stream("s", 1)
+        log.publish("s", b"one")
+        one.backup(other)
+    assert run("read", copied, "s")[0] == ExitCode.DAMAGED
+    assert told("restored", copied, "--yes")["lost"] == "the note beside it is missing"
+    assert values([told("read", copied, "s")]) == ["one"]
+
+
+def test_only_etcd_is_defragmented(tmp_path, run):
+    """Other stores have no such need (docs/log-operations.md)."""
+    assert run("defragment", f"sqlite:///{tmp_path}/log.db")[0] == ExitCode.USAGE
+
+
+def test_a_signal_ends_a_command_with_a_code_and_leaves_nothing_half_done(
+    filled, url, tmp_path, run, monkeypatch
+):
+    """SIGTERM and SIGINT; an export leaves no part of a file (docs/log-operations.md)."""
+    for number, code in (
+        (signal.SIGTERM, ExitCode.TERMINATED),
+        (signal.SIGINT, ExitCode.INTERRUPTED),
+    ):
+        monkeypatch.setattr(
+            "sharedlog._cli.messages._row", lambda _, number=number: signal.raise_signal(number)
+        )
+        assert run("export", url, "s", "--out", tmp_path / "s.parquet")[0] == code
+    assert list(tmp_path.glob("s.parquet*")) == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_times_are_given_as_people_write_them():
