@@ -197,6 +197,33 @@ def test_a_leader_killed_before_a_clients_first_handler_knows_it_no_less(
     assert _entries(client.deposit("two", "alice", 2)) == 2
 
 
+@pytest.mark.parametrize("log", ["etcd"], indirect=True)
+def test_what_etcd_takes_in_no_append_stops_no_leader(group: _Group) -> None:
+    """One call is refused before it is placed, many are recovered in pieces (invariant 5)."""
+    first = group.start("r1")
+    group.until_role("r1", "leader")
+    second = group.start("r2")
+    client = ByHand(first)
+    number = client.configuration().configuration
+    refused = client.deposit("r" * (2 << 20), "large", 1, configuration=number)
+    assert refused.reason == "REQUEST_TOO_LARGE"
+    # By default etcd takes one mebibyte at once.
+    names = {seq: f"{seq}-" + "r" * 60_000 for seq in range(2, 42)}
+    for seq, name in names.items():
+        verdict = client.record(group.witness, name, f"a{seq}", seq, configuration=number)
+        assert verdict == "ACCEPTED"
+        answer = client.deposit(name, f"a{seq}", seq, configuration=number)
+        assert (_entries(answer), client.mark(answer)) == (1, "")
+    assert group.status("r1").unsynced >= 40
+    group.signal("r1", signal.SIGKILL)
+    group.until_role("r2", "leader")
+    client.move(second)
+    for seq, name in names.items():
+        again = client.deposit(name, f"a{seq}", seq, attempt=2)
+        assert (_entries(again), again.outcome) == (1, "replayed")
+    assert _entries(client.deposit("last", "large", 42)) == 1
+
+
 @pytest.mark.parametrize("log", over("sqlite", "postgres", "etcd"), indirect=True)
 def test_a_zombie_leader_is_refused_everywhere_and_follows(group: _Group) -> None:
     """Stopped, deposed and continued: it drops its answers and begins over (invariant 4)."""
