@@ -106,7 +106,9 @@ def measure(delay_ms: float, calls: int) -> tuple[dict[str, list[float]], list[P
         channels["rifl alone"] = rifl.connect(single)
         channels["recorded"] = rifl.connect(target, group_path="fast")
         channels["record not sent"] = rifl.connect(target, group_path="fast")
-        senders = {name: _sender(stack.enter_context(each)) for name, each in channels.items()}
+        senders = {
+            name: _sender(stack.enter_context(each), name) for name, each in channels.items()
+        }
         took: dict[str, list[float]] = {name: [] for name in channels}
         parts: list[Parts] = []
         for at in range(_WARM_CALLS + calls):
@@ -135,10 +137,11 @@ def main() -> int:
     return 0
 
 
-def _sender(channel: Any) -> Any:
+def _sender(channel: Any, name: str) -> Any:
+    # Each with keys of its own: what others called a moment ago would have to be synced first.
     stub = channel.unary_unary(PUT, request_serializer=lambda request: request.SerializeToString())
     return lambda number: stub(
-        rifl_pb2.MetadataEntry(key=f"key-{number * 7 % _KEYS}", value=b"x" * 24), timeout=60.0
+        rifl_pb2.MetadataEntry(key=f"{name}-{number * 7 % _KEYS}", value=b"x" * 24), timeout=60.0
     )
 
 
