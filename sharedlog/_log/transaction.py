@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from rifl._log import get_logger
 from sharedlog._core.catalog import Stream, name_of
@@ -20,6 +20,7 @@ from sharedlog._core.errors import (
     ProducerRetired,
     SpanGone,
 )
+from sharedlog._core.fences import Fence
 from sharedlog._core.named import Turn, placed_by
 from sharedlog._core.position import Position
 from sharedlog._core.producers import Appended
@@ -27,11 +28,10 @@ from sharedlog._core.producers import Producer as Granted
 from sharedlog._core.publishing import Placed, positions
 from sharedlog._core.spans import has_pending
 from sharedlog._core.steps import Rule
-from sharedlog._log.placing import Headers
+from sharedlog._log.place import Place
+from sharedlog._log.placing import Headers, Placing
 from sharedlog._log.resending import Unknown
-
-if TYPE_CHECKING:
-    from sharedlog._log.producer import Producer
+from sharedlog._log.sender import Sender
 
 _T = TypeVar("_T")
 _log = get_logger("sharedlog")
@@ -49,13 +49,31 @@ class State(enum.Enum):
     ROLLED_BACK = "rolled back"
 
 
+class Publishing(Protocol):
+    """A producer, as its transactions see it."""
+
+    place: Place
+    placing: Placing
+    sender: Sender
+    fence: Fence | None
+
+    def end(self, left: Transaction) -> None:
+        """A transaction is over, and ``left`` if something of it is to be found out or undone."""
+
+    def reached(self, seq: int) -> None:
+        """The name's transaction with this seq is committed."""
+
+    def settle(self, transaction: Transaction) -> None:
+        """Find out what became of a transaction."""
+
+
 class Transaction:
     """What ``Producer.transaction`` returns: a context manager, for one thread at a time.
 
     Leaving it commits; leaving it by an exception rolls back.
     """
 
-    def __init__(self, producer: Producer, draft: Draft, turn: Turn | None) -> None:
+    def __init__(self, producer: Publishing, draft: Draft, turn: Turn | None) -> None:
         """Use ``Producer.transaction``."""
         self._producer = producer
         self._draft = draft

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from random import Random
+from typing import Any, Protocol
 
-from chaos.sim.faults import Fault, Point
+from chaos.sim.faults import Coverage, Fault, Point
+from chaos.sim.log.server import LogServer
 from chaos.sim.loop import Process
 from sharedlog._core.commit import Refused
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.steps import Rule
 
-if TYPE_CHECKING:
-    from chaos.sim.log.cast import Cast
-
-__all__ = ["Actor", "Course"]
+__all__ = ["Actor", "Course", "Stage", "count"]
 
 _BACKOFF_S = 0.05
 
@@ -32,12 +31,23 @@ class Actor(Protocol):
         """Die, and begin again so much later."""
 
 
+class Stage(Protocol):
+    """What a course needs of the simulated world."""
+
+    server: LogServer
+    random: Random
+    coverage: Coverage
+
+    def reached(self, actor: Actor, point: Point) -> None:
+        """Have what waited for this strike."""
+
+
 class Course:
     """A rule, made anew and run again until it is known what became of it."""
 
     def __init__(
         self,
-        cast: Cast,
+        cast: Stage,
         actor: Actor,
         make: Callable[[], Rule[Any]],
         point: Point,
@@ -87,7 +97,7 @@ class Course:
         self._done(found, error)
 
 
-def count(cast: Cast, actor: Actor, fault: Fault) -> None:
+def count(cast: Stage, actor: Actor, fault: Fault) -> None:
     """Count a fault at all that a process is about."""
     for course in actor.courses:
         cast.coverage.hit(fault, course.point)
