@@ -15,6 +15,7 @@ from rifl._stores.postgres.address import Durability, Pooler, PostgresAddress
 from rifl._stores.postgres.connections import Greeting, Pools
 from rifl._stores.postgres.poolers import check_pooler, is_pooled
 from rifl._stores.postgres.settings import check_settings, weakness
+from sharedlog._core.errors import LogError
 from sharedlog._engines.owner import Owner
 from sharedlog._engines.postgres.sessions import Sessions
 
@@ -331,6 +332,16 @@ class Connection:
         told = f"synchronous_commit={settings['synchronous_commit']}"
         self.durability = f"PostgreSQL, {told}: {kept}; {more}"
 
+    def _not_permitted(self, error: Exception) -> Exception:
+        found = self.owner.unavailable(
+            f"{self.address}: the role may not do what a log does: {_line(error)}; "
+            "have an administrator grant it"
+        )
+        if isinstance(found, LogError):
+            # The statement was refused as a whole.
+            found.appended = False
+        return found
+
     def _stop(self, why: str) -> None:
         if not self._stopped:
             self._stopped = self._told(why)
@@ -358,6 +369,8 @@ class Connection:
             raise self.owner.full(
                 f"{self.address}: there is no room on the server's disk: {_line(error)}"
             ) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise self._not_permitted(error) from error
         except (psycopg.Error, OSError) as error:
             if self.closing.is_set():
                 raise self.owner.stopped("the log engine was closed") from error
