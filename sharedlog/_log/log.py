@@ -24,6 +24,7 @@ from sharedlog._core.reporting import report
 from sharedlog._core.spans import retire as retire_producer
 from sharedlog._core.steps import Rule
 from sharedlog._core.trim import Outcome
+from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
 from sharedlog._log.append_in import joining, within
 from sharedlog._log.fencing import take_over
@@ -52,7 +53,8 @@ class Log:
         self._publisher = Publisher(place)
         self._placing = Placing(place)
         refuse_in_children(self, forked)
-        if place.observers is not None:
+        # Of a served log its server is asked, by whoever watches that.
+        if place.observers is not None and not isinstance(place.engine, Elsewhere):
             place.observers.attached(self._report)
 
     @property

@@ -8,12 +8,16 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from rifl._log import get_logger
+from sharedlog._core.calling import Call
 from sharedlog._core.commit import Commit
 from sharedlog._core.envelope import About
 from sharedlog._core.observer import LogReport, Observer
 from sharedlog._core.position import Position
-from sharedlog._core.steps import Step
+from sharedlog._core.producers import Appended, NewMessage
+from sharedlog._core.spans import Pended
+from sharedlog._core.steps import Rule, Step
 from sharedlog._engines.driving import do
+from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
 
 _log = get_logger("sharedlog")
@@ -60,6 +64,19 @@ class Observers:
         seconds = time.perf_counter() - began
         size = sum(len(each.body) + sum(map(len, each.tags)) for each in step.entries)
         self._each("appended", self.log, len(step.entries), size, seconds)
+        return found
+
+    def asked(self, engine: Elsewhere, rule: Rule[_T]) -> _T:
+        """Have a rule carried out where the log is; an append is told once it is in the log."""
+        began = time.perf_counter()
+        found = engine.carry_out(rule)
+        new = isinstance(found, Pended) or (isinstance(found, Appended) and found.first is not None)
+        if new and isinstance(rule, Call):
+            seconds = time.perf_counter() - began
+            messages = _messages(rule)
+            size = sum(len(each.envelope) + sum(map(len, each.tags)) for each in messages)
+            # A marker is one entry.
+            self._each("appended", self.log, len(messages) or 1, size, seconds)
         return found
 
     def published(
@@ -122,6 +139,13 @@ class Observers:
         if method not in self._failed:
             self._failed.add(method)
             _log.error("observer_failed", method=method, error=repr(error))
+
+
+def _messages(call: Call[Any]) -> Sequence[NewMessage]:
+    for argument in call.arguments:
+        if isinstance(argument, list | tuple) and argument and isinstance(argument[0], NewMessage):
+            return argument
+    return ()
 
 
 def told_name(url: str) -> str:

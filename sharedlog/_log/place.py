@@ -36,6 +36,8 @@ class Place(NamedTuple):
         """Carry a rule out, in this thread."""
         if self.observers is None:
             return carry_out(self.engine, rule)
+        if isinstance(self.engine, Elsewhere):
+            return self.observers.asked(self.engine, rule)
         return carry_out(self.engine, rule, self.observers.act)
 
     def refused(self, error: BaseException) -> None:
