@@ -39,7 +39,8 @@ class Home(NamedTuple):
 
     ``root``: how its keys begin. ``head``: the name of the one that says which log it is, where
     logs of other formats may be in the same place: ``format`` is the one that is known here, and
-    ``others`` are names of what earlier ones have there.
+    ``others`` are names of what earlier ones have there. ``remedy``: the command by which an
+    operator accepts that something is lost, if there is one.
     """
 
     owner: Owner
@@ -47,6 +48,7 @@ class Home(NamedTuple):
     head: str
     format: int
     others: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 LOG = Owner(

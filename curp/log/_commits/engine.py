@@ -38,6 +38,7 @@ from curp.log._engine import (
 )
 from curp.log._entries import require_tag
 from curp.log._errors import CorruptLog, EngineUnavailable, InvalidRequest
+from rifl._stores.forks import belongs_here
 from sharedlog._core.commit import Commit, Condition, Put, Refused, Stamp
 from sharedlog._core.entry import Row
 from sharedlog._core.errors import TrimmedLog
@@ -68,6 +69,7 @@ class CommitLog:
         )
         # The newest entry appended or read here: what follows it must follow this one.
         self._known: Tail | None = None
+        belongs_here(self, "log engine")
 
     @property
     def durability(self) -> str:

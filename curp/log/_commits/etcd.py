@@ -32,7 +32,7 @@ def open_etcd(
         new=None if new is None else first_keys(new),
         removed=0 if new is None else new.trimmed,
         read_only=read_only,
-        home=Home(GROUPS_LOG, _root(address, group), "id", FORMAT),
+        home=Home(GROUPS_LOG, _root(address, group), "id", FORMAT, remedy="curp log accept-loss"),
     )
 
 

@@ -63,6 +63,7 @@ class Connection:
         home = home or _home(address, name)
         self.address = address
         self._format = home.format
+        self._remedy = home.remedy and f" ({home.remedy} has it go on all the same)"
         self.keys = Keys(home.root)
         self._seen: tuple[int, bytes] = (0, b"")
         self._lock = threading.Lock()
@@ -202,6 +203,7 @@ class Connection:
             raise CorruptLog(
                 f"the log {name!r} was made in cluster {found.cluster}, and this is cluster "
                 f"{self.cluster.id}: what was acknowledged after the backup it came by is not in it"
+                f"{self._remedy}"
             )
         return value
 

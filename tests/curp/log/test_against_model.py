@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from curp.log._engine import MetadataCondition, NewEntry
 from curp.log._errors import LeaseHeld, LogError, TailMismatch, TrimmedLog
+from tests.curp.log import test_commits
 from tests.curp.log.test_etcd import Place as EtcdPlace
 from tests.curp.log.test_memory import Memory
 from tests.curp.log.test_postgres import Place as PostgresPlace
@@ -211,13 +212,22 @@ def _leadership(engine):
     return found and found._replace(expires_in_s=round(max(0.0, found.expires_in_s) / TERM_S, 1))
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis", "postgres", "etcd"])
-def test_an_engine_does_what_the_model_does(kind, request, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [
+        *(("sqlite", 1), ("redis", 1), ("postgres", 1), ("etcd", 1), ("sqlite", 2)),
+        *(pytest.param(kind, 2, marks=pytest.mark.long) for kind in test_commits.SERVED),
+    ],
+)
+def test_an_engine_does_what_the_model_does(kind, layout, request, tmp_path):
     """Same values, same errors, same state after every step (DESIGN §7: one interface)."""
     if kind == "sqlite":
-        places = lambda: SqlitePlace(tmp_path / "log.db", f"m{next(_GROUPS)}")  # noqa: E731
+        made = SqlitePlace if layout == 1 else test_commits.InAFile
+        places = lambda: made(tmp_path / "log.db", f"m{next(_GROUPS)}")  # noqa: E731
     else:
         kinds = {"redis": RedisPlace, "postgres": PostgresPlace, "etcd": EtcdPlace}
+        if layout == 2:
+            kinds = test_commits.SERVED
         server = request.getfixturevalue(f"shared_{kind}")
         places = lambda: kinds[kind](server, f"m{next(_GROUPS)}")  # noqa: E731
     machine = type("OneMachine", (Machine,), {"place": staticmethod(places)})

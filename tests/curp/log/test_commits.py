@@ -36,7 +36,7 @@ class Place:
 class InMemory(Place):
     """A log in memory, under a clock that is told."""
 
-    def __init__(self, request):
+    def __init__(self):
         super().__init__()
         self.clock = FakeClock()
         self.log = MemoryLog(first_keys(new_log()), clock=self.clock)
@@ -53,28 +53,25 @@ class InMemory(Place):
 class InAFile(InMemory):
     """A log in a SQLite file, under a clock that is told."""
 
-    def __init__(self, request):
-        super().__init__(request)
-        self.path = request.getfixturevalue("tmp_path") / "log.db"
+    def __init__(self, path, group="bank"):
+        super().__init__()
+        self.path, self.group = path, group
         self.new = new_log()
 
     def engine(self):
         """One more engine."""
         new, self.new = self.new, None
         clock = BootClock(self.clock, "this")
-        return CommitLog(open_sqlite(self.path, "bank", new=new, clock=clock), clock=self.clock)
+        return CommitLog(open_sqlite(self.path, self.group, new=new, clock=clock), clock=self.clock)
 
 
 class Served(Place):
     """A group's log in a server, whose leases are moved instead of its clock."""
 
-    server = ""
-
-    def __init__(self, request):
+    def __init__(self, server, group):
         super().__init__()
-        self.shared = request.getfixturevalue(f"shared_{self.server}")
-        self.group = request.getfixturevalue("group")
-        self.url = self.shared.url(group=self.group)
+        self.server, self.group = server, group
+        self.url = server.url(group=group)
         self.new = new_log()
 
     def engine(self):
@@ -86,23 +83,20 @@ class Served(Place):
 class InRedis(Served):
     """In Redis."""
 
-    server = "redis"
-
     def pass_time(self, seconds):
         """Let time pass."""
-        with self.shared.client() as client:
+        with self.server.client() as client:
             key = f"curp:{{{self.group}}}:control"
-            client.hincrby(key, "ends:lease", -int(seconds * 1_000_000))
+            if client.hexists(key, "ends:lease"):
+                client.hincrby(key, "ends:lease", -int(seconds * 1_000_000))
 
 
 class InPostgres(Served):
     """In PostgreSQL."""
 
-    server = "postgres"
-
     def pass_time(self, seconds):
         """Let time pass."""
-        with self.shared.connect(autocommit=True) as connection:
+        with self.server.connect(autocommit=True) as connection:
             connection.execute(
                 "UPDATE curp_2.key SET ends = ends - %s WHERE key = 'lease' AND log_id = "
                 "(SELECT log_id FROM curp_2.log WHERE name = %s)",
@@ -112,8 +106,6 @@ class InPostgres(Served):
 
 class InEtcd(Served):
     """In etcd."""
-
-    server = "etcd"
 
     def pass_time(self, seconds):
         """Let time pass: the lease's key goes on under a shorter lease, or is gone."""
@@ -136,10 +128,19 @@ class InEtcd(Served):
             engine.close()
 
 
-@pytest.fixture(params=[InMemory, InAFile, InRedis, InPostgres, InEtcd])
-def place(request):
+SERVED = {"redis": InRedis, "postgres": InPostgres, "etcd": InEtcd}
+
+
+@pytest.fixture(params=["memory", "sqlite", *SERVED])
+def place(request, tmp_path):
     """A log of its own."""
-    place = request.param(request)
+    if request.param == "memory":
+        place = InMemory()
+    elif request.param == "sqlite":
+        place = InAFile(tmp_path / "log.db")
+    else:
+        server = request.getfixturevalue(f"shared_{request.param}")
+        place = SERVED[request.param](server, request.getfixturevalue("group"))
     yield place
     place.close()
 

@@ -1,0 +1,245 @@
+"""A group's log of format 2 when something is wrong, and beside one of format 1 (DESIGN §7)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+
+import pytest
+
+from curp.log._commits import CommitLog, first_keys
+from curp.log._creation import new_log
+from curp.log._engine import Entry, NewEntry
+from curp.log._errors import (
+    CorruptLog,
+    Deposed,
+    EngineUnavailable,
+    LogExists,
+    TailMismatch,
+)
+from curp.log._opening import accept_loss, open_engine, open_new
+from sharedlog._core.commit import Commit, Put
+from sharedlog._core.errors import LogUnavailable
+from sharedlog._engines.etcd.calls import TXN, get, put
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.memory import MemoryEngine, MemoryLog
+from tests.curp.log.conformance import TERM_S, Writer, append_id
+
+
+class Losing(MemoryEngine):
+    """An engine in memory that does what it is told, and does not answer, as often as is said."""
+
+    lost = 0
+
+    def commit(self, commit):
+        """Do it, and lose the reply."""
+        found = super().commit(commit)
+        if self.lost:
+            self.lost -= 1
+            raise LogUnavailable("no answer")
+        return found
+
+
+@pytest.fixture
+def engine():
+    """A log in memory whose replies may be lost."""
+    return Losing(MemoryLog(first_keys(new_log())))
+
+
+@pytest.fixture
+def writer(engine):
+    """A leader over it."""
+    return Writer(CommitLog(engine))
+
+
+def test_an_append_whose_reply_was_lost_is_there_once(engine, writer):
+    """Asked again by the same handle, or by one that knows nothing of it (DESIGN §7)."""
+    name = append_id()
+    engine.lost = 1
+    with pytest.raises(EngineUnavailable):
+        writer.append(b"a", b"b", append_id=name)
+    other = CommitLog(engine)
+    for asked in (writer.engine, other):
+        again = {"configuration": 1, "expected_tail": 0, "append_id": name}
+        assert asked.append([NewEntry(b"a"), NewEntry(b"b")], **again) == 2
+    assert writer.append(b"c", expected_tail=2) == 3
+    assert [entry.body for entry in writer.engine.read(0)] == [b"a", b"b", b"c"]
+    # Of another length it is not that append.
+    with pytest.raises(TailMismatch):
+        writer.append(b"a", append_id=name, expected_tail=0)
+
+
+def test_a_snapshot_whose_replies_are_lost_is_saved(engine, writer):
+    """Each step is recognised when it is asked again, and nothing is left over (DESIGN §7)."""
+    writer.append(b"a")
+    real, count = engine.commit, 0
+
+    def commit(step):
+        nonlocal count
+        keys = [one.key for one in step.puts]
+        count += any(key.startswith("pieces/") or key == "snapshot" for key in keys)
+        engine.lost = int(any(key.startswith("pieces/") or key == "snapshot" for key in keys))
+        if engine.lost and count % 2 == 0:
+            engine.lost = 0
+        return real(step)
+
+    engine.commit = commit
+    writer.snapshot(1, b"one" * 300_000, b"two")
+    engine.commit = real
+    assert list(writer.engine.load_snapshot().chunks) == [b"one" * 300_000, b"two"]
+    writer.snapshot(1, b"three")
+    assert len(engine.scan("pieces/")) == 1
+    assert engine.scan("gone/") == {}
+    assert engine.get(("saving",)) == {"saving": None}
+
+
+def test_what_a_save_that_broke_off_left_goes_with_the_next(engine, writer):
+    """Its pieces are known by number (DESIGN §7, invariant 8)."""
+    writer.append(b"a")
+
+    def chunks():
+        yield b"new"
+        yield b"er"
+        raise KeyError("the state cannot be written")
+
+    with pytest.raises(KeyError):
+        writer.engine.save_snapshot(1, chunks(), configuration=writer.configuration)
+    assert len(engine.scan("pieces/")) == 2
+    writer.snapshot(1, b"s")
+    assert len(engine.scan("pieces/")) == 1
+
+
+def test_damage_is_found(engine, writer):
+    """A piece, a body, the tail, the snapshot, the number: each is CorruptLog (DESIGN §7)."""
+    writer.append(b"a")
+    writer.snapshot(1, b"s")
+    (piece,) = engine.scan("pieces/")
+    for key, broken in (
+        (piece, b"\x00\x00\x00\x00\x01s"),
+        (piece, b"?"),
+        (piece, None),
+        ("snapshot", b"{"),
+        ("snapshot", b"[]"),
+    ):
+        kept = engine.get((key,))[key]
+        engine.commit(Commit(puts=(Put(key, broken),)))
+        with pytest.raises(CorruptLog):
+            list(writer.engine.load_snapshot().chunks)
+        engine.commit(Commit(puts=(Put(key, kept),)))
+    for key in ("tail", "configuration"):
+        kept = engine.get((key,))[key]
+        engine.commit(Commit(puts=(Put(key, b"short"),)))
+        with pytest.raises(CorruptLog):
+            CommitLog(engine).append(
+                [NewEntry(b"x")], configuration=1, expected_tail=7, append_id=append_id()
+            )
+        engine.commit(Commit(puts=(Put(key, kept),)))
+    row = engine._log.rows[0]
+    engine._log.rows[0] = row._replace(body=b"short")
+    with pytest.raises(CorruptLog):
+        CommitLog(engine).read(0)
+
+
+def test_a_log_that_was_written_on_from_an_older_copy_is_told(engine, writer):
+    """By who knows the entry that was there: reader and writer (DESIGN §7)."""
+    writer.append(b"a")
+    reader = CommitLog(engine)
+    assert len(reader.read(0)) == 1
+    log = engine._log
+    log.rows.clear()
+    log.tagged.clear()
+    log.keys["tail"] = bytes(24)
+    other = Writer(CommitLog(engine))
+    other.append(b"other")
+    again = {"configuration": other.configuration, "expected_tail": 1, "append_id": append_id()}
+    with pytest.raises(CorruptLog, match="not the one"):
+        reader.append([NewEntry(b"b")], **again)
+    other.append(b"more")
+    with pytest.raises(CorruptLog):
+        reader.read(1)
+    with pytest.raises(Deposed):
+        writer.append(b"b")
+
+
+@pytest.mark.parametrize("tag", ["x" * 256, "two\nlines", "#7", "#" + "a" * 64])
+def test_tags_that_no_engine_takes_come_back(writer, tag):
+    """Too long, of several lines, or like those that stand for them (DESIGN §7)."""
+    writer.append(b"a", tags=(tag, "t"))
+    writer.append(b"b", tags=("t",))
+    assert writer.engine.read(0, tag=tag) == [Entry(1, b"a", (tag, "t"))]
+    assert [entry.tags for entry in writer.engine.read(0, tag="t")] == [(tag, "t"), ("t",)]
+
+
+# Losses.
+
+
+def _accepted(url: str) -> None:
+    """Refused until an operator accepts the loss; then it goes on under higher numbers."""
+    with pytest.raises(CorruptLog, match="accept-loss"):
+        open_engine(url)
+    # A tool looks at it all the same.
+    open_engine(url, read_only=True).close()
+    assert accept_loss(url, "alice", "the disk burnt")
+    assert accept_loss(url, "alice", "again") == ""
+    with contextlib.closing(open_engine(url)) as engine:
+        told = json.loads(engine.metadata("curp-log-loss"))
+        assert (told["who"], told["why"]) == ("alice", "the disk burnt")
+        # The lost leader's lease does not hold anybody up.
+        assert engine.take_leadership("two", "b:1", term_s=TERM_S) > 1 << 32
+
+
+def test_a_file_that_lacks_commits(tmp_path):
+    """An older copy of it is refused (DESIGN §7)."""
+    url = f"sqlite:///{tmp_path}/log.db?group=bank"
+    with contextlib.closing(open_new(url, new_log(), layout=2)) as engine:
+        writer = Writer(engine)
+        writer.append(b"a")
+    shutil.copy(tmp_path / "log.db", tmp_path / "older")
+    with contextlib.closing(open_engine(url)) as engine:
+        writer.engine = engine
+        writer.append(b"b")
+    shutil.copy(tmp_path / "older", tmp_path / "log.db")
+    _accepted(url)
+
+
+def test_a_database_that_may_have_lost_entries(shared_postgres, group):
+    """It stopped for everyone (DESIGN §7)."""
+    url = shared_postgres.url(group=group)
+    with contextlib.closing(open_new(url, new_log(), layout=2)) as engine:
+        Writer(engine).append(b"a")
+    with shared_postgres.connect(autocommit=True) as connection:
+        connection.execute("UPDATE curp_2.log SET stopped = 'why' WHERE name = %s", (group,))
+    _accepted(url)
+
+
+def test_a_cluster_that_was_restored(shared_etcd, group):
+    """It has another number than the one that the log was made in (DESIGN §7)."""
+    url = shared_etcd.url(group=group)
+    with contextlib.closing(open_new(url, new_log(), layout=2)) as engine:
+        Writer(engine).append(b"a")
+        log = engine._engine._log
+        key = log.keys.id
+        asked = log.client.call(TXN, pb.TxnRequest(success=[get(key)]), again=True)
+        told = json.loads(asked.responses[0].range.kvs[0].value)
+        value = json.dumps({**told, "cluster": told["cluster"] + 1}).encode()
+        log.client.call(TXN, pb.TxnRequest(success=[put(key, value)]), again=True)
+    _accepted(url)
+
+
+# Beside logs of format 1.
+
+
+def test_a_file_holds_groups_of_both_formats(tmp_path):
+    """Each has entries and a count of commits of its own; no name is taken twice (DESIGN §7)."""
+    urls = [f"sqlite:///{tmp_path}/log.db?group={name}" for name in ("one", "two", "three")]
+    for url, layout in zip(urls, (1, 2, 2), strict=True):
+        with contextlib.closing(open_new(url, new_log(), layout=layout)) as engine:
+            Writer(engine).append(url.encode(), tags=("t",))
+    for url in urls:
+        for layout in (1, 2) if url == urls[0] else (2,):
+            with pytest.raises(LogExists):
+                open_new(url, new_log(), layout=layout)
+        with contextlib.closing(open_engine(url)) as engine:
+            assert [entry.body for entry in engine.read(0, tag="t")] == [url.encode()]
+            assert isinstance(engine, CommitLog) == (url != urls[0])
