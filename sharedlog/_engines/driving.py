@@ -43,7 +43,8 @@ def do(engine: Engine, step: Step) -> Any:
     """Carry one step out, a commit as of now; a refused one raises ``Refused``."""
     match step:
         case Commit():
-            return engine.commit(step._replace(at_us=time.time_ns() // 1000))
+            conditions, puts, entries, _ = step
+            return engine.commit(Commit(conditions, puts, entries, time.time_ns() // 1000))
         case Get(keys):
             return engine.get(keys)
         case Scan(prefix):

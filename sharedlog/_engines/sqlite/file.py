@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sharedlog._engines.sqlite.commit_note import CommitNote
+from sharedlog._engines.sqlite.file_names import FileNames
 from sharedlog._engines.sqlite.prefixed import Prefixed
 from sharedlog._engines.sqlite.wal_file import WalFile
 
@@ -22,8 +23,6 @@ _SMALLEST_PAGE = 512
 _RETRY_S = 0.01
 # Of looks whether the file is free: the time between two transactions of one who writes on and on.
 _TURN_S, _GROWTH = 0.0002, 1.02
-# Those beside it are there as long as anybody has it open.
-_SUFFIXES = ("", "-wal", "-shm")
 # How much of the WAL is moved into the file at once: pages that many commits wrote, once.
 _CHECKPOINT_PAGES = 4000
 # A log that was long once need not keep its room for ever.
@@ -90,9 +89,8 @@ class LogFile:
         self._counting: Counting | None = None
         # How many there are after the transaction that writes, where its writer knows that.
         self.commits: int | None = None
-        self._files: tuple[tuple[int, int], ...] | None = None
         self._wal: WalFile | None = None
-        self._names = [os.fsencode(f"{path}{suffix}") for suffix in _SUFFIXES]
+        self._names = FileNames(path)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -168,7 +166,7 @@ class LogFile:
         noted = 0 if new else self.noted(counting.note)
         with self.reading() as connection:
             held = counting.held(connection)
-            self._files = self._find_files()
+            self._names.remember()
         if noted is None:
             if held and counting.always_noted:
                 raise self._means.corrupt(
@@ -334,21 +332,9 @@ class LogFile:
 
     def _check_files(self, *, begun: bool = False) -> None:
         """Stop unless the names are of the files that are open here (invariant 1)."""
-        if self._files is None:
-            return
-        try:
-            found = self._find_files()
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise self._stop(f"{os.fsdecode(error.filename)} is gone", begun=begun) from error
-        except OSError:
-            # Not to be seen just now is no sign of anything.
-            return
-        if found != self._files:
-            raise self._stop(f"{self.path}, or a file beside it, is another file now", begun=begun)
-
-    def _find_files(self) -> tuple[tuple[int, int], ...]:
-        stats = [os.stat(name) for name in self._names]
-        return tuple((found.st_dev, found.st_ino) for found in stats)
+        why = self._names.changed()
+        if why:
+            raise self._stop(why, begun=begun)
 
 
 def _name(error: sqlite3.Error) -> str:
