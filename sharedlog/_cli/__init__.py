@@ -3,6 +3,7 @@
 - ``command``: arguments and errors; ``exits``: what it ends with.
 - ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim,
   producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
+- ``serving``: a log over gRPC.
 - ``shown``: messages, tables and progress, as they are printed; ``given``: times and durations,
   as they are given.
 """

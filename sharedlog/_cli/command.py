@@ -13,7 +13,7 @@ from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from sharedlog._cli import messages, operating, recovering
+from sharedlog._cli import messages, operating, recovering, serving
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.given import after, duration, header, seals
 from sharedlog._core.errors import (
@@ -197,6 +197,10 @@ def _add_operating(
         "verify", parents=[url], help="read everything: order, checksums, spans, markers"
     )
     verify.set_defaults(run=operating.verify)
+
+    serve = commands.add_parser("serve", help="serve a log over gRPC, until a signal")
+    serving.add_serve_options(serve)
+    serve.set_defaults(run=serving.serve, opens=False)
 
     restored = commands.add_parser(
         "restored", parents=[url, sure], help="go on with a log that was restored from a backup"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -21,6 +22,9 @@ from sharedlog._remote.channel import Channel
 from sharedlog._wire.places import at_of, committed_of, hold_of, place_of, start_of
 from sharedlog.v1 import log_pb2 as pb
 
+_Replies: TypeAlias = "queue.Queue[pb.FollowReply | Exception]"
+# How soon a thread whose replies nobody takes looks whether somebody ever will.
+_LOOK_S = 1.0
 # Replies that are here and not taken: of more the server waits.
 _AHEAD = 8
 
@@ -39,7 +43,7 @@ class RemoteFollower(Follower):
         self._timeout_s = timeout_s
         self._stream = stream_of(self._tags[0])
         self._call: Any = None
-        self._replies: queue.Queue[pb.FollowReply | Exception] = queue.Queue(_AHEAD)
+        self._replies: _Replies = queue.Queue(_AHEAD)
         self._peeked: pb.FollowReply | Exception | None = None
         # The last message that was delivered, in the order that all readers see.
         self._last = (0, 0, 0)
@@ -95,6 +99,15 @@ class RemoteFollower(Follower):
         self._peeked = self._next(timeout_s)
         return self._peeked is not None
 
+    @property
+    def closed(self) -> bool:
+        """Whether it reads no more."""
+        return self._closed.is_set()
+
+    def reads(self, replies: _Replies) -> bool:
+        """Whether these are what it reads, and not what it read before a break."""
+        return self._replies is replies
+
     def close(self) -> None:
         """Read no more; idempotent."""
         self._closed.set()
@@ -143,9 +156,13 @@ class RemoteFollower(Follower):
             self._begin_at(request, self._starts)
             request.through = self._returned
         call = self._channel.stream("Follow", request)
-        replies: queue.Queue[pb.FollowReply | Exception] = queue.Queue(_AHEAD)
+        replies: _Replies = queue.Queue(_AHEAD)
+        self._replies, self._peeked = replies, None
         threading.Thread(
-            target=self._receive, args=(call, replies), name="sharedlog-follow", daemon=True
+            target=_receive,
+            args=(self._channel, call, replies, weakref.ref(self)),
+            name="sharedlog-follow",
+            daemon=True,
         ).start()
         try:
             first = replies.get(timeout=self._timeout_s)
@@ -167,7 +184,7 @@ class RemoteFollower(Follower):
             }
         if not self._held:
             self._held = {each.tag: hold_of(each) for each in first.begun.holds}
-        self._replies, self._peeked, self._call = replies, None, call
+        self._call = call
         if self._closed.is_set():
             call.cancel()
 
@@ -181,38 +198,6 @@ class RemoteFollower(Follower):
             return
         for tag in self._tags:
             request.starts.add(substream=substream_number(tag), start=start_of(start.get(tag)))
-
-    def _receive(self, call: Any, replies: queue.Queue[pb.FollowReply | Exception]) -> None:
-        """Take replies as they come; in a thread of this call's own."""
-        last: pb.FollowReply | Exception
-        try:
-            for reply in call:
-                if not self._put(call, replies, reply):
-                    return
-            last = LogUnavailable("the server ended the stream")
-        except grpc.RpcError as error:
-            last = self._channel.told(error)
-        except Exception as error:  # noqa: BLE001 - whoever reads is told
-            last = LogUnavailable(f"the stream broke: {error}")
-        self._put(call, replies, last)
-
-    def _put(
-        self,
-        call: Any,
-        replies: queue.Queue[pb.FollowReply | Exception],
-        reply: pb.FollowReply | Exception,
-    ) -> bool:
-        while not self._closed.is_set():
-            try:
-                replies.put(reply, timeout=1.0)
-            except queue.Full:
-                if self._replies is not replies and self._call is not None:
-                    # Another one took its place.
-                    break
-                continue
-            return True
-        call.cancel()
-        return False
 
     def _next(self, timeout_s: float) -> pb.FollowReply | Exception | None:
         peeked, self._peeked = self._peeked, None
@@ -229,6 +214,38 @@ class RemoteFollower(Follower):
         if found:
             self._last = _place(found[-1])
         return found
+
+
+def _receive(
+    channel: Channel, call: Any, replies: _Replies, follower: weakref.ref[RemoteFollower]
+) -> None:
+    """Take replies as they come, in a thread of this call's own, while its follower is there."""
+    last: pb.FollowReply | Exception
+    try:
+        for reply in call:
+            if not _put(replies, reply, follower):
+                call.cancel()
+                return
+        last = LogUnavailable("the server ended the stream")
+    except grpc.RpcError as error:
+        last = channel.told(error)
+    except Exception as error:  # noqa: BLE001 - whoever reads is told
+        last = LogUnavailable(f"the stream broke: {error}")
+    _put(replies, last, follower)
+
+
+def _put(
+    replies: _Replies, reply: pb.FollowReply | Exception, follower: weakref.ref[RemoteFollower]
+) -> bool:
+    while True:
+        try:
+            replies.put(reply, timeout=_LOOK_S)
+        except queue.Full:
+            there = follower()
+            if there is None or there.closed or not there.reads(replies):
+                return False
+        else:
+            return True
 
 
 def _place(message: Committed) -> tuple[int, int, int]:

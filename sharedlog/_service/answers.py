@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -194,10 +193,8 @@ class Answers:
         for each in placed:
             stream = stream_of(each.tag)
             sizes[stream] = sizes.get(stream, 0) + each.size
-        # What decides is taken always: it ends what others wait for.
-        with self._quotas.appending(caller.name) if placed else nullcontext():
-            self._quotas.publish(caller.name, who, sizes)
-            return self._place.run(rule())
+        self._quotas.publish(caller.name, who, sizes)
+        return self._place.run(rule())
 
     def _of_producer(
         self,

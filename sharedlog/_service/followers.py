@@ -76,16 +76,17 @@ class Followers:
         if not 0 < request.limit <= MOST_AT_ONCE:
             raise InvalidRequest(f"a limit of {request.limit}; it is 1 to {MOST_AT_ONCE}")
         tag = tag_of(stream.name, request.substream)
-        at = await self._at(request.start, stream)
-        left = request.limit
-        while left > 0:
-            piece = min(left, _PIECE)
-            found = await self._run(read_some, tag, self._place.incarnation, at, piece)
-            for some in _pieces(found):
-                await self._write(write, pb.ReadReply(messages=map(delivered_of, some)))
-            if not found:
-                return
-            at, left = found[-1].position, left - len(found)
+        with self._quotas.calling(caller.name):
+            at = await self._at(request.start, stream)
+            left = request.limit
+            while left > 0:
+                piece = min(left, _PIECE)
+                found = await self._run(read_some, tag, self._place.incarnation, at, piece)
+                for some in _pieces(found):
+                    await self._write(write, pb.ReadReply(messages=map(delivered_of, some)))
+                if not found:
+                    return
+                at, left = found[-1].position, left - len(found)
 
     async def follow(self, request: pb.FollowRequest, caller: Caller, write: Any) -> None:
         """Answer until the client, or the server, ends."""

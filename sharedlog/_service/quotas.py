@@ -59,9 +59,9 @@ class Quotas:
         self._followers: Counter[str] = Counter()
 
     @contextmanager
-    def appending(self, caller: str) -> Iterator[None]:
-        """One more append of this caller is under way."""
-        with self._one(self._unanswered, caller, self._limits.caller_unanswered, "appends"):
+    def calling(self, caller: str) -> Iterator[None]:
+        """One more call of this caller is under way."""
+        with self._one(self._unanswered, caller, self._limits.caller_unanswered, "calls"):
             yield
 
     @contextmanager

@@ -28,9 +28,9 @@ from sharedlog._wire.methods import MOST_REPLY_BYTES, MOST_REQUEST_BYTES, SERVIC
 from sharedlog.v1 import log_pb2 as pb
 
 # Of the rules that calls ask for, and of those that follow: who follows delays no append.
-_THREADS, _FOLLOWING_THREADS = 32, 8
+_THREADS, _FOLLOWING_THREADS = 64, 8
 # How many calls may be there at once, beside the followers.
-_CALLS = 4096
+_CALLS = 512
 # How long calls that are under way have when it stops.
 GRACE_S = 10.0
 _log = get_logger("sharedlog")
@@ -80,6 +80,10 @@ class LogServer:
             options=(
                 ("grpc.max_receive_message_length", MOST_REQUEST_BYTES),
                 ("grpc.max_send_message_length", MOST_REPLY_BYTES),
+                # A client that is gone without a word gives its followers' places back.
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.http2.max_pings_without_data", 0),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 # Two servers on one port would each get some of the calls.
                 ("grpc.so_reuseport", 0),
             ),
@@ -137,7 +141,8 @@ class LogServer:
             async def act(caller: Caller) -> Any:
                 if checked:
                     self._answers.check_incarnation(request)
-                return await _in_thread(self._threads, answer, request, caller)
+                with self._quotas.calling(caller.name):
+                    return await _in_thread(self._threads, answer, request, caller)
 
             return await self._guarded(context, act)
 

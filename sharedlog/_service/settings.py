@@ -19,7 +19,7 @@ class Limits:
     """How much a server takes; of 0 any.
 
     ``followers``: streams that are followed at once; ``caller_followers``: of one caller;
-    ``caller_unanswered``: appends of one caller that are under way; ``caller_steps_per_s``: what
+    ``caller_unanswered``: calls of one caller that are under way; ``caller_steps_per_s``: what
     leaves something behind for ever (grants, fences, holds); ``stream_bytes_per_s``: what one
     caller publishes to one stream; ``producer_bytes_per_s``: what one producer publishes;
     ``stalled_s``: how long a follower may read nothing of what waits for it.
@@ -27,7 +27,7 @@ class Limits:
 
     followers: int = 1000
     caller_followers: int = 100
-    caller_unanswered: int = 64
+    caller_unanswered: int = 32
     caller_steps_per_s: float = 20.0
     stream_bytes_per_s: float = 0.0
     producer_bytes_per_s: float = 0.0

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -19,8 +16,6 @@ from tests.interop import scenario
 HERE = Path(__file__).parent
 SCRIPT = HERE / "grpcio_client.py"
 _KINDS = ("sync", "threads")
-# As go.mod says.
-_OLDEST_GO = (1, 24)
 
 
 def _play(command: list[str], kind: str, directory: Path) -> None:
@@ -55,44 +50,6 @@ def test_client_of_grpcio_alone_imports_nothing_of_ours() -> None:
     sources = [n for n in ast.walk(ast.parse(SCRIPT.read_text())) if isinstance(n, ast.ImportFrom)]
     assert sources == []
     assert imported - sys.stdlib_module_names == {"grpc"}
-
-
-def _without(why: str) -> NoReturn:
-    said = f"{why}: the client in Go was NOT tested"
-    if os.environ.get("CI") == "true":
-        pytest.fail(said)
-    pytest.skip(said)
-
-
-@pytest.fixture(scope="module")
-def go_client(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The Go client, built by the machine's Go into a temporary directory."""
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    if go is None:
-        _without("no `go` on PATH or in /usr/local/go/bin")
-    version = subprocess.run(
-        [go, "env", "GOVERSION"], capture_output=True, text=True, timeout=60, check=True
-    ).stdout.strip()
-    # A version between releases calls itself devel, and knows what to do.
-    found = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    if version.startswith("go") and found < _OLDEST_GO:
-        _without(f"{go} is {version}, and Go {'.'.join(map(str, _OLDEST_GO))} is needed")
-    # Go rewrites go.mod and go.sum where they are: not in the repository.
-    source = tmp_path_factory.mktemp("go")
-    for file in (HERE / "go").iterdir():
-        shutil.copy(file, source)
-    built = source / "client"
-    finished = subprocess.run(
-        [go, "build", "-o", str(built), "."],
-        cwd=source,
-        # No other toolchain than the machine's, and the versions of the committed go.sum.
-        env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    return [str(built)]
 
 
 @pytest.mark.slow

@@ -17,7 +17,11 @@ const (
 
 func main() {
 	if len(os.Args) != 3 {
-		fail(fmt.Errorf("usage: client TARGET HEADERS"))
+		fail(fmt.Errorf("usage: client TARGET HEADERS, or client log TARGET"))
+	}
+	if os.Args[1] == "log" {
+		fail(playLog(os.Args[2]))
+		return
 	}
 	count, err := checkVectors(os.Args[2])
 	fail(err)

@@ -78,6 +78,10 @@ func decode(data []byte) (message, error) {
 		switch kind {
 		case protowire.VarintType:
 			found.numbers[field], size = protowire.ConsumeVarint(data)
+		case protowire.Fixed32Type:
+			var value uint32
+			value, size = protowire.ConsumeFixed32(data)
+			found.numbers[field] = uint64(value)
 		case protowire.BytesType:
 			var value []byte
 			value, size = protowire.ConsumeBytes(data)

@@ -1,0 +1,150 @@
+"""``sharedlog serve``: a log over gRPC, until a signal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+
+from rifl._log import get_logger
+from rifl._server import signals
+from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.given import duration
+from sharedlog._core.errors import LogError
+from sharedlog._core.trim import Outcome
+from sharedlog._log.log import Log
+from sharedlog._log.opening import open_log
+from sharedlog._service.server import LogServer, Options
+from sharedlog._service.settings import BadSettings, Settings, read_settings, read_tokens
+
+_T = TypeVar("_T")
+_TOKENS, _TOKENS_FILE = "SHAREDLOG_TOKENS", "SHAREDLOG_TOKENS_FILE"
+_log = get_logger("sharedlog")
+
+
+def add_serve_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a server."""
+    parser.add_argument("--log", required=True, metavar="URL", dest="url", help="the log's URL")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0: any")
+    parser.add_argument("--tls-certificate", type=Path, metavar="PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="PEM")
+    parser.add_argument(
+        "--tls-client-authorities",
+        type=Path,
+        metavar="PEM",
+        help="require callers' certificates, signed by one of these",
+    )
+    parser.add_argument(
+        "--tokens-file",
+        type=Path,
+        metavar="FILE",
+        help="lines NAME TOKEN: a caller shows one of them, or a certificate; else what "
+        f"{_TOKENS} holds, or the file that {_TOKENS_FILE} names",
+    )
+    parser.add_argument(
+        "--rights",
+        type=Path,
+        metavar="FILE.toml",
+        help="who may do what, and how much; without it who is let in may do everything",
+    )
+    parser.add_argument(
+        "--trim-every",
+        type=duration,
+        metavar="TIME",
+        help="remove what nobody needs, again and again",
+    )
+    parser.add_argument(
+        "--no-sweep",
+        action="store_true",
+        help="do not roll back what programs that died have left pending",
+    )
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT. Prints the address as one line when it listens."""
+    options = Options(
+        arguments.listen,
+        settings=_settings(arguments.rights),
+        tokens=_tokens(arguments.tokens_file, os.environ),
+        credentials=_credentials(arguments),
+    )
+    with open_log(arguments.url) as log, contextlib.ExitStack() as ending:
+        if not arguments.no_sweep:
+            ending.enter_context(log.sweeper())
+        if arguments.trim_every is not None:
+            ending.enter_context(log.trim_every(arguments.trim_every, told=_told))
+        asyncio.run(_serve(log, options))
+    return ExitCode.DONE
+
+
+async def _serve(log: Log, options: Options) -> None:
+    server = LogServer(log, log._place, options)
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signals.tell(loop, each, stopped.set)
+    try:
+        await server.start()
+        sys.stdout.write(f"{server.address}\n")
+        sys.stdout.flush()
+        await stopped.wait()
+        await server.stop()
+    finally:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signals.tell_no_more(loop, each, stopped.set)
+
+
+def _told(found: Outcome | LogError) -> None:
+    # A trim is told by its own events.
+    if isinstance(found, LogError):
+        _log.warning("served_log_not_trimmed", error=str(found))
+
+
+def _settings(file: Path | None) -> Settings:
+    return Settings() if file is None else _read(file, read_settings)
+
+
+def _tokens(file: Path | None, environment: Mapping[str, str]) -> dict[str, bytes] | None:
+    said, named = environment.get(_TOKENS), environment.get(_TOKENS_FILE)
+    if file is None and named:
+        file = Path(named)
+    if file is not None:
+        if said:
+            raise Refused(f"tokens are in {_TOKENS}, or in a file", ExitCode.USAGE)
+        return _read(file, read_tokens)
+    if not said:
+        return None
+    try:
+        return read_tokens(said)
+    except BadSettings as error:
+        raise Refused(f"{_TOKENS}: {error}", ExitCode.USAGE) from error
+
+
+def _read(file: Path, read: Callable[[str], _T]) -> _T:
+    try:
+        return read(file.read_text())
+    except (BadSettings, UnicodeDecodeError) as error:
+        raise Refused(f"{file}: {error}", ExitCode.USAGE) from error
+
+
+def _credentials(arguments: argparse.Namespace) -> grpc.ServerCredentials | None:
+    certificate, key = arguments.tls_certificate, arguments.tls_key
+    authorities = arguments.tls_client_authorities
+    if (certificate is None) is not (key is None):
+        raise Refused("--tls-certificate and --tls-key come together", ExitCode.USAGE)
+    if key is None:
+        if authorities is not None:
+            raise Refused("--tls-client-authorities needs --tls-certificate", ExitCode.USAGE)
+        return None
+    return grpc.ssl_server_credentials(
+        [(key.read_bytes(), certificate.read_bytes())],
+        None if authorities is None else authorities.read_bytes(),
+        require_client_auth=authorities is not None,
+    )
