@@ -263,6 +263,22 @@ def test_a_cluster_that_takes_no_writes(small_etcd, opened):
     assert engine.first() == tail + 1
 
 
+def test_each_member_is_defragmented_the_one_that_leads_last(cluster, url, opened):
+    """The log goes on; at a member that does not answer it stops, before the next ones (§18)."""
+    engine = opened(url)
+    mine = patiently(lambda: producer(engine))
+    leader = cluster.leader().host
+    found = defragment(url)
+    assert [each.error for each in found] == ["", "", ""]
+    assert (found[-1].host, len({each.host for each in found})) == (leader, 3)
+    assert patiently(lambda: appended(engine, mine, 1)) == 1
+    dead = next(node for node in cluster.nodes if node.host != leader)
+    dead.kill()
+    found = patiently(lambda: defragment(url))
+    assert found[-1].error
+    assert found[-1].host == dead.host
+
+
 # Backups.
 
 
