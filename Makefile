@@ -167,8 +167,15 @@ model: $(INSTALLED) spin
 
 # Much of it waits for servers and processes: more workers than cores are not too many.
 TEST_WORKERS ?= 3
+# What tests write, stores and their servers above all, lies in memory where there is room: they
+# kill processes, not machines. TEST_DIR=/tmp leaves it on the disk.
+TEST_DIR ?= $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 8000000 ] \
+  2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 test: $(INSTALLED) postgresql spin toxiproxy java
-	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder $(PYTEST_FLAGS)
+	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; trap 'rm -rf "$$scratch"' EXIT; \
+	chmod 755 "$$scratch"; \
+	TMPDIR="$$scratch" $(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder \
+	  --durations 25 --durations-min 5 $(PYTEST_FLAGS)
 
 # What takes minutes each: a Spark driver killed again and again, storms over replicas.
 test-long: $(INSTALLED) postgresql java

@@ -26,7 +26,7 @@ from sharedlog._core.position import Position
 from sharedlog._core.sealing import Transform
 from sharedlog._core.trim import Outcome
 from sharedlog._log.append_in import joining, within
-from sharedlog._log.following import After
+from sharedlog._log.following import AT_ONCE, After
 from sharedlog._log.log import Log as SyncLog
 from sharedlog._log.opening import TIMEOUT, create_log, open_log
 from sharedlog._log.placing import Headers
@@ -167,7 +167,7 @@ class Log:
         )
 
     async def read(
-        self, stream: str | Stream, substream: int, after: After = None, limit: int = 1000
+        self, stream: str | Stream, substream: int, after: After = None, limit: int = AT_ONCE
     ) -> list[Message]:
         """Read committed messages of a substream once; none: there are none behind ``after``."""
         return await self._threads.run(self._inner.read, stream, substream, after, limit)

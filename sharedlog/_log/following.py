@@ -34,7 +34,8 @@ _T = TypeVar("_T")
 _log = get_logger("sharedlog")
 Behind = Position | Message | str | None
 After = Behind | datetime | Mapping[int, Behind]
-MOST_AT_ONCE = 100_000
+# Messages of one read.
+AT_ONCE, MOST_AT_ONCE = 1_000, 100_000
 # How long a hold may lag behind what was done, and behind a log where nothing was to be done.
 _TOLD_S, _PASSED_S = 0.5, 10.0
 # Without a sign of its follower a hold is overdue after the stream's retention, or this.

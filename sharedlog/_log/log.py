@@ -28,7 +28,7 @@ from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
 from sharedlog._log.append_in import joining, within
 from sharedlog._log.fencing import take_over
-from sharedlog._log.following import After, Following, read_once
+from sharedlog._log.following import AT_ONCE, After, Following, read_once
 from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Headers, Placing
 from sharedlog._log.producer import Producer
@@ -240,7 +240,7 @@ class Log:
         return Following(self._place, found, substreams, after, committed=committed, name=name)
 
     def read(
-        self, stream: str | Stream, substream: int, after: After = None, limit: int = 1000
+        self, stream: str | Stream, substream: int, after: After = None, limit: int = AT_ONCE
     ) -> list[Message]:
         """Read committed messages of a substream once; none: there are none behind ``after``.
 

@@ -183,7 +183,7 @@ FOUND = (
     Found("given up after it ran", "memory", 34, _runs_not_noted),
     Found("a second take-over", "replicas", 1110, _second_take_over_forgets),
     Found("claims answered late", "replicas", 743, _claims_answered_late),
-    Found("expired before that was durable", "sqlite", 53, _expired_before_that_is_durable),
+    Found("expired before that was durable", "sqlite", 90, _expired_before_that_is_durable),
     Found("late answers before they were durable", "sqlite", 3, _answered_before_it_is_durable),
     Found(
         "another arrival's run",

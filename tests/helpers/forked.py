@@ -48,6 +48,8 @@ _IMPORTED = (
     "sharedlog",
     "psycopg",
     "redis",
+    "sqlalchemy.ext.asyncio",
+    "aiosqlite",
     "examples.bank.v1.bank_pb2_grpc",
 )
 _LENGTH_BYTES = 4

@@ -17,6 +17,7 @@ from curp._cli.operator_client import OperatorClient
 from curp.log import create_log
 from curp.log._errors import LogExists
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.curp.replica.suspended import suspend
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
@@ -72,6 +73,11 @@ class Operated:
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a process that goes on, such as SIGSTOP and SIGCONT."""
         os.kill(self._running[name].pid, number)
+
+    def suspend(self, name: str) -> None:
+        """SIGSTOP, where it holds up nobody."""
+        file = self._url.removeprefix("sqlite:///").partition("?")[0]
+        suspend(self._running[name].pid, Path(file) if "sqlite" in self._url else None)
 
     def events(self, name: str, event: str) -> list[dict[str, Any]]:
         """What a replica that was given ``--log-json`` logged, of one kind."""

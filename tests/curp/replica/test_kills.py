@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from curp.v1 import curp_pb2_grpc
 from examples.bank.v1 import bank_pb2
 from tests.curp.engines import over
 from tests.curp.replica.by_hand import ByHand
+from tests.curp.replica.suspended import suspend
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
@@ -69,23 +69,9 @@ class _Group:
         os.kill(self.processes[name].pid, number)
 
     def suspend(self, name: str) -> None:
-        """Stop it, but not within a transaction: SQLite would keep all others out for as long."""
-
-        def stands_aside() -> bool:
-            self.signal(name, signal.SIGSTOP)
-            stat = Path(f"/proc/{self.processes[name].pid}/stat")
-            until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
-            if self._log.engine != "sqlite":
-                return True
-            with contextlib.closing(sqlite3.connect(self._path / "bank.log", timeout=0.1)) as log:
-                try:
-                    log.execute("BEGIN IMMEDIATE")
-                except sqlite3.OperationalError:
-                    self.signal(name, signal.SIGCONT)
-                    return False
-            return True
-
-        until(stands_aside, "it stops where it holds up nobody", _DEADLINE_S)
+        """Stop it, where it holds up nobody."""
+        file = self._path / "bank.log" if self._log.engine == "sqlite" else None
+        suspend(self.processes[name].pid, file)
 
     def status(self, name: str) -> pb.GroupStatusReply:
         with grpc.insecure_channel(self.addresses[name]) as channel:
