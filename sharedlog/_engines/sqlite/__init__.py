@@ -7,7 +7,7 @@
 - ``prefixed``: one of several logs in a file, as groups have them.
 - ``tags``: their index, which is written for many entries at once.
 - ``terms``: keys that are there for a time.
-- ``joining``: appends on the application's own connections.
+- ``joining``: appends on the application's own connections; ``applications``: work in those.
 - ``wal_file``: whether somebody cut it off.
 - ``watcher``: tells that some process wrote; ``inotify``: the kernel's hints.
 """

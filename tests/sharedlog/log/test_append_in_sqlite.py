@@ -237,6 +237,19 @@ def test_two_who_write_take_turns_and_a_late_one_is_told(path, log, connection):
     assert texts(log) == ["first", "again"]
 
 
+def test_a_file_that_another_one_writes_is_unavailable(path, log, connection):
+    """For as long as its connection waits; nothing is appended, and nothing left begun."""
+    with connection, closing(sqlite3.connect(path, timeout=0)) as other:
+        order(log, connection, "first")
+        with pytest.raises(sharedlog.LogUnavailable) as caught:
+            log.append_in(other, "orders", "second")
+        assert caught.value.appended is False
+        assert not other.in_transaction
+    with pytest.raises(sharedlog.WrongTransaction):
+        log.append_in(other, "orders", "closed")
+    assert texts(log) == ["first"]
+
+
 def test_a_log_of_another_incarnation_is_refused(path, log, connection):
     """The file was restored, and an operator said so: this handle knows the old one (§12)."""
     log._run(restore("0123456789abcdef"))
