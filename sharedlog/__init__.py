@@ -10,6 +10,7 @@
 - ``_engines``: where a log lives.
 - ``_service``: a log over gRPC, and ``_remote``, the other end; ``_wire``: what both have.
 - ``_log``: what programs use; ``_aio``: the same for asyncio, whose door is ``aio``.
+- ``_outbox``: messages that wait in an application's database.
 - ``_cli``: the command, also ``python -m sharedlog``.
 
 - ``metrics``, ``tracing``: of Prometheus and OpenTelemetry, each with its extra.
@@ -34,9 +35,11 @@ from sharedlog._core.errors import (
     LogUnavailable,
     NewerFormat,
     NoSuchLog,
+    NoSuchOutbox,
     NoSuchStream,
     NotAllowed,
     NotDurable,
+    OutboxWentBack,
     OutcomeUnknown,
     OutOfOrder,
     PredecessorMismatch,
@@ -63,6 +66,8 @@ from sharedlog._log.producer import Producer
 from sharedlog._log.sweeper import Sweeper
 from sharedlog._log.transaction import Transaction
 from sharedlog._log.trimming import Trimming
+from sharedlog._outbox.outbox import Outbox, create_outbox, outbox
+from sharedlog._outbox.relay import Relay, relay
 
 __all__ = [
     "About",
@@ -87,17 +92,21 @@ __all__ = [
     "Message",
     "NewerFormat",
     "NoSuchLog",
+    "NoSuchOutbox",
     "NoSuchStream",
     "NotAllowed",
     "NotDurable",
     "Observer",
     "OutOfOrder",
+    "Outbox",
+    "OutboxWentBack",
     "OutcomeUnknown",
     "Position",
     "PredecessorMismatch",
     "Producer",
     "ProducerRetired",
     "QuotaExceeded",
+    "Relay",
     "SealedMessage",
     "SeqReused",
     "SpanGone",
@@ -110,5 +119,8 @@ __all__ = [
     "UnknownProducer",
     "WrongTransaction",
     "create",
+    "create_outbox",
     "open",
+    "outbox",
+    "relay",
 ]

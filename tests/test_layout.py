@@ -72,7 +72,11 @@ ARROWS: dict[str, set[str]] = {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._remote", "sharedlog.v1"),
         *("lease_server._forks", "rifl._log"),
     },
-    "sharedlog._aio": {"sharedlog._core", "sharedlog._log"},
+    "sharedlog._outbox": {
+        *("sharedlog._core", "sharedlog._engines", "sharedlog._log"),
+        *("rifl._log", "rifl._stores.postgres.riders", "lease_server._forks"),
+    },
+    "sharedlog._aio": {"sharedlog._core", "sharedlog._log", "sharedlog._outbox"},
     # Over gRPC: what both ends have, the server, and the client.
     "sharedlog._wire": {"sharedlog._core", "sharedlog.v1", "rifl._grpc.status"},
     "sharedlog._service": {

@@ -1,7 +1,7 @@
 """The ``sharedlog`` command: a log looked into, and operated, from a shell.
 
 - ``command``: arguments and errors; ``exits``: what it ends with.
-- ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim,
+- ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim, relay,
   producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
 - ``serving``: a log over gRPC.
 - ``shown``: messages, tables and progress, as they are printed; ``given``: times and durations,

@@ -25,12 +25,16 @@ from sharedlog._core.errors import (
     LogExists,
     LogForked,
     NoSuchLog,
+    NoSuchOutbox,
     NoSuchStream,
+    OutboxWentBack,
+    PredecessorMismatch,
     TrimmedLog,
 )
 from sharedlog._core.sealing import Seals
 from sharedlog._log.log import Log
 from sharedlog._log.opening import open_log
+from sharedlog._outbox.outbox import NAME as OUTBOX
 
 _ABOUT = """
 Look into a shared log and operate it, also beside the programs that use it. An error is one line
@@ -38,15 +42,19 @@ on standard error.
 """
 _EXIT_CODES = """
 exit codes: 0 done; 1 the log cannot be read or written; 2 wrong usage, or --yes is missing;
-3 what is asked for is trimmed, of another log, or was taken over; 4 no such log, stream, hold or
-producer; 5 an extra is not installed; 6 the log is damaged; 130, 143 a signal came before the end
+3 what is asked for is trimmed, of another log, or was taken over; 4 no such log, stream, hold,
+producer or outbox; 5 an extra is not installed; 6 the log is damaged; 130, 143 a signal came
+before the end
 """
 _URL = "sqlite:///file (four slashes: from the root), redis://..., as sharedlog.open has it"
 _AFTER = "beginning, end, a position, a time, or 15m (ago)"
 _CODES: tuple[tuple[tuple[type[LogError], ...], ExitCode], ...] = (
     ((InvalidRequest, LogExists), ExitCode.USAGE),
-    ((TrimmedLog, LogForked, HoldMoved, Fenced), ExitCode.GONE),
-    ((NoSuchLog, NoSuchStream), ExitCode.NOT_FOUND),
+    (
+        (TrimmedLog, LogForked, HoldMoved, Fenced, OutboxWentBack, PredecessorMismatch),
+        ExitCode.GONE,
+    ),
+    ((NoSuchLog, NoSuchStream, NoSuchOutbox), ExitCode.NOT_FOUND),
     ((CorruptLog,), ExitCode.DAMAGED),
 )
 
@@ -172,6 +180,20 @@ def _add_operating(
         "--every", type=duration, metavar="TIME", help="again and again; of several, one does"
     )
     trim.set_defaults(run=operating.trim)
+
+    relay = commands.add_parser(
+        "relay", parents=[url], help="append what programs put into an outbox of their database"
+    )
+    relay.add_argument(
+        "--from",
+        dest="database",
+        required=True,
+        metavar="DATABASE",
+        help="sqlite:///FILE or postgresql://HOST/DATABASE, where the outbox is",
+    )
+    relay.add_argument("--outbox", default=OUTBOX, metavar="NAME", help=f"({OUTBOX})")
+    relay.add_argument("--once", action="store_true", help="what waits now; else until a signal")
+    relay.set_defaults(run=operating.relay)
 
     producers = commands.add_parser(
         "producers", parents=[url], help="producers that have something pending"

@@ -1,8 +1,9 @@
-"""The operator's commands: create, streams, holds, trim, producers, retire, forget, verify."""
+"""The operator's commands: create, streams, holds, trim, relay, producers, retire, verify."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ from sharedlog._core.trim import Outcome
 from sharedlog._core.verifying import Verifier
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log
+from sharedlog._outbox.relay import relay as open_relay
 
 
 def create(arguments: argparse.Namespace) -> int:
@@ -98,6 +100,35 @@ def trim(log: Log, arguments: argparse.Namespace) -> int:
 
     with log.trim_every(arguments.every, arguments.retention, told):
         stopped.wait()
+    return ExitCode.DONE
+
+
+def relay(log: Log, arguments: argparse.Namespace) -> int:
+    """Relay what waits in an outbox, or what comes, too, until a signal comes."""
+    stopped = threading.Event()
+    counted = 0
+
+    def told(found: int | LogError) -> None:
+        nonlocal counted
+        if isinstance(found, LogError):
+            sys.stderr.write(f"sharedlog: {found}\n")
+            if relaying.error is not None:
+                stopped.set()
+        else:
+            counted += found
+
+    relaying = open_relay(arguments.database, log, arguments.outbox, told)
+    if arguments.once:
+        with contextlib.closing(relaying):
+            relaying.round()
+    else:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda *_: stopped.set())
+        with relaying:
+            stopped.wait()
+    if relaying.error is not None:
+        raise relaying.error
+    print_value(arguments.json, {"relayed": counted})
     return ExitCode.DONE
 
 

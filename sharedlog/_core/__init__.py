@@ -8,7 +8,7 @@
 - ``entry``: what an entry says of the append that it belongs to.
 - ``draft``: a transaction on its way.
 - ``named``: producers whose seqs go on over restarts; ``sweeping``: who is retired; ``within``:
-  appends in transactions of the application's.
+  appends in transactions of the application's; ``outbox``: messages that wait in its database.
 - ``producers``: appends once (L3); ``fences``: zombies kept out (L4); ``spans``: what is pending,
   markers and retiring (C1, C2).
 - ``reading``: what is committed, in its order (C3, C4); ``merging``: several substreams as one;

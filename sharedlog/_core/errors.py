@@ -17,10 +17,12 @@ __all__ = [
     "LogUnavailable",
     "NewerFormat",
     "NoSuchLog",
+    "NoSuchOutbox",
     "NoSuchStream",
     "NotAllowed",
     "NotDurable",
     "OutOfOrder",
+    "OutboxWentBack",
     "OutcomeUnknown",
     "PredecessorMismatch",
     "ProducerRetired",
@@ -49,6 +51,17 @@ class WrongTransaction(LogError):
 
     It is in another database than the log, in autocommit, failed, at another isolation level than
     the log can be judged at, or its commit would not wait for the disk.
+    """
+
+
+class NoSuchOutbox(LogError):
+    """The database has no outbox of this name: ``create_outbox`` makes it."""
+
+
+class OutboxWentBack(LogError):
+    """The log has messages of an outbox that its database lacks, or has others in their place.
+
+    It was restored from a backup. Nothing more of it is appended.
     """
 
 

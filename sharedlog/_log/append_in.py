@@ -23,7 +23,12 @@ def joining(place: Place) -> Joining:
 
 def within(place: Place, placed: Placed, fence: Fence | None) -> Within:
     """Return what is appended for a message; raises ``InvalidRequest`` if it is too large."""
+    check_size(place, placed)
+    return Within(place.incarnation, tuple(committing([placed])), fence)
+
+
+def check_size(place: Place, placed: Placed) -> None:
+    """Raise ``InvalidRequest`` for a message that no append of this log has room for."""
     most = min(APPEND_BYTES, place.engine.limits.append_bytes)
     if placed.size > most:
         raise InvalidRequest(f"a message of {placed.size} bytes; this log takes {most}")
-    return Within(place.incarnation, tuple(committing([placed])), fence)

@@ -59,6 +59,8 @@ class Rounds:
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join()
+        elif self.works:
+            self._leave()
 
     def _run(self) -> None:
         while not self._place.closing.is_set():
@@ -71,6 +73,9 @@ class Rounds:
                 self._failed(error)
             if self._closing.wait(self._every_s):
                 break
+        self._leave()
+
+    def _leave(self) -> None:
         self.works = False
         try:
             self._place.run(self._duty.leave())

@@ -1,7 +1,7 @@
 """A log in PostgreSQL: for the processes of several machines (DESIGN-LOG §12).
 
 - ``opening``: by URL; ``engine``: the log, by functions of the ``schema`` (``sql/``) and
-  ``statements`` that read; ``joining``: appends on the application's own connections,
+  ``statements`` that read; ``joining``: appends on the ``applications``' own connections,
   and ``hanging``: those that do not end.
 - ``connection`` over ``sessions``: how they are sent, of a group's log, too; ``listener``: hints of
   new entries; ``history``: is it the server it was?

@@ -9,7 +9,6 @@ import zlib
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from rifl._stores.postgres.riders import ride, takes_riders
@@ -19,6 +18,7 @@ from sharedlog._core.incarnation import condition_of_incarnation
 from sharedlog._core.named import named_key
 from sharedlog._core.within import NAME, Within, bodies_of
 from sharedlog._engines.drivers import unwrapped, unwrapped_aio
+from sharedlog._engines.postgres.applications import check_begun, literal
 from sharedlog._engines.postgres.connection import Connection
 
 # For how long the client of a transaction that has the log's row may say nothing.
@@ -98,17 +98,7 @@ class ServerTransactions:
                 "a psycopg connection, or SQLAlchemy's over one, is wanted, not a "
                 f"{type(connection).__qualname__}: asynchronous ones need sharedlog.aio"
             )
-        if connection.closed:
-            raise WrongTransaction("the connection is closed")
-        if connection.pgconn.pipeline_status != PipelineStatus.OFF:
-            raise WrongTransaction("in pipeline mode nothing can be appended")
-        status = connection.info.transaction_status
-        if status == TransactionStatus.INERROR:
-            raise WrongTransaction("the transaction has failed: roll it back")
-        if connection.autocommit and status == TransactionStatus.IDLE:
-            raise WrongTransaction(
-                "the connection is in autocommit mode: begin a transaction before append_in"
-            )
+        check_begun(connection)
 
     def _joined(self, row: Any) -> None:
         why = row[0] if row else "other"
@@ -211,18 +201,7 @@ class _Append(NamedTuple):
 
 
 def _called(*arguments: Any) -> str:
-    return ", ".join(map(_literal, arguments))
-
-
-def _literal(value: Any) -> str:
-    """Return a value as SQL has it; texts are ours, and have no quote in them."""
-    if isinstance(value, bytes):
-        # As text of either kind of string.
-        return f"E'\\\\x{value.hex()}'::bytea"
-    if isinstance(value, list):
-        kind = "int8" if value and isinstance(value[0], int) else "bytea"
-        return f"ARRAY[{', '.join(map(_literal, value))}]::{kind}[]"
-    return f"'{value}'"
+    return ", ".join(map(literal, arguments))
 
 
 def _line(error: Exception) -> str:

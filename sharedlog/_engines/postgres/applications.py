@@ -1,0 +1,38 @@
+"""Connections of applications to PostgreSQL, and statements of ours in their transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from sharedlog._core.errors import WrongTransaction
+
+
+def check_begun(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Raise ``WrongTransaction`` unless there is a transaction, or a statement begins one."""
+    if connection.closed:
+        raise WrongTransaction("the connection is closed")
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise WrongTransaction("in pipeline mode nothing can be appended")
+    status = connection.info.transaction_status
+    if status == TransactionStatus.INERROR:
+        raise WrongTransaction("the transaction has failed: roll it back")
+    if connection.autocommit and status == TransactionStatus.IDLE:
+        raise WrongTransaction(
+            "the connection is in autocommit mode: begin a transaction before append_in"
+        )
+
+
+def literal(value: bytes | str | int | list[Any]) -> str:
+    """Return a value as SQL has it, whatever the session's settings for text are.
+
+    Texts are names of ours, without a quote or a backslash in them.
+    """
+    if isinstance(value, bytes):
+        return f"E'\\\\x{value.hex()}'::bytea"
+    if isinstance(value, list):
+        kind = "int8" if value and isinstance(value[0], int) else "bytea"
+        return f"ARRAY[{', '.join(map(literal, value))}]::{kind}[]"
+    return f"'{value}'"

@@ -1,0 +1,230 @@
+"""A relay's own way to the database of an outbox."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from sharedlog._core.errors import InvalidRequest, LogError, LogUnavailable, NoSuchOutbox
+from sharedlog._core.outbox import Box, Mark, Message
+from sharedlog._outbox import tables
+
+_SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
+_BUSY_S = 30.0
+# How often a SQLite file is looked at while nothing comes: a counter in memory.
+_LOOK_S = 0.02
+_TIMEOUT_S = 10
+
+
+class BoxDatabase(Protocol):
+    """What a relay asks. One thread. Raises ``LogUnavailable``, and is used again then."""
+
+    def look(self, name: str, limit: int) -> Box:
+        """Return an outbox as of one moment, with the first that wait; ``NoSuchOutbox``."""
+
+    def chain_at(self, name: str, seq: int) -> bytes | None:
+        """Return the chain of a message that waits; None: there is none of this seq."""
+
+    def done(self, name: str, mark: Mark) -> None:
+        """Note that the log has all through this, and remove it."""
+
+    def wait(self, closing: threading.Event, timeout_s: float) -> None:
+        """Wait until something was published maybe, or the time is over."""
+
+    def close(self) -> None:
+        """Let go of it; idempotent."""
+
+
+def open_database(url: str) -> BoxDatabase:
+    """Return the way to a database: ``sqlite:///FILE`` or ``postgresql://HOST/DATABASE``."""
+    if url.startswith(_SQLITE) and len(url) > len(_SQLITE) and "?" not in url:
+        return _Sqlite(Path(url.removeprefix(_SQLITE)).absolute())
+    if url.startswith(_POSTGRES):
+        try:
+            import psycopg  # noqa: F401 - whether it is installed
+        except ModuleNotFoundError as error:
+            raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
+        return _Postgres(url)
+    raise InvalidRequest(
+        "an outbox is in sqlite:///FILE (four slashes: from the root), or postgresql://HOST/DATABASE"
+    )
+
+
+class _Tables:
+    """The same statements for both; a subclass says how they are sent, and what errors mean."""
+
+    dialect: tables.Dialect
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+
+    def look(self, name: str, limit: int) -> Box:
+        """See ``BoxDatabase``."""
+        of = self.dialect.of
+        with self._transaction(name) as execute:
+            row = execute(of(tables.BOX), (name,)).fetchone()
+            if row is None:
+                raise NoSuchOutbox(f"the database has no outbox {name!r}: create_outbox makes it")
+            made, incarnation, *marks = row
+            head, done = Mark(marks[0], bytes(marks[1])), Mark(marks[2], bytes(marks[3]))
+            found = execute(of(tables.WAITING), (name, done.seq, limit)).fetchall()
+        waiting = [Message(seq, tag, bytes(body), bytes(chain)) for seq, tag, body, chain in found]
+        return Box(name, made, incarnation, head, done, waiting)
+
+    def chain_at(self, name: str, seq: int) -> bytes | None:
+        """See ``BoxDatabase``."""
+        with self._transaction(name) as execute:
+            row = execute(self.dialect.of(tables.CHAIN_AT), (name, seq)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def done(self, name: str, mark: Mark) -> None:
+        """See ``BoxDatabase``."""
+        of = self.dialect.of
+        with self._transaction(name) as execute:
+            execute(of(tables.DONE), (mark.seq, mark.chain, name, mark.seq))
+            execute(of(tables.REMOVE), (name, mark.seq))
+
+    def close(self) -> None:
+        """See ``BoxDatabase``."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    @contextlib.contextmanager
+    def _transaction(self, name: str) -> Iterator[Callable[[str, Sequence[Any]], Any]]:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            with self._begun(self._connection) as execute:
+                yield execute
+        except LogError:
+            raise
+        except Exception as error:
+            missing = self._missing(error)
+            self.close()
+            if missing:
+                raise NoSuchOutbox(
+                    f"the database has no outbox {name!r}: create_outbox makes it"
+                ) from error
+            raise _unavailable(error) from error
+
+    def _connect(self) -> Any:
+        raise NotImplementedError
+
+    def _begun(
+        self, connection: Any
+    ) -> contextlib.AbstractContextManager[Callable[[str, Sequence[Any]], Any]]:
+        raise NotImplementedError
+
+    def _missing(self, error: Exception) -> bool:
+        raise NotImplementedError
+
+
+class _Sqlite(_Tables):
+    dialect = tables.SQLITE
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._version = -1
+
+    def wait(self, closing: threading.Event, timeout_s: float) -> None:
+        """See ``BoxDatabase``; whatever is written to the file is one thing to look at."""
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end and not closing.wait(_LOOK_S):
+            try:
+                if self._connection is None:
+                    self._connection = self._connect()
+                version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite3.Error as error:
+                self.close()
+                raise _unavailable(error) from error
+            if version != self._version:
+                self._version = version
+                return
+
+    def _connect(self) -> Any:
+        connection = sqlite3.connect(
+            f"{self._path.as_uri()}?mode=rw",
+            uri=True,
+            timeout=_BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA synchronous=FULL")
+        self._version = -1
+        return connection
+
+    @contextlib.contextmanager
+    def _begun(self, connection: Any) -> Iterator[Callable[[str, Sequence[Any]], Any]]:
+        connection.execute("BEGIN")
+        try:
+            yield connection.execute
+            connection.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+
+    def _missing(self, error: Exception) -> bool:
+        return getattr(error, "sqlite_errorname", None) == "SQLITE_ERROR"
+
+
+class _Postgres(_Tables):
+    dialect = tables.POSTGRES
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def wait(self, closing: threading.Event, timeout_s: float) -> None:
+        """See ``BoxDatabase``; the server says so."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+                return
+            for _ in self._connection.notifies(timeout=timeout_s, stop_after=1):
+                return
+        except Exception as error:
+            self.close()
+            raise _unavailable(error) from error
+
+    def _connect(self) -> Any:
+        import psycopg
+
+        connection = psycopg.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=_TIMEOUT_S,
+            keepalives_idle=_TIMEOUT_S,
+            tcp_user_timeout=_TIMEOUT_S * 1000,
+        )
+        connection.execute(f"LISTEN {tables.CHANNEL}".encode())
+        return connection
+
+    @contextlib.contextmanager
+    def _begun(self, connection: Any) -> Iterator[Callable[[str, Sequence[Any]], Any]]:
+        from psycopg.rows import tuple_row
+
+        with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+            # As of one moment; nothing here is in a rival's way.
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            yield cursor.execute
+
+    def _missing(self, error: Exception) -> bool:
+        return getattr(error, "sqlstate", None) == "42P01"
+
+
+def _unavailable(error: Exception) -> LogUnavailable:
+    lines = str(error).strip().splitlines()
+    found = LogUnavailable(
+        f"the outbox's database: {type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+    )
+    found.appended = False
+    return found

@@ -1,0 +1,88 @@
+"""``Outbox``: what a transaction of the application's publishes by, to a log elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharedlog._core.catalog import Stream, name_of
+from sharedlog._core.envelope import About, Value
+from sharedlog._core.outbox import content_of
+from sharedlog._core.publishing import Placed
+from sharedlog._core.streams import check_name
+from sharedlog._log.append_in import check_size
+from sharedlog._log.log import Log
+from sharedlog._log.placing import Headers
+from sharedlog._outbox.writing import Entry, New, write
+
+NAME = "outbox"
+
+
+class Outbox:
+    """Messages that commit with the transaction of a connection; a relay appends them to a log.
+
+    For one transaction after the other of that connection, and used as that is.
+    """
+
+    def __init__(self, connection: Any, log: Log, name: str) -> None:
+        """Use ``sharedlog.outbox``."""
+        check_name(name, "outbox")
+        self._connection = connection
+        self._log = log
+        self._name = name
+
+    def publish(
+        self,
+        stream: str | Stream,
+        value: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+    ) -> None:
+        """Have a message be published if the transaction commits, once; never if it does not.
+
+        Arguments as of ``Log.publish``. Messages get into the log in the order in which their
+        transactions commit. Call it last: whoever publishes by this outbox then waits for the
+        transaction's end. In a handler's ``rifl.transaction`` over PostgreSQL it travels with the
+        commit.
+
+        Raises ``NoSuchOutbox``, ``LogForked`` for an outbox of another log, ``WrongTransaction``
+        for a connection in autocommit or whose commits do not wait for the disk,
+        ``NoSuchStream`` and ``InvalidRequest``; the driver's errors where the database itself
+        refuses. Then nothing of it will be in the log.
+        """
+        log = self._log
+
+        def put(said: About | None) -> None:
+            placed = log._placing.placed(stream, value, key, headers, said)
+            write(self._connection, entry_of(log, self._name, placed))
+
+        if log._place.observers is None:
+            put(about)
+        else:
+            log._place.observers.published(name_of(stream), about, put)
+
+
+def outbox(connection: Any, log: Log, name: str = NAME) -> Outbox:
+    """Return an outbox in the database of ``connection``, for messages to ``log``.
+
+    ``connection``: of sqlite3 or psycopg, SQLAlchemy's over one, or what ``rifl.transaction``
+    yields. ``create_outbox`` makes it, once; ``relay`` appends what is put into it.
+    """
+    return Outbox(connection, log, name)
+
+
+def create_outbox(connection: Any, log: Log, name: str = NAME) -> None:
+    """Make an outbox for ``log`` in the database of ``connection``, in its transaction.
+
+    Its tables begin with ``sharedlog_outbox``. Nothing is done where it is there; raises
+    ``LogForked`` if that is another log's.
+    """
+    check_name(name, "outbox")
+    write(connection, New(name, log.incarnation))
+
+
+def entry_of(log: Log, name: str, placed: Placed) -> Entry:
+    """Return what is put into the database for a message; raises ``InvalidRequest``."""
+    check_size(log._place, placed)
+    content = content_of(placed.tag, placed.envelope)
+    return Entry(name, log.incarnation, placed.tag, placed.envelope, content)

@@ -1,0 +1,223 @@
+"""``Relay``: appends what waits in an outbox to the log, each message once, in its order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from lease_server._forks import refuse_in_children
+from rifl._log import get_logger
+from sharedlog._core.errors import (
+    AlreadyCommitted,
+    CorruptLog,
+    Fenced,
+    LogError,
+    LogForked,
+    OutboxWentBack,
+    PredecessorMismatch,
+)
+from sharedlog._core.fences import Fence
+from sharedlog._core.outbox import (
+    Box,
+    Mark,
+    Message,
+    check_waiting,
+    fitting,
+    judge,
+    reached,
+    relayed,
+)
+from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
+from sharedlog._core.streams import check_name
+from sharedlog._log.log import Log
+from sharedlog._log.place import forked
+from sharedlog._log.resending import until_answered
+from sharedlog._log.rounds import Rounds
+from sharedlog._outbox.box_database import BoxDatabase, open_database
+from sharedlog._outbox.outbox import NAME
+
+_log = get_logger("sharedlog")
+# How long one waits for what comes before it says again that it works; how long it is then
+# silent, at most, before another one takes over; and between two looks of one that does not work.
+_WORK_S, _PATIENCE_S, _EVERY_S = 3.0, 10.0, 0.1
+# After these a person has to look: it relays nothing more.
+_FOR_GOOD = (CorruptLog, LogForked, OutboxWentBack, PredecessorMismatch)
+
+
+class Relay:
+    """What ``sharedlog.relay`` returns: it appends what is put into an outbox, until it is closed.
+
+    A context manager: inside it a thread does so. Of several, in any processes, one works, and
+    another takes over when that one is gone. Of one process: of no use in a forked child.
+    """
+
+    def __init__(
+        self,
+        database: BoxDatabase,
+        log: Log,
+        name: str,
+        told: Callable[[int | LogError], None] | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Use ``sharedlog.relay``."""
+        self._database = database
+        self._place = place = log._place
+        self._name = name
+        self._told = told
+        self._closing = threading.Event()
+        # Whether the log is known to be where the outbox takes it to be.
+        self._knows = False
+        # In the thread, it waits for what comes.
+        self._waits = False
+        self._relayed = 0
+        self._error: LogError | None = None
+        box = self._look(0)
+        # Databases may have outboxes of one name.
+        duty = f"relay/{name}/{box.id}"
+        self._rounds = Rounds(place, duty, _EVERY_S, _PATIENCE_S, self._work, self._failed, clock)
+        refuse_in_children(self, forked)
+
+    @property
+    def works(self) -> bool:
+        """Whether it is this one of the outbox's relays that does the work, as it last knew."""
+        return self._rounds.works
+
+    @property
+    def error(self) -> LogError | None:
+        """Why it has stopped for good; None: it has not."""
+        return self._error
+
+    def round(self) -> int:
+        """Relay what waits, once, unless another relay works; how many messages that was.
+
+        Raises ``OutboxWentBack`` where the outbox's database was restored from a backup,
+        ``PredecessorMismatch`` where the log was, ``CorruptLog``, ``LogForked``, and
+        ``LogUnavailable`` where the log or the database does not answer.
+        """
+        self._relayed = 0
+        self._rounds.round()
+        return self._relayed
+
+    def close(self) -> None:
+        """Stop, and let another one take over at once; idempotent. Waits for what runs."""
+        self._closing.set()
+        self._rounds.close()
+        self._database.close()
+
+    def __enter__(self) -> Relay:
+        """Begin."""
+        self._waits = True
+        self._rounds.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.close()
+
+    def _work(self, fence: Fence, _: float) -> None:
+        if self._error is not None:
+            return
+        end = time.monotonic() + _WORK_S
+        try:
+            self._relay(fence)
+            while self._waits and not self._stops() and time.monotonic() < end:
+                self._database.wait(self._closing, end - time.monotonic())
+                self._relay(fence)
+        except Fenced:
+            # It was taken for gone, and is no longer the one.
+            self._knows = False
+        except BaseException:
+            self._knows = False
+            raise
+
+    def _relay(self, fence: Fence) -> None:
+        """Append all that waits."""
+        limits = self._place.engine.limits
+        most = min(APPEND_ENTRIES, limits.entries)
+        while not self._stops():
+            box = self._look(most)
+            if not self._knows and not self._learn(box):
+                continue
+            check_waiting(box)
+            if not box.waiting:
+                return
+            batch = fitting(box.waiting, most, min(APPEND_BYTES, limits.append_bytes))
+            try:
+                self._append(box, batch, fence)
+            except (AlreadyCommitted, PredecessorMismatch):
+                # One of the two went back, or another relay was here.
+                self._knows = False
+                continue
+            self._database.done(self._name, Mark(batch[-1].seq, batch[-1].chain))
+            self._relayed += len(batch)
+            self._tell(len(batch))
+
+    def _append(self, box: Box, batch: Sequence[Message], fence: Fence) -> None:
+        until_answered(self._place, lambda: relayed(box, batch, fence))
+
+    def _look(self, most: int) -> Box:
+        box = self._database.look(self._name, most)
+        if box.incarnation != self._place.incarnation:
+            raise LogForked(
+                f"the outbox {self._name!r} is for a log of incarnation {box.incarnation}, not "
+                f"{self._place.incarnation}: it is another one, or was restored and declared so"
+            )
+        return box
+
+    def _learn(self, box: Box) -> bool:
+        """Hold the log against the outbox; False: that was behind, and has caught up."""
+        found = until_answered(self._place, lambda: reached(box))
+        judge(box, found, self._database.chain_at(self._name, found.seq))
+        self._knows = True
+        if found.seq == box.done.seq:
+            return True
+        # Appended by one that died before it could say so.
+        self._database.done(self._name, found)
+        return False
+
+    def _stops(self) -> bool:
+        return self._closing.is_set() or self._place.closing.is_set()
+
+    def _failed(self, error: LogError) -> None:
+        if isinstance(error, _FOR_GOOD):
+            self._error = error
+            _log.critical(
+                "relay_stopped", log=self._place.name, outbox=self._name, error=str(error)
+            )
+        self._tell(error)
+
+    def _tell(self, found: int | LogError) -> None:
+        if self._told is not None:
+            self._told(found)
+
+
+def relay(
+    database: str,
+    log: Log,
+    name: str = NAME,
+    told: Callable[[int | LogError], None] | None = None,
+) -> Relay:
+    """Relay what is put into an outbox of a database to ``log``, while what it returns is entered.
+
+    ``database``: ``sqlite:///FILE`` or ``postgresql://HOST/DATABASE``. A message that is in the log
+    is removed from the outbox; it is there once, whatever fails on the way. ``told`` is called
+    with the number of messages of each append, and with errors.
+
+    Raises ``NoSuchOutbox``, ``LogForked`` for an outbox of another log, ``LogUnavailable`` where
+    the database does not answer.
+    """
+    check_name(name, "outbox")
+    opened = open_database(database)
+    try:
+        return Relay(opened, log, name, told)
+    except BaseException:
+        opened.close()
+        raise
