@@ -13,6 +13,7 @@ from sharedlog._core.errors import (
     AlreadyCommitted,
     CorruptLog,
     Fenced,
+    InvalidRequest,
     LogError,
     LogForked,
     OutboxWentBack,
@@ -31,6 +32,7 @@ from sharedlog._core.outbox import (
 )
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
 from sharedlog._core.streams import check_name
+from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
 from sharedlog._log.resending import until_answered
@@ -212,9 +214,14 @@ def relay(
     with the number of messages of each append, and with errors.
 
     Raises ``NoSuchOutbox``, ``LogForked`` for an outbox of another log, ``LogUnavailable`` where
-    the database does not answer.
+    the database does not answer, ``InvalidRequest`` for a log that is opened over gRPC: relays
+    work where the log is opened itself.
     """
     check_name(name, "outbox")
+    if isinstance(log._place.engine, Elsewhere):
+        raise InvalidRequest(
+            "a relay works where the log is opened itself, not over gRPC: run it beside the server"
+        )
     opened = open_database(database)
     try:
         return Relay(opened, log, name, told)

@@ -19,6 +19,7 @@ from sharedlog._core.restoring import restore
 from sharedlog._outbox.box_database import open_database
 from tests.helpers.waiting import until
 from tests.sharedlog.outbox.conftest import SqliteDatabase
+from tests.sharedlog.served import served
 
 
 def texts(log):
@@ -341,3 +342,24 @@ def test_a_command_relays(tmp_path, capsys):
         assert "restored" in capsys.readouterr().err
     command = ["relay", url, "--from", database.url, "--outbox", "none", "--once"]
     assert main(command) == ExitCode.NOT_FOUND
+
+
+def test_programs_over_grpc_publish_and_the_relay_is_beside_the_log(tmp_path):
+    """``append_in`` and relays want the log itself, and say so (§12)."""
+    database = SqliteDatabase(tmp_path / "app.db")
+    with (
+        sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as log,
+        served(log) as server,
+        sharedlog.open(f"grpc://{server.address}") as remote,
+    ):
+        log.stream("orders", substreams=1)
+        with closing(database.connect()) as connection, connection:
+            connection.execute("CREATE TABLE orders (name)")
+            sharedlog.create_outbox(connection, remote)
+            with pytest.raises(sharedlog.WrongTransaction, match="outbox"):
+                remote.append_in(connection, "orders", "lost")
+        publish(database, remote, "a")
+        with pytest.raises(sharedlog.InvalidRequest, match="beside"):
+            sharedlog.relay(database.url, remote)
+        assert relay_all(database, log) == 1
+        assert texts(remote) == ["a"]
