@@ -133,5 +133,5 @@ def test_times_that_no_calendar_has_are_as_far_away_as_it_reaches():
 
 def test_a_newer_envelope_is_refused():
     """A reader stops; it never skips (DESIGN-LOG §12)."""
-    with pytest.raises(NewerFormat, match="version 2"):
-        read(pb.Envelope(version=2).SerializeToString())
+    with pytest.raises(NewerFormat, match="version 3"):
+        read(pb.Envelope(version=3).SerializeToString())
