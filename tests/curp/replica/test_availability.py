@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
@@ -13,8 +14,13 @@ import pytest
 import rifl
 from chaos.redis_server import RedisServer
 from curp._cli.command import main
+from curp._core.entries import ClientRegistered
+from curp._wire.entries import entry_to_bytes
+from curp.log import open_engine
+from curp.log._engine import NewEntry
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
-from tests.curp.replica.operated import DEADLINE_S, operated
+from tests.curp.replica.gated_bank import reached
+from tests.curp.replica.operated import DEADLINE_S, Operated, operated
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -145,6 +151,74 @@ def test_a_replica_cut_off_from_the_witnesses_lets_others_lead(tmp_path: Path) -
         assert group.leader() == "r1"
         assert group.events("r2", "recovery_given_up")
         assert group.balances("a", "b") == [1, 1]
+
+
+@pytest.mark.long
+def test_a_replica_that_still_reads_the_log_leaves_the_lead_to_one_that_has_read_it(
+    tmp_path: Path,
+) -> None:
+    """It looks while nobody leads, and reads on: it would serve nobody before (invariant 10)."""
+    url = _url(tmp_path)
+    # A replica looks who leads between two reads of 2,000 entries: in each is a gate.
+    first, second = tmp_path / "first", tmp_path / "second"
+    with operated(tmp_path, url, "--log-json", replicas=3) as group:
+        group.serves["r3"] = ("tests.curp.replica.gated_bank:GatedBank",)
+        group.start("w1", "r1")
+        group.deposit(str(first))
+        group.stop("r1")
+        _fill(url, 2500)
+        group.start("r1", "r2")
+        group.until_listed()
+        group.deposit(str(second))
+        leader = group.leader()
+        (other,) = {"r1", "r2"} - {leader}
+        until(lambda: _has_read_all(group, other), "one that follows has read the log", DEADLINE_S)
+        group.start("r3")
+        until(reached(first).exists, "the cold one reads the log", DEADLINE_S)
+        group.suspend(other)
+        group.stop(leader, how=signal.SIGKILL)
+        _until_nobody_leads(url)
+        first.touch()
+        # Here it has looked, had more to read, and had nobody to leave the lead to but itself.
+        until(reached(second).exists, "the cold one has looked and reads on", DEADLINE_S)
+        assert not group.events("r3", "taking_over")
+        group.signal(other, signal.SIGCONT)
+        assert group.leader() == other
+        second.touch()
+        until(lambda: _has_read_all(group, "r3"), "the cold one has read it, too", DEADLINE_S)
+        assert not group.events("r3", "taking_over")
+        assert group.balances(str(first), str(second)) == [1, 1]
+
+
+def _has_read_all(group: Operated, name: str) -> bool:
+    """Whether all that was answered is in the log, and a replica has applied it."""
+    statuses = group.statuses()
+    tails = [int(each["tail"]) for each in statuses.values() if each["role"] == "leader"]
+    unsynced = any("unsynced" in each for each in statuses.values())
+    return not unsynced and tails == [int(statuses[name].get("applied", 0))]
+
+
+def _fill(url: str, entries: int) -> None:
+    """Append what costs a replica little to apply; nobody leads."""
+    with contextlib.closing(open_engine(url)) as engine:
+        number = engine.take_leadership("filler", "127.0.0.1:1", term_s=30.0)
+        engine.append(
+            [NewEntry(entry_to_bytes(ClientRegistered(1 << 40 | at))) for at in range(entries)],
+            configuration=number,
+            expected_tail=engine.tail(),
+            append_id=b"i" * 16,
+        )
+        engine.end_leadership(number)
+
+
+def _until_nobody_leads(url: str) -> None:
+    with contextlib.closing(open_engine(url)) as engine:
+
+        def over() -> bool:
+            found = engine.leadership()
+            return found is None or found.expires_in_s <= 0
+
+        until(over, "nobody leads", DEADLINE_S)
 
 
 def test_hung_witnesses_do_not_hold_a_recovery_up_one_by_one(tmp_path: Path) -> None:
