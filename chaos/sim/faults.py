@@ -126,6 +126,10 @@ class Point(enum.Enum):
     FENCING = "fence"
     GRANTING = "grant"
     FOLLOWING = "committed-read"
+    HOLDING_ON = "hold-moved"
+    NAMED = "named-append"
+    TRIMMING = "trim"
+    DUTY = "duty"
     # Between a client or a leader and a witness, or a client and its group.
     WITNESS = "witness-request"
     WITNESS_ANSWER = "witness-answer"

@@ -7,8 +7,10 @@ simulated is what is between them and the engine's one atomic step, and the proc
 - ``server``: the engine's process: requests that are lost, late or copied, restored backups.
 - ``course``: one rule on its way, run again after a lost reply.
 - ``cast``: what all processes of a run share.
-- ``writer``: producers, transactions, markers over others' spans; ``sweeper``: who retires them.
-- ``follower``: committed reads from a position that is kept.
-- ``oracle``: what must be in the log, and what each follower must have read.
+- ``writer``: producers, transactions, markers over others' spans; ``relay``: two that share a name;
+  ``sweeper``: an operator who retires; ``keeper``: who trims, and who sweeps.
+- ``follower``: committed reads from a position that is kept, or by a hold.
+- ``oracle``: what must be in the log; ``onlooker``: what may happen when; ``series``: what each
+  follower must have read.
 - ``run``: one schedule.
 """

@@ -9,7 +9,7 @@ from chaos.sim.faults import Coverage, Point
 from chaos.sim.log.course import Actor
 from chaos.sim.log.oracle import Oracle
 from chaos.sim.log.server import LogServer
-from chaos.sim.loop import Loop
+from chaos.sim.loop import Loop, Process
 from sharedlog._core.producers import NewMessage
 
 __all__ = ["TAGS", "Cast"]
@@ -29,8 +29,18 @@ class Cast:
         self.oracle = Oracle()
         self.seed = seed
         self.over = False
+        # No more faults come.
+        self.healed = False
+        # What the clocks of machines show beside the truth, by who runs there.
+        self.offsets: dict[str, float] = {}
+        # Producers whose spans only a store's owner decides.
+        self.homes: set[int] = set()
         # Strikes that wait for somebody to be at a point, and for whom.
         self.aims: dict[Point, list[tuple[Callable[[Actor], bool], Callable[[Actor], None]]]] = {}
+
+    def life(self, name: str, machine: str = "") -> Process:
+        """Return a process that begins, with the clock of its machine."""
+        return Process(self.loop, name, wall_offset_s=self.offsets.get(machine or name, 0.0))
 
     def trace(self, who: str, text: str) -> None:
         """Add a line to the log of events."""

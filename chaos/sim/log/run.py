@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from random import Random
 
 from chaos.sim.faults import Fault, PlannedFault, Point
 from chaos.sim.log.cast import Cast
 from chaos.sim.log.course import Actor, count
 from chaos.sim.log.follower import Follower
+from chaos.sim.log.keeper import Sweeping, Trimmer
 from chaos.sim.log.oracle import committed, merged
+from chaos.sim.log.relay import Relay
 from chaos.sim.log.server import Backup
 from chaos.sim.log.sweeper import Sweeper
 from chaos.sim.log.writer import Writer
@@ -21,13 +24,14 @@ __all__ = ["simulate_log"]
 
 _AFTERMATH_S = 30.0
 _SETTLING_S = 2.5
+# Which tags are followed, and whether by a hold.
 _FOLLOWED = (
-    ("orders/0",),
-    ("orders/0", "orders/1", "orders/2"),
-    ("orders/1", "orders/2"),
-    ("orders/2",),
-    ("audit/0", "audit/1"),
-    ("audit/1",),
+    (("orders/0",), False),
+    (("orders/0", "orders/1", "orders/2"), True),
+    (("orders/1", "orders/2"), False),
+    (("orders/2",), True),
+    (("audit/0", "audit/1"), True),
+    (("audit/1",), False),
 )
 
 
@@ -40,8 +44,24 @@ class _Run:
             Writer(cast, index, schedule.setting, self.sweeper, keeps=index % 2 == 1)
             for index in range(schedule.setting.clients)
         ]
-        self.followers = [Follower(cast, index, tags) for index, tags in enumerate(_FOLLOWED)]
-        self.actors: list[Actor] = [*self.writers, *self.followers]
+        self.followers = [
+            Follower(cast, index, tags, held=held) for index, (tags, held) in enumerate(_FOLLOWED)
+        ]
+        self.relays = [Relay(cast, index) for index in range(2)]
+        self.keepers = [
+            *(Trimmer(cast, index) for index in range(2)),
+            *(Sweeping(cast, index) for index in range(2)),
+        ]
+        self.actors: list[Actor] = [
+            *self.writers,
+            *self.followers,
+            *self.relays,
+            *self.keepers,
+        ]
+        # Whose clocks jump: with both, what is young may go.
+        dice = Random(f"log clocks {schedule.seed}")  # noqa: S311 - repeatable, not secret
+        everybody: list[Writer | Relay | Trimmer | Sweeping] = [*self.writers, *self.relays]
+        self.jumping = dice.choice((everybody, [*self.keepers], [*everybody, *self.keepers]))
 
     def run(self) -> None:
         """Let everything happen, then heal, and wait until all is done and read."""
@@ -56,8 +76,9 @@ class _Run:
         ends += [fault.at + fault.seconds for fault in schedule.faults]
         loop.run(max(ends, default=0.0) + 0.5)
         self._heal()
-        self._until(lambda: all(writer.idle() for writer in self.writers))
-        for writer in self.writers:
+        publishing: list[Writer | Relay] = [*self.writers, *self.relays]
+        self._until(lambda: all(each.idle() for each in publishing))
+        for writer in publishing:
             if not writer.idle():
                 self.cast.oracle.broken("stuck", f"{writer.name} never ends")
         loop.run(loop.now + _SETTLING_S)
@@ -73,6 +94,7 @@ class _Run:
     def _heal(self) -> None:
         cast = self.cast
         cast.trace("world", "all faults end")
+        cast.healed = True
         cast.aims.clear()
         cast.server.heal()
         for actor in self.actors:
@@ -91,11 +113,11 @@ class _Run:
 
     def _judge(self) -> None:
         server, oracle = self.cast.server, self.cast.oracle
-        found = oracle.judge(server.log.rows, server.raised, server.retired)
+        seen = server.seen
+        found = oracle.judge(seen.rows, seen.raised, seen.retired)
+        oracle.problems.extend(seen.problems)
         for follower in self.followers:
-            if not follower.forked:
-                there = merged(found, follower.tags)
-                oracle.judge_follower(follower.name, follower.read, there)
+            follower.judge(merged(found, follower.tags), ended=True)
         for key in server.log.keys:
             if _is_span(key):
                 oracle.broken("an invariant", f"{key} is open, and its producer retired")
@@ -129,6 +151,8 @@ class _Run:
         cast, fault = self.cast, planned.fault
         if fault is Fault.CRASH:
             actor.crash(planned.seconds)
+        elif fault is Fault.WALL_JUMP:
+            self._jump(planned)
         elif fault is Fault.STOP and actor.process.alive:
             count(cast, actor, fault)
             actor.process.stop(planned.seconds)
@@ -147,16 +171,22 @@ class _Run:
             else:
                 self.sweeper.take_over(actor.fence)
 
+    def _jump(self, planned: PlannedFault) -> None:
+        """Have a machine's clock show another time, ahead more often than behind."""
+        actor = self.jumping[planned.target % len(self.jumping)]
+        seconds = (planned.share - 0.25) * 100.0 * planned.seconds
+        self.cast.coverage.hit(planned.fault, Point.IDLE)
+        self.cast.offsets[actor.name] = actor.process.wall_offset_s = seconds
+
     def _restore(self, backup: Backup, *, declared: bool) -> None:
         """Stop all but one, go on with the backup, and begin again."""
         cast = self.cast
         cast.trace("world", f"restored, {'declared' if declared else 'and nobody told'}")
-        old = committed(cast.server.log.rows)
+        old = committed(cast.server.seen.rows)
+        cast.oracle.problems.extend(cast.server.seen.problems)
         for follower in self.followers:
-            if not follower.forked:
-                read = follower.read
-                there = merged(old, follower.tags)[: len(read)]
-                cast.oracle.judge_follower(follower.name, read, there)
+            follower.judge(merged(old, follower.tags), ended=False)
+            follower.restored(backup.log.tail)
         # One who was suspended then goes on as if nothing had been.
         zombie = cast.random.choice((*self.writers, None))
         for actor in self.actors:
@@ -169,7 +199,7 @@ class _Run:
             cast.loop.after(0.1 + later, actor.start)
         self.sweeper.begin_again()
         cast.server.restore(backup, declared=declared)
-        cast.oracle.restore(cast.server.log.rows)
+        cast.oracle.restore(cast.server.seen.rows)
 
 
 def _is_for(fault: Fault, actor: Actor) -> bool:

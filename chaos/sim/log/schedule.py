@@ -20,22 +20,24 @@ FAULTS = (
     Fault.RESTORE,
     Fault.RETIRE,
     Fault.TAKE_OVER,
+    Fault.WALL_JUMP,
 )
 _WRITING = (Point.APPEND, Point.PENDING, Point.MARKER)
-_POINTS = (*_WRITING, Point.RETIRING, Point.FENCING, Point.GRANTING, Point.FOLLOWING)
+_OTHERS = (Point.FOLLOWING, Point.HOLDING_ON, Point.NAMED, Point.TRIMMING, Point.DUTY)
+_POINTS = (*_WRITING, Point.RETIRING, Point.FENCING, Point.GRANTING, *_OTHERS)
 # Where each fault has to strike.
 REQUIRED = frozenset(
     [
         (fault.value, point.value)
         for fault in (Fault.STORE_LOSS, Fault.STORE_STALL, Fault.CRASH, Fault.STOP)
-        for point in (*_WRITING, Point.FOLLOWING)
+        for point in (*_WRITING, *_OTHERS)
     ]
     + [
         (fault.value, point.value)
         for fault in (Fault.DUPLICATE, Fault.RETIRE, Fault.TAKE_OVER)
         for point in _WRITING
     ]
-    + [(Fault.RESTORE.value, Point.IDLE.value)]
+    + [(fault.value, Point.IDLE.value) for fault in (Fault.RESTORE, Fault.WALL_JUMP)]
 )
 # What is asked for, as often as it stands here.
 _METHODS = ("append", "append", "append", "transaction", "transaction", "joint")
@@ -74,7 +76,7 @@ def draw_log(seed: int) -> Schedule:
                 messages=random.randint(1, 4),
             )
         )
-    faults = [_draw_fault(random) for _ in range(random.randint(10, 24))]
+    faults = [_draw_fault(random) for _ in range(random.randint(12, 28))]
     if random.random() < 0.3:
         at, seconds = random.uniform(1.0, 0.7 * ACTIVE_S), random.uniform(0.3, 4.0)
         faults.append(PlannedFault(at, Fault.RESTORE, seconds, 0, random.random()))
@@ -97,4 +99,4 @@ def _draw_fault(random: Random) -> PlannedFault:
     if fault in (Fault.RETIRE, Fault.TAKE_OVER) and random.random() < 0.8:
         aim = random.choice(_WRITING)
     share = random.choice((0.1, 0.3, 0.6))
-    return PlannedFault(at, fault, seconds, random.randrange(12), share, aim)
+    return PlannedFault(at, fault, seconds, random.randrange(60), share, aim)

@@ -7,13 +7,14 @@ from random import Random
 from typing import Any, NamedTuple
 
 from chaos.sim.faults import Coverage, Fault, Point
-from chaos.sim.loop import EPOCH_S, Loop, Process
+from chaos.sim.log.onlooker import Asked, Onlooker
+from chaos.sim.loop import Loop, Process
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.incarnation import new_log
 from sharedlog._core.producers import Producer, identity_key
 from sharedlog._core.restoring import restore
-from sharedlog._core.steps import Get, Read, Rule, Scan, Step
+from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 
 __all__ = ["Backup", "LogServer"]
@@ -26,8 +27,7 @@ class Backup(NamedTuple):
     """A copy of a log, and of what was seen of it until then."""
 
     log: MemoryLog
-    raised: dict[str, list[tuple[int, int]]]
-    retired: dict[int, int]
+    seen: Onlooker
 
 
 class LogServer:
@@ -43,9 +43,7 @@ class LogServer:
         self._lives = 0
         self.lossy_until = self.stalled_until = self.copied_until = 0.0
         self.loss = 0.0
-        # What an onlooker saw: the tail at which a fence got a number, and a producer ended.
-        self.raised: dict[str, list[tuple[int, int]]] = {}
-        self.retired: dict[int, int] = {}
+        self.seen = Onlooker()
 
     def heal(self) -> None:
         """Answer everything from now on."""
@@ -60,6 +58,10 @@ class LogServer:
     ) -> None:
         """Carry a step out; ``done`` gets the answer, or what is known instead, in ``process``."""
         loop, random = self._loop, self._random.random
+        if isinstance(step, Commit):
+            # Who asks says when it is.
+            step = step._replace(at_us=int(process.wall_clock() * 1e6))
+        asked = Asked(process, step, point, loop.now)
         reply = _Reply(done)
         process.after(_TIMEOUT_S, reply.end, None, LogUnavailable("timed out"))
         delay = 0.0001 + 0.002 * random()
@@ -69,11 +71,11 @@ class LogServer:
         if lossy and random() < 0.3:
             # On its way for longer than anybody waits for it.
             delay += _LATEST_S * random()
-        loop.after(delay, self._arrive, self._lives, process, step, point, reply)
+        loop.after(delay, self._arrive, self._lives, asked, reply)
         if self.copied_until > loop.now and isinstance(step, Commit) and random() < 0.7:
             self._coverage.hit(Fault.DUPLICATE, point)
             later = delay + _LATEST_S * random()
-            loop.after(later, self._arrive, self._lives, process, step, point, None)
+            loop.after(later, self._arrive, self._lives, asked, None)
 
     def knows(self, producer: Producer | None) -> bool:
         """Whether this log granted a producer, and not another one by its id."""
@@ -88,25 +90,26 @@ class LogServer:
         log.at_us = self.log.at_us
         for tag, lsns in self.log.tagged.items():
             log.tagged[tag] = list(lsns)
-        raised = {name: list(numbers) for name, numbers in self.raised.items()}
-        return Backup(log, raised, dict(self.retired))
+        return Backup(log, self.seen.copy())
 
     def restore(self, backup: Backup, *, declared: bool) -> None:
         """Go on with a copy; ``declared``: an operator says that it is one."""
         self._lives += 1
-        self.log, self.raised, self.retired = backup
+        self.log, self.seen = backup
         self._engine = MemoryEngine(self.log)
         if declared:
             self._carry_out(restore(self._random.randbytes(8).hex()))
 
     def _carry_out(self, rule: Rule[Any]) -> None:
         """Do what an operator asks for, while nobody else has the log open."""
+        operator = Process(self._loop, "operator")
         answer: Any = None
         while True:
             try:
-                answer = self._do(rule.send(answer))
+                step = rule.send(answer)
             except StopIteration:
                 return
+            answer = self._do(Asked(operator, step, Point.RETIRING, self._loop.now))
 
     def _lost(self, point: Point) -> bool:
         if self.lossy_until <= self._loop.now or self._random.random() >= self.loss:
@@ -114,36 +117,34 @@ class LogServer:
         self._coverage.hit(Fault.STORE_LOSS, point)
         return True
 
-    def _arrive(
-        self, life: int, process: Process, step: Step, point: Point, reply: _Reply | None
-    ) -> None:
+    def _arrive(self, life: int, asked: Asked, reply: _Reply | None) -> None:
         loop = self._loop
         if life != self._lives:
             return
         if self.stalled_until > loop.now:
-            self._coverage.hit(Fault.STORE_STALL, point)
-            loop.at(self.stalled_until, None, self._arrive, life, process, step, point, reply)
+            self._coverage.hit(Fault.STORE_STALL, asked.point)
+            loop.at(self.stalled_until, None, self._arrive, life, asked, reply)
             return
         answer: Any = None
         error: Exception | None = None
         try:
-            answer = self._do(step)
+            answer = self._do(asked)
         except (Refused, LogError) as raised:
             error = raised
-        if reply is not None and not self._lost(point):
+        if reply is not None and not self._lost(asked.point):
             delay = 0.0001 + 0.002 * self._random.random()
-            process.after(delay, self._reply, life, reply, answer, error)
+            asked.process.after(delay, self._reply, life, reply, answer, error)
 
     def _reply(self, life: int, reply: _Reply, answer: Any, error: Exception | None) -> None:
         if life == self._lives:
             reply.end(answer, error)
 
-    def _do(self, step: Step) -> Any:
-        match step:
-            case Commit():
-                at_us = int((EPOCH_S + self._loop.now) * 1e6)
-                lsns = self._engine.commit(step._replace(at_us=at_us))
-                self._look(step)
+    def _do(self, asked: Asked) -> Any:
+        match asked.step:
+            case Commit() as commit:
+                before = self.log.tail
+                lsns = self._engine.commit(commit)
+                self.seen.look(asked, commit, self.log, before, self._loop.now)
                 return lsns
             case Get(keys):
                 return self._engine.get(keys)
@@ -151,16 +152,11 @@ class LogServer:
                 return self._engine.scan(prefix)
             case Read(after, limit, tag):
                 return self._engine.read(after, limit, tag)
-        raise AssertionError(step)
-
-    def _look(self, commit: Commit) -> None:
-        for put in commit.puts:
-            kind, _, name = put.key.partition("/")
-            if kind == "fence" and put.value is not None:
-                number = int.from_bytes(put.value, "big")
-                self.raised.setdefault(name, []).append((number, self.log.tail))
-            elif kind == "producer" and name.endswith("/retired"):
-                self.retired.setdefault(int(name.partition("/")[0]), self.log.tail)
+            case Ends():
+                return Lsns(self._engine.first(), self._engine.tail())
+            case Remove(through):
+                return self._engine.remove(through)
+        raise AssertionError(asked.step)
 
 
 class _Reply:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from chaos.sim.faults import Fault, Point
 from chaos.sim.log.cast import Cast
 from chaos.sim.log.course import Course, count
+from chaos.sim.log.onlooker import RETENTION_S
 from chaos.sim.log.oracle import Outcome
 from chaos.sim.log.sweeper import Sweeper
 from chaos.sim.loop import Process
@@ -33,6 +34,8 @@ from sharedlog._core.spans import Pended, decide, pend, retire
 __all__ = ["Writer"]
 
 _AGAIN_S = 0.02
+# Every so many transactions are open for longer than messages are kept.
+_DAWDLES = 13
 _GONE = (ProducerRetired, UnknownProducer)
 
 
@@ -101,7 +104,7 @@ class Writer:
         """Take over: the fence, then what the store says is committed, then what was left."""
         if self.process.alive or self._cast.over:
             return
-        self.process = Process(self._cast.loop, self.name)
+        self.process = self._cast.life(self.name)
         self.courses.clear()
         self.producer = self.helper = None
         self._running.clear()
@@ -186,6 +189,8 @@ class Writer:
                 self._broken("being granted a producer", error)
                 return
             self.producer, self._seq = producer, 1
+            if self.keeps:
+                self._cast.homes.add(producer.id)
             self._left = producer.id
             self._alone = False
             self._next()
@@ -385,7 +390,12 @@ class Writer:
         planned = under_way.call
         if under_way.failed is None:
             commits = planned.op == "commit"
-            self._mark(producer, under_way, commits=commits, fence=under_way.fence)
+            mark = partial(self._mark, producer, under_way, commits=commits, fence=under_way.fence)
+            if planned.number % _DAWDLES:
+                mark()
+            else:
+                # What it has pending is old by then, and what came later is trimmed.
+                self.process.after(1.2 * RETENTION_S, mark)
             return
         seq, error = under_way.failed
         self._seq = seq

@@ -1,8 +1,10 @@
-"""An exception that a signal raises, anywhere in a call, leaves the log to everybody else."""
+"""What may come anywhere in a call, a signal's exception, a collector: others go on."""
 
+import gc
 import linecache
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -141,3 +143,52 @@ def test_threads_that_wait_go_on_after_an_interrupt_of_the_one_that_leads(tmp_pa
         found = texts(log, "s")
         assert told <= set(found)
         assert len(found) == len(set(found))
+
+
+def test_a_collector_at_any_line_hinders_nobody(tmp_path):
+    """What it lets go of there, followers and transactions, is of the same log (L2)."""
+    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as log:
+        log.stream("s", 1)
+        log.publish("s", "0")
+        package = str(Path(sharedlog.__file__).parent)
+        lines, published = 0, 0
+
+        def trace(frame, event, _):
+            nonlocal seen
+            if not frame.f_code.co_filename.startswith(package):
+                return None
+            if event == "line":
+                seen += 1
+                if abandoned and seen > lines:
+                    abandoned.pop()
+                    gc.collect()
+            return trace
+
+        seen = 1
+        gc.collect()
+        gc.freeze()
+        try:
+            while seen > lines:
+                abandoned = []
+                for _ in range(20):
+                    following, transaction = (
+                        log.follow("s", name=None),
+                        log.producer().transaction(),
+                    )
+                    transaction.publish("s", "never")
+                    box = [following, transaction]
+                    box.append(box)
+                    abandoned.append(box)
+                del following, transaction, box
+                seen = 0
+                published += 1
+                sys.settrace(trace)
+                try:
+                    log.publish("s", str(published))
+                finally:
+                    sys.settrace(None)
+                lines += 20
+        finally:
+            gc.unfreeze()
+        assert lines > 100
+        assert sorted(texts(log, "s"), key=int) == [str(each) for each in range(published + 1)]
