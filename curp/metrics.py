@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 
 from curp._core.witness_table import WitnessTable, WitnessVerdict
 from curp.observer import GroupObserver, GroupReport, TakeOver
+from rifl._server.scraping import serve_metrics
 from rifl.core._shared.errors import ForkedProcess
 from rifl.metrics import PrometheusObserver
 
 try:
-    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ImportError as error:  # pragma: no cover - needs an environment without it
@@ -216,24 +217,6 @@ class WitnessCollector(Collector):
         for mode in type(table.mode):
             modes.add_metric((mode.value,), float(mode is table.mode))
         yield modes
-
-
-def serve_metrics(listen: str) -> Callable[[], None]:
-    """Serve this process's registry over HTTP at ``HOST:PORT``; returns what ends it.
-
-    Raises ``OSError``, ``ValueError``.
-    """
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit():
-        raise ValueError(f"{listen!r} is not HOST:PORT")
-    server, thread = start_http_server(int(port), addr=host.strip("[]"))
-
-    def end() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return end
 
 
 def _word(verdict: WitnessVerdict) -> str:

@@ -83,7 +83,9 @@ ARROWS: dict[str, set[str]] = {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._log", "sharedlog._wire"),
         *("sharedlog.v1", "rifl._grpc", "rifl._log", "rifl._server.health"),
     },
-    "sharedlog._cli": {"sharedlog", "rifl._log", "rifl._server.signals"},
+    "sharedlog._cli": {
+        *("sharedlog", "rifl._log", "rifl._server.signals", "rifl._server.scraping"),
+    },
     "sharedlog._remote": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._wire", "sharedlog.v1"),
     },

@@ -19,6 +19,7 @@ from rifl._server import signals
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.given import duration
 from sharedlog._core.errors import LogError
+from sharedlog._core.observer import Observer
 from sharedlog._core.trim import Outcome
 from sharedlog._log.log import Log
 from sharedlog._log.opening import open_log
@@ -56,6 +57,9 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         help="who may do what, and how much; without it who is let in may do everything",
     )
     parser.add_argument(
+        "--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP: of the log, too"
+    )
+    parser.add_argument(
         "--trim-every",
         type=duration,
         metavar="TIME",
@@ -76,7 +80,9 @@ def serve(arguments: argparse.Namespace) -> int:
         tokens=_tokens(arguments.tokens_file, os.environ),
         credentials=_credentials(arguments),
     )
-    with open_log(arguments.url) as log, contextlib.ExitStack() as ending:
+    with contextlib.ExitStack() as ending:
+        observer = _observer(arguments.metrics, ending)
+        log = ending.enter_context(open_log(arguments.url, observer=observer))
         if not arguments.no_sweep:
             ending.enter_context(log.sweeper())
         if arguments.trim_every is not None:
@@ -99,6 +105,20 @@ async def _serve(log: Log, options: Options) -> None:
     finally:
         for each in (signal.SIGTERM, signal.SIGINT):
             signals.tell_no_more(loop, each, stopped.set)
+
+
+def _observer(listen: str | None, ending: contextlib.ExitStack) -> Observer | None:
+    """Serve metrics until the stack ends, and return what counts them."""
+    if listen is None:
+        return None
+    from rifl._server.scraping import serve_metrics
+    from sharedlog.metrics import PrometheusObserver
+
+    try:
+        ending.callback(serve_metrics(listen))
+    except ValueError as error:
+        raise Refused(f"--metrics: {error}", ExitCode.USAGE) from error
+    return PrometheusObserver()
 
 
 def _told(found: Outcome | LogError) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from datetime import timedelta
 
 import grpc
@@ -28,6 +29,8 @@ from sharedlog._service.settings import (
     read_settings,
     read_tokens,
 )
+from tests.helpers.ports import free_port
+from tests.helpers.processes import started
 from tests.helpers.waiting import until
 from tests.sharedlog.served import served
 
@@ -292,9 +295,50 @@ def test_the_command_serves_until_it_is_terminated(tmp_path, capsys):
     assert "a" in capsys.readouterr().out
 
 
+def test_metrics_of_the_log_are_its_servers(tmp_path):
+    """``--metrics`` has lags, what is pending, and its appends (issue 17, DESIGN §9)."""
+    log, metrics = f"sqlite:///{tmp_path / 'log.db'}", f"127.0.0.1:{free_port()}"
+    sharedlog.create(log).close()
+
+    def scraped():
+        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=30) as reply:
+            lines = reply.read().decode().splitlines()
+        return {
+            name: float(value)
+            for name, _, value in (each.rpartition(" ") for each in lines)
+            if name.startswith("sharedlog_")
+        }
+
+    given = ("serve", "--log", log, "--listen", "127.0.0.1:0", "--metrics", metrics)
+    with started("sharedlog", *given, log=tmp_path / "errors") as process:
+        with sharedlog.open(f"grpc://{process.line()}") as opened:
+            opened.stream("s", 1)
+            before = scraped()
+            with opened.follow("s", name="billing") as following:
+                opened.publish("s", b"a")
+                opened.publish("s", b"b")
+                following.done(next(following))
+            pending = opened.producer().transaction().__enter__()
+            pending.publish("s", b"c")
+            pending.pend()
+            found = scraped()
+            pending.roll_back()
+        assert process.terminate() == 0
+    of, hold = f'log="{log}"', f'log="{log}",name="billing",substream="s/0"'
+    assert found[f"sharedlog_reachable{{{of}}}"] == 1
+    assert found[f"sharedlog_tail_lsn{{{of}}}"] == 3
+    assert found[f"sharedlog_open_spans{{{of}}}"] == 1
+    assert found[f"sharedlog_hold_lag_entries{{{hold}}}"] == 2
+    assert found[f"sharedlog_hold_overdue{{{hold}}}"] == 0
+    appends = f"sharedlog_appends_total{{{of}}}"
+    assert found[appends] - before.get(appends, 0) == 3
+
+
 @pytest.mark.parametrize(
     "given",
     [
+        ["--metrics", "nowhere"],
+        ["--metrics", "127.0.0.1:99999"],
         ["--tls-key", "key.pem"],
         ["--tls-client-authorities", "ca.pem"],
         ["--rights", "bad.toml"],
