@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ SESSION_SECRET = b"the secret of every test's sessions"
 _LEASES = "/lease_server.v1.LeaseServer"
 _RESOLVE = "/rifl.v1.Outcomes/Resolve"
 _TIMEOUT_S = 20.0
+_OPTIONS = (("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +101,10 @@ def _pairs(metadata: Any) -> tuple[tuple[str, str | bytes], ...]:
 class RawClient:
     """One channel, and one client id once it has asked for it."""
 
-    def __init__(self, address: str, *, grant: bool = True) -> None:
-        self.channel = grpc.insecure_channel(
-            address, options=[("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
-        )
+    def __init__(
+        self, address: str, *, grant: bool = True, options: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        self.channel = grpc.insecure_channel(address, options=[*_OPTIONS, *options])
         self.client_id = 0
         self.token = b""
         self.term_ms = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -22,8 +23,9 @@ _TIMEOUT_S = 20.0
 class ByHand:
     """One client id through all leaders."""
 
-    def __init__(self, address: str) -> None:
-        self._raw = RawClient(address)
+    def __init__(self, address: str, options: Sequence[tuple[str, int]] = ()) -> None:
+        """``options``: of its channel to the first replica."""
+        self._raw = RawClient(address, options=options)
         self._seq = 0
 
     @property

@@ -1,7 +1,7 @@
 """A replica in a process of its own: ``python -m tests.curp.replica.server JSON``.
 
 Prints ``ready``, then its role at every change. ``die_at`` names a fault point of the
-leader and how often it is passed before the process kills itself there.
+leader and how often it is passed before the process kills itself there. ``options``: of the server.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
 
 import curp
-from examples.bank.v1 import bank_pb2_grpc
+from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.ledger import CONFLICTS, READ_ONLY, Bank
 
 __all__: list[str] = []
@@ -38,10 +39,26 @@ def _dying(point: str, times: int) -> Any:
     return strike
 
 
+class _Wordy(Bank):
+    """Answers with so many bytes more, in a field that is not known."""
+
+    def __init__(self, answer_bytes: int) -> None:
+        super().__init__()
+        more = bank_pb2.DepositRequest(reference="m" * answer_bytes)
+        self._more = b"\x9a\x06" + more.SerializeToString()[1:]
+
+    def Deposit(self, request: Any, context: Any) -> bank_pb2.Receipt:  # noqa: N802 - the proto's
+        receipt = super().Deposit(request, context)
+        receipt.MergeFromString(self._more)
+        return receipt
+
+
 def main() -> None:
     """Serve until killed."""
     given = json.loads(sys.argv[1])
     die_at = given.pop("die_at", None)
+    options = given.pop("options", None)
+    answer_bytes = given.pop("answer_bytes", 0)
     url, address = given.pop("url"), given["address"]
     tuning = curp.Tuning(**given.pop("tuning", {}))
     replica = curp.Replica(
@@ -53,8 +70,10 @@ def main() -> None:
     )
     if die_at is not None:
         replica._store.fault = _dying(*die_at)
-    server = grpc.server(ThreadPoolExecutor(32), interceptors=[replica.interceptor()])
-    bank = replica.servicer(Bank)
+    server = grpc.server(
+        ThreadPoolExecutor(32), interceptors=[replica.interceptor()], options=options
+    )
+    bank = replica.servicer(partial(_Wordy, answer_bytes) if answer_bytes else Bank)
     bank_pb2_grpc.add_BankServicer_to_server(bank, replica.registrar(server))
     replica.add_to_server(server)
     server.add_insecure_port(address)
