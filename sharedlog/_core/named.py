@@ -129,6 +129,7 @@ def all_names() -> Rule[list[Named]]:
     ]
 
 
+@portable
 def forget(name: str) -> Rule[int]:
     """Forget a name, and return its highest seq: for operators, since it may then be used anew."""
     key = named_key(name)

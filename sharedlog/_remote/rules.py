@@ -15,6 +15,7 @@ from sharedlog._core.following import Start, read_some
 from sharedlog._core.holds import Hold, all_holds, drop, forget
 from sharedlog._core.incarnation import read_incarnation
 from sharedlog._core.named import Turn, append_named, decide_named, highest_of, placed_by
+from sharedlog._core.named import forget as forget_named
 from sharedlog._core.producers import Appended, NewMessage, Producer, append, grant
 from sharedlog._core.reading import Committed
 from sharedlog._core.roster import Granted, granted_producers
@@ -55,6 +56,7 @@ class Rules:
                 (decide_named, self._decide_named),
                 (highest_of, self._highest_of),
                 (placed_by, self._placed_by),
+                (forget_named, self._forget_named),
                 (has_pending, self._has_pending),
                 (retire, self._retire),
                 (granted_producers, self._granted_producers),
@@ -224,6 +226,11 @@ class Rules:
         )
         found = self._ask("GetNamed", request)
         return list(found.tags), found.checksum
+
+    def _forget_named(self, name: str) -> int:
+        request = pb.ForgetNamedRequest(incarnation=self._incarnation, name=name)
+        found: int = self._ask("ForgetNamed", request).highest_seq
+        return found
 
     def _has_pending(self, producer: Producer) -> bool:
         request = pb.GetProducerRequest(incarnation=self._incarnation, producer=_shown(producer))

@@ -90,6 +90,7 @@ class Answers:
             "Retire": self._retire,
             "Append": self._append,
             "GetNamed": self._get_named,
+            "ForgetNamed": self._forget_named,
             "RaiseFence": self._raise_fence,
             "MoveHold": self._move_hold,
             "ListHolds": self._list_holds,
@@ -279,6 +280,10 @@ class Answers:
             reply.tags[:] = tags
             reply.checksum = checksum
         return reply
+
+    def _forget_named(self, request: pb.ForgetNamedRequest, caller: Caller) -> pb.NamedState:
+        caller.check_admin()
+        return pb.NamedState(highest_seq=self._log.forget(request.name))
 
     def _raise_fence(self, request: pb.RaiseFenceRequest, caller: Caller) -> pb.Fence:
         check_fence_name(request.name)

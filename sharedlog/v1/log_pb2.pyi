@@ -239,6 +239,14 @@ class NamedState(_message.Message):
     checksum: int
     def __init__(self, highest_seq: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., checksum: _Optional[int] = ...) -> None: ...
 
+class ForgetNamedRequest(_message.Message):
+    __slots__ = ("incarnation", "name")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    incarnation: str
+    name: str
+    def __init__(self, incarnation: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
 class Fence(_message.Message):
     __slots__ = ("name", "number")
     NAME_FIELD_NUMBER: _ClassVar[int]

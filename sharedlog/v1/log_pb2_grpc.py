@@ -79,6 +79,11 @@ class LogStub(object):
                 request_serializer=sharedlog_dot_v1_dot_log__pb2.GetNamedRequest.SerializeToString,
                 response_deserializer=sharedlog_dot_v1_dot_log__pb2.NamedState.FromString,
                 _registered_method=True)
+        self.ForgetNamed = channel.unary_unary(
+                '/sharedlog.v1.Log/ForgetNamed',
+                request_serializer=sharedlog_dot_v1_dot_log__pb2.ForgetNamedRequest.SerializeToString,
+                response_deserializer=sharedlog_dot_v1_dot_log__pb2.NamedState.FromString,
+                _registered_method=True)
         self.RaiseFence = channel.unary_unary(
                 '/sharedlog.v1.Log/RaiseFence',
                 request_serializer=sharedlog_dot_v1_dot_log__pb2.RaiseFenceRequest.SerializeToString,
@@ -179,6 +184,13 @@ class LogServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetNamed(self, request, context):
+        """Forgets a producer's name, which may then be used anew, and says how far it was.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RaiseFence(self, request, context):
         """From the answer on nothing is appended under a lower number.
         """
@@ -273,6 +285,11 @@ def add_LogServicer_to_server(servicer, server):
             'GetNamed': grpc.unary_unary_rpc_method_handler(
                     servicer.GetNamed,
                     request_deserializer=sharedlog_dot_v1_dot_log__pb2.GetNamedRequest.FromString,
+                    response_serializer=sharedlog_dot_v1_dot_log__pb2.NamedState.SerializeToString,
+            ),
+            'ForgetNamed': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetNamed,
+                    request_deserializer=sharedlog_dot_v1_dot_log__pb2.ForgetNamedRequest.FromString,
                     response_serializer=sharedlog_dot_v1_dot_log__pb2.NamedState.SerializeToString,
             ),
             'RaiseFence': grpc.unary_unary_rpc_method_handler(
@@ -553,6 +570,33 @@ class Log(object):
             target,
             '/sharedlog.v1.Log/GetNamed',
             sharedlog_dot_v1_dot_log__pb2.GetNamedRequest.SerializeToString,
+            sharedlog_dot_v1_dot_log__pb2.NamedState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetNamed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sharedlog.v1.Log/ForgetNamed',
+            sharedlog_dot_v1_dot_log__pb2.ForgetNamedRequest.SerializeToString,
             sharedlog_dot_v1_dot_log__pb2.NamedState.FromString,
             options,
             channel_credentials,

@@ -193,6 +193,7 @@ def test_ten_thousand_tags_are_refused(raw, behind):
         ("Append", {"marker": pb.Marker()}),
         ("GetNamed", {"name": "/"}),
         ("GetNamed", {"name": "n", "seq": 1, "lsn": MOST}),
+        ("ForgetNamed", {"name": "/"}),
         ("RaiseFence", {"name": "*trimmer"}),
         ("RaiseFence", {"name": "f", "at_least": MOST}),
         ("MakeStream", {"name": "a/b"}),
@@ -284,6 +285,7 @@ def test_who_has_no_right_does_nothing(behind):
         ("MakeStream", {"name": "u"}),
         ("ListProducers", {}),
         ("Retire", {"producer": pb.Producer(id=1)}),
+        ("ForgetNamed", {"name": "shop-1"}),
         ("EndHolds", {"name": "mail"}),
         ("Trim", {}),
     )
@@ -306,10 +308,13 @@ def test_who_has_no_right_does_nothing(behind):
             mine = raw.granted()
             assert raw.ask("Append", producer=mine, seq=1, messages=[message()]).lsn == 1
             assert raw.ask("RaiseFence", name="shop-1").number == 1
+            once = pb.Named(name="shop-1", seq=7, content=TOKEN)
+            raw.ask("Append", named=once, messages=[message()])
         with closing(Raw(server.address, behind.incarnation, TOKENS["mail"].decode())) as raw:
             assert raw.ask("Follow", stream="s", name="mail").begun.holds
         with closing(Raw(server.address, behind.incarnation, TOKENS["boss"].decode())) as raw:
             assert raw.ask("Retire", producer=pb.Producer(id=mine.id)).highest_seq == 1
+            assert [raw.ask("ForgetNamed", name="shop-1").highest_seq for _ in range(2)] == [7, 0]
 
 
 def test_followers_beyond_the_bound_are_refused_and_those_that_left_make_room(behind):
