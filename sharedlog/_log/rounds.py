@@ -67,6 +67,7 @@ class Rounds:
             try:
                 self.round()
             except LogStopped as error:
+                self.works = False
                 self._failed(error)
                 return
             except LogError as error:

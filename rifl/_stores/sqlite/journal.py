@@ -112,7 +112,12 @@ class Journal:
                 elif not self._gathers or len(self._queue) >= self._expected_commit.expected:
                     self._wake.notify()
                 return entry.pending
-            error = self._writer.stopped or sqlite3.ProgrammingError("the store is closed")
+            stopped = self._writer.stopped
+            error = (
+                sqlite3.ProgrammingError("the store is closed")
+                if stopped is None
+                else sqlite3.OperationalError(f"it has stopped: {stopped}")
+            )
         entry.pending.fail(entry.failure(error))
         return entry.pending
 
