@@ -120,7 +120,7 @@ def relay(log: Log, arguments: argparse.Namespace) -> int:
     relaying = open_relay(arguments.database, log, arguments.outbox, told)
     if arguments.once:
         with contextlib.closing(relaying):
-            relaying.round()
+            relaying.once()
     else:
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, lambda *_: stopped.set())

@@ -33,6 +33,8 @@ class Duty:
         # What another one's fence and beat were, and when that was seen first.
         self._seen: tuple[int, bytes] | None = None
         self._seen_s = 0.0
+        # Whether another one's beat was seen to change since this one last had the duty.
+        self.other_beats = False
 
     def take(self, now_s: float) -> Rule[Fence | None]:
         """Return the fence to act under, for the one that has the duty; None: another one has.
@@ -59,7 +61,7 @@ class Duty:
                 )
             except Refused:
                 continue
-            self._seen = None
+            self._seen, self.other_beats = None, False
             return fence
 
     def leave(self) -> Rule[None]:
@@ -81,5 +83,6 @@ class Duty:
 
     def _silent(self, seen: tuple[int, bytes], now_s: float) -> bool:
         if self._seen != seen:
+            self.other_beats = self._seen is not None
             self._seen, self._seen_s = seen, now_s
         return now_s - self._seen_s >= self._patience_s

@@ -42,6 +42,11 @@ class Rounds:
         # Whether this one had the duty, as it last knew.
         self.works = False
 
+    @property
+    def another_works(self) -> bool:
+        """Whether another one was seen to do it since this one last did."""
+        return self._duty.other_beats
+
     def start(self) -> None:
         """Have a thread make the rounds, until it is closed, or the log is."""
         self._thread.start()

@@ -103,6 +103,17 @@ class Relay:
         self._rounds.round()
         return self._relayed
 
+    def once(self) -> int:
+        """Relay what waits, once; how many messages that was. Raises what ``round`` does.
+
+        Where another relay has the outbox, it is waited for until that one shows that it works,
+        which is then its to do, or has been silent for so long that this one takes over.
+        """
+        relayed = self.round()
+        while not (self.works or self._rounds.another_works or self._closing.wait(_EVERY_S)):
+            relayed = self.round()
+        return relayed
+
     def close(self) -> None:
         """Stop, and let another one take over at once; idempotent. Waits for what runs."""
         self._closing.set()

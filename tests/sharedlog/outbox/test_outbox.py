@@ -132,6 +132,23 @@ def test_one_relay_works_and_another_takes_over(database, log):
     assert texts(log) == ["a", "b"]
 
 
+def test_a_cron_job_takes_over_from_who_is_gone_and_from_nobody_else(database, log, monkeypatch):
+    """Each is a new process, which has seen nothing before: it looks long enough (§12, L4)."""
+    publish(database, log, "a")
+    killed, mine = (sharedlog.relay(database.url, log) for _ in range(2))
+    with closing(killed), closing(mine):
+        assert killed.round() == 1
+        publish(database, log, "b")
+        monkeypatch.setattr(mine._rounds._duty, "_patience_s", 0.2)
+        assert (mine.once(), mine.works) == (1, True)
+    monkeypatch.setattr("sharedlog._outbox.relay._WORK_S", 0.0)
+    with sharedlog.relay(database.url, log) as working:
+        until(lambda: working.works, "it works")
+        with closing(sharedlog.relay(database.url, log)) as other:
+            assert (other.once(), other.works) == (0, False)
+    assert texts(log) == ["a", "b"]
+
+
 @pytest.mark.parametrize("since", [[], ["other"], ["other"] * 5])
 def test_a_database_that_was_restored_is_noticed(database, log, since):
     """It ends below what the log has, there, or above, with other messages: stop (§12)."""
