@@ -51,6 +51,8 @@ class Follower:
         # What it read by holds that were forgotten since.
         self._past: list[tuple[list[Life], int]] = []
         self._names = 0
+        # Its hold is to be forgotten, or is; durable.
+        self._leaving = False
         self.forked = False
         # It may have read what a log that was restored does not have.
         self._doubted = False
@@ -67,7 +69,10 @@ class Follower:
             return
         self.process = self._cast.life(self.name)
         self.courses.clear()
-        self._open()
+        if self._leaving:
+            self._begin_anew()
+        else:
+            self._open()
 
     def crash(self, seconds: float) -> None:
         """Die; what was read and not kept is read again."""
@@ -110,11 +115,13 @@ class Follower:
             if error is not None:
                 self._broken(error)
                 return
+            self._leaving = False
             self._names += 1
             self._past.append((self.lives, self._most))
             self.lives, self._first, self._most = [], Begins.WHOLE, 0
             self._open()
 
+        self._leaving = True
         old = str(self._hold)
         Course(self._cast, self, partial(forget, old), Point.HOLDING_ON, done).go()
 
@@ -138,7 +145,9 @@ class Follower:
             ahead_bytes=self._ahead,
         )
         if not self.lives or self._held:
-            self.lives.append(Life(Begins.HOLD if self.lives else self._first))
+            # One that read nothing may have had no hold yet.
+            held = any(life.read for life in self.lives)
+            self.lives.append(Life(Begins.HOLD if held else self._first))
         self._find()
 
     def _find(self) -> None:
