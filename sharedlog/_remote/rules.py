@@ -8,25 +8,24 @@ from typing import Any
 
 from sharedlog._core.calling import Call
 from sharedlog._core.catalog import Stream, all_streams, find_stream, make_stream
-from sharedlog._core.entry import Decision
-from sharedlog._core.errors import InvalidRequest, LogForked, UnknownProducer
+from sharedlog._core.errors import InvalidRequest, LogForked
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.following import Start, read_some
 from sharedlog._core.holds import Hold, all_holds, drop, forget
 from sharedlog._core.incarnation import read_incarnation
 from sharedlog._core.named import Turn, append_named, decide_named, highest_of, placed_by
 from sharedlog._core.named import forget as forget_named
-from sharedlog._core.producers import Appended, NewMessage, Producer, append, grant
+from sharedlog._core.producers import append, grant
 from sharedlog._core.reading import Committed
 from sharedlog._core.roster import Granted, granted_producers
-from sharedlog._core.spans import Pended, decide, has_pending, pend, retire
+from sharedlog._core.spans import decide, has_pending, pend, retire
 from sharedlog._core.streams import stream_of, substream_number
 from sharedlog._core.trim import Committers, Outcome, trim
 from sharedlog._core.whole import Trimmed
+from sharedlog._remote.appends import Appends
 from sharedlog._remote.channel import Channel
 from sharedlog._wire.places import committed_of, hold_of, start_of, stream_of_info
 from sharedlog.v1 import log_pb2 as pb
-from sharedlog.v1.sharedlog_pb2 import Span
 
 _US = timedelta(microseconds=1)
 
@@ -39,8 +38,7 @@ class Rules:
         self._ask = channel.ask
         self._read_all = channel.read_all
         self._incarnation: str = description.incarnation
-        # Granted here: markers show the tokens of all whose messages they decide.
-        self._granted: dict[int, Producer] = {}
+        appends = Appends(channel, self._incarnation)
         self._known: dict[Any, Callable[..., Any]] = {
             _of(rule): asked
             for rule, asked in (
@@ -48,16 +46,16 @@ class Rules:
                 (find_stream, self._find_stream),
                 (make_stream, self._make_stream),
                 (all_streams, self._all_streams),
-                (grant, self._grant),
-                (append, self._append),
-                (pend, self._pend),
-                (decide, self._decide),
-                (append_named, self._append_named),
-                (decide_named, self._decide_named),
+                (grant, appends.grant),
+                (append, appends.append),
+                (pend, appends.pend),
+                (decide, appends.decide),
+                (append_named, appends.append_named),
+                (decide_named, appends.decide_named),
                 (highest_of, self._highest_of),
                 (placed_by, self._placed_by),
                 (forget_named, self._forget_named),
-                (has_pending, self._has_pending),
+                (has_pending, appends.has_pending),
                 (retire, self._retire),
                 (granted_producers, self._granted_producers),
                 (raise_fence, self._raise_fence),
@@ -108,113 +106,6 @@ class Rules:
         request = pb.ListStreamsRequest(incarnation=self._incarnation)
         return [stream_of_info(each) for each in self._ask("ListStreams", request).streams]
 
-    def _grant(self, token: bytes, window: int = 1) -> Producer:
-        request = pb.GrantRequest(incarnation=self._incarnation, token=token, window=window)
-        found = Producer(self._ask("Grant", request).id, token, window)
-        self._granted[found.id] = found
-        return found
-
-    def _append(
-        self,
-        producer: Producer,
-        seq: int,
-        messages: Sequence[NewMessage],
-        *,
-        fence: Fence | None = None,
-    ) -> Appended:
-        request = self._request(fence, messages, producer=producer, seq=seq)
-        return _appended(self._ask("Append", request))
-
-    def _pend(
-        self,
-        producer: Producer,
-        seq: int,
-        messages: Sequence[NewMessage],
-        opened: Sequence[str],
-        *,
-        fence: Fence | None = None,
-    ) -> Pended:
-        request = self._request(fence, messages, producer=producer, seq=seq)
-        request.pending.opened[:] = opened
-        request.pending.SetInParent()
-        found = self._ask("Append", request)
-        return Pended(found.lsn, {each.tag: each.begin for each in found.begins})
-
-    def _decide(
-        self,
-        producer: Producer,
-        seq: int,
-        decisions: Sequence[Decision],
-        *,
-        commits: bool,
-        fence: Fence | None = None,
-    ) -> Appended:
-        request = self._request(fence, (), producer=producer, seq=seq)
-        request.marker.CopyFrom(self._marker(decisions, commits=commits))
-        return _appended(self._ask("Append", request))
-
-    def _append_named(
-        self,
-        turn: Turn,
-        content: bytes,
-        messages: Sequence[NewMessage],
-        *,
-        fence: Fence | None = None,
-    ) -> Appended:
-        request = self._request(fence, messages, turn=turn, content=content)
-        return _appended(self._ask("Append", request))
-
-    def _decide_named(
-        self,
-        turn: Turn,
-        content: bytes,
-        decisions: Sequence[Decision],
-        *,
-        fence: Fence | None = None,
-    ) -> Appended:
-        request = self._request(fence, (), turn=turn, content=content)
-        request.marker.CopyFrom(self._marker(decisions, commits=True))
-        return _appended(self._ask("Append", request))
-
-    def _request(
-        self,
-        fence: Fence | None,
-        messages: Sequence[NewMessage],
-        *,
-        producer: Producer | None = None,
-        seq: int = 0,
-        turn: Turn | None = None,
-        content: bytes = b"",
-    ) -> pb.AppendRequest:
-        request = pb.AppendRequest(
-            incarnation=self._incarnation,
-            seq=seq,
-            messages=[
-                # The tags behind the first are made of it, where it is appended.
-                pb.NewMessage(tag=tags[0], envelope=envelope)
-                for envelope, tags in messages
-            ],
-        )
-        if producer is not None:
-            request.producer.CopyFrom(_shown(producer))
-        if turn is not None:
-            request.named.CopyFrom(
-                pb.Named(name=turn.name, seq=turn.seq, follows=turn.follows, content=content)
-            )
-        if fence is not None:
-            request.fence.CopyFrom(pb.Fence(name=fence.name, number=fence.number))
-        return request
-
-    def _marker(self, decisions: Sequence[Decision], *, commits: bool) -> pb.Marker:
-        marker = pb.Marker(commits=commits)
-        for each in decisions:
-            producer = self._granted.get(each.producer)
-            if producer is None:
-                raise UnknownProducer(f"producer {each.producer} was not granted here")
-            spans = [Span(tag=tag, begin=begin) for tag, begin in each.begins.items()]
-            marker.decided.add(producer=_shown(producer), through=each.through, spans=spans)
-        return marker
-
     def _highest_of(self, name: str) -> int:
         request = pb.GetNamedRequest(incarnation=self._incarnation, name=name)
         found: int = self._ask("GetNamed", request).highest_seq
@@ -231,10 +122,6 @@ class Rules:
         request = pb.ForgetNamedRequest(incarnation=self._incarnation, name=name)
         found: int = self._ask("ForgetNamed", request).highest_seq
         return found
-
-    def _has_pending(self, producer: Producer) -> bool:
-        request = pb.GetProducerRequest(incarnation=self._incarnation, producer=_shown(producer))
-        return len(self._ask("GetProducer", request).spans) > 0
 
     def _retire(self, producer: int, *, seq: int | None = None, fence: Fence | None = None) -> int:
         if seq is not None or fence is not None:
@@ -314,14 +201,6 @@ class Rules:
 def _of(rule: Any) -> Any:
     """Return a rule as its calls have it."""
     return rule.__wrapped__
-
-
-def _shown(producer: Producer) -> pb.Producer:
-    return pb.Producer(id=producer.id, token=producer.token, window=producer.window)
-
-
-def _appended(found: pb.AppendReply) -> Appended:
-    return Appended(found.lsn, found.first or None, found.checksum)
 
 
 def _text(name: str) -> str:

@@ -1,7 +1,8 @@
 """The log over gRPC, for other hosts and languages (DESIGN-LOG §12, L8; docs/log-protocol.md).
 
 - ``server``: what listens, on an event loop; ``answers``: the rules behind each method, in threads;
-  ``followers``: the streams that are followed; ``tail``: who waits for an append.
+  ``appends``: what may be in an append, and its rule; ``followers``: the streams that are followed;
+  ``tail``: who waits for an append.
 - ``access``: who may do what; ``quotas``: how much of it; ``settings``: both, of a file.
 - ``requests``: what came, as the rules take it, or why it cannot be.
 """

@@ -8,45 +8,32 @@ from datetime import timedelta
 from typing import Any
 
 from sharedlog._core.catalog import Stream, find_stream
-from sharedlog._core.draft import check_spread, tags_for
-from sharedlog._core.entry import Decision
 from sharedlog._core.errors import InvalidRequest, LogForked, NoSuchStream
-from sharedlog._core.fences import Fence, check_fence_name, raise_fence
+from sharedlog._core.fences import check_fence_name, raise_fence
 from sharedlog._core.holds import Hold, all_holds, drop, forget, move_named
 from sharedlog._core.named import (
     MAX_SEQ,
     Turn,
-    append_named,
     check_producer_name,
-    check_turn,
-    decide_named,
     highest_of,
     placed_by,
 )
 from sharedlog._core.position import MAX_LSN, Position
-from sharedlog._core.producers import Appended, append, grant, shown
-from sharedlog._core.publishing import (
-    APPEND_BYTES,
-    APPEND_ENTRIES,
-    Placed,
-    committing,
-    pending,
-)
+from sharedlog._core.producers import grant, shown
 from sharedlog._core.roster import Granted, granted_producers, one_producer
-from sharedlog._core.spans import decide, pend, retire
-from sharedlog._core.steps import Rule
-from sharedlog._core.streams import MAX_TAGS, check_name, stream_of, tag_of
+from sharedlog._core.spans import retire
+from sharedlog._core.streams import check_name, tag_of
 from sharedlog._core.whole import read_trimmed
 from sharedlog._log.following import chosen_substreams
 from sharedlog._log.log import Log
 from sharedlog._log.place import Place
 from sharedlog._log.placing import Placing
 from sharedlog._service.access import Caller
+from sharedlog._service.appends import Appends
 from sharedlog._service.quotas import Quotas
 from sharedlog._service.requests import (
     Requests,
     fence_number,
-    fence_of,
     producer_of,
 )
 from sharedlog._wire.places import (
@@ -72,10 +59,7 @@ class Answers:
         self._quotas = quotas
         self._placing = Placing(place)
         self.requests = Requests(self._placing, place.incarnation)
-        limits = place.engine.limits
-        self._entries = min(APPEND_ENTRIES, limits.entries)
-        self._bytes = min(APPEND_BYTES, limits.append_bytes)
-        self._tags = tags_for(limits.operations, MAX_TAGS - 1)
+        self._appends = Appends(place, quotas, self.requests)
 
     @property
     def methods(self) -> Mapping[str, Answer]:
@@ -88,7 +72,7 @@ class Answers:
             "GetProducer": self._get_producer,
             "ListProducers": self._list_producers,
             "Retire": self._retire,
-            "Append": self._append,
+            "Append": self._appends.answer,
             "GetNamed": self._get_named,
             "ForgetNamed": self._forget_named,
             "RaiseFence": self._raise_fence,
@@ -116,9 +100,9 @@ class Answers:
         return pb.Description(
             incarnation=self._place.incarnation,
             durability=engine.durability,
-            append_entries=self._entries,
-            append_bytes=self._bytes,
-            append_tags=self._tags,
+            append_entries=self._appends.entries,
+            append_bytes=self._appends.bytes,
+            append_tags=self._appends.tags,
             tail=engine.tail(),
             whole=self._place.run(read_trimmed()).whole,
         )
@@ -171,102 +155,6 @@ class Answers:
             if not 0 < request.producer.id <= MAX_SEQ:
                 raise InvalidRequest("a producer has an id")
         return pb.RetireReply(highest_seq=self._place.run(retire(request.producer.id)))
-
-    def _append(self, request: pb.AppendRequest, caller: Caller) -> pb.AppendReply:
-        fence = fence_of(request.fence) if request.HasField("fence") else None
-        tags = {each.tag for each in request.messages} | set(request.pending.opened)
-        tags |= {span.tag for each in request.marker.decided for span in each.spans}
-        check_spread(tags, self._tags)
-        for stream in {stream_of(tag) for tag in tags}:
-            caller.check_publish(stream)
-        for tag in request.pending.opened:
-            self.requests.stream_of_tag(tag)
-        placed = [self.requests.placed(each) for each in request.messages]
-        decisions = [self.requests.decision(each) for each in request.marker.decided]
-        self._check_size(request, placed)
-        if request.HasField("named"):
-            rule = self._named(request, placed, decisions, fence, caller)
-            who = f"name {request.named.name}"
-        else:
-            rule = self._of_producer(request, placed, decisions, fence)
-            who = str(request.producer.id)
-        sizes: dict[str, int] = {}
-        for each in placed:
-            stream = stream_of(each.tag)
-            sizes[stream] = sizes.get(stream, 0) + each.size
-        self._quotas.publish(caller.name, who, sizes)
-        return self._place.run(rule())
-
-    def _of_producer(
-        self,
-        request: pb.AppendRequest,
-        placed: list[Placed],
-        decisions: list[Decision],
-        fence: Fence | None,
-    ) -> Callable[[], Rule[pb.AppendReply]]:
-        producer = producer_of(request.producer)
-        seq = request.seq
-        if not 0 < seq <= MAX_SEQ:
-            raise InvalidRequest(f"{seq} is no seq: they begin at 1")
-
-        def rule() -> Rule[pb.AppendReply]:
-            if request.HasField("marker"):
-                yield from self._shown(request, but=producer.id)
-                commits = request.marker.commits
-                found = yield from decide(producer, seq, decisions, commits=commits, fence=fence)
-                return _appended(found)
-            if request.HasField("pending"):
-                opened = list(request.pending.opened)
-                pended = yield from pend(producer, seq, pending(placed), opened, fence=fence)
-                spans = [Span(tag=tag, begin=begin) for tag, begin in pended.begins.items()]
-                return pb.AppendReply(lsn=pended.lsn, begins=spans)
-            return _appended((yield from append(producer, seq, committing(placed), fence=fence)))
-
-        return rule
-
-    def _named(
-        self,
-        request: pb.AppendRequest,
-        placed: list[Placed],
-        decisions: list[Decision],
-        fence: Fence | None,
-        caller: Caller,
-    ) -> Callable[[], Rule[pb.AppendReply]]:
-        turn = Turn(request.named.name, request.named.seq, request.named.follows)
-        check_turn(turn)
-        caller.check_name(turn.name)
-        content = request.named.content
-        if request.HasField("pending") or (decisions and not request.marker.commits):
-            raise InvalidRequest("under a name messages are committed; a producer has them pending")
-
-        def rule() -> Rule[pb.AppendReply]:
-            if request.HasField("marker"):
-                yield from self._shown(request)
-                return _appended((yield from decide_named(turn, content, decisions, fence=fence)))
-            return _appended(
-                (yield from append_named(turn, content, committing(placed), fence=fence))
-            )
-
-        return rule
-
-    def _shown(self, request: pb.AppendRequest, but: int = 0) -> Rule[None]:
-        """Raise ``UnknownProducer`` unless the tokens of all that are decided are shown."""
-        others = [each.producer for each in request.marker.decided if each.producer.id != but]
-        if others:
-            yield from shown([producer_of(each) for each in others])
-
-    def _check_size(self, request: pb.AppendRequest, placed: list[Placed]) -> None:
-        if bool(placed) is request.HasField("marker"):
-            raise InvalidRequest("an append has messages, or a marker")
-        if request.HasField("marker") and request.HasField("pending"):
-            raise InvalidRequest("a marker is not pending")
-        if request.HasField("named") is request.HasField("producer"):
-            raise InvalidRequest("an append is a producer's, or a name's")
-        if len(placed) > self._entries:
-            raise InvalidRequest(f"{len(placed)} messages; an append has {self._entries} at most")
-        size = sum(each.size for each in placed)
-        if size > self._bytes:
-            raise InvalidRequest(f"messages of {size} bytes; an append has {self._bytes} at most")
 
     def _get_named(self, request: pb.GetNamedRequest, caller: Caller) -> pb.NamedState:
         check_producer_name(request.name)
@@ -351,10 +239,6 @@ def _state(granted: Granted) -> pb.ProducerState:
         retired=granted.retired,
         spans=[Span(tag=tag, begin=begin) for tag, begin in sorted(granted.pending.items())],
     )
-
-
-def _appended(found: Appended) -> pb.AppendReply:
-    return pb.AppendReply(lsn=found.lsn, first=found.first or 0, checksum=found.checksum)
 
 
 def _holds(found: Any) -> pb.Holds:
