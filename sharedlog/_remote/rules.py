@@ -125,7 +125,7 @@ class Rules:
 
     def _retire(self, producer: int, *, seq: int | None = None, fence: Fence | None = None) -> int:
         if seq is not None or fence is not None:
-            raise InvalidRequest("a server of a log sweeps it itself: sharedlog serve --sweep")
+            raise InvalidRequest("a server of a log sweeps it itself: sharedlog serve")
         request = pb.RetireRequest(incarnation=self._incarnation, producer=pb.Producer(id=producer))
         found: int = self._ask("Retire", request).highest_seq
         return found
