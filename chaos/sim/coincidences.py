@@ -54,6 +54,8 @@ _SLOW = 0.81
 _READS_AND_WRITES = 36
 # At most, from any time on.
 _TO_A_RENEWAL_S = 0.25
+# One schedule of so many has late starts; all others are what they were.
+_STARTED_LATE = 15
 # So many a schedule has.
 _LEAST_FAULTS = 5
 _Draw = Callable[[Random, "Schedule", float], "Schedule"]
@@ -61,6 +63,9 @@ _Draw = Callable[[Random, "Schedule", float], "Schedule"]
 
 def add_coincidences(schedule: Schedule, active_s: float) -> Schedule:
     """Add one to what was drawn, or none; ``active_s``: calls and faults are within."""
+    if schedule.kind == "curp" and schedule.seed % _STARTED_LATE == _STARTED_LATE - 2:
+        dice = Random(f"curp {schedule.seed} late starts")  # noqa: S311 - repeatable, not secret
+        return _late_starts(dice, schedule, active_s)
     share, draws = _DRAWN.get(schedule.kind, (0.0, ()))
     dice = Random(f"{schedule.kind} {schedule.seed} coincidence")  # noqa: S311 - repeatable, not secret
     # Those that came later, in place of one of the others.
@@ -461,6 +466,35 @@ def _outlives_a_note(random: Random, schedule: Schedule, active_s: float) -> Sch
     )
     changed = _changed(schedule, calls, faults, (begins - 1.0, after))
     return replace(changed, setting=setting)
+
+
+def _late_starts(random: Random, schedule: Schedule, active_s: float) -> Schedule:
+    """Have a witness forget all, take a start of a number before, and a leader die.
+
+    Of answers that only another witness holds, which the next leader may ask, or not.
+    """
+    setting = replace(
+        schedule.setting,
+        witnesses=max(schedule.setting.witnesses or 0, 2),
+        batch_delay_s=1.0,
+        batch_entries=64,
+        max_unsynced=1024,
+        misled_client=None,
+    )
+    # The first leader's number has none before it.
+    begins, last = 0.5, max(call.at for call in schedule.calls)
+    faults = [PlannedFault(begins, Fault.CRASH, 0.5, LEADER, 0.5)]
+    for call in schedule.calls:
+        if call.at < faults[-1].at + 3.0 or call.op != "add":
+            continue
+        at, aim = call.at, Point.ANSWERED_FIRST
+        # Without its journal; which witness is drawn, and so is who is asked first.
+        faults += [
+            PlannedFault(at, Fault.WITNESS_CRASH, 0.02, random.randrange(6), 0.1, aim),
+            PlannedFault(at, Fault.CRASH, 0.5 + random.random(), LEADER, 0.5, aim),
+        ]
+    alone = 0.0, last + 2.0
+    return replace(_changed(schedule, {}, faults, alone), setting=setting)
 
 
 # By the kind of deployment: the share of schedules that have one of these.

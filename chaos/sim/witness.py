@@ -126,7 +126,8 @@ class Witness:
                 reply = list(self._handlers.freeze(rpc.request))
             elif method == "Start":
                 reply = self._handlers.start(rpc.request)
-                self._started = rpc.request
+                if not pb.StartRequest.FromString(rpc.request).refresh:
+                    self._started = rpc.request
             elif method == "Status":
                 reply = self._handlers.status()
             else:

@@ -287,6 +287,7 @@ RULES = (
     ),
     Mutation("waiting answers kept", "§7.4: steps down", "curp", groups.waiting_answers_kept),
     Mutation("witness not replayed", "§7.5: recovery", "curp", groups.nothing_replayed),
+    Mutation("recovery in one append", "§7.5: pieces", "curp", groups.recovered_in_one_append),
     Mutation("replay not filtered", "§7.6: trackers", "curp", groups.replay_not_filtered),
     Mutation("deaths not counted", "§7.12: beyond a bound", "curp", groups.deaths_not_counted),
     Mutation("who stepped down has died", "§7.12: lives on", "curp", groups.stepped_down_has_died),

@@ -15,7 +15,7 @@ from curp._core import (
     steps,
 )
 from curp._core.group_call import GroupCall, Step
-from curp._core.leader import Leader, Speed
+from curp._core.leader import Leader, LeaderBounds, Speed
 from curp._core.poison import Case, Ledger
 from curp._core.read_lease import ReadLease
 from curp._core.state import GroupState, Witnessed
@@ -26,6 +26,7 @@ from curp._replica import (
     group_store,
     leading,
     lease_keeper,
+    recovery_steps,
 )
 from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
@@ -53,6 +54,7 @@ __all__ = [
     "read_lease_for_ever",
     "read_lease_from_the_reply",
     "read_lease_without_margin",
+    "recovered_in_one_append",
     "refusal_not_logged",
     "refused_by_a_group_means_will_not",
     "replay_not_filtered",
@@ -147,6 +149,13 @@ def nothing_replayed() -> AbstractContextManager[Any]:
         return found and (found[0], [])
 
     return unittest.mock.patch.object(recovery, "_freeze_one", freeze_one)
+
+
+def recovered_in_one_append() -> AbstractContextManager[Any]:
+    def unbounded(*arguments: Any, **keywords: Any) -> Any:
+        return recovery.recover(*arguments, **{**keywords, "bounds": LeaderBounds()})
+
+    return unittest.mock.patch.object(recovery_steps, "recover", unbounded)
 
 
 def replay_not_filtered() -> AbstractContextManager[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ from curp._core.handover import EndNumber, RefuseCalls
 from curp._core.leader import LeaderBounds
 from curp._core.read_lease import Renew
 from curp._core.recovery import Append, Freeze
-from curp._core.role import ApplyMore, Ended, Ending, Rebuild, TakeCalls, TakeLeadership
+from curp._core.role import ApplyMore, Ended, Ending, Rebuild, Role, TakeCalls, TakeLeadership
 from curp._core.witness_change import NextNumber, Serve
 from curp._replica.authority import GroupAuthority
 from curp._replica.engine import GroupEngine
@@ -34,8 +35,8 @@ from curp._replica.parts import Parts
 from curp._replica.runner import Runner
 from curp._replica.settings import ReplicaSettings, StateHooks, Tuning
 from curp._replica.watched_engine import EngineWatch
-from curp.log._engine import LogEngine
-from curp.log._errors import EngineUnavailable, LogError, TrimmedLog
+from curp.log._engine import LogEngine, NewEntry
+from curp.log._errors import EngineUnavailable, InvalidRequest, LogError, TrimmedLog
 from curp.log._memory import MemoryLog, Moment
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
@@ -48,6 +49,8 @@ __all__ = ["Replica", "SimulatedGroup"]
 _TERM_S = 1.0
 _DRIFT = 0.2
 _FINALIZE_S = 0.25
+# Entries that the engine takes of a recovery in one append.
+_AT_ONCE = 5
 # What a fault is aimed at, by the step that was done.
 _POINTS = {
     NextNumber: "numbered",
@@ -117,6 +120,8 @@ class Replica:
         self.log.wait = lambda after, *, timeout_s: self.log.tail()  # type: ignore[method-assign]
         self.machine = Machine()
         self.application_version = self.machine.application_version = group.version()
+        self._append = self.log.append
+        self.log.append = self._append_at_most  # type: ignore[method-assign]
         self.driver = SimulatedDriver(process, random, self._did)
         self.store = GroupStore(boottime=process.clock, append_id=lambda: random.randbytes(16))
         self.authority = GroupAuthority(setting.term_s, self.store.takes_calls)
@@ -235,6 +240,12 @@ class Replica:
                 self.world.trace(self.process.name, f"not finalized: {error}")
 
     # -- faults of the engine, and what is aimed at a step -------------------------------------
+
+    def _append_at_most(self, entries: Sequence[NewEntry], **conditions: Any) -> int:
+        """Refuse a recovery that appends at once more than an engine takes, here a few entries."""
+        if self.runner.role == Role.RECOVERING and len(entries) > _AT_ONCE:
+            raise InvalidRequest(f"{len(entries)} entries in one append, of {_AT_ONCE} at most")
+        return self._append(entries, **conditions)
 
     def _strike(self, name: str, moment: Moment) -> None:
         group = self._group
