@@ -243,6 +243,7 @@ def check_held(found: Hold | None, known: Hold, trimmed: Trimmed) -> None:
 
 
 def _end(name: str, tags: Iterable[str] | None, *, forget: bool) -> Rule[list[Hold]]:
+    check_name(name, "follower")
     found = yield from all_holds(name)
     mine = [each.tag for each in found if tags is None or each.tag in set(tags)]
     ended: list[Hold] = []

@@ -17,10 +17,10 @@ _OFFSET, _PRIME = 0x811C9DC5, 0x01000193
 
 def check_name(name: str, what: str = "stream") -> None:
     """Raise ``InvalidRequest`` unless this can name ``what``: letters, digits, and ``_.-``."""
-    if not _NAME.fullmatch(name) or len(name) > MAX_NAME_BYTES:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME_BYTES:
         raise InvalidRequest(
-            f"{name[:200]!r} cannot name a {what}: 1 to {MAX_NAME_BYTES} letters, digits, _ . -, "
-            "beginning with none of the last two"
+            f"{str(name)[:200]!r} cannot name a {what}: 1 to {MAX_NAME_BYTES} letters, digits, "
+            "_ . -, beginning with none of the last two"
         )
 
 

@@ -26,7 +26,7 @@ from sharedlog._core.message import Message
 from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed, State
 from sharedlog._core.steps import Rule
-from sharedlog._core.streams import tag_of
+from sharedlog._core.streams import check_name, tag_of
 from sharedlog._log.place import Place, forked
 from sharedlog._log.resending import until_answered
 
@@ -68,6 +68,8 @@ class Following:
         """Use ``log.follow``."""
         if name is not None and not committed:
             raise InvalidRequest("a hold is of what is committed: no name with committed=False")
+        if name is not None:
+            check_name(name, "follower")
         self._place = place
         self._stream = stream
         chosen = chosen_substreams(stream, substreams)

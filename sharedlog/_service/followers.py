@@ -182,7 +182,10 @@ class Followers:
     async def _write(self, write: Any, reply: Any) -> None:
         """Write a reply; raises where its client does not read for too long."""
         try:
-            await asyncio.wait_for(write(reply), self._stalled_s)
+            # Not `wait_for`: that of Python 3.11 swallows a cancellation that meets the result,
+            # and the follower of a client that left would stay.
+            async with asyncio.timeout(self._stalled_s):
+                await write(reply)
         except TimeoutError:
             raise QuotaExceeded(
                 f"nothing was read for {self._stalled_s:g} s: go on from the last message"

@@ -154,7 +154,14 @@ class LogServer:
         async def handle(request: Any, context: Any) -> None:
             async def act(caller: Caller) -> None:
                 self._answers.check_incarnation(request)
-                await stream(request, caller, context.write)
+
+                async def write(reply: Any) -> None:
+                    try:
+                        await context.write(reply)
+                    except grpc.aio.InternalError:
+                        raise _ClientLeft from None
+
+                await stream(request, caller, write)
 
             await self._guarded(context, act)
 
@@ -169,11 +176,17 @@ class LogServer:
             refused = error
         except grpc.aio.AbortError:
             raise
+        except _ClientLeft:
+            return None
         except Exception:  # noqa: BLE001 - ours, not the caller's: it may have happened or not
             _log.exception("served_log_failed")
             refused = LogUnavailable("the server failed: its events say why")
         code, details, metadata = refusal_of(refused)
         return await context.abort(code, details, metadata)
+
+
+class _ClientLeft(Exception):
+    """It cancelled the call, or its connection broke, while a reply was on its way to it."""
 
 
 async def _in_thread(pool: ThreadPoolExecutor, called: Callable[..., Any], *args: Any) -> Any:

@@ -98,6 +98,9 @@ def test_what_makes_no_sense_is_refused(filled):
             filled.follow("s", after=after)
     with pytest.raises(sharedlog.InvalidRequest):
         filled.follow("s", name="me", committed=False)
+    for name in ("", "a/b"):
+        with pytest.raises(sharedlog.InvalidRequest):
+            filled.follow("s", name=name)
     with pytest.raises(sharedlog.InvalidRequest):
         filled.read("s", 0, limit=0)
     position = filled.follow("s").poll()[0].position

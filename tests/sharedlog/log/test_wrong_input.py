@@ -89,6 +89,17 @@ def test_substreams_are_numbers(filled, substreams):
         filled.follow("s", substreams)
 
 
+@pytest.mark.parametrize("name", ["", None, "a/b", 3])
+def test_no_hold_is_ended_without_its_name(filled, name):
+    """Nobody's, where the name is missing (L6)."""
+    with filled.follow("s", name="me") as following:
+        following.poll()
+        for end in (filled.drop_hold, filled.forget_hold):
+            with pytest.raises(sharedlog.InvalidRequest):
+                end(name)
+    assert [(each.name, each.dropped) for each in filled.holds()] == [("me", False)] * 2
+
+
 @pytest.mark.parametrize("text", [None, 3, b"1.0-00000001@f00d"])
 def test_only_a_text_is_parsed_as_a_position(text):
     """Others are refused by type."""

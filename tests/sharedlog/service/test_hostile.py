@@ -1,5 +1,6 @@
 """Clients that follow no rule: typed errors, nothing lost, nobody else disturbed (L8, issue 17)."""
 
+import asyncio
 import itertools
 import secrets
 from contextlib import closing
@@ -9,6 +10,7 @@ import pytest
 
 import sharedlog
 from sharedlog._core.verifying import Verifier
+from sharedlog._service.followers import Followers
 from sharedlog._service.settings import Entry, Limits, Settings
 from sharedlog._wire.errors import error_of
 from sharedlog.v1 import log_pb2 as pb
@@ -50,6 +52,10 @@ class Raw:
     def granted(self, window=1):
         found = self.ask("Grant", token=TOKEN, window=window)
         return pb.Producer(id=found.id, token=TOKEN, window=window)
+
+
+async def _waited(future):
+    return await future
 
 
 def message(text="a", tag="s/0", **said):
@@ -347,6 +353,43 @@ def test_followers_beyond_the_bound_are_refused_and_those_that_left_make_room(be
         until(follows, "a place of a follower that left")
         for each in unread[5:]:
             each.cancel()
+
+
+def test_a_follower_that_leaves_while_it_is_written_to_is_no_mistake_of_the_server(behind, caplog):
+    """Operators are told of mistakes alone (L8)."""
+    behind.publish("s", b"first", key="k")
+    for _ in range(20):
+        behind.publish("s", bytes(100_000), key="k")
+    follow = pb.FollowRequest(incarnation=behind.incarnation, stream="s")
+    with served(behind) as server:
+        raw = Raw(server.address, behind.incarnation)
+        unread = [raw.stub.Follow(follow) for _ in range(20)]
+        for each in unread:
+            assert next(each).HasField("begun")
+        raw.close()
+        until(lambda: not server.server._quotas._followers.total(), "the followers to be gone")
+    assert [each for each in caplog.records if "served_log_failed" in each.getMessage()] == []
+
+
+@pytest.mark.parametrize("ticks", range(6))
+def test_a_follower_that_leaves_in_the_moment_in_which_a_reply_is_written_is_gone(ticks):
+    """Its place among the followers is not kept by nobody (L8)."""
+
+    async def leave() -> tuple[bool, bool]:
+        written = asyncio.get_running_loop().create_future()
+        followers = Followers(*[None] * 4, Limits(), None)
+        writing = asyncio.create_task(followers._write(lambda _: _waited(written), None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        written.set_result(None)
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        asked = writing.cancel()
+        await asyncio.wait((writing,))
+        return asked, writing.cancelled()
+
+    asked, cancelled = asyncio.run(leave())
+    assert cancelled is asked
 
 
 def test_a_follower_that_reads_nothing_is_ended_and_goes_on_where_it_was(behind):
