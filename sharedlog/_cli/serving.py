@@ -97,7 +97,12 @@ async def _serve(log: Log, options: Options) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
         signals.tell(loop, each, stopped.set)
     try:
-        await server.start()
+        try:
+            await server.start()
+        except RuntimeError as error:
+            # gRPC's: a port that is taken, an address that is none, a certificate that is none.
+            said = " ".join(str(error).split())
+            raise Refused(f"cannot listen at {options.listen}: {said}", ExitCode.USAGE) from None
         sys.stdout.write(f"{server.address}\n")
         sys.stdout.flush()
         await stopped.wait()

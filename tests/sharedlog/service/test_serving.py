@@ -353,3 +353,13 @@ def test_a_server_that_is_told_nonsense_does_not_start(given, tmp_path, monkeypa
     code = main(["serve", "--log", "memory:none", "--listen", "127.0.0.1:0", *given])
     assert code in (ExitCode.USAGE, ExitCode.UNAVAILABLE)
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_told_in_a_line(behind, tmp_path, capsys):
+    """Not by a traceback (L8)."""
+    log = f"sqlite:///{tmp_path / 'log.db'}"
+    sharedlog.create(log).close()
+    with served(behind) as server:
+        code = main(["serve", "--log", log, "--listen", server.address])
+    assert code == ExitCode.USAGE
+    assert f"sharedlog: cannot listen at {server.address}" in capsys.readouterr().err
