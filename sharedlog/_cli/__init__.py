@@ -4,6 +4,7 @@
 - ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim, relay,
   producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
 - ``serving``: a log over gRPC.
+- ``signals``: those that end what goes on until one comes.
 - ``shown``: messages, tables and progress, as they are printed; ``given``: times and durations,
   as they are given.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from typing import Any
 
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.shown import print_json, print_table, print_value, progress, told_time
+from sharedlog._cli.signals import until_signal
 from sharedlog._core.errors import LogError, UnknownProducer
 from sharedlog._core.holds import Hold
 from sharedlog._core.named import all_names
@@ -87,9 +87,6 @@ def trim(log: Log, arguments: argparse.Namespace) -> int:
     if arguments.every is None:
         _told_trim(log.trim(arguments.retention), arguments)
         return ExitCode.DONE
-    stopped = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: stopped.set())
 
     def told(found: Outcome | LogError) -> None:
         if isinstance(found, LogError):
@@ -98,7 +95,7 @@ def trim(log: Log, arguments: argparse.Namespace) -> int:
             _told_trim(found, arguments)
             sys.stdout.flush()
 
-    with log.trim_every(arguments.every, arguments.retention, told):
+    with until_signal() as stopped, log.trim_every(arguments.every, arguments.retention, told):
         stopped.wait()
     return ExitCode.DONE
 
@@ -122,9 +119,7 @@ def relay(log: Log, arguments: argparse.Namespace) -> int:
         with contextlib.closing(relaying):
             relaying.once()
     else:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, lambda *_: stopped.set())
-        with relaying:
+        with until_signal(stopped), relaying:
             stopped.wait()
     if relaying.error is not None:
         raise relaying.error

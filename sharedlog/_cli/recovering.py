@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.operating import really
 from sharedlog._cli.shown import print_json, print_table, print_value
+from sharedlog._cli.signals import until_signal
 from sharedlog._core.errors import LogError
 from sharedlog._engines.opening import defragment as defragment_rule
 from sharedlog._log.restoring import accept_loss as accept
@@ -42,17 +41,15 @@ def defragment(arguments: argparse.Namespace) -> int:
     """Give back what is free in an etcd cluster, once, or on a schedule until a signal comes."""
     if arguments.every is None:
         return _defragment(arguments)
-    stopped = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: stopped.set())
-    while True:
-        try:
-            _defragment(arguments)
-        except LogError as error:
-            sys.stderr.write(f"sharedlog: {error}\n")
-        sys.stdout.flush()
-        if stopped.wait(arguments.every.total_seconds()):
-            return ExitCode.DONE
+    with until_signal() as stopped:
+        while True:
+            try:
+                _defragment(arguments)
+            except LogError as error:
+                sys.stderr.write(f"sharedlog: {error}\n")
+            sys.stdout.flush()
+            if stopped.wait(arguments.every.total_seconds()):
+                return ExitCode.DONE
 
 
 def _defragment(arguments: argparse.Namespace) -> int:

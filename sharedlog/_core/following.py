@@ -193,11 +193,12 @@ class Follower:
             held = {each.tag: each for each in (yield from all_holds(self._name))}
             for hold in self._held.values():
                 check_held(held.get(hold.tag), hold, trimmed)
-        first = self._returned + 1
+        read = max([self._returned, min(map(_before, (self._starts or {}).values()), default=0)])
+        first = read + 1
         if self._starts is None or first >= trimmed.whole:
             return TrimmedLog(str(error), trimmed.whole, error.lost)
         return TrimmedLog(
-            f"it was read through LSN {self._returned}, and commits are whole from LSN "
+            f"it was read through LSN {read}, and commits are whole from LSN "
             f"{trimmed.whole} on: what is between was trimmed",
             trimmed.whole,
             (first, trimmed.whole - 1),
@@ -205,8 +206,9 @@ class Follower:
 
     def _resumed(self, start: Position | int) -> Position | int:
         """Return where to go on after an error: behind what was returned."""
-        begun = start.lsn if isinstance(start, Position) else start - 1
-        return start if begun > self._returned or not self._returned else self._returned + 1
+        return (
+            start if _before(start) > self._returned or not self._returned else self._returned + 1
+        )
 
     def _move_holds(
         self, places: Mapping[str, Position | None], now_us: int
@@ -356,3 +358,8 @@ class Waiting:
 def _same(one: Position, other: Position) -> bool:
     # Whoever has no substream means the first that was returned.
     return one[:3] == other[:3] and other.substream in (NO_SUBSTREAM, one.substream)
+
+
+def _before(start: Position | int) -> int:
+    """The LSN through which was read where a reader begins there."""
+    return start.lsn if isinstance(start, Position) else start - 1

@@ -119,5 +119,11 @@ class Elsewhere(ABC):
         raise _not_served()
 
 
+def refuse_served(engine: object) -> None:
+    """Raise ``InvalidRequest`` for a log that is served, of what is done where it is opened."""
+    if isinstance(engine, Elsewhere):
+        raise _not_served()
+
+
 def _not_served() -> InvalidRequest:
     return InvalidRequest("this is not served over gRPC: do it where the log is opened itself")

@@ -228,10 +228,10 @@ class Following:
             except LogForked as error:
                 _log.error("log_forked", log=self._place.name, error=str(error))
                 raise
-            except TrimmedLog:
+            except TrimmedLog as error:
                 # The beginning may be trimmed while it is looked for.
                 if not self._follower.at_beginning or attempt == _ATTEMPTS - 1:
-                    raise
+                    raise self._lost(error) from error
             else:
                 return
 
@@ -250,20 +250,24 @@ class Following:
         try:
             return until_answered(self._place, rule)
         except TrimmedLog as error:
-            try:
-                found = self._place.run(self._follower.explain(error))
-            except TrimmedLog as dropped:
-                found = dropped
-            self._error = found
-            _log.error(
-                "follower_lost_messages",
-                log=self._place.name,
-                stream=self._stream.name,
-                name=self._name,
-                lost=found.lost,
-                error=str(found),
-            )
-            raise found from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: TrimmedLog) -> TrimmedLog:
+        """Tell what a trim means to this follower, which goes on no more."""
+        try:
+            found = self._place.run(self._follower.explain(error))
+        except TrimmedLog as dropped:
+            found = dropped
+        self._error = found
+        _log.error(
+            "follower_lost_messages",
+            log=self._place.name,
+            stream=self._stream.name,
+            name=self._name,
+            lost=found.lost,
+            error=str(found),
+        )
+        return found
 
 
 def read_once(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from sharedlog._core.duty import WHO_BYTES, Duty
 from sharedlog._core.errors import LogError, LogStopped
 from sharedlog._core.fences import Fence
+from sharedlog._engines.elsewhere import refuse_served
 from sharedlog._log.place import Place
 
 
@@ -30,7 +31,8 @@ class Rounds:
         failed: Callable[[LogError], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """It begins by ``start``, or with each ``round``."""
+        """It begins by ``start``, or with each ``round``. ``InvalidRequest`` for a served log."""
+        refuse_served(place.engine)
         self._place = place
         self._every_s = every_s
         self._act = act

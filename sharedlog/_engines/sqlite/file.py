@@ -213,7 +213,7 @@ class LogFile:
     def _connect(self) -> tuple[Prefixed, Prefixed, Prefixed]:
         made: list[Prefixed] = []
         try:
-            if 0 < (self.path.stat().st_size if self.path.exists() else 0) < _SMALLEST_PAGE:
+            if 0 < (self.path.stat().st_size if self.path.is_file() else 0) < _SMALLEST_PAGE:
                 # SQLite would take it for a new one.
                 raise self._means.corrupt(
                     f"{self.path} is damaged: it is cut off in its first page"

@@ -91,6 +91,20 @@ def test_holds_and_trims(log, events, monkeypatch):
     assert events() == ["hold_forgotten"]
 
 
+def test_a_follower_that_begins_on_trimmed_ground(log, events):
+    """Which LSNs it lost is said where it begins, too, with a name or without one (L6)."""
+    read, _, _, kept = (log.publish("s", each) for each in (b"1", b"2", b"3", b"4"))
+    log.trim(timedelta(0))
+    assert events() == ["log_trimmed"]
+    for name in (None, "billing"):
+        with pytest.raises(sharedlog.TrimmedLog) as caught:
+            next(log.follow("s", after=read, name=name))
+        assert caught.value.first == kept.lsn
+        assert caught.value.lost is not None
+        assert caught.value.lost[1] == kept.lsn - 1
+        assert events() == ["follower_lost_messages"]
+
+
 def test_forks(log, events):
     """A position of another incarnation is said where a follower begins with it (§12)."""
     with sharedlog.create("memory:") as other:

@@ -10,7 +10,6 @@ import pytest
 import sharedlog
 import sharedlog.aio
 from tests.sharedlog.faulty import faulty
-from tests.sharedlog.log.test_forks import in_child
 from tests.sharedlog.places import url_of
 from tests.sharedlog.reads import texts
 
@@ -79,20 +78,6 @@ def test_a_log_whose_file_was_taken_away_says_so(tmp_path, replaced):
             check_all_stopped(log, producer, following)
         for each in tmp_path.iterdir():
             each.unlink()
-
-
-def test_in_a_forked_child_a_follower_says_so(log, url):
-    """And so does opening a file that the parent has open (L3)."""
-    log.stream("s", 1)
-    following = log.follow("s")
-    uses = [lambda: next(following), following.poll, lambda: log.read("s", 0)]
-    with following._lock:
-        if url.startswith("sqlite"):
-            uses.append(lambda: sharedlog.open(url))
-        for use in uses:
-            error = in_child(use)
-            assert type(error) is sharedlog.LogStopped, error
-            assert error.appended is False
 
 
 def test_what_was_under_way_when_the_log_was_closed_is_unknown_and_says_why(log):

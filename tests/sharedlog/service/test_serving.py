@@ -228,6 +228,10 @@ def test_a_served_log_is_made_where_it_lives(url, log, behind):
         sharedlog.open(url, incarnation="0" * 16)
     assert log.incarnation == behind.incarnation
     assert log.durability == behind.durability
+    # What only goes on in a thread says so at once, too.
+    for act in (log.sweeper, lambda: log.trim_every(timedelta(seconds=1))):
+        with pytest.raises(sharedlog.InvalidRequest, match="not served"):
+            act()
 
 
 def test_settings_are_read_whole_or_refused():

@@ -1,0 +1,135 @@
+"""A process that forks with a log open: ``... -m tests.sharedlog.log.forking SCENARIO URL``.
+
+Of its own, since whoever forks beside the threads of other tests' servers may wait in the child for
+a lock that one of these held. It makes the log; it exits with 0 if all was as it should be.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import sharedlog
+from tests.sharedlog.faulty import faulty
+from tests.sharedlog.reads import texts
+
+LARGE = [f"{number:04}" + "x" * 60_000 for number in range(40)]
+
+
+def forks(scenario: str, url: str) -> None:
+    """Have a process do it; raises what it printed if something was not as it should be."""
+    command = [sys.executable, "-m", "tests.sharedlog.log.forking", scenario, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _in_child(called: Callable[[], object]) -> object:
+    """What it returns, or raises, in a forked child."""
+    reading, writing = os.pipe()
+    gc.disable()
+    child = os.fork()
+    if child:
+        gc.enable()
+    else:
+        try:
+            found = called()
+        except Exception as error:  # noqa: BLE001 - it is told
+            found = error
+        try:
+            os.write(writing, pickle.dumps(found))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        found = told.read()
+    os.waitpid(child, 0)
+    return pickle.loads(found)  # noqa: S301 - our own
+
+
+def _refused(use: Callable[[], object]) -> None:
+    error = _in_child(use)
+    assert type(error) is sharedlog.LogStopped, error
+    assert error.appended is False
+
+
+def _publisher(url: str) -> None:
+    """It publishes, has a transaction open, and a thread's message is on its way."""
+    with sharedlog.create(url) as log:
+        log.stream("s", 1)
+        mine, engine = faulty(log)
+        producer = mine.producer()
+        open_one = producer.transaction()
+        for value in LARGE:
+            open_one.publish("s", value)
+        under_way, release = threading.Event(), threading.Event()
+
+        def hold(commit: object) -> None:
+            under_way.set()
+            assert release.wait(60)
+
+        engine.before = hold
+        with ThreadPoolExecutor(1) as pool:
+            publishing = pool.submit(mine.publish, "s", "a")
+            assert under_way.wait(60)
+            uses = [
+                lambda: mine.publish("s", "b"),
+                lambda: mine.stream("t"),
+                lambda: mine.producer(),
+                lambda: producer.transaction(),
+                lambda: producer.publish("s", "b"),
+                lambda: open_one.commit(),
+            ]
+            for use in uses:
+                _refused(use)
+            assert _in_child(lambda: mine.close()) is None
+            release.set()
+            publishing.result(60)
+        engine.before = lambda commit: None
+        open_one.commit()
+        assert texts(log, "s") == sorted(["a", *LARGE])
+
+
+def _follower(url: str) -> None:
+    """It follows, and another thread of its does so at the moment of the fork."""
+    with sharedlog.create(url) as log:
+        log.stream("s", 1)
+        following = log.follow("s")
+        uses = [lambda: next(following), following.poll, lambda: log.read("s", 0)]
+        with following._lock:
+            if url.startswith("sqlite"):
+                uses.append(lambda: sharedlog.open(url))
+            for use in uses:
+                _refused(use)
+
+
+def _both(url: str) -> None:
+    """Parent and child publish, each by a log that it opened after the fork."""
+    with sharedlog.create(url) as log:
+        log.stream("s", 1)
+
+    def publish(name: str) -> str:
+        with sharedlog.open(url) as mine:
+            positions = [mine.publish("s", f"{name}{number}") for number in range(10)]
+            with mine.producer().transaction() as transaction:
+                transaction.publish("s", f"{name}T")
+        return str(positions[-1])
+
+    child = _in_child(lambda: publish("child"))
+    assert isinstance(child, str), child
+    assert sharedlog.Position.parse(child).lsn >= 10
+    publish("parent")
+    with sharedlog.open(url) as log:
+        expected = [f"{name}{end}" for name in ("child", "parent") for end in [*range(10), "T"]]
+        assert texts(log, "s") == sorted(expected)
+
+
+_SCENARIOS = {"publisher": _publisher, "follower": _follower, "both": _both}
+
+if __name__ == "__main__":
+    _SCENARIOS[sys.argv[1]](sys.argv[2])
