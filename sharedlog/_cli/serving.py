@@ -29,6 +29,7 @@ from sharedlog._service.settings import BadSettings, Settings, read_settings, re
 _T = TypeVar("_T")
 _TOKENS, _TOKENS_FILE = "SHAREDLOG_TOKENS", "SHAREDLOG_TOKENS_FILE"
 _log = get_logger("sharedlog")
+_MOST_PORT = 65535
 
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +75,10 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Prints the address as one line when it listens."""
+    _, _, port = arguments.listen.rpartition(":")
+    if port.isdecimal() and int(port) > _MOST_PORT:
+        # gRPC would take what is left of it by division.
+        raise Refused(f"cannot listen at {arguments.listen}: a port is 0 to 65535", ExitCode.USAGE)
     options = Options(
         arguments.listen,
         settings=_settings(arguments.rights),

@@ -34,7 +34,8 @@ class Rounds:
         """It begins by ``start``, or with each ``round``. ``InvalidRequest`` for a served log."""
         refuse_served(place.engine)
         self._place = place
-        self._every_s = every_s
+        # As long as a thread can wait; longer is for ever.
+        self._every_s = min(every_s, threading.TIMEOUT_MAX)
         self._act = act
         self._failed = failed
         self._clock = clock

@@ -9,6 +9,7 @@ import sharedlog
 from sharedlog._core.fences import raise_fence
 from sharedlog._core.producers import OPEN
 from sharedlog._log.sweeper import Sweeper
+from tests.helpers.waiting import until
 from tests.sharedlog.faulty import faulty
 from tests.sharedlog.reads import texts
 
@@ -154,3 +155,11 @@ def test_inside_its_context_a_thread_makes_the_rounds(log):
             threading.Event().wait(0.005)
     assert texts(log, "s") == []
     assert engine.faults == []
+
+
+def test_a_round_may_come_once_in_a_lifetime(log):
+    """A time longer than a thread can wait is for ever; it ends when it is closed (C2)."""
+    with log.sweeper(timedelta.max) as longest, log.trim_every(timedelta.max):
+        until(lambda: longest.works, "it looked")
+    # Its thread lived, and has let go of the duty.
+    assert not longest.works

@@ -367,3 +367,5 @@ def test_a_port_that_is_taken_is_told_in_a_line(behind, tmp_path, capsys):
         code = main(["serve", "--log", log, "--listen", server.address])
     assert code == ExitCode.USAGE
     assert f"sharedlog: cannot listen at {server.address}" in capsys.readouterr().err
+    assert main(["serve", "--log", log, "--listen", "127.0.0.1:99999"]) == ExitCode.USAGE
+    assert "a port is 0 to 65535" in capsys.readouterr().err
