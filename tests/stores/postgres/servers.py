@@ -26,7 +26,9 @@ class PostgresStandby(PostgresServer):
     def promote(self) -> None:
         """It is the primary from now on."""
         with self.connect(autocommit=True) as connection:
-            connection.execute("SELECT pg_promote()")
+            row = connection.execute("SELECT pg_promote()").fetchone()
+            # Else it waited a minute in vain.
+            assert row == (True,)
 
     def cut_off(self) -> None:
         """It gets nothing from now on."""
