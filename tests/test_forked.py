@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -29,6 +30,12 @@ def forked(tmp_path):
         each.wait(30)
         each.stdin.close()
         each.stdout.close()
+
+
+def watched(process):
+    while (code := process.poll()) is None:
+        pass
+    return code
 
 
 def told(process):
@@ -61,6 +68,18 @@ def test_its_end_is_told_by_its_code(forked, tmp_path):
     told(asked)
     asked.terminate()
     assert asked.wait(30) == -signal.SIGTERM
+
+
+def test_several_threads_learn_how_it_ended(forked):
+    """One that watches it, and others that wait for it, as it is killed (DESIGN §9)."""
+    for _ in range(30):
+        process = forked()
+        told(process)
+        with ThreadPoolExecutor(4) as pool:
+            ends = [pool.submit(process.wait, 30) for _ in range(3)]
+            watching = pool.submit(watched, process)
+            process.kill()
+            assert {each.result(30) for each in (*ends, watching)} == {-signal.SIGKILL}
 
 
 def test_no_other_holds_its_pipes(forked):

@@ -74,6 +74,8 @@ class Forked:
         ``text``: its output is read as text.
         """
         self.returncode: int | None = None
+        # Of the one that learns how it ended: several threads may ask.
+        self._taking = threading.Lock()
         output, into_output = os.pipe()
         self.stdout: IO[Any] = os.fdopen(output, "r" if text else "rb")
         self.stdin: IO[bytes] | None = None
@@ -142,8 +144,15 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
     def _take(self) -> None:
-        self.returncode = int(self._ended.recv(64) or b"-9")
-        self._ended.close()
+        # The other end is closed behind it, so that whoever comes later finds it readable, too.
+        with self._taking:
+            if self.returncode is None:
+                self.returncode = int(self._ended.recv(64) or b"-9")
+
+    def __del__(self) -> None:
+        """Let the way go on which it is told."""
+        if (ended := getattr(self, "_ended", None)) is not None:
+            ended.close()
 
 
 class _Forker:
