@@ -63,7 +63,7 @@ class Span(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., begin: _Optional[int] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("version", "content_type", "schema_name", "key", "headers", "trace_parent", "trace_state", "causation_id", "event_time_us", "body", "sealed")
+    __slots__ = ("version", "content_type", "schema_name", "key", "headers", "trace_parent", "trace_state", "causation_id", "event_time_us", "body", "sealed", "method")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class Envelope(_message.Message):
     EVENT_TIME_US_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
     version: int
     content_type: str
     schema_name: str
@@ -86,7 +87,8 @@ class Envelope(_message.Message):
     event_time_us: int
     body: bytes
     sealed: bytes
-    def __init__(self, version: _Optional[int] = ..., content_type: _Optional[str] = ..., schema_name: _Optional[str] = ..., key: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., trace_parent: _Optional[str] = ..., trace_state: _Optional[str] = ..., causation_id: _Optional[str] = ..., event_time_us: _Optional[int] = ..., body: _Optional[bytes] = ..., sealed: _Optional[bytes] = ...) -> None: ...
+    method: str
+    def __init__(self, version: _Optional[int] = ..., content_type: _Optional[str] = ..., schema_name: _Optional[str] = ..., key: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., trace_parent: _Optional[str] = ..., trace_state: _Optional[str] = ..., causation_id: _Optional[str] = ..., event_time_us: _Optional[int] = ..., body: _Optional[bytes] = ..., sealed: _Optional[bytes] = ..., method: _Optional[str] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("name", "value")
