@@ -16,7 +16,7 @@ from sharedlog._aio.publisher import Publisher
 from sharedlog._aio.rounds import Sweeper, Trimming
 from sharedlog._aio.threads import Threads
 from sharedlog._core.catalog import Stream, name_of
-from sharedlog._core.envelope import About, Value
+from sharedlog._core.envelope import About, Value, called
 from sharedlog._core.errors import LogError, OutcomeUnknown
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold
@@ -86,6 +86,18 @@ class Log:
             about,
             lambda said: self._publish(stream, value, key, headers, said),
         )
+
+    async def publish_call(
+        self,
+        stream: str | Stream,
+        method: str,
+        request: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+    ) -> Position:
+        """Publish a call: players have ``method`` called with ``request`` at each target."""
+        return await self.publish(stream, request, key, headers, called(method, request, about))
 
     async def _publish(
         self,

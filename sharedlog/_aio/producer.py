@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from sharedlog._aio.threads import Threads
 from sharedlog._core.catalog import Stream
-from sharedlog._core.envelope import About, Value
+from sharedlog._core.envelope import About, Value, called
 from sharedlog._core.errors import InvalidRequest, LogError
 from sharedlog._core.position import Position
 from sharedlog._log import producer as sync
@@ -110,6 +110,18 @@ class Transaction:
         if inner.wants_room(message):
             await self._producer.run(inner.pend)
         inner.add(message)
+
+    async def publish_call(
+        self,
+        stream: str | Stream,
+        method: str,
+        request: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+    ) -> None:
+        """Publish a call with the transaction; see ``Log.publish_call``."""
+        await self.publish(stream, request, key, headers, called(method, request, about))
 
     async def settle(self) -> list[Position]:
         """Return the positions after ``OutcomeUnknown``, or raise why it is not committed."""

@@ -28,6 +28,7 @@ BYTES, TEXT, PROTOBUF = (
 )
 _HEADER_NAME = re.compile(r"[!-~]{1,128}")
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_METHOD = re.compile(r"/[A-Za-z_][A-Za-z0-9_.]*/[A-Za-z_][A-Za-z0-9_]*")
 
 Value = bytes | bytearray | memoryview | str | ProtobufMessage
 
@@ -38,7 +39,8 @@ class About(NamedTuple):
     ``content_type``, ``schema_name``: of a value in bytes that is something known; a protobuf
     message and a text say theirs themselves. ``trace_parent`` and ``trace_state``: W3C.
     ``causation_id``: what caused the message, a position or a call. ``event_time_us``: when what
-    it tells of happened, microseconds since 1970; else when it is published.
+    it tells of happened, microseconds since 1970; else when it is published. ``method``: of a
+    call, which players call with the value, as ``Log.publish_call`` says it.
     """
 
     headers: Mapping[str, bytes | str] | None = None
@@ -48,6 +50,19 @@ class About(NamedTuple):
     trace_state: str = ""
     causation_id: str = ""
     event_time_us: int | None = None
+    method: str = ""
+
+
+def called(method: str, request: Value, about: About | None) -> About:
+    """Return what is said of a request of a method; raises ``InvalidRequest`` for none."""
+    if not isinstance(method, str) or not method:
+        raise InvalidRequest(f"{method!r:.100} is no method: such as /shop.v1.Inventory/Reserve")
+    if isinstance(request, str):
+        raise InvalidRequest("a request is a protobuf message, or the bytes of one")
+    found = about or About()
+    if not found.content_type and not isinstance(request, ProtobufMessage):
+        found = found._replace(content_type=PROTOBUF)
+    return found._replace(method=method)
 
 
 def key_bytes(key: bytes | str | None) -> bytes | None:
@@ -97,6 +112,7 @@ def pack(value: Value, key: bytes | None, about: About | None, now_us: int) -> b
             causation_id=about.causation_id,
             event_time_us=now_us if about.event_time_us is None else about.event_time_us,
             body=body,
+            method=about.method,
         )
     if key is not None:
         found.key = key
@@ -143,10 +159,19 @@ def check(data: bytes) -> pb.Envelope:
         found.trace_state,
         found.causation_id,
         found.event_time_us,
+        found.method,
     )
     key_bytes(found.key)
     pack(found.body, None, about, 0)
     return found
+
+
+def check_method(method: str) -> None:
+    """Raise ``InvalidRequest`` unless this is a gRPC method, or empty."""
+    if not isinstance(method, str) or len(method) > MAX_TEXT_BYTES:
+        raise InvalidRequest(f"a method is a text of {MAX_TEXT_BYTES} bytes at most")
+    if method and not _METHOD.fullmatch(method):
+        raise InvalidRequest(f"{method[:100]!r} is no method: such as /shop.v1.Inventory/Reserve")
 
 
 def _encoded(text: str) -> bytes:
@@ -192,5 +217,6 @@ def _check(about: About) -> None:
             raise InvalidRequest(f"{name} is a text of {MAX_TEXT_BYTES} bytes at most")
     if about.trace_parent and not _TRACE_PARENT.fullmatch(about.trace_parent):
         raise InvalidRequest(f"{about.trace_parent[:100]!r} is no W3C traceparent")
+    check_method(about.method)
     if about.event_time_us is not None and not -(1 << 63) <= about.event_time_us < 1 << 63:
         raise InvalidRequest("event_time_us has 64 bits")

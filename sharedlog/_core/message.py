@@ -98,6 +98,11 @@ class Message:
         return self._envelope.schema_name
 
     @property
+    def method(self) -> str:
+        """The gRPC method that players call with the value; empty where none was said."""
+        return self._envelope.method
+
+    @property
     def trace_parent(self) -> str:
         """The W3C trace context of who published it; empty where there was none."""
         return self._envelope.trace_parent

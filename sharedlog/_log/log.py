@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from lease_server._forks import refuse_in_children
 from rifl._log import get_logger
 from sharedlog._core.catalog import Stream, all_streams, make_stream, name_of
-from sharedlog._core.envelope import About, Value
+from sharedlog._core.envelope import About, Value, called
 from sharedlog._core.errors import LogError, OutcomeUnknown
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold, all_holds, drop, forget
@@ -117,6 +117,23 @@ class Log:
                 self._placing.placed(stream, value, key, headers, said)
             ),
         )
+
+    def publish_call(
+        self,
+        stream: str | Stream,
+        method: str,
+        request: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+    ) -> Position:
+        """Publish a call: players have ``method`` called with ``request``, once, at each target.
+
+        ``method``: such as ``"/shop.v1.Inventory/Reserve"``; ``request``: its protobuf message, or
+        the bytes of one. The rest is as ``publish`` has it. Within other transactions the same is
+        said by ``About.method``.
+        """
+        return self.publish(stream, request, key, headers, called(method, request, about))
 
     def append_in(
         self,

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from rifl._log import get_logger
 from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.draft import Draft
-from sharedlog._core.envelope import About, Value
+from sharedlog._core.envelope import About, Value, called
 from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
@@ -134,6 +134,18 @@ class Transaction:
         if self.wants_room(message):
             self.pend()
         self.add(message)
+
+    def publish_call(
+        self,
+        stream: str | Stream,
+        method: str,
+        request: Value,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        about: About | None = None,
+    ) -> None:
+        """Publish a call with the transaction; see ``Log.publish_call``."""
+        self.publish(stream, request, key, headers, called(method, request, about))
 
     def placed(
         self,
