@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from chaos.check.history import History
 from chaos.check.linearizable import Interval, Undecided, linearizable
+from chaos.check.violation import Violation
 
-__all__ = ["RULES", "Violation", "check"]
+__all__ = ["RULES", "check_calls"]
 
 _RAN = ("executed", "replayed")
-
-
-class Violation(NamedTuple):
-    """A rule that a history breaks, by which call (or account), and how."""
-
-    rule: str
-    subject: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.subject}: {self.text}"
 
 
 class _Call:
@@ -97,7 +87,7 @@ _Calls = dict[int, _Call]
 _Rule = Callable[[_Calls, History], Iterator[Violation]]
 
 
-def check(history: History) -> list[Violation]:
+def check_calls(history: History) -> list[Violation]:
     """Return everything that breaks a rule; empty for a history that keeps them."""
     calls = _gather(history)
     return [violation for rule in RULES.values() for violation in rule(calls, history)]
