@@ -9,8 +9,9 @@ from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.streams import check_name
 from sharedlog._log.placing import Headers
+from sharedlog._outbox.entry import New
 from sharedlog._outbox.outbox import NAME, entry_of
-from sharedlog._outbox.writing import New, write_aio
+from sharedlog._outbox.writing import write_aio
 
 
 class Outbox:

@@ -12,7 +12,8 @@ from sharedlog._core.streams import check_name
 from sharedlog._log.append_in import check_size
 from sharedlog._log.log import Log
 from sharedlog._log.placing import Headers
-from sharedlog._outbox.writing import Entry, New, write
+from sharedlog._outbox.entry import Entry, New
+from sharedlog._outbox.writing import write
 
 NAME = "outbox"
 

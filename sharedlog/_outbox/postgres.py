@@ -13,7 +13,7 @@ from sharedlog._core.errors import LogFull, LogUnavailable, WrongTransaction
 from sharedlog._core.outbox import CHAIN_BYTES, NO_CHAIN
 from sharedlog._engines.postgres.applications import check_begun, literal
 from sharedlog._outbox import tables
-from sharedlog._outbox.writing import Entry, New, id_of_a_new_one, judged
+from sharedlog._outbox.entry import Entry, New, id_of_a_new_one, judged
 
 _JOINED = "coalesce(current_setting('sharedlog.joined', true), '')"
 # As SQL: the outbox is there, and it is noted that a message of this name is announced. A rollback

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from sharedlog._core.errors import LogError, LogForked, NoSuchOutbox
 from sharedlog._core.outbox import NO_CHAIN, chained
 from sharedlog._engines.drivers import unwrapped, unwrapped_aio
 from sharedlog._engines.sqlite.applications import Applications, PlainConnection
 from sharedlog._outbox import tables
+from sharedlog._outbox.entry import Entry, New, id_of_a_new_one, judged
 
 _applications = Applications()
-
-
-class Entry(NamedTuple):
-    """A message that is put into an outbox; ``content``: what tells it from others."""
-
-    name: str
-    incarnation: str
-    tag: str
-    envelope: bytes
-    content: bytes
-
-
-class New(NamedTuple):
-    """An outbox that is made; ``incarnation``: of the log that it is for."""
-
-    name: str
-    incarnation: str
 
 
 def write(given: Any, what: Entry | New) -> None:
@@ -61,23 +43,6 @@ async def write_aio(given: Any, what: Entry | New) -> None:
             write(given, what)
             return
     await _applications.run_aio(given, _nothing, _sqlite_work(what))
-
-
-def id_of_a_new_one() -> str:
-    """Draw what tells an outbox from those of other databases, copies of this one apart."""
-    return secrets.token_hex(8)
-
-
-def judged(found: Sequence[Any] | None, what: Entry | New) -> LogError:
-    """Return why nothing was written, given the outbox's row."""
-    if found is None:
-        return NoSuchOutbox(
-            f"the connection's database has no outbox {what.name!r}: create_outbox makes it"
-        )
-    return LogForked(
-        f"the outbox {what.name!r} is for a log of incarnation {found[0]}, not {what.incarnation}: "
-        "it is another one, or was restored and declared so"
-    )
 
 
 def _sqlite_work(what: Entry | New) -> Callable[[PlainConnection], None]:

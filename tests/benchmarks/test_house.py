@@ -1,7 +1,7 @@
 """What reads the house from its files, and the picture that is committed."""
 
 from benchmarks.house.figures import figures
-from benchmarks.house.imports import ROOT, circles
+from benchmarks.house.imports import PRODUCT, ROOT, circles, graph
 from benchmarks.house.picture import parts, picture
 from benchmarks.house.way import way
 
@@ -18,6 +18,11 @@ def test_packages_import_each_other_in_no_circle():
     arrows = parts()
     assert circles(arrows) == []
     assert {"rifl._client", "rifl._server", "rifl.core._serving", "curp._replica"} <= set(arrows)
+
+
+def test_modules_import_each_other_in_no_circle():
+    """What two modules need of each other is a third one, or one of them (DESIGN §2)."""
+    assert circles(graph(*PRODUCT, "chaos", "benchmarks", "examples")) == []
 
 
 def test_the_picture_is_that_of_the_imports():
