@@ -15,11 +15,14 @@ from sharedlog._engines.owner import Owner
 
 GROUPS = Owner(
     get_logger("curp.log"),
+    "log_engine_stopped",
     "docs/curp-logs.md",
+    "curp log accept-loss URL",
     EngineUnavailable,
     EngineFull,
     EngineStopped,
     CorruptLog,
     InvalidRequest,
     NotDurable,
+    EngineStopped,
 )

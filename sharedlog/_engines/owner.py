@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import structlog
@@ -11,22 +12,28 @@ from sharedlog._core import errors
 
 
 class Owner(NamedTuple):
-    """How what goes wrong at a server is told to those who use it.
+    """How what goes wrong at a server, or with a file, is told to those who use it.
 
-    ``events``: where they are logged; ``guide``: the page that operators are sent to. The errors:
-    the request was sent and its fate is not known (``unavailable``; ``full``: it was refused for
-    lack of room; ``stopped``: this handle was closed), what is there is not what was written, the
-    request can never be done, and the server may forget what it acknowledges.
+    ``events``: where they are logged; ``event``: the name of the one that a handle on a file has
+    stopped; ``guide``: the page that operators are sent to; ``remedy``: the command by which one
+    accepts that something is lost. The errors: the request was sent and its fate is not known
+    (``unavailable``; ``full``: it was refused for lack of room; ``stopped``: nothing is done
+    through this handle any more; ``not_begun``: that, of what was not even begun), what is there
+    is not what was written, the request can never be done, and the server may forget what it
+    acknowledges.
     """
 
     events: structlog.stdlib.BoundLogger
+    event: str
     guide: str
+    remedy: str
     unavailable: type[Exception]
     full: type[Exception]
     stopped: type[Exception]
     corrupt: type[Exception]
     invalid: type[Exception]
     not_durable: type[Exception]
+    not_begun: Callable[[str], Exception]
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -51,13 +58,22 @@ class Home(NamedTuple):
     remedy: str = ""
 
 
+def _not_begun(why: str) -> errors.LogStopped:
+    found = errors.LogStopped(why)
+    found.appended = False
+    return found
+
+
 LOG = Owner(
     get_logger("sharedlog"),
+    "shared_log_stopped",
     "docs/log-engines.md",
+    "accept the loss (sharedlog restored)",
     errors.LogUnavailable,
     errors.LogFull,
     errors.LogStopped,
     errors.CorruptLog,
     errors.InvalidRequest,
     errors.NotDurable,
+    _not_begun,
 )

@@ -11,7 +11,9 @@ from sharedlog._core import errors as theirs
 from sharedlog._engines.owner import LOG
 
 # As whom servers' failures are told to: the errors are translated once they arrive here.
-GROUPS_LOG = LOG._replace(events=GROUPS.events, guide=GROUPS.guide)
+GROUPS_LOG = LOG._replace(
+    events=GROUPS.events, event=GROUPS.event, guide=GROUPS.guide, remedy=GROUPS.remedy
+)
 # The narrower before the wider.
 _MEANINGS: tuple[tuple[type[theirs.LogError], Callable[[str], ours.LogError]], ...] = (
     (theirs.LogStopped, ours.EngineStopped),

@@ -48,10 +48,7 @@ def open_postgres(
             raise LogExists.of(str(address), group)
         return create(connection, here, _name(group), first_keys(new), new.trimmed)
 
-    remedy = "curp log accept-loss URL"
-    return PostgresEngine(
-        here, begin, owner=GROUPS_LOG, remedy=remedy, read_only=read_only, clock=clock
-    )
+    return PostgresEngine(here, begin, owner=GROUPS_LOG, read_only=read_only, clock=clock)
 
 
 def accept_loss(address: PostgresAddress, group: str, told: dict[str, str]) -> str:

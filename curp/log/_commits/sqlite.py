@@ -7,14 +7,13 @@ from contextlib import closing
 from pathlib import Path
 
 from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
+from curp.log._commits.meanings import GROUPS_LOG
 from curp.log._engine import NewLog
 from curp.log._errors import LogExists, NoSuchLog
-from rifl._log import get_logger
 from sharedlog._core.commit import Commit
 from sharedlog._engines.formats import OlderFormat, check_format
 from sharedlog._engines.sqlite import SqliteEngine, rows
 from sharedlog._engines.sqlite.commit_note import CommitNote
-from sharedlog._engines.sqlite.counting import MEANINGS
 from sharedlog._engines.sqlite.file import Counting, LogFile
 from sharedlog._engines.terms import BootClock
 
@@ -24,14 +23,6 @@ _META = "CREATE TABLE curp_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT 
 _LOGS = "CREATE TABLE curp_log (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)"
 _FIND = "SELECT number FROM curp_log WHERE name = ?"
 _FIND_OLDER = "SELECT group_id FROM curp_group WHERE name = ?"
-_log = get_logger("curp.log")
-
-
-def _tell_stopped(why: str) -> None:
-    _log.critical("log_engine_stopped", why=why)
-
-
-_MEANINGS = MEANINGS._replace(tell_stopped=_tell_stopped, remedy="curp log accept-loss URL")
 
 
 def open_sqlite(
@@ -50,7 +41,7 @@ def open_sqlite(
     path = path.absolute()
     if new is None and not path.exists():
         raise NoSuchLog.of(str(path), group)
-    file = LogFile(path, timeout_s, _MEANINGS, create=new is not None)
+    file = LogFile(path, timeout_s, GROUPS_LOG, create=new is not None)
     try:
         if new is None:
             with file.reading() as connection:
@@ -74,7 +65,7 @@ def accept_loss(path: Path, group: str, told: dict[str, str]) -> str:
     path = path.absolute()
     if not path.exists():
         raise NoSuchLog.of(str(path), group)
-    with closing(LogFile(path, 5.0, _MEANINGS, create=False)) as file:
+    with closing(LogFile(path, 5.0, GROUPS_LOG, create=False)) as file:
         with file.reading() as connection:
             number = _find(connection, path, group)
         file.under(_prefix(number))

@@ -70,8 +70,7 @@ class PostgresEngine:
                 return find(connection, address, group)
             return create(connection, address, group, new)
 
-        remedy = "curp log accept-loss URL"
-        self._connection = Connection(address, GROUPS, begin, remedy=remedy, read_only=read_only)
+        self._connection = Connection(address, GROUPS, begin, read_only=read_only)
         self._lease = ServerTerms(clock)
         self._snapshots = Snapshots(self._connection, _require_configuration)
         self._channel = f"curp_log_{self._connection.incarnation}"

@@ -7,7 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from curp.log._errors import NoSuchLog
-from curp.log._sqlite.counting import MEANINGS, counting_of
+from curp.log._owner import GROUPS
+from curp.log._sqlite.counting import counting_of
 from curp.log._sqlite.rows import write_metadata
 from curp.log._sqlite.schema import counts_commits, find_group
 from sharedlog._engines.sqlite.file import LogFile
@@ -26,7 +27,7 @@ def accept(path: Path, group: str, who: str, why: str) -> str:
     path = path.absolute()
     if not path.exists():
         raise NoSuchLog.of(str(path), group)
-    with closing(LogFile(path, 5.0, MEANINGS, create=False)) as file:
+    with closing(LogFile(path, 5.0, GROUPS, create=False)) as file:
         with file.reading() as connection:
             group_id = find_group(connection, path, group)
             counts = counts_commits(connection)

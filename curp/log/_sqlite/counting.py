@@ -1,36 +1,13 @@
-"""The count of a log's commits in its file, and the errors that a group's log raises of it."""
+"""The count of a log's commits in its file."""
 
 from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
 
-from curp.log._errors import CorruptLog, EngineFull, EngineStopped, EngineUnavailable
-from rifl._log import get_logger
 from sharedlog._engines.sqlite.commit_note import CommitNote
-from sharedlog._engines.sqlite.file import Counting, Meanings
+from sharedlog._engines.sqlite.file import Counting
 
-_log = get_logger("curp.log")
-
-
-def _tell_stopped(why: str) -> None:
-    _log.critical("log_engine_stopped", why=why)
-
-
-def _tell_note_gone(path: Path) -> None:
-    _log.error("commit_note_gone", file=str(path))
-
-
-MEANINGS = Meanings(
-    CorruptLog,
-    EngineFull,
-    EngineStopped,
-    EngineStopped,
-    EngineUnavailable,
-    tell_stopped=_tell_stopped,
-    tell_note_gone=_tell_note_gone,
-    remedy="curp log accept-loss URL",
-)
 _COMMITS = "SELECT commits FROM curp_group WHERE group_id=?"
 _RAISE = "UPDATE curp_group SET commits=commits+1 WHERE group_id=?"
 

@@ -20,7 +20,8 @@ from curp.log._engine import (
 from curp.log._entries import require_tag, unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld, NoSuchLog
 from curp.log._lease_clocks import this_machine
-from curp.log._sqlite.counting import MEANINGS, counting_of
+from curp.log._owner import GROUPS
+from curp.log._sqlite.counting import counting_of
 from curp.log._sqlite.rows import (
     GroupRow,
     append_rows,
@@ -86,7 +87,7 @@ class SqliteEngine:
         self._lease = BootTerms(clock or this_machine())
         if new is None and not path.exists():
             raise NoSuchLog.of(str(path), group)
-        self._file = LogFile(path, timeout_s, MEANINGS, create=new is not None)
+        self._file = LogFile(path, timeout_s, GROUPS, create=new is not None)
         try:
             if new is None:
                 with self._file.reading() as connection:

@@ -75,12 +75,9 @@ class Connection:
         owner: Owner,
         begin: Begin,
         *,
-        remedy: str,
         read_only: bool = False,
     ) -> None:
-        """``remedy``: the command by which an operator accepts that entries are lost."""
         self.owner = owner
-        self._remedy = remedy
         self.closing = threading.Event()
         self.address = address
         self.schema = address.schema
@@ -350,7 +347,7 @@ class Connection:
     def _told(self, why: str) -> str:
         return (
             f"{self.address} may have lost entries that it had acknowledged: {why}. Once that is "
-            f"settled: {self._remedy}"
+            f"settled: {self.owner.remedy}"
         )
 
     @contextlib.contextmanager

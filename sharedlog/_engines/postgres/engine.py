@@ -57,17 +57,15 @@ class PostgresEngine:
         begin: Begin,
         *,
         owner: Owner = LOG,
-        remedy: str = "accept the loss (sharedlog restored)",
         read_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the log whose incarnation ``begin`` finds, or makes.
 
-        ``remedy``: the command by which an operator accepts that entries are lost. ``read_only``:
-        for tools, which look at a log that has stopped, too. Terms of keys end by the server's
-        clock; ``clock`` is this machine's.
+        ``read_only``: for tools, which look at a log that has stopped, too. Terms of keys end by
+        the server's clock; ``clock`` is this machine's.
         """
-        self._connection = Connection(address, owner, begin, remedy=remedy, read_only=read_only)
+        self._connection = Connection(address, owner, begin, read_only=read_only)
         self._channel = f"sharedlog_{self._connection.incarnation}"
         self._listener = Listener(self._connection, self._channel)
         self._together = Together(self._write)

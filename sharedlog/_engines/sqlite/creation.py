@@ -9,9 +9,10 @@ from pathlib import Path
 
 from sharedlog._core.errors import LogExists, LogUnavailable, NoSuchLog
 from sharedlog._engines.checks import check_key
+from sharedlog._engines.owner import LOG
 from sharedlog._engines.sqlite import rows
 from sharedlog._engines.sqlite.commit_note import sync_directory
-from sharedlog._engines.sqlite.counting import MEANINGS, counting_of, note_of
+from sharedlog._engines.sqlite.counting import counting_of, note_of
 from sharedlog._engines.sqlite.file import LogFile
 
 BUSY_S = 30.0
@@ -35,7 +36,7 @@ def create(path: Path, keys: Mapping[str, bytes] | None = None) -> None:
     except OSError as error:
         raise LogUnavailable(f"{path}: {error}") from error
     note = note_of(path)
-    with closing(LogFile(path, BUSY_S, MEANINGS, create=True)) as file, closing(note):
+    with closing(LogFile(path, BUSY_S, LOG, create=True)) as file, closing(note):
         with file.writing() as connection:
             if rows.is_there(connection):
                 raise LogExists(f"{path}: a log is there")
@@ -57,7 +58,7 @@ def accept_loss(path: Path, keys: Mapping[str, bytes]) -> str:
     path = path.absolute()
     if not path.is_file():
         raise NoSuchLog(f"{path}: no log is there")
-    with closing(LogFile(path, BUSY_S, MEANINGS, create=False)) as file:
+    with closing(LogFile(path, BUSY_S, LOG, create=False)) as file:
         counting = counting_of(path)
         with closing(counting.note) as note:
             noted = file.noted(note)

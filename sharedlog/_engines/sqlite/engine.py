@@ -14,8 +14,9 @@ from sharedlog._core.within import Within
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
 from sharedlog._engines.forks import belongs_here
+from sharedlog._engines.owner import LOG
 from sharedlog._engines.sqlite import rows
-from sharedlog._engines.sqlite.counting import MEANINGS, counting_of
+from sharedlog._engines.sqlite.counting import counting_of
 from sharedlog._engines.sqlite.creation import BUSY_S
 from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.sqlite.joining import FileTransactions
@@ -234,7 +235,7 @@ def _opened(path: Path, timeout_s: float) -> LogFile:
                 "right file back; create makes a new log, without what was in it"
             )
         raise NoSuchLog(f"{path}: no log is there; create makes one")
-    file = LogFile(path, timeout_s, MEANINGS, create=False)
+    file = LogFile(path, timeout_s, LOG, create=False)
     try:
         with file.reading() as connection:
             rows.check(connection, str(path))

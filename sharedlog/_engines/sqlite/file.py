@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from sharedlog._engines.owner import Owner
 from sharedlog._engines.sqlite.commit_note import CommitNote
 from sharedlog._engines.sqlite.file_names import FileNames
 from sharedlog._engines.sqlite.prefixed import Prefixed
@@ -27,25 +28,6 @@ _TURN_S, _GROWTH = 0.0002, 1.02
 _CHECKPOINT_PAGES = 4000
 # A log that was long once need not keep its room for ever.
 _WAL_BYTES = 64 << 20
-
-
-class Meanings(NamedTuple):
-    """What a file's user raises for what befalls it, and says there.
-
-    ``stopped``: nothing is done through this handle any more; ``tell_stopped`` logs why, once.
-    ``tell_note_gone`` logs that somebody removed the note beside the file.
-    ``not_begun``: that, of what was not even begun.
-    ``remedy``: the command by which an operator accepts that commits are lost.
-    """
-
-    corrupt: type[Exception]
-    full: type[Exception]
-    stopped: type[Exception]
-    not_begun: Callable[[str], Exception]
-    unavailable: type[Exception]
-    tell_stopped: Callable[[str], None]
-    tell_note_gone: Callable[[Path], None]
-    remedy: str
 
 
 class Counting(NamedTuple):
@@ -74,9 +56,9 @@ class LogFile:
     into the file loses nothing: the pages stay in the WAL, and are written again.)
     """
 
-    def __init__(self, path: Path, timeout_s: float, meanings: Meanings, *, create: bool) -> None:
+    def __init__(self, path: Path, timeout_s: float, owner: Owner, *, create: bool) -> None:
         self.path = path
-        self._means = meanings
+        self._owner = owner
         self._create = create
         self._timeout_s = timeout_s
         self._stopped: str | None = None
@@ -117,7 +99,7 @@ class LogFile:
             if self._wal is not None and self._wal.written_beyond():
                 raise self._stop(f"{self.path}-wal was cut off")
             if counting is not None and not counting.note.raise_to(commits):
-                self._means.tell_note_gone(counting.note.path)
+                self._owner.events.error("commit_note_gone", file=str(counting.note.path))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -169,17 +151,17 @@ class LogFile:
             self._names.remember()
         if noted is None:
             if held and counting.always_noted:
-                raise self._means.corrupt(
+                raise self._owner.corrupt(
                     f"{counting.note.path} is missing, which says how many commits the log held: "
                     "nobody knows whether this is an older copy. Bring it back. If this was "
-                    f"restored from a backup, or it is lost: {self._means.remedy}"
+                    f"restored from a backup, or it is lost: {self._owner.remedy}"
                 )
             noted = 0
         if held < noted:
-            raise self._means.corrupt(
+            raise self._owner.corrupt(
                 f"{self.path} lacks {noted - held} commits that were acknowledged: it is an older "
                 f"copy, or its -wal file is missing. Bring the right files back. If they are lost, "
-                f"and the log is to go on with what is here: {self._means.remedy}"
+                f"and the log is to go on with what is here: {self._owner.remedy}"
             )
         self._counting = counting
         counting.note.raise_to(held)
@@ -187,14 +169,14 @@ class LogFile:
             try:
                 self._wal = WalFile(self.path.with_name(f"{self.path.name}-wal"))
             except OSError as error:
-                raise self._means.unavailable(f"{self.path}-wal: {error}") from error
+                raise self._owner.unavailable(f"{self.path}-wal: {error}") from error
 
     def noted(self, note: CommitNote) -> int | None:
         """Return how many commits are noted, None if nothing is; raises ``unavailable``."""
         try:
             return note.read()
         except OSError as error:
-            raise self._means.unavailable(f"cannot read {note.path}: {error}") from error
+            raise self._owner.unavailable(f"cannot read {note.path}: {error}") from error
 
     def close(self) -> None:
         """Close the connections; idempotent."""
@@ -215,7 +197,7 @@ class LogFile:
         try:
             if 0 < (self.path.stat().st_size if self.path.is_file() else 0) < _SMALLEST_PAGE:
                 # SQLite would take it for a new one.
-                raise self._means.corrupt(
+                raise self._owner.corrupt(
                     f"{self.path} is damaged: it is cut off in its first page"
                 )
             for _ in self._locks:
@@ -261,7 +243,7 @@ class LogFile:
             else:
                 return
             if self.closing.wait(pause_s):
-                raise self._means.not_begun("the log engine is closed")
+                raise self._owner.not_begun("the log engine is closed")
             pause_s = min(pause_s * _GROWTH, _RETRY_S)
 
     def _begin_wal(self, connection: sqlite3.Connection) -> None:
@@ -277,7 +259,7 @@ class LogFile:
                     continue
                 raise
             if mode != "wal":
-                raise self._means.unavailable(
+                raise self._owner.unavailable(
                     f"{self.path}: SQLite cannot keep a WAL here, but {mode}"
                 )
             return
@@ -285,9 +267,9 @@ class LogFile:
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         if self.closing.is_set():
-            raise self._means.not_begun("the log engine is closed")
+            raise self._owner.not_begun("the log engine is closed")
         if self._stopped is not None:
-            raise self._means.not_begun(self._stopped)
+            raise self._owner.not_begun(self._stopped)
         try:
             yield
         except sqlite3.Error as error:
@@ -299,15 +281,15 @@ class LogFile:
             return self._stop(f"{self.path} could not be synced: {error}")
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")):
             # SQLITE_ERROR: no such table or column, where there was one.
-            return self._means.corrupt(f"{self.path} is damaged, or no log: {error}")
+            return self._owner.corrupt(f"{self.path} is damaged, or no log: {error}")
         if name == "SQLITE_FULL":
-            return self._means.full(f"{self.path}: there is no room on its disk: {error}")
+            return self._owner.full(f"{self.path}: there is no room on its disk: {error}")
         if name == "SQLITE_IOERR_WRITE":
             # Whatever was written is without an end that could be taken for a commit.
-            return self._means.full(
+            return self._owner.full(
                 f"{self.path} could not be written: a quota, a limit, or its disk: {error}"
             )
-        return self._means.unavailable(f"{self.path} cannot be used now: {error}")
+        return self._owner.unavailable(f"{self.path} cannot be used now: {error}")
 
     def _roll_back(self) -> None:
         if not self._writer.in_transaction:
@@ -320,12 +302,12 @@ class LogFile:
     def _stop(self, why: str, *, begun: bool = True) -> Exception:
         if self._stopped is None:
             self._stopped = why
-            self._means.tell_stopped(why)
-        return self._means.stopped(why) if begun else self._means.not_begun(why)
+            self._owner.events.critical(self._owner.event, why=why)
+        return self._owner.stopped(why) if begun else self._owner.not_begun(why)
 
     def _check_inherited(self) -> None:
         if self.path in _inherited:
-            raise self._means.not_begun(
+            raise self._owner.not_begun(
                 f"{self.path} was open in the parent process (pid {os.getppid()}) at the fork: "
                 "open it in the child only, or close it before the fork"
             )
