@@ -24,7 +24,9 @@ What it goes wrong in:
 - ``deployments``: one server, in memory or on a disk; ``replicas``: several over a shared store
   (``store_server``, ``shared_data``, ``store_leases``); ``group``, ``machine``, ``witness``: a
   group; ``log``: a log, with its writers and followers.
-- ``server``, ``shell``, ``batch_server``, ``stream_server``: a server process.
+- ``server``: a server process through its lives: ``server_life`` (one of them), ``shell`` (what it
+  waits for), ``accounts_handler`` (what a call does there), and what it is asked: ``call_server``,
+  ``batch_server``, ``stream_server``, ``lease_calls``; ``known_clients``: whom it has to know.
 - ``client``, ``batch_client``, ``stream_client``, ``group_client``, ``plain_caller``: who calls.
 
 Around runs: ``pool`` (many), ``shrink`` (a smaller one that fails), ``report``, ``code_coverage``.

@@ -11,7 +11,9 @@ from chaos.sim.disk import Disk, SimulatedMedium
 from chaos.sim.faults import Fault, PlannedFault
 from chaos.sim.loop import Process
 from chaos.sim.planned import Setting
-from chaos.sim.server import POLICIES, Opened, Server
+from chaos.sim.server import Server
+from chaos.sim.server_life import Opened
+from chaos.sim.service import POLICIES
 from chaos.sim.world import World
 from lease_server._lease_authority import LeaseAuthority
 from lease_server._storage import MemoryLeaseStorage

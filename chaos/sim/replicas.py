@@ -11,7 +11,8 @@ from chaos.sim.deployments import KEYS
 from chaos.sim.faults import Fault, PlannedFault
 from chaos.sim.loop import Process
 from chaos.sim.planned import Setting
-from chaos.sim.server import POLICIES, Server
+from chaos.sim.server import Server
+from chaos.sim.service import POLICIES
 from chaos.sim.shell import Eventual
 from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import POINTS, StoreBackend, StoreServer

@@ -10,16 +10,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from chaos.check.history import History
-from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = [
+    "ABORTED",
     "METHODS",
+    "POLICIES",
+    "RAISED",
     "REQUEST_STREAMS",
     "RESPONSE_STREAMS",
+    "UNRECORDED",
     "Accounts",
     "Operation",
     "decode",
     "encode",
+    "policy_of",
 ]
 
 _UNAVAILABLE = 14
@@ -39,6 +45,11 @@ METHODS = {
 }
 REQUEST_STREAMS = frozenset(method for method in METHODS if "All" in method)
 RESPONSE_STREAMS = frozenset(method for method in METHODS if "Telling" in method)
+POLICIES = MethodPolicies(METHODS, None)
+# What its handlers answer that have no effect, raise, or ask to be called again.
+ABORTED = CompletionRecord(code=9, details="the account does not allow it")
+RAISED = CompletionRecord(code=2, details="Exception calling application: sim")
+UNRECORDED = CompletionRecord(code=_UNAVAILABLE, details="come back later")
 
 
 class Operation(NamedTuple):
@@ -48,6 +59,14 @@ class Operation(NamedTuple):
     account: str
     amount: int
     behaviour: str
+
+
+def policy_of(method: str) -> MethodPolicy:
+    """Return how a method is served."""
+    policy = POLICIES.find(method)
+    if policy is None:
+        raise AssertionError(method)
+    return policy
 
 
 def encode(operation: Operation) -> bytes:

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
+from chaos.sim.accounts_handler import AccountsHandler
 from chaos.sim.faults import Point
-from chaos.sim.loop import Process
-from chaos.sim.service import REQUEST_STREAMS, Operation, decode
-from chaos.sim.shell import Eventual, Handlers, Shell, Task
+from chaos.sim.server_life import Context, ServerLife
+from chaos.sim.service import (
+    ABORTED,
+    RAISED,
+    REQUEST_STREAMS,
+    UNRECORDED,
+    Operation,
+    decode,
+    policy_of,
+)
+from chaos.sim.shell import Eventual, Handlers, Task
 from chaos.sim.stream_network import StreamRpc
-from chaos.sim.world import World
 from rifl._grpc.codes import STATUS_CODES
-from rifl._server.engine import Engine
 from rifl._server.reply import Reply
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._serving.policy import Kind
 from rifl.core._serving.serving import Answer, HandlerResult, admit, execute
 from rifl.core._serving.streams import RequestStream, ResponseStream
 from rifl.core._shared.call import Call
@@ -31,54 +37,41 @@ from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["StreamCalls"]
 
-_ABORTED = CompletionRecord(code=9, details="the account does not allow it")
-_RAISED = CompletionRecord(code=2, details="Exception calling application: sim")
-_UNRECORDED = CompletionRecord(code=14, details="come back later")
 _Steps = Generator[Any, Any, Any]
 _GoOn = Callable[[HandlerResult], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCalls:
-    """Takes the streams of one life of a server, and what they need of it."""
+    """Takes the streams of one life of a server."""
 
-    world: World
-    name: str
-    process: Process
-    shell: Shell
-    engine: Engine
-    context: Callable[[Any], Any]
-    policy: Callable[[str], MethodPolicy]
-    deadline: Callable[[Any], float | None]
-    refuse: Callable[[Any, Operation | None, Call | None, BaseException | None], None]
-    send: Callable[[Any, Any], None]
-    # Has a handler's effect, or its transaction.
-    effect: Callable[[Attempt, Operation, _GoOn, Task], None]
+    def __init__(self, life: ServerLife, handler: AccountsHandler) -> None:
+        self.life = life
+        self.handler = handler
 
     def receive(self, rpc: StreamRpc) -> None:
         """Take an attempt whose stream begins."""
-        context = self.context(rpc.metadata)
+        context = Context(rpc.metadata)
         if rpc.method in REQUEST_STREAMS:
             try:
-                call = self.engine.arrive_stream(rpc.method, context)
+                call = self.life.engine.arrive_stream(rpc.method, context)
             except RiflError as error:
-                self.refuse(rpc, None, None, error)
+                self.life.refuse(rpc, None, None, error)
                 return
             Reading(self, rpc, call).go()
             return
         operation = decode(rpc.request)
         try:
-            call = self.engine.arrive(rpc.method, rpc.request, context)
-            received = self.engine.received(context)
+            call = self.life.engine.arrive(rpc.method, rpc.request, context)
+            received = self.life.engine.received(context)
         except RiflError as error:
-            self.refuse(rpc, operation, None, error)
+            self.life.refuse(rpc, operation, None, error)
             return
         Telling(self, rpc, call, operation, received).go()
 
     def pause(self, seconds: float) -> _Steps:
         """Let time pass."""
         eventual = Eventual()
-        self.process.after(seconds, eventual.finish)
+        self.life.process.after(seconds, eventual.finish)
         yield from eventual.__await__()
 
     def answer(
@@ -86,7 +79,7 @@ class StreamCalls:
     ) -> None:
         """Send the final status of a call, and write down what its handler answered."""
         record, outcome = answer
-        world = self.world
+        world = self.life.world
         ran = not record.reason and outcome in (Outcome.EXECUTED, Outcome.REPLAYED)
         if ran and number:
             values = _values(record.response, messages) if not record.code else None
@@ -94,14 +87,13 @@ class StreamCalls:
             world.history.answer(world.loop.now, number, outcome.value, code, values, messages)
         if world.loop.tracing:
             copy = " (copy)" if rpc.copy else ""
-            world.trace(
-                self.name,
+            self.life.trace(
                 f"call {number} attempt {call.attempt}{copy}: {outcome.value} "
                 f"{record.response or record.details!r}",
             )
         rpc.refused = outcome is Outcome.NOT_EXECUTED
-        self.send(rpc, Reply(call, answer).status())
-        self.shell.reach(Point.ANSWERED)
+        self.life.send(rpc, Reply(call, answer).status())
+        self.life.shell.reach(Point.ANSWERED)
 
 
 class Reading:
@@ -111,7 +103,7 @@ class Reading:
         self._calls = calls
         self._rpc = rpc
         self._call = call
-        self._policy = calls.policy(rpc.method)
+        self._policy = policy_of(rpc.method)
         self._stream = RequestStream(call, self._policy.buffer_bytes)
         self._unread: deque[bytes] = deque()
         self._closed = False
@@ -133,7 +125,7 @@ class Reading:
             self._unread.extend(original.sent)
             self._closed = True
         steps = self._steps()
-        Task(calls.shell, steps, self._served, self._handle, calls.deadline(rpc)).go()
+        Task(calls.life.shell, steps, self._served, self._handle, calls.life.deadline(rpc)).go()
 
     # -- what arrives ------------------------------------------------------------------
 
@@ -166,11 +158,11 @@ class Reading:
                 return data
         else:
             self._stream.exhausted()
-        world, number = self._calls.world, self._rpc.number
+        world, number = self._calls.life.world, self._rpc.number
         if self._count < world.plan(number).messages:
             world.history.half(world.loop.now, number)
             if world.loop.tracing:
-                world.trace(self._calls.name, f"call {number}: half of it is believed")
+                self._calls.life.trace(f"call {number}: half of it is believed")
         return None
 
     def rest(self) -> _Steps:
@@ -182,7 +174,7 @@ class Reading:
     # -- the call ----------------------------------------------------------------------
 
     def _steps(self) -> _Steps:
-        store, stream = self._calls.engine.store, self._stream
+        store, stream = self._calls.life.engine.store, self._stream
         while (data := (yield from self._next())) is not None:
             if not stream.keep(data):
                 break
@@ -196,7 +188,7 @@ class Reading:
         if answer is not None:
             calls.answer(rpc, self._call, answer, rpc.number, None)
         else:
-            calls.refuse(rpc, None, self._call, error)
+            calls.life.refuse(rpc, None, self._call, error)
 
     # -- the handler -------------------------------------------------------------------
 
@@ -205,7 +197,7 @@ class Reading:
 
     def _work(self, attempt: Attempt, task: Task) -> Generator[Any, Any, HandlerResult]:
         calls, stream = self._calls, self._stream
-        world = calls.world
+        world = calls.life.world
         first: Operation | None = None
         answer: bytes | None = None
         amount = 0
@@ -226,23 +218,23 @@ class Reading:
                     if attempt.policy.kind is Kind.IDEMPOTENT:
                         world.history.begin(world.loop.now, part.call)
                     if part.behaviour == "abort":
-                        return HandlerResult(_ABORTED)
+                        return HandlerResult(ABORTED)
                     if part.behaviour == "early":
                         answer = world.accounts.apply(part, world.loop.now)
         except BadHeader:
             if self._rpc.broken_by is not None:
                 world.coverage.hit(self._rpc.broken_by, Point.BROKEN_OFF)
             if world.loop.tracing:
-                world.trace(calls.name, f"call {self._rpc.number} breaks off under its handler")
-            return stream.result(HandlerResult(_RAISED, raised=True))
+                calls.life.trace(f"call {self._rpc.number} breaks off under its handler")
+            return stream.result(HandlerResult(RAISED, raised=True))
         if first is None:
-            return HandlerResult(_ABORTED)
+            return HandlerResult(ABORTED)
         task.at(Point.HANDLER)
         yield from calls.pause(world.plan(first.call).work_s)
         if answer is not None:
             return HandlerResult(CompletionRecord(response=answer))
         done = Eventual()
-        calls.effect(attempt, first._replace(amount=amount), done.finish, task)
+        calls.handler.effect(attempt, first._replace(amount=amount), done.finish, task)
         result: HandlerResult = yield from done.__await__()
         return stream.result(result)
 
@@ -258,7 +250,7 @@ class Telling:
         self._call = call
         self._operation = operation
         self._received = received
-        self._policy = calls.policy(rpc.method)
+        self._policy = policy_of(rpc.method)
         self._responses = ResponseStream(call, self._policy, received)
         self._ran = False
         rpc.listener = self
@@ -268,7 +260,13 @@ class Telling:
     def go(self) -> None:
         """Begin."""
         calls = self._calls
-        Task(calls.shell, self._steps(), self._served, self._handle, calls.deadline(self._rpc)).go()
+        Task(
+            calls.life.shell,
+            self._steps(),
+            self._served,
+            self._handle,
+            calls.life.deadline(self._rpc),
+        ).go()
 
     def message(self, data: bytes) -> None:
         """See ``Listener``: none is sent."""
@@ -281,7 +279,7 @@ class Telling:
         self._responses.leave()
 
     def _steps(self) -> _Steps:
-        store = self._calls.engine.store
+        store = self._calls.life.engine.store
         answer = yield from admit(store, self._call, self._policy)
         if isinstance(answer, Attempt):
             self._ran = True
@@ -291,7 +289,7 @@ class Telling:
     def _served(self, answer: Answer | None, error: BaseException | None) -> None:
         calls, rpc, responses = self._calls, self._rpc, self._responses
         if answer is None:
-            calls.refuse(rpc, self._operation, self._call, error)
+            calls.life.refuse(rpc, self._operation, self._call, error)
             return
         messages = answer.record.messages
         try:
@@ -302,7 +300,7 @@ class Telling:
                 for data in ResponseStream.rest(answer.record, self._received):
                     rpc.reply(data)
         except RiflError as refusal:
-            calls.refuse(rpc, self._operation, self._call, refusal)
+            calls.life.refuse(rpc, self._operation, self._call, refusal)
             return
         # One that was too long to be kept is told to this caller alone.
         number = 0 if self._ran and responses.overflown else self._operation.call
@@ -314,23 +312,23 @@ class Telling:
 
     def _work(self, attempt: Attempt, task: Task) -> Generator[Any, Any, HandlerResult]:
         calls, operation, responses = self._calls, self._operation, self._responses
-        world = calls.world
+        world = calls.life.world
         plan = world.plan(operation.call)
         again = attempt.policy.kind is Kind.IDEMPOTENT
         if again:
             world.history.begin(world.loop.now, operation.call)
         yield from calls.pause(plan.work_s)
         if operation.behaviour == "later":
-            return responses.result(HandlerResult(_UNRECORDED))
+            return responses.result(HandlerResult(UNRECORDED))
         version, total = 0, 0
         acts_at = operation.call % plan.messages
         for place in range(plan.messages):
             if place == acts_at:
                 if operation.behaviour == "abort":
-                    return responses.result(HandlerResult(_ABORTED))
+                    return responses.result(HandlerResult(ABORTED))
                 answer = world.accounts.apply(operation, world.loop.now)
                 if operation.behaviour == "raise":
-                    return responses.result(HandlerResult(_RAISED, raised=True))
+                    return responses.result(HandlerResult(RAISED, raised=True))
                 version, total = (int(each) for each in answer.split())
             if again:
                 # What may run again has to make the same messages again.

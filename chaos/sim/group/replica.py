@@ -15,7 +15,8 @@ from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
 from chaos.sim.network import Rpc
 from chaos.sim.planned import Setting
-from chaos.sim.server import POLICIES, Server
+from chaos.sim.server import Server
+from chaos.sim.service import POLICIES
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
 from curp._core.compaction import Save, Trim
