@@ -15,6 +15,7 @@ from sharedlog._aio.producer import Producer
 from sharedlog._aio.publisher import Publisher
 from sharedlog._aio.rounds import Sweeper, Trimming
 from sharedlog._aio.threads import Threads
+from sharedlog._core.arguments import check_called
 from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.envelope import About, Value, called
 from sharedlog._core.errors import LogError, OutcomeUnknown
@@ -28,6 +29,7 @@ from sharedlog._core.trim import Outcome
 from sharedlog._log.append_in import joining, within
 from sharedlog._log.following import AT_ONCE, After
 from sharedlog._log.log import Log as SyncLog
+from sharedlog._log.log import ticket_of
 from sharedlog._log.opening import TIMEOUT, create_log, open_log
 from sharedlog._log.placing import Headers
 from sharedlog._log.sweeper import SILENT
@@ -144,7 +146,7 @@ class Log:
 
     async def settle(self, unknown: OutcomeUnknown) -> Position:
         """Return where a message is of which this log said ``OutcomeUnknown``."""
-        return await self._publisher.settle(unknown.ticket)
+        return await self._publisher.settle(ticket_of(unknown))
 
     def producer(self, name: str | None = None, *, fence: Fence | None = None) -> Producer:
         """Return a producer of transactions."""
@@ -213,6 +215,7 @@ class Log:
         """
         if told is None:
             return Trimming(self._inner.trim_every(every, retention))
+        check_called(told, "told")
         loop, tell = asyncio.get_running_loop(), told
 
         def tell_soon(found: Outcome | LogError) -> None:

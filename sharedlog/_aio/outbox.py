@@ -10,8 +10,10 @@ from sharedlog._core.envelope import About, Value
 from sharedlog._core.streams import check_name
 from sharedlog._log.placing import Headers
 from sharedlog._outbox.entry import New
-from sharedlog._outbox.outbox import NAME, entry_of
+from sharedlog._outbox.outbox import NAME, check_log, entry_of
 from sharedlog._outbox.writing import write_aio
+
+_DOOR = "sharedlog.aio.open"
 
 
 class Outbox:
@@ -20,6 +22,7 @@ class Outbox:
     def __init__(self, connection: Any, log: Log, name: str) -> None:
         """Use ``sharedlog.aio.outbox``."""
         check_name(name, "outbox")
+        check_log(log, Log, _DOOR)
         self._connection = connection
         self._log = log
         self._name = name
@@ -60,4 +63,5 @@ def outbox_aio(connection: Any, log: Log, name: str = NAME) -> Outbox:
 async def create_outbox_aio(connection: Any, log: Log, name: str = NAME) -> None:
     """Make an outbox for ``log`` in the database of a connection, in its transaction."""
     check_name(name, "outbox")
+    check_log(log, Log, _DOOR)
     await write_aio(connection, New(name, log.incarnation))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sharedlog._cli import messages, operating, recovering, serving
 from sharedlog._cli.exits import ExitCode, Refused
-from sharedlog._cli.given import after, duration, header, seals
+from sharedlog._cli.given import after, count, duration, header, schedule, seals, some
 from sharedlog._core.errors import (
     CorruptLog,
     Fenced,
@@ -160,7 +160,7 @@ def _add_operating(
 
     streams = commands.add_parser("streams", parents=[url], help="list streams, or create one")
     streams.add_argument("--create", metavar="NAME")
-    streams.add_argument("--substreams", type=int, metavar="N", help="fixed for ever (8)")
+    streams.add_argument("--substreams", type=some, metavar="N", help="fixed for ever (8)")
     streams.add_argument("--retention", type=duration, metavar="TIME", help="kept at least (1d)")
     streams.set_defaults(run=operating.streams)
 
@@ -177,7 +177,7 @@ def _add_operating(
         "--retention", type=duration, metavar="TIME", help="for longer than the streams say"
     )
     trim.add_argument(
-        "--every", type=duration, metavar="TIME", help="again and again; of several, one does"
+        "--every", type=schedule, metavar="TIME", help="again and again; of several, one does"
     )
     trim.set_defaults(run=operating.trim)
 
@@ -239,7 +239,7 @@ def _add_operating(
     tidy = commands.add_parser(
         "defragment", parents=[url], help="etcd: compact, defragment each member, disarm its alarm"
     )
-    tidy.add_argument("--every", type=duration, metavar="TIME", help="again and again")
+    tidy.add_argument("--every", type=schedule, metavar="TIME", help="again and again")
     tidy.set_defaults(run=recovering.defragment, opens=False)
 
 
@@ -250,7 +250,7 @@ def _add_messages(
     stream.add_argument("stream", metavar="STREAM")
     chosen = argparse.ArgumentParser(add_help=False, parents=[stream])
     chosen.add_argument(
-        "--substream", type=int, action="append", metavar="N", help="only this one; repeatable"
+        "--substream", type=count, action="append", metavar="N", help="only this one; repeatable"
     )
     shown = argparse.ArgumentParser(add_help=False, parents=[chosen])
     shown.add_argument(
@@ -268,11 +268,11 @@ def _add_messages(
 
     read = commands.add_parser("read", parents=[shown], help="messages behind a place")
     read.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
-    read.add_argument("--limit", type=int, default=100, metavar="N", help="at most (100)")
+    read.add_argument("--limit", type=some, default=100, metavar="N", help="at most (100)")
     read.set_defaults(run=messages.read)
 
     tail = commands.add_parser("tail", parents=[shown], help="the last messages")
-    tail.add_argument("-n", "--lines", type=int, default=10, metavar="N", help="how many (10)")
+    tail.add_argument("-n", "--lines", type=count, default=10, metavar="N", help="how many (10)")
     tail.add_argument("-f", "--follow", action="store_true", help="and what comes behind them")
     tail.set_defaults(run=messages.tail)
 

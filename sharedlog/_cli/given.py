@@ -23,7 +23,36 @@ def duration(text: str) -> timedelta:
     found = _DURATION.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration: 90s, 15m, 2h, 7d")
-    return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+    try:
+        return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+    except OverflowError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is longer than any time") from error
+
+
+def schedule(text: str) -> timedelta:
+    """Return a duration as ``duration`` does, but not none at all."""
+    found = duration(text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: again and again needs a time between")
+    return found
+
+
+def count(text: str) -> int:
+    """Return a number, 0 or more."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, 0 or more")
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError("the number has too many digits") from error
+
+
+def some(text: str) -> int:
+    """Return a number, 1 or more."""
+    found = count(text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: it is 1 or more")
+    return found
 
 
 def after(text: str) -> After:
@@ -36,7 +65,10 @@ def after(text: str) -> After:
         except InvalidRequest as error:
             raise argparse.ArgumentTypeError(str(error)) from error
     if _DURATION.fullmatch(text):
-        return datetime.now(UTC) - duration(text)
+        try:
+            return datetime.now(UTC) - duration(text)
+        except OverflowError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} ago was before all time") from error
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:

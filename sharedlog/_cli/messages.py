@@ -32,9 +32,14 @@ def publish(log: Log, arguments: argparse.Namespace) -> int:
         print_value(arguments.json, {"position": str(position)})
         return ExitCode.DONE
     count = 0
-    for line in sys.stdin:
-        log.publish(arguments.stream, line.rstrip("\n"), arguments.key, headers)
-        count += 1
+    try:
+        for line in sys.stdin:
+            log.publish(arguments.stream, line.rstrip("\n"), arguments.key, headers)
+            count += 1
+    except UnicodeDecodeError as error:
+        raise Refused(
+            f"standard input is not UTF-8; {count} lines before that are published", ExitCode.USAGE
+        ) from error
     print_value(arguments.json, {"published": count})
     return ExitCode.DONE
 

@@ -17,7 +17,7 @@ import grpc
 from rifl._log import get_logger
 from rifl._server import signals
 from sharedlog._cli.exits import ExitCode, Refused
-from sharedlog._cli.given import duration
+from sharedlog._cli.given import schedule
 from sharedlog._core.errors import LogError
 from sharedlog._core.observer import Observer
 from sharedlog._core.trim import Outcome
@@ -62,7 +62,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--trim-every",
-        type=duration,
+        type=schedule,
         metavar="TIME",
         help="remove what nobody needs, again and again",
     )

@@ -20,5 +20,6 @@
 - ``duty``: what one of several processes does; ``roster``: the producers; ``restoring``: after a
   backup; ``verifying``: what a log has, held against its rules.
 - ``observer``: who watches; ``reporting``: what a log says of itself to them.
-- ``errors``: what is refused, and whether it was appended.
+- ``errors``: what is refused, and whether it was appended; ``arguments``: of users, whose type is
+  another than asked for.
 """

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from google.protobuf.message import DecodeError
 
+from sharedlog._core.arguments import check_time, check_whole, shown
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat, NoSuchStream
@@ -36,8 +37,25 @@ class Stream:
 
 
 def name_of(stream: str | Stream) -> str:
-    """Return the name of a stream that is given by it, or by itself."""
-    return stream if isinstance(stream, str) else stream.name
+    """Return the name of a stream that is given by it, or by itself; raises ``InvalidRequest``."""
+    if isinstance(stream, str):
+        return stream
+    if not isinstance(stream, Stream) or not isinstance(stream.name, str):
+        raise InvalidRequest(f"{shown(stream)} is no stream, and no stream's name")
+    return stream.name
+
+
+def check_stream(name: str, substreams: int | None, retention: timedelta | None) -> None:
+    """Raise ``InvalidRequest`` unless a stream can be so."""
+    check_name(name)
+    if substreams is not None:
+        check_whole(substreams, "substreams", 1, MAX_SUBSTREAMS)
+    if retention is not None:
+        check_time(retention, "retention")
+        if retention > MAX_RETENTION:
+            raise InvalidRequest(
+                f"a retention of {retention}; it is 0 to {MAX_RETENTION.days} days"
+            )
 
 
 @portable
@@ -49,11 +67,7 @@ def make_stream(
     None: as it is where there is one, else ``SUBSTREAMS`` and ``RETENTION``. Raises
     ``InvalidRequest`` for what cannot be, and where the stream that is there is another.
     """
-    check_name(name)
-    if substreams is not None and not 1 <= substreams <= MAX_SUBSTREAMS:
-        raise InvalidRequest(f"{substreams} substreams; a stream has 1 to {MAX_SUBSTREAMS}")
-    if retention is not None and not timedelta(0) <= retention <= MAX_RETENTION:
-        raise InvalidRequest(f"a retention of {retention}; it is 0 to {MAX_RETENTION.days} days")
+    check_stream(name, substreams, retention)
     key = _PREFIX + name
     while True:
         value = (yield Get((key,)))[key]

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.message import Message as ProtobufMessage
 
+from sharedlog._core.arguments import check_whole, shown
 from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat
 from sharedlog.v1 import sharedlog_pb2 as pb
 
@@ -59,6 +60,8 @@ def called(method: str, request: Value, about: About | None) -> About:
         raise InvalidRequest(f"{method!r:.100} is no method: such as /shop.v1.Inventory/Reserve")
     if isinstance(request, str):
         raise InvalidRequest("a request is a protobuf message, or the bytes of one")
+    if about is not None:
+        _check_about(about)
     found = about or About()
     if not found.content_type and not isinstance(request, ProtobufMessage):
         found = found._replace(content_type=PROTOBUF)
@@ -106,7 +109,7 @@ def pack(value: Value, key: bytes | None, about: About | None, now_us: int) -> b
             version=VERSION,
             content_type=about.content_type or content_type,
             schema_name=about.schema_name or schema_name,
-            headers=_headers(about.headers or {}),
+            headers=_headers({} if about.headers is None else about.headers),
             trace_parent=about.trace_parent,
             trace_state=about.trace_state,
             causation_id=about.causation_id,
@@ -187,10 +190,15 @@ def _serialized(message: ProtobufMessage) -> bytes:
             f"a {message.DESCRIPTOR.full_name} of {message.ByteSize()} bytes; "
             f"{MAX_VALUE_BYTES} are the most"
         )
-    return message.SerializeToString()
+    try:
+        return message.SerializeToString()
+    except EncodeError as error:
+        raise InvalidRequest(f"the protobuf message is not whole: {error}") from error
 
 
 def _headers(headers: Mapping[str, bytes | str]) -> list[pb.Header]:
+    if not isinstance(headers, Mapping):
+        raise InvalidRequest(f"headers={shown(headers)}: they are a mapping, by their names")
     if len(headers) > MAX_HEADERS:
         raise InvalidRequest(f"{len(headers)} headers; {MAX_HEADERS} are the most")
     found = []
@@ -199,7 +207,7 @@ def _headers(headers: Mapping[str, bytes | str]) -> list[pb.Header]:
         data = _encoded(value) if isinstance(value, str) else value
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise InvalidRequest(
-                f"{str(name)[:128]!r} cannot name a header: 1 to 128 characters of ASCII, no space"
+                f"{shown(name)} cannot name a header: 1 to 128 characters of ASCII, no space"
             )
         if not isinstance(data, bytes):
             raise InvalidRequest(f"header {name!r} is neither bytes nor str")
@@ -210,13 +218,20 @@ def _headers(headers: Mapping[str, bytes | str]) -> list[pb.Header]:
     return found
 
 
+def _check_about(about: object) -> None:
+    if not isinstance(about, About):
+        raise InvalidRequest(f"about={shown(about)}: it is sharedlog.About")
+
+
 def _check(about: About) -> None:
+    _check_about(about)
     for name in ("content_type", "schema_name", "trace_state", "causation_id"):
         text = getattr(about, name)
         if not isinstance(text, str) or len(_encoded(text)) > MAX_TEXT_BYTES:
             raise InvalidRequest(f"{name} is a text of {MAX_TEXT_BYTES} bytes at most")
-    if about.trace_parent and not _TRACE_PARENT.fullmatch(about.trace_parent):
-        raise InvalidRequest(f"{about.trace_parent[:100]!r} is no W3C traceparent")
+    told = about.trace_parent
+    if not isinstance(told, str) or (told and not _TRACE_PARENT.fullmatch(told)):
+        raise InvalidRequest(f"{shown(told)} is no W3C traceparent")
     check_method(about.method)
-    if about.event_time_us is not None and not -(1 << 63) <= about.event_time_us < 1 << 63:
-        raise InvalidRequest("event_time_us has 64 bits")
+    if about.event_time_us is not None:
+        check_whole(about.event_time_us, "event_time_us", -(1 << 63), (1 << 63) - 1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from sharedlog._core.arguments import check_whole, shown
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.errors import Fenced, InvalidRequest
 from sharedlog._core.steps import Get, Rule
 
+MAX_NUMBER = (1 << 63) - 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,179}")
 
 
@@ -22,11 +24,21 @@ class Fence(NamedTuple):
 
 def check_fence_name(name: str) -> None:
     """Raise ``InvalidRequest`` unless this can name a fence."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidRequest(
-            f"{name[:200]!r} cannot name a fence: 1 to 180 letters, digits, _ . / : -, "
+            f"{shown(name)} cannot name a fence: 1 to 180 letters, digits, _ . / : -, "
             "beginning with one of the first three"
         )
+
+
+def check_given(fence: Fence | None) -> None:
+    """Raise ``InvalidRequest`` unless this is a fence that was raised, or None."""
+    if fence is None:
+        return
+    if not isinstance(fence, Fence):
+        raise InvalidRequest(f"fence={shown(fence)}: it is what log.raise_fence returned")
+    check_fence_name(fence.name)
+    check_whole(fence.number, "fence.number", 0, MAX_NUMBER)
 
 
 def fence_key(name: str) -> str:

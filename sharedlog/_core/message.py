@@ -129,6 +129,8 @@ class Message:
 
     def parse(self, kind: type[_M]) -> _M:
         """Return the value as this protobuf message; raises ``InvalidRequest`` if it is not one."""
+        if not (isinstance(kind, type) and issubclass(kind, ProtobufMessage)):
+            raise InvalidRequest(f"{kind!r:.200} is no class of protobuf messages")
         name = kind.DESCRIPTOR.full_name
         if self.schema_name and self.schema_name != name:
             raise InvalidRequest(f"{self.position} is a {self.schema_name}, not a {name}")

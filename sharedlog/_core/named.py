@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sharedlog._core.arguments import check_whole, shown
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.entry import Decision, Entry, Kind, checksum_of, committed_bodies, read_row
@@ -46,9 +47,9 @@ def named_key(name: str) -> str:
 
 def check_producer_name(name: str) -> None:
     """Raise ``InvalidRequest`` unless this can name a producer."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidRequest(
-            f"{name[:200]!r} cannot name a producer: 1 to 180 letters, digits, _ . / : -, "
+            f"{shown(name)} cannot name a producer: 1 to 180 letters, digits, _ . / : -, "
             "beginning with one of the first three"
         )
 
@@ -56,9 +57,9 @@ def check_producer_name(name: str) -> None:
 def check_turn(turn: Turn) -> None:
     """Raise ``InvalidRequest`` for a turn that no name has."""
     check_producer_name(turn.name)
-    if not (isinstance(turn.seq, int) and isinstance(turn.follows, int)):
-        raise InvalidRequest("seqs are whole numbers")
-    if not 0 <= turn.follows < turn.seq <= MAX_SEQ:
+    check_whole(turn.follows, "follows", 0, MAX_SEQ)
+    check_whole(turn.seq, "seq", 1, MAX_SEQ)
+    if turn.follows >= turn.seq:
         raise InvalidRequest(f"seq {turn.seq} cannot follow {turn.follows}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sharedlog._core.arguments import is_whole
 from sharedlog._core.errors import InvalidRequest, LogForked
 
 MAX_LSN = (1 << 63) - 1
@@ -69,7 +70,7 @@ class Position(NamedTuple):
             (self.checksum, 0, _MOST),
             (self.substream, NO_SUBSTREAM, substreams - 1),
         ):
-            if not isinstance(number, int) or not least <= number <= most:
+            if not is_whole(number) or not least <= number <= most:
                 raise InvalidRequest(f"{tuple(self)!r:.200} is no position of this stream")
 
     def check_incarnation(self, incarnation: str) -> None:

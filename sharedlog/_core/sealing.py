@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sharedlog._core.arguments import check_called, shown
 from sharedlog._core.envelope import SEALED_VERSION, unpack
 from sharedlog._core.errors import InvalidRequest, LogError, SealedMessage
 from sharedlog.v1 import sharedlog_pb2 as pb
@@ -27,6 +28,8 @@ class Seals(NamedTuple):
     @classmethod
     def of(cls, seal: Transform | None, unseal: Transform | None) -> Seals | None:
         """Return what stands for the arguments of a user: both, or neither."""
+        check_called(seal, "seal")
+        check_called(unseal, "unseal")
         if seal is None and unseal is None:
             return None
         if seal is None or unseal is None:
@@ -35,7 +38,10 @@ class Seals(NamedTuple):
 
     def sealed(self, envelope: bytes) -> bytes:
         """Return an envelope that holds this one sealed; what ``seal`` raises is raised."""
-        found = pb.Envelope(version=SEALED_VERSION, sealed=self.seal(envelope))
+        data = self.seal(envelope)
+        if not isinstance(data, bytes):
+            raise InvalidRequest(f"seal returned {shown(data)}: it is bytes to bytes")
+        found = pb.Envelope(version=SEALED_VERSION, sealed=data)
         return found.SerializeToString()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from sharedlog._core.arguments import shown
 from sharedlog._core.errors import InvalidRequest
 
 # Room for "/" and the substream within a tag's 200 bytes.
@@ -19,7 +20,7 @@ def check_name(name: str, what: str = "stream") -> None:
     """Raise ``InvalidRequest`` unless this can name ``what``: letters, digits, and ``_.-``."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME_BYTES:
         raise InvalidRequest(
-            f"{str(name)[:200]!r} cannot name a {what}: 1 to {MAX_NAME_BYTES} letters, digits, "
+            f"{shown(name)} cannot name a {what}: 1 to {MAX_NAME_BYTES} letters, digits, "
             "_ . -, beginning with none of the last two"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharedlog._core.errors import InvalidRequest, WrongTransaction
-from sharedlog._core.fences import Fence
+from sharedlog._core.fences import Fence, check_given
 from sharedlog._core.publishing import APPEND_BYTES, Placed, committing
 from sharedlog._core.within import Within
 from sharedlog._engines.engine import Joining
@@ -23,6 +23,7 @@ def joining(place: Place) -> Joining:
 
 def within(place: Place, placed: Placed, fence: Fence | None) -> Within:
     """Return what is appended for a message; raises ``InvalidRequest`` if it is too large."""
+    check_given(fence)
     check_size(place, placed)
     return Within(place.incarnation, tuple(committing([placed])), fence)
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from lease_server._forks import refuse_in_children
 from rifl._log import get_logger
+from sharedlog._core.arguments import check_seconds, check_truth, check_whole, is_whole, shown
 from sharedlog._core.catalog import Stream
 from sharedlog._core.errors import (
     InvalidRequest,
@@ -66,6 +67,7 @@ class Following:
         name: str | None,
     ) -> None:
         """Use ``log.follow``."""
+        check_truth(committed, "committed")
         if name is not None and not committed:
             raise InvalidRequest("a hold is of what is committed: no name with committed=False")
         if name is not None:
@@ -107,6 +109,8 @@ class Following:
 
     def poll(self, timeout_s: float = 0.0) -> list[Message]:
         """Return the messages that are there, some of them at least; none after that time."""
+        if timeout_s is not None:
+            check_seconds(timeout_s, "timeout_s")
         found = list(self._ready)
         if not found:
             self._place.refresh(self._follower)
@@ -123,6 +127,9 @@ class Following:
         what this one did not deliver.
         """
         position = place.position if isinstance(place, Message) else place
+        if not isinstance(position, Position):
+            raise InvalidRequest(f"{shown(place)} is no message, and no position")
+        position.check(self._place.incarnation, self._stream.substreams)
         with self._lock:
             self._follower.done(position)
             self._tell(force=False)
@@ -274,8 +281,7 @@ def read_once(
     place: Place, stream: Stream, substream: int, after: After, limit: int
 ) -> list[Message]:
     """Read a substream once: about ``limit`` messages; see ``Log.read``."""
-    if not 1 <= limit <= MOST_AT_ONCE:
-        raise InvalidRequest(f"a limit of {limit}; it is 1 to {MOST_AT_ONCE}")
+    check_whole(limit, "limit", 1, MOST_AT_ONCE)
     chosen_substreams(stream, (substream,))
     tag = tag_of(stream.name, substream)
     start = start_of(place, stream, after)
@@ -297,12 +303,14 @@ def chosen_substreams(stream: Stream, substreams: Iterable[int] | None) -> list[
     """Return which substreams are meant; raises ``InvalidRequest`` for what is none."""
     if substreams is None:
         return list(range(stream.substreams))
-    if isinstance(substreams, int):
+    if is_whole(substreams):
         raise InvalidRequest(f"substreams={substreams}: several are given, as ({substreams},)")
-    chosen = set(substreams)
-    if not all(isinstance(each, int) for each in chosen):
-        raise InvalidRequest(f"substreams {list(chosen)}: they are numbers")
-    found = sorted(chosen)
+    if not isinstance(substreams, Iterable):
+        raise InvalidRequest(f"substreams={shown(substreams)}: several numbers are given")
+    chosen = list(substreams)
+    if not all(map(is_whole, chosen)):
+        raise InvalidRequest(f"substreams {shown(chosen)}: they are numbers")
+    found = sorted(set(chosen))
     if not found or not 0 <= found[0] <= found[-1] < stream.substreams:
         raise InvalidRequest(
             f"substreams {found} of {stream.name!r}: some of 0 to {stream.substreams - 1}"

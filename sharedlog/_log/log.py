@@ -10,19 +10,21 @@ from typing import Any, TypeVar
 
 from lease_server._forks import refuse_in_children
 from rifl._log import get_logger
+from sharedlog._core.arguments import check_whole, shown
 from sharedlog._core.catalog import Stream, all_streams, make_stream, name_of
 from sharedlog._core.envelope import About, Value, called
-from sharedlog._core.errors import LogError, OutcomeUnknown
+from sharedlog._core.errors import InvalidRequest, LogError, OutcomeUnknown
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold, all_holds, drop, forget
 from sharedlog._core.message import Message
-from sharedlog._core.named import check_producer_name
+from sharedlog._core.named import MAX_SEQ, check_producer_name
 from sharedlog._core.named import forget as forget_producer
 from sharedlog._core.observer import LogReport
 from sharedlog._core.position import Position
 from sharedlog._core.reporting import report
 from sharedlog._core.spans import retire as retire_producer
 from sharedlog._core.steps import Rule
+from sharedlog._core.streams import check_name
 from sharedlog._core.trim import Outcome
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
@@ -179,7 +181,7 @@ class Log:
 
         Raises that again while it is still unknown, and what refused it if it is not there.
         """
-        return self._publisher.settle(unknown.ticket)
+        return self._publisher.settle(ticket_of(unknown))
 
     def producer(self, name: str | None = None, *, fence: Fence | None = None) -> Producer:
         """Return a producer of transactions.
@@ -206,6 +208,7 @@ class Log:
         What it has pending is rolled back, and its program gets ``ProducerRetired``. One that is
         retired already stays so. Raises ``UnknownProducer``.
         """
+        check_whole(producer, "producer", 1, MAX_SEQ)
         seq = self._run(retire_producer(producer))
         _log.info("producer_retired", log=self._place.name, producer=producer, seq=seq)
         return seq
@@ -268,6 +271,8 @@ class Log:
 
     def holds(self, name: str | None = None) -> list[Hold]:
         """Return the holds of followers, or of one name: who keeps what from being trimmed."""
+        if name is not None:
+            check_name(name, "follower")
         return self._run(all_holds(name))
 
     def drop_hold(self, name: str) -> list[Hold]:
@@ -339,3 +344,10 @@ class Log:
     @property
     def _engine(self) -> Engine:
         return self._place.engine
+
+
+def ticket_of(unknown: OutcomeUnknown) -> str:
+    """Return what names a message of unknown outcome; raises ``InvalidRequest`` for another."""
+    if not isinstance(unknown, OutcomeUnknown) or not isinstance(unknown.ticket, str):
+        raise InvalidRequest(f"{shown(unknown)}: settle takes the OutcomeUnknown that was raised")
+    return unknown.ticket

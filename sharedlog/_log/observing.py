@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from rifl._log import get_logger
+from sharedlog._core.arguments import shown
 from sharedlog._core.calling import Call
 from sharedlog._core.commit import Commit
 from sharedlog._core.envelope import About
+from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.observer import LogReport, Observer
 from sharedlog._core.position import Position
 from sharedlog._core.producers import Appended, NewMessage
@@ -139,6 +141,13 @@ class Observers:
         if method not in self._failed:
             self._failed.add(method)
             _log.error("observer_failed", method=method, error=repr(error))
+
+
+def check_observers(given: Observer | Sequence[Observer] | None) -> None:
+    """Raise ``InvalidRequest`` unless this is an observer, several, or None."""
+    several = given if isinstance(given, Sequence) else () if given is None else (given,)
+    if not all(isinstance(each, Observer) for each in several):
+        raise InvalidRequest(f"observer={shown(given)}: sharedlog.Observer, or a list of them")
 
 
 def _messages(call: Call[Any]) -> Sequence[NewMessage]:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from rifl._log import get_logger
+from sharedlog._core.arguments import check_text, check_time
 from sharedlog._core.errors import (
     InvalidRequest,
     LogForked,
@@ -24,7 +25,7 @@ from sharedlog._engines.driving import carry_out
 from sharedlog._engines.engine import Engine
 from sharedlog._engines.opening import create_engine, has_server, open_engine
 from sharedlog._log.log import Log
-from sharedlog._log.observing import Observers, told_name
+from sharedlog._log.observing import Observers, check_observers, told_name
 from sharedlog._log.place import Place
 
 _log = get_logger("sharedlog")
@@ -47,7 +48,7 @@ def create_log(
     Raises ``LogExists`` where something is already, ``InvalidRequest`` for another URL,
     ``LogUnavailable``.
     """
-    _check_timeout(timeout)
+    _check(url, timeout, observer)
     if _served(url):
         raise InvalidRequest("a served log is made where it lives, before it is served")
     seals = Seals.of(seal, unseal)
@@ -78,7 +79,9 @@ def open_log(
     Raises ``NoSuchLog`` (also for an empty file: opening makes nothing), ``NewerFormat``,
     ``LogForked`` where the log is of another incarnation, ``CorruptLog``, ``LogUnavailable``.
     """
-    _check_timeout(timeout)
+    _check(url, timeout, observer)
+    if incarnation is not None:
+        check_text(incarnation, "incarnation")
     seals = Seals.of(seal, unseal)
 
     def attempt() -> tuple[Engine, str]:
@@ -127,9 +130,12 @@ def _engine(url: str) -> Engine:
     return open_engine(url)
 
 
-def _check_timeout(timeout: timedelta) -> None:
-    if timeout < timedelta(0):
-        raise InvalidRequest(f"a timeout of {timeout}; it is no time, or more")
+def _check(url: str, timeout: timedelta, observer: Observer | Sequence[Observer] | None) -> None:
+    check_text(url, "url")
+    if "\0" in url:
+        raise InvalidRequest("a URL has no character 0")
+    check_time(timeout, "timeout")
+    check_observers(observer)
 
 
 def _opened(

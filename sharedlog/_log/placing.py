@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Mapping
 
-from sharedlog._core.catalog import Stream, find_stream
+from sharedlog._core.catalog import Stream, find_stream, name_of
 from sharedlog._core.envelope import About, Value, key_bytes, pack
 from sharedlog._core.publishing import Placed, size_of
 from sharedlog._core.streams import substream_of, tag_of
@@ -29,7 +29,7 @@ class Placing:
 
     def stream(self, stream: str | Stream) -> Stream:
         """Return a stream that exists; raises ``NoSuchStream``."""
-        name = stream if isinstance(stream, str) else stream.name
+        name = name_of(stream)
         found = self._known.get(name)
         if found is None:
             found = self._place.run(find_stream(name))
@@ -43,7 +43,7 @@ class Placing:
 
     def knows(self, stream: str | Stream) -> bool:
         """Whether ``stream`` answers without asking the log."""
-        return (stream if isinstance(stream, str) else stream.name) in self._known
+        return name_of(stream) in self._known
 
     def placed(
         self,
@@ -56,12 +56,12 @@ class Placing:
         named: bool = False,
     ) -> Placed:
         """Return a message as it is appended, and where; ``named``: with its content."""
-        name = stream if isinstance(stream, str) else stream.name
+        name = stream if isinstance(stream, str) else name_of(stream)
         tags = self._tags.get(name)
         if tags is None:
             self.stream(name)
             tags = self._tags[name]
-        if headers is not None:
+        if headers is not None and (about is None or isinstance(about, About)):
             about = (about or About())._replace(headers=headers)
         data = key_bytes(key)
         count = len(tags)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 
 from lease_server._forks import refuse_in_children
+from sharedlog._core.arguments import check_whole
 from sharedlog._core.catalog import Stream
 from sharedlog._core.draft import Bounds, Draft, tags_for
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import InvalidRequest, LogUnavailable
-from sharedlog._core.fences import Fence
-from sharedlog._core.named import Turn, check_producer_name, check_turn, highest_of
+from sharedlog._core.fences import Fence, check_given
+from sharedlog._core.named import MAX_SEQ, Turn, check_producer_name, check_turn, highest_of
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
 from sharedlog._core.streams import MAX_TAGS
@@ -34,6 +35,7 @@ class Producer:
         """Use ``Log.producer``."""
         if name is not None:
             check_producer_name(name)
+        check_given(fence)
         self.place = place
         self.placing = placing
         self.name = name
@@ -135,6 +137,7 @@ class Producer:
             if self._reached is None:
                 self._reached = until_answered(self.place, lambda: highest_of(name))
             follows = self._reached
+        check_whole(follows, "follows", 0, MAX_SEQ)
         if seq is None:
             seq = follows + 1
         turn = Turn(name, seq, follows)

@@ -6,12 +6,17 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
+from rifl._log import get_logger
 from sharedlog._core.duty import WHO_BYTES, Duty
 from sharedlog._core.errors import LogError, LogStopped
 from sharedlog._core.fences import Fence
 from sharedlog._engines.elsewhere import refuse_served
 from sharedlog._log.place import Place
+
+_T = TypeVar("_T")
+_log = get_logger("sharedlog")
 
 
 class Rounds:
@@ -92,3 +97,13 @@ class Rounds:
             # Others take over in time.
             if not self._place.closing.is_set():
                 self._failed(error)
+
+
+def tell(told: Callable[[_T], None] | None, found: _T) -> None:
+    """Call what a user gave to be told by; what that raises ends no round."""
+    if told is None:
+        return
+    try:
+        told(found)
+    except Exception as error:  # noqa: BLE001 - whatever the user's function raises
+        _log.error("observer_failed", method="told", error=repr(error))

@@ -8,7 +8,8 @@ from datetime import timedelta
 from types import TracebackType
 
 from rifl._log import get_logger
-from sharedlog._core.errors import InvalidRequest, LogError
+from sharedlog._core.arguments import check_time
+from sharedlog._core.errors import LogError
 from sharedlog._core.fences import Fence
 from sharedlog._core.sweeping import Silences, retire_silent, unfinished
 from sharedlog._log.place import Place
@@ -35,9 +36,8 @@ class Sweeper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Use ``Log.sweeper``."""
+        check_time(silent, "silent", positive=True)
         silent_s = silent.total_seconds()
-        if silent_s <= 0:
-            raise InvalidRequest(f"silent for {silent}; it is a time")
         self._place = place
         self._silences = Silences(silent_s)
         self._retired: list[int] = []

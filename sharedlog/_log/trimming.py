@@ -8,13 +8,14 @@ from datetime import timedelta
 from types import TracebackType
 
 from rifl._log import get_logger
+from sharedlog._core.arguments import check_called, check_time
 from sharedlog._core.catalog import RETENTION, all_streams
 from sharedlog._core.errors import Fenced, InvalidRequest, LogError, TrimmedLog
 from sharedlog._core.fences import Fence
 from sharedlog._core.trim import Committers, Outcome, trim
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered
-from sharedlog._log.rounds import Rounds
+from sharedlog._log.rounds import Rounds, tell
 
 _log = get_logger("sharedlog")
 # Rounds that the one that trims may miss before another takes over, and at least how long.
@@ -30,6 +31,8 @@ def trim_once(
     fence: Fence | None = None,
 ) -> Outcome:
     """Trim what nobody needs. ``retention``: for longer than the streams say."""
+    if retention is not None:
+        check_time(retention, "retention")
     known = Committers() if committers is None else committers
     kept = max([each.retention for each in place.run(all_streams())] or [RETENTION])
     if retention is not None:
@@ -84,9 +87,11 @@ class Trimming:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Use ``log.trim_every``."""
+        check_time(every, "every", positive=True)
+        if retention is not None:
+            check_time(retention, "retention")
+        check_called(told, "told")
         every_s = every.total_seconds()
-        if every_s <= 0:
-            raise InvalidRequest(f"every {every}; it is a time")
         self._place = place
         self._retention = retention
         self._told = told
@@ -125,8 +130,7 @@ class Trimming:
             return
 
     def _tell(self, found: Outcome | LogError) -> None:
-        if self._told is not None:
-            self._told(found)
+        tell(self._told, found)
 
 
 def _now_us() -> int:

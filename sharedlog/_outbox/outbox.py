@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from sharedlog._core.arguments import shown
 from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.envelope import About, Value
+from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.outbox import content_of
 from sharedlog._core.publishing import Placed
 from sharedlog._core.streams import check_name
@@ -27,6 +29,7 @@ class Outbox:
     def __init__(self, connection: Any, log: Log, name: str) -> None:
         """Use ``sharedlog.outbox``."""
         check_name(name, "outbox")
+        check_log(log, Log)
         self._connection = connection
         self._log = log
         self._name = name
@@ -79,7 +82,14 @@ def create_outbox(connection: Any, log: Log, name: str = NAME) -> None:
     ``LogForked`` if that is another log's.
     """
     check_name(name, "outbox")
+    check_log(log, Log)
     write(connection, New(name, log.incarnation))
+
+
+def check_log(log: object, kind: type, door: str = "sharedlog.open") -> None:
+    """Raise ``InvalidRequest`` unless this is a log of the kind that ``door`` opens."""
+    if not isinstance(log, kind):
+        raise InvalidRequest(f"log={shown(log)}: it is no log that was opened by {door}")
 
 
 def entry_of(log: Log, name: str, placed: Placed) -> Entry:

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from lease_server._forks import refuse_in_children
 from rifl._log import get_logger
+from sharedlog._core.arguments import check_called, check_text
 from sharedlog._core.errors import (
     AlreadyCommitted,
     CorruptLog,
@@ -36,9 +37,9 @@ from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
 from sharedlog._log.resending import until_answered
-from sharedlog._log.rounds import Rounds
+from sharedlog._log.rounds import Rounds, tell
 from sharedlog._outbox.box_database import BoxDatabase, open_database
-from sharedlog._outbox.outbox import NAME
+from sharedlog._outbox.outbox import NAME, check_log
 
 _log = get_logger("sharedlog")
 # How long one waits for what comes before it says again that it works; how long it is then
@@ -208,8 +209,7 @@ class Relay:
         self._tell(error)
 
     def _tell(self, found: int | LogError) -> None:
-        if self._told is not None:
-            self._told(found)
+        tell(self._told, found)
 
 
 def relay(
@@ -229,6 +229,9 @@ def relay(
     work where the log is opened itself.
     """
     check_name(name, "outbox")
+    check_text(database, "database")
+    check_log(log, Log)
+    check_called(told, "told")
     if isinstance(log._place.engine, Elsewhere):
         raise InvalidRequest(
             "a relay works where the log is opened itself, not over gRPC: run it beside the server"

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from sharedlog._core.calling import Call
-from sharedlog._core.catalog import Stream, all_streams, find_stream, make_stream
+from sharedlog._core.catalog import Stream, all_streams, check_stream, find_stream, make_stream
 from sharedlog._core.errors import InvalidRequest, LogForked
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.following import Start, read_some
@@ -19,7 +19,7 @@ from sharedlog._core.producers import append, grant
 from sharedlog._core.reading import Committed
 from sharedlog._core.roster import Granted, granted_producers
 from sharedlog._core.spans import decide, has_pending, pend, retire
-from sharedlog._core.streams import stream_of, substream_number
+from sharedlog._core.streams import check_name, stream_of, substream_number
 from sharedlog._core.trim import Committers, Outcome, trim
 from sharedlog._core.whole import Trimmed
 from sharedlog._remote.appends import Appends
@@ -86,19 +86,19 @@ class Rules:
         return self._incarnation
 
     def _find_stream(self, name: str) -> Stream:
-        request = pb.MakeStreamRequest(incarnation=self._incarnation, name=_text(name), find=True)
+        check_name(name)
+        request = pb.MakeStreamRequest(incarnation=self._incarnation, name=name, find=True)
         return stream_of_info(self._ask("MakeStream", request))
 
     def _make_stream(
         self, name: str, substreams: int | None = None, retention: timedelta | None = None
     ) -> Stream:
-        if substreams is not None and not 0 < substreams < 1 << 32:
-            raise InvalidRequest(f"{substreams} substreams; a stream has 1 to 512")
+        check_stream(name, substreams, retention)
         request = pb.MakeStreamRequest(
             incarnation=self._incarnation,
-            name=_text(name),
+            name=name,
             substreams=substreams or 0,
-            retention_us=None if retention is None else _int64(retention // _US),
+            retention_us=None if retention is None else retention // _US,
         )
         return stream_of_info(self._ask("MakeStream", request))
 
@@ -175,6 +175,7 @@ class Rules:
     def _end_holds(self, name: str, tags: Sequence[str] | None, *, forget: bool) -> list[Hold]:
         if tags is not None:
             raise InvalidRequest("over gRPC the holds of a name end together")
+        check_name(name, "follower")
         request = pb.EndHoldsRequest(incarnation=self._incarnation, name=name, forget=forget)
         return [hold_of(each) for each in self._ask("EndHolds", request).holds]
 
@@ -201,14 +202,6 @@ class Rules:
 def _of(rule: Any) -> Any:
     """Return a rule as its calls have it."""
     return rule.__wrapped__
-
-
-def _text(name: str) -> str:
-    try:
-        name.encode()
-    except (UnicodeEncodeError, AttributeError):
-        raise InvalidRequest(f"{name!r:.200} is no name") from None
-    return name
 
 
 def _int64(value: int) -> int:
