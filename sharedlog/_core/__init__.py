@@ -19,6 +19,7 @@
   what stays (L6); ``times``: where a moment is.
 - ``duty``: what one of several processes does; ``roster``: the producers; ``restoring``: after a
   backup; ``verifying``: what a log has, held against its rules.
+- ``player``: what targets are sent, and when (§15).
 - ``observer``: who watches; ``reporting``: what a log says of itself to them.
 - ``errors``: what is refused, and whether it was appended; ``arguments``: of users, whose type is
   another than asked for.

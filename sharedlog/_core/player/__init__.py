@@ -1,0 +1,7 @@
+"""The player's rules: what each of its targets is sent, and when (DESIGN-LOG §15).
+
+- ``item``: a message on its way; ``feeder``: the states of one target, its queue, what is in
+  flight; ``flight``: what was sent and is not answered.
+- ``failing``: messages that fail, and targets that stop; ``backoff``: when it is tried again.
+- ``indexes``: what a target says of itself, held against the log, and where the main stream begins.
+"""

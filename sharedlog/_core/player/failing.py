@@ -1,0 +1,137 @@
+"""The judging of failures: tried again, a dead letter, or the target stops (DESIGN-LOG §15, P7)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sharedlog._core.player.feeder import Cause, Trouble
+from sharedlog._core.player.item import Skip
+from sharedlog._core.position import Position
+
+# Connections that a target makes at one index before it counts as a message's doing.
+SUSPICIOUS = 3
+
+
+class Then(enum.Enum):
+    """What becomes of a message that fails for good."""
+
+    DEAD_LETTER = "dead-letter"
+    STOP = "stop"
+    # Of an unknown one alone: it is called once more.
+    AGAIN = "again"
+
+
+class Why(enum.Enum):
+    """Why a target is suspended: nothing is sent until somebody has seen to it."""
+
+    FAILED = "a handler failed as often as it may"
+    REFUSED = "a message can never be called"
+    UNKNOWN = "nobody knows what became of a message"
+    FORKED = "its index is of another incarnation of the log"
+    NOT_IN_LOG = "its index is not in the log"
+    TRIMMED = "what it has not taken was trimmed"
+    WIPED = "it has no index, though it had one"
+    SEALED = "a message cannot be opened"
+    DEAD_LETTER = "a dead letter cannot be appended"
+    MISCONFIGURED = "it does not take what it is to be sent"
+
+
+class Suspended(NamedTuple):
+    """A target that is sent nothing any more; ``about``: the message, where it is about one."""
+
+    why: Why
+    details: str
+    tag: str = ""
+    about: Position | None = None
+
+
+class Again(NamedTuple):
+    """It is tried again, after a pause that grows, or at once."""
+
+    pause: bool
+
+
+class Skipped(NamedTuple):
+    """A message is given up: it is skipped at the target, then a dead letter."""
+
+    tag: str
+    place: Position
+    skip: Skip
+
+
+class Anew(NamedTuple):
+    """A message of unknown outcome is called anew."""
+
+    tag: str
+    place: Position
+
+
+Verdict = Again | Skipped | Anew | Suspended
+
+
+class Rules(NamedTuple):
+    """As a target was declared. ``tries``: of one message; None: for ever."""
+
+    tries: int | None = None
+    failed: Then = Then.STOP
+    refused: Then = Then.STOP
+    unknown: Then = Then.STOP
+
+
+class Failing:
+    """What failed at one target, and how often; of the message that each substream is at."""
+
+    def __init__(
+        self, rules: Rules, attempts: Mapping[str, tuple[Position, int]] | None = None
+    ) -> None:
+        """``attempts``: what the player before this one has counted."""
+        self.rules = rules
+        # By substream, the message that failed and how often; kept where a crash does not reach.
+        self.attempts = dict(attempts or {})
+
+    def done(self, tag: str, place: Position) -> None:
+        """A substream was taken through there."""
+        found = self.attempts.get(tag)
+        if found is not None and place[:2] >= found[0][:2]:
+            del self.attempts[tag]
+
+    def forget(self) -> None:
+        """An operator has it go on: all count from the beginning."""
+        self.attempts.clear()
+
+    def judge(self, trouble: Trouble) -> Verdict:
+        """Say what is done after a target was cut off."""
+        tag, place = trouble.tag, trouble.place
+        match trouble.cause:
+            case Cause.FULL | Cause.RESTARTED | Cause.ORDERED:
+                return Again(pause=False)
+            case Cause.FORKED:
+                return Suspended(Why.FORKED, trouble.details, tag, place)
+            case Cause.REFUSED if place is not None:
+                return self._ended(self.rules.refused, Why.REFUSED, trouble, place)
+            case Cause.UNKNOWN if place is not None:
+                return self._ended(self.rules.unknown, Why.UNKNOWN, trouble, place)
+            case Cause.FAILED if place is not None:
+                return self._failed(trouble, place)
+            case Cause.LATE | Cause.BROKEN if trouble.alone and place is not None:
+                return self._failed(trouble, place)
+        return Again(pause=True)
+
+    def _failed(self, trouble: Trouble, place: Position) -> Verdict:
+        known, count = self.attempts.get(trouble.tag, (place, 0))
+        count = 1 + (count if known == place else 0)
+        self.attempts[trouble.tag] = (place, count)
+        tries = self.rules.tries
+        if tries is None or count < tries:
+            return Again(pause=True)
+        return self._ended(self.rules.failed, Why.FAILED, trouble, place)
+
+    def _ended(self, then: Then, why: Why, trouble: Trouble, place: Position) -> Verdict:
+        said = trouble.details or trouble.cause.value
+        if then is Then.DEAD_LETTER:
+            return Skipped(trouble.tag, place, Skip(f"{why.name} ({trouble.code}): {said}", "rule"))
+        if then is Then.AGAIN:
+            return Anew(trouble.tag, place)
+        return Suspended(why, said, trouble.tag, place)

@@ -1,0 +1,365 @@
+"""The feeder of one target: its states, its queue, and what it is sent (DESIGN-LOG §15, P3, P4).
+
+Its transitions are those of the model (chaos/model/player.pml), whose names the states have.
+Whoever drives it calls its methods one at a time: that is the dispatch lock.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from sharedlog._core.player.flight import Flight
+from sharedlog._core.player.item import Item, Kind, Outgoing, Skip
+from sharedlog._core.position import Position
+
+
+class State(enum.Enum):
+    """Of a target, as its player sees it."""
+
+    # Down, or cut off: nothing of it is kept.
+    S = "S"
+    # It was asked where it is.
+    ASKED = "ASKED"
+    # A recovery stream fetches what it missed; nothing of the main stream is queued.
+    RF = "RF"
+    # The end of that is fixed; what comes behind it is queued.
+    FC = "FC"
+    # Fed by the main stream.
+    N = "N"
+
+
+class Cause(enum.Enum):
+    """Why a target was cut off."""
+
+    FULL = "its queue is full"
+    GAP = "its index is elsewhere than it was asked"
+    LATE = "it does not answer"
+    BROKEN = "its connection broke"
+    GARBAGE = "it answers what was not asked"
+    FAILED = "a handler failed"
+    REFUSED = "a message is refused"
+    UNKNOWN = "nobody knows what became of a message"
+    FORKED = "its index is of another log"
+    UNAVAILABLE = "it takes nothing at present"
+    RESTARTED = "the player begins anew"
+    ORDERED = "an operator decided so"
+
+
+class Trouble(NamedTuple):
+    """What a target was cut off for, and the message that it is about, if one is known.
+
+    ``alone``: that one was in flight by itself: nothing else can be the reason.
+    """
+
+    cause: Cause
+    tag: str = ""
+    place: Position | None = None
+    code: int = 0
+    details: str = ""
+    alone: bool = False
+
+
+class Bounds(NamedTuple):
+    """Of one target: what waits for it here, what is in flight, and one batch.
+
+    A commit's messages of one substream are sent together, whatever the bounds are.
+    """
+
+    queue_count: int = 2_000
+    queue_bytes: int = 16 << 20
+    window_count: int = 500
+    # A target takes 2 MiB of a substream ahead, and a message has one at most.
+    window_bytes: int = 1 << 20
+    batch_count: int = 100
+    batch_bytes: int = 512 << 10
+
+
+class Feeder:
+    """What a player does for one target. ``at_once``: the most bytes that one batch may have."""
+
+    def __init__(self, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it does not change
+        """It is down."""
+        self._bounds = bounds
+        self.at_once = bounds.batch_bytes
+        self.state = State.S
+        self.term = 0
+        # Why it was cut off last.
+        self.trouble = Trouble(Cause.RESTARTED)
+        # Through where it is known to have taken each substream.
+        self.acknowledged: dict[str, Position] = {}
+        self._decided: dict[str, tuple[Position, Skip | None]] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._queue: deque[Item] = deque()
+        self._queue_bytes = 0
+        self._fetched: deque[Item] = deque()
+        self._fetched_bytes = 0
+        self._sent: dict[str, Position | None] = {}
+        # Through which LSN its recovery was read, None before it was, and where that ends.
+        self._read: int | None = None
+        self._end = 0
+        self._flight = Flight()
+        # Substreams whose next message may be what kills it.
+        self._suspects: set[str] = set()
+        self._alone: Item | None = None
+        self._within = False
+
+    # What it is, to whoever watches.
+
+    @property
+    def queued(self) -> int:
+        """How many messages wait for it here."""
+        return len(self._queue) + len(self._fetched)
+
+    @property
+    def in_flight(self) -> int:
+        """How many deliveries are not answered."""
+        return self._flight.count
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the main stream had better wait, if all targets are so."""
+        bounds = self._bounds
+        return (
+            2 * len(self._queue) >= bounds.queue_count or 2 * self._queue_bytes > bounds.queue_bytes
+        )
+
+    @property
+    def fed(self) -> bool:
+        """Whether the main stream feeds it, or will."""
+        return self.state in (State.FC, State.N)
+
+    def late(self, now_s: float, patience_s: float) -> bool:
+        """Whether it has let something wait for longer than it may."""
+        return self._flight.waited(now_s) > patience_s
+
+    # Its connection.
+
+    def connect(self) -> int:
+        """Begin a connection, and return its term; what was queued under an older one is gone."""
+        if self.state is not State.S:
+            raise AssertionError(f"a connection begins in S, not in {self.state}")
+        self._forget()
+        self.term += 1
+        self.state = State.ASKED
+        return self.term
+
+    def begin(
+        self, term: int, indexes: Mapping[str, Position | None], suspects: Iterable[str] = ()
+    ) -> bool:
+        """It said where it is; False: it was cut off meanwhile.
+
+        ``suspects``: substreams whose messages are sent one at a time until one is taken.
+        """
+        if term != self.term or self.state is not State.ASKED:
+            return False
+        self._sent = dict(indexes)
+        for tag, place in indexes.items():
+            self._note(tag, place)
+        self._suspects = {*suspects, *self._decided}
+        self.state = State.RF
+        return True
+
+    def cut(self, trouble: Trouble) -> None:
+        """Drop what waits for it: it is asked anew where it is."""
+        if self.state is State.S:
+            return
+        alone = self._alone
+        if alone is not None and trouble.cause in (Cause.LATE, Cause.BROKEN):
+            trouble = trouble._replace(tag=alone.tag, place=alone.place, alone=True)
+        term = self.term
+        self._forget()
+        self.term = term
+        self.state = State.S
+        self.trouble = trouble
+
+    # The recovery stream.
+
+    def wants(self) -> bool:
+        """Whether its recovery stream is to be read on."""
+        if self.state is State.RF or (self.state is State.FC and (self._read or 0) < self._end):
+            bounds = self._bounds
+            return (
+                2 * len(self._fetched) < bounds.queue_count
+                and 2 * self._fetched_bytes < bounds.queue_bytes
+            )
+        return False
+
+    def fetch(self, term: int, found: Iterable[Item], through: int) -> None:
+        """Take what its recovery stream read: all of its substreams through this LSN."""
+        if term != self.term or self.state not in (State.RF, State.FC):
+            return
+        for item in found:
+            # What is behind the fixed end is queued by the main stream.
+            if self.state is State.RF or item.place.lsn <= self._end:
+                self._fetched.append(item)
+                self._fetched_bytes += item.size
+        self._read = max(self._read or 0, through)
+        self._turn_over()
+
+    def fix(self, dispatched: int | None) -> None:
+        """Fix the end of its recovery, if what is missing fits its queue.
+
+        ``dispatched``: through which LSN the main stream was dispatched, None before it began.
+        """
+        if self.state is not State.RF or self._read is None or dispatched is None:
+            return
+        if dispatched > self._read + self._bounds.queue_count // 2:
+            return
+        self._end = max(dispatched, self._read)
+        self.state = State.FC
+        self._turn_over()
+
+    def _turn_over(self) -> None:
+        if self.state is State.FC and not self._fetched and (self._read or 0) >= self._end:
+            self.state = State.N
+
+    # The main stream.
+
+    def dispatch(self, found: Iterable[Item]) -> None:
+        """Queue what the main stream read of its substreams; cut it off if that does not fit."""
+        if not self.fed:
+            return
+        bounds = self._bounds
+        for item in found:
+            # What its recovery fetches, or another player delivered.
+            if item.place.lsn <= self._end or not item.behind(self._sent.get(item.tag)):
+                continue
+            if (
+                len(self._queue) >= bounds.queue_count
+                or self._queue_bytes + item.size > bounds.queue_bytes
+            ):
+                self.cut(Trouble(Cause.FULL))
+                return
+            self._queue.append(item)
+            self._queue_bytes += item.size
+
+    def move_on(self, places: Mapping[str, Position]) -> None:
+        """Have its indexes moved to where there was nothing for it to do; in N only (P5).
+
+        ``places``: through where the main stream was dispatched, by substream.
+        """
+        if self.state is not State.N:
+            return
+        last = self._sent | {each.tag: each.place for each in self._queue}
+        for tag, place in places.items():
+            before = last.get(tag)
+            if before is not None and place.lsn <= before.lsn:
+                continue
+            if tag in last and len(self._queue) < self._bounds.queue_count:
+                item = Item(tag, place, empty=True)
+                self._queue.append(item)
+                self._queue_bytes += item.size
+
+    # What it is sent.
+
+    def decide(self, tag: str, place: Position, skip: Skip | None) -> None:
+        """Have a message skipped; or (None) called anew, whatever became of it before."""
+        self._decided[tag] = (place, skip)
+
+    def decided(self, tag: str) -> Position | None:
+        """Return the message of a substream that was decided on, and is not taken yet."""
+        found = self._decided.get(tag)
+        return None if found is None else found[0]
+
+    def take(self, now_s: float) -> list[Outgoing]:
+        """Return the next batch to be sent; it is in flight from now on. Empty: there is none."""
+        found: list[Outgoing] = []
+        size = 0
+        while True:
+            source = self._source()
+            if not source:
+                break
+            item = source[0]
+            if not item.behind(self._sent.get(item.tag)):
+                self._pop()
+                continue
+            lonely = not item.empty and item.tag in self._suspects
+            if not self._may_send(item, lonely=lonely, count=len(found), size=size):
+                break
+            self._pop()
+            found.append(self._send(item, lonely=lonely, now_s=now_s))
+            size += item.size
+        return found
+
+    def _source(self) -> deque[Item] | None:
+        if self.state in (State.RF, State.FC):
+            return self._fetched
+        return self._queue if self.state is State.N else None
+
+    def _pop(self) -> None:
+        if self.state is State.N:
+            self._queue_bytes -= self._queue.popleft().size
+        else:
+            self._fetched_bytes -= self._fetched.popleft().size
+            self._turn_over()
+
+    def _may_send(self, item: Item, *, lonely: bool, count: int, size: int) -> bool:
+        bounds, flight = self._bounds, self._flight
+        if self._alone is not None or (lonely and flight.count):
+            return False
+        if count and size + item.size > self.at_once:
+            return False
+        # The rest of what is taken together goes with it.
+        return self._within or (
+            flight.count < bounds.window_count
+            and flight.size < bounds.window_bytes
+            and count < bounds.batch_count
+            and (not count or size + item.size <= bounds.batch_bytes)
+        )
+
+    def _send(self, item: Item, *, lonely: bool, now_s: float) -> Outgoing:
+        tag = item.tag
+        follows = self._sent.get(tag)
+        place, skip = self._decided.get(tag, (None, None))
+        mine = place == item.place
+        kind = Kind.EMPTY if item.empty else Kind.SKIP if mine and skip else Kind.MESSAGE
+        if lonely:
+            self._alone = item
+        self._within = item.more and not lonely
+        self._sent[tag] = item.place
+        self._flight.add(item, now_s)
+        again = mine and skip is None
+        return Outgoing(item, follows, kind, self._within, skip if mine else None, again)
+
+    # What it answers.
+
+    def taken(self, term: int, tag: str, place: Position, now_s: float) -> bool:
+        """It has taken a substream through there; False: that was of an older connection."""
+        if term != self.term or self.state in (State.S, State.ASKED):
+            return False
+        sent = self._sent.get(tag)
+        if sent is None or place[:2] > sent[:2]:
+            self.cut(Trouble(Cause.GARBAGE, tag, place))
+            return False
+        self._flight.done(tag, place, now_s)
+        self._note(tag, place)
+        self._suspects.discard(tag)
+        decided = self._decided.get(tag)
+        if decided is not None:
+            self._suspects.add(tag)
+        if self._alone is not None and self._alone.tag == tag:
+            self._alone = None
+        return True
+
+    def troubled(self, term: int, trouble: Trouble) -> bool:
+        """It answered that something is wrong; False: that was of an older connection."""
+        if term != self.term or self.state is State.S:
+            return False
+        self.cut(trouble)
+        return True
+
+    def _note(self, tag: str, place: Position | None) -> None:
+        """A substream was taken through there, durably."""
+        if place is None:
+            return
+        before = self.acknowledged.get(tag)
+        if before is None or place[:2] > before[:2]:
+            self.acknowledged[tag] = place
+        decided = self._decided.get(tag)
+        if decided is not None and place[:2] >= decided[0][:2]:
+            del self._decided[tag]

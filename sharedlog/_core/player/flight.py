@@ -1,0 +1,48 @@
+"""The flight of deliveries: what was sent to a target and is not answered (DESIGN-LOG §15)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from sharedlog._core.player.item import Item
+from sharedlog._core.position import Position
+
+
+class Flight:
+    """Of one connection. Times are by a clock that does not jump."""
+
+    def __init__(self) -> None:
+        """Nothing is in flight."""
+        self._by_tag: dict[str, deque[Item]] = {}
+        self.count = 0
+        self.size = 0
+        # Since when an answer is waited for: the last sign of life, or the first message.
+        self._since_s = 0.0
+
+    def add(self, item: Item, now_s: float) -> None:
+        """It was sent."""
+        if not self.count:
+            self._since_s = now_s
+        self._by_tag.setdefault(item.tag, deque()).append(item)
+        self.count += 1
+        self.size += item.size
+
+    def done(self, tag: str, place: Position, now_s: float) -> int:
+        """It and all before it were answered; how many that were."""
+        waiting = self._by_tag.get(tag)
+        count = 0
+        while waiting and not waiting[0].behind(place):
+            self.size -= waiting.popleft().size
+            count += 1
+        self.count -= count
+        self._since_s = now_s
+        return count
+
+    def first(self, tag: str) -> Item | None:
+        """Return the oldest of a substream that is not answered."""
+        waiting = self._by_tag.get(tag)
+        return waiting[0] if waiting else None
+
+    def waited(self, now_s: float) -> float:
+        """Return for how long nothing was answered; 0.0: nothing is waited for."""
+        return now_s - self._since_s if self.count else 0.0

@@ -1,0 +1,157 @@
+"""What becomes of a target that fails: again, a dead letter, or stop (DESIGN-LOG §15, P6, P7)."""
+
+import pytest
+
+from sharedlog._core.commit import Commit, Put
+from sharedlog._core.holds import Hold
+from sharedlog._core.player.backoff import Backoff
+from sharedlog._core.player.failing import (
+    Again,
+    Anew,
+    Failing,
+    Rules,
+    Skipped,
+    Suspended,
+    Then,
+    Why,
+)
+from sharedlog._core.player.feeder import Cause, Trouble
+from sharedlog._core.player.indexes import Begins, Index, held_against, main_begins
+from sharedlog._core.producers import append
+from sharedlog._core.reading import Reader
+from sharedlog._core.whole import TRIMMED, Trimmed
+from sharedlog._engines.driving import carry_out
+from sharedlog._engines.memory import MemoryEngine
+from tests.sharedlog.logs import INCARNATION, message, producer
+from tests.sharedlog.player.course import position
+
+TAG = "s/0"
+PLACE = position(7, TAG)
+
+
+def about(cause, *, alone=False):
+    return Trouble(cause, TAG, PLACE, 13, "no room", alone)
+
+
+@pytest.mark.parametrize(
+    ("cause", "pause"),
+    [(each, False) for each in (Cause.FULL, Cause.RESTARTED, Cause.ORDERED)]
+    + [(each, True) for each in (Cause.GAP, Cause.LATE, Cause.BROKEN, Cause.GARBAGE)]
+    + [(Cause.UNAVAILABLE, True)],
+)
+def test_what_is_no_messages_doing_is_tried_again(cause, pause):
+    """For ever, and nothing is counted; after a pause, unless it was ours to cut it off (P4)."""
+    failing = Failing(Rules(1, Then.DEAD_LETTER, Then.DEAD_LETTER, Then.DEAD_LETTER))
+    assert [failing.judge(about(cause)) for _ in range(9)] == 9 * [Again(pause)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "field", "why"),
+    [(Cause.REFUSED, "refused", Why.REFUSED), (Cause.UNKNOWN, "unknown", Why.UNKNOWN)],
+)
+@pytest.mark.parametrize("then", Then)
+def test_what_cannot_be_called_becomes_what_was_declared(cause, field, why, then):
+    """A dead letter, one more call, or the target stops; nothing else is undeclared (P7)."""
+    found = Failing(Rules(**{field: then})).judge(about(cause))
+    if then is Then.STOP:
+        assert found == Suspended(why, "no room", TAG, PLACE)
+    elif then is Then.AGAIN:
+        assert found == Anew(TAG, PLACE)
+    else:
+        assert isinstance(found, Skipped)
+        assert (found.tag, found.place, found.skip.by) == (TAG, PLACE, "rule")
+        assert "no room" in found.skip.reason
+    assert isinstance(Failing(Rules()).judge(about(cause)), Suspended)
+
+
+@pytest.mark.parametrize("cause", [Cause.FAILED, Cause.BROKEN, Cause.LATE])
+def test_a_message_fails_as_often_as_was_declared(cause):
+    """A raising handler, a death and a hang with it alone in flight count alike (P7)."""
+    failing = Failing(Rules(3, Then.DEAD_LETTER))
+    trouble = about(cause, alone=True)
+    assert [failing.judge(trouble) for _ in range(2)] == 2 * [Again(pause=True)]
+    # Another player goes on counting.
+    failing = Failing(failing.rules, failing.attempts)
+    assert isinstance(failing.judge(trouble), Skipped)
+    stops = Failing(Rules(3), {TAG: (PLACE, 2)})
+    assert stops.judge(trouble) == Suspended(Why.FAILED, "no room", TAG, PLACE)
+    assert Failing(Rules(None)).judge(trouble) == Again(pause=True)
+
+
+def test_attempts_are_of_one_message():
+    """What was taken, another message, and an operator's word begin anew (P7)."""
+    failing = Failing(Rules(2))
+    failing.judge(about(Cause.FAILED))
+    failing.done(TAG, position(6, TAG))
+    assert failing.attempts == {TAG: (PLACE, 1)}
+    failing.done(TAG, PLACE)
+    assert failing.attempts == {}
+    failing.judge(about(Cause.FAILED))
+    assert failing.judge(about(Cause.FAILED)._replace(place=position(8, TAG))) == Again(pause=True)
+    failing.forget()
+    assert failing.judge(about(Cause.FAILED)._replace(place=position(8, TAG))) == Again(pause=True)
+
+
+def test_pauses_double_up_to_a_bound_and_begin_anew():
+    """Each is drawn from its upper half (P4)."""
+    backoff = Backoff(1.0, 5.0)
+    assert [backoff.pause_s(1.0) for _ in range(4)] == [1.0, 2.0, 4.0, 5.0]
+    assert backoff.pause_s(0.0) == 2.5
+    backoff.reset()
+    assert backoff.pause_s(0.0) == 0.5
+
+
+@pytest.fixture
+def engine():
+    """A log with ten messages in one substream."""
+    made = MemoryEngine()
+    granted = producer(made)
+    for seq in range(1, 11):
+        carry_out(made, append(granted, seq, [message(f"{seq}")]))
+    yield made
+    made.close()
+
+
+def places(engine):
+    reader = Reader(TAG, INCARNATION)
+    return [each.position for each in carry_out(engine, reader.read(100)).messages]
+
+
+def held(place=None, lsn=1):
+    return {TAG: Hold("h", TAG, lsn if place is None else place.lsn, place, 0, 0)}
+
+
+def judged(engine, at, hold, **more):
+    return carry_out(engine, held_against([Index(TAG, at, **more)], hold, INCARNATION))
+
+
+def test_a_target_goes_on_where_its_index_is(engine):
+    """A new one where its hold was made; one that connects often is suspected (P5, P7)."""
+    third = places(engine)[2]
+    assert judged(engine, third, held()) == Begins({TAG: third}, {TAG: third}, frozenset())
+    assert judged(engine, None, held(lsn=5)) == Begins({TAG: None}, {TAG: 5}, frozenset())
+    assert judged(engine, third, held(), connects=3).suspects == {TAG}
+
+
+def test_an_index_that_is_not_in_the_log_suspends(engine):
+    """Restored, wiped, of another incarnation, trimmed: never skipped, never guessed (P6)."""
+    third = places(engine)[2]
+    assert judged(engine, None, held(third)).why is Why.WIPED
+    assert judged(engine, third._replace(incarnation="beef"), held()).why is Why.FORKED
+    assert judged(engine, third._replace(checksum=1), held()).why is Why.NOT_IN_LOG
+    assert judged(engine, third._replace(lsn=99), held()).why is Why.NOT_IN_LOG
+    engine.commit(Commit((), (Put(TRIMMED, Trimmed(6, 5, 0).value()),)))
+    assert judged(engine, third, held()).why is Why.TRIMMED
+    engine.remove(5)
+    assert judged(engine, third, held()).why is Why.TRIMMED
+
+
+def test_the_main_stream_begins_at_the_lowest_index_that_is_near(engine):
+    """Others are recovered; at the beginning of an append, and never before what is kept (P5)."""
+    assert carry_out(engine, main_begins([], 5)) == 11
+    assert carry_out(engine, main_begins([9, 7, 2], 5)) == 8
+    assert carry_out(engine, main_begins([2, 1], 5)) == 11
+    assert carry_out(engine, main_begins([40], 5)) == 11
+    granted = producer(engine)
+    carry_out(engine, append(granted, 1, [message(each) for each in "abc"]))
+    assert carry_out(engine, main_begins([12], 5)) == 11
