@@ -66,11 +66,13 @@ from sharedlog._log.producer import Producer
 from sharedlog._log.sweeper import Sweeper
 from sharedlog._log.transaction import Transaction
 from sharedlog._log.trimming import Trimming
+from sharedlog._outbox.adopting import Adopted, adopt_outbox
 from sharedlog._outbox.outbox import Outbox, create_outbox, outbox
 from sharedlog._outbox.relay import Relay, relay
 
 __all__ = [
     "About",
+    "Adopted",
     "AlreadyCommitted",
     "AnswerGone",
     "CorruptLog",
@@ -118,6 +120,7 @@ __all__ = [
     "Trimming",
     "UnknownProducer",
     "WrongTransaction",
+    "adopt_outbox",
     "create",
     "create_outbox",
     "open",

@@ -182,7 +182,9 @@ def _add_operating(
     trim.set_defaults(run=operating.trim)
 
     relay = commands.add_parser(
-        "relay", parents=[url], help="append what programs put into an outbox of their database"
+        "relay",
+        parents=[url, sure],
+        help="append what programs put into an outbox of their database",
     )
     relay.add_argument(
         "--from",
@@ -192,7 +194,13 @@ def _add_operating(
         help="sqlite:///FILE or postgresql://HOST/DATABASE, where the outbox is",
     )
     relay.add_argument("--outbox", default=OUTBOX, metavar="NAME", help=f"({OUTBOX})")
-    relay.add_argument("--once", action="store_true", help="what waits now; else until a signal")
+    which = relay.add_mutually_exclusive_group()
+    which.add_argument("--once", action="store_true", help="what waits now; else until a signal")
+    which.add_argument(
+        "--adopt",
+        action="store_true",
+        help="have the outbox go on with this log, which was restored, or is another one; no more",
+    )
     relay.set_defaults(run=operating.relay)
 
     producers = commands.add_parser(

@@ -20,6 +20,7 @@ from sharedlog._core.trim import Outcome
 from sharedlog._core.verifying import Verifier
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log
+from sharedlog._outbox.adopting import adopt_outbox
 from sharedlog._outbox.relay import relay as open_relay
 
 
@@ -102,6 +103,8 @@ def trim(log: Log, arguments: argparse.Namespace) -> int:
 
 def relay(log: Log, arguments: argparse.Namespace) -> int:
     """Relay what waits in an outbox, or what comes, too, until a signal comes."""
+    if arguments.adopt:
+        return _adopt(log, arguments)
     stopped = threading.Event()
     counted = 0
 
@@ -124,6 +127,19 @@ def relay(log: Log, arguments: argparse.Namespace) -> int:
     if relaying.error is not None:
         raise relaying.error
     print_value(arguments.json, {"relayed": counted})
+    return ExitCode.DONE
+
+
+def _adopt(log: Log, arguments: argparse.Namespace) -> int:
+    """Have an outbox go on with this log."""
+    really(
+        arguments,
+        "what waits in the outbox goes to this log, and what this log lacks of it is passed over; "
+        f"to adopt {arguments.outbox!r}",
+    )
+    found = adopt_outbox(arguments.database, log, arguments.outbox, accept_loss=True)
+    lost = None if found.lost is None else list(found.lost)
+    print_value(arguments.json, {"waiting": found.waiting, "lost": lost})
     return ExitCode.DONE
 
 

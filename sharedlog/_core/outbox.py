@@ -13,13 +13,13 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sharedlog._core.commit import LSN_BYTES
+from sharedlog._core.commit import LSN_BYTES, Commit, Condition, Put, Refused
 from sharedlog._core.errors import CorruptLog, OutboxWentBack, PredecessorMismatch
 from sharedlog._core.fences import Fence
 from sharedlog._core.named import Turn, append_named, named_key, seq_of
-from sharedlog._core.producers import Appended
+from sharedlog._core.producers import Appended, number
 from sharedlog._core.publishing import Placed, committing, size_of
-from sharedlog._core.steps import Get, Rule
+from sharedlog._core.steps import Ends, Get, Lsns, Rule
 
 CHAIN_BYTES = 16
 # Of an outbox that was never used.
@@ -88,7 +88,8 @@ def judge(box: Box, log: Mark, chain: bytes | None) -> None:
     if log.seq < box.done.seq:
         raise PredecessorMismatch(
             f"the log has the messages of outbox {box.name!r} through {log.seq}, and had "
-            f"acknowledged {box.done.seq}: it was restored from a backup, or forgot the name",
+            f"acknowledged {box.done.seq}: it was restored from a backup, or forgot the name. "
+            "To go on without what it lacks: sharedlog relay --adopt",
             log.seq,
         )
     if log.chain != {box.done.seq: box.done.chain, box.head.seq: box.head.chain}.get(
@@ -100,6 +101,34 @@ def judge(box: Box, log: Mark, chain: bytes | None) -> None:
             + f"{box.head.seq}: its database was restored from a backup. What was published since "
             "that is in the log; look, and go on with an outbox of another name"
         )
+
+
+def missing(box: Box, log: Mark, chain: bytes | None) -> tuple[int, int] | None:
+    """Return the first and the last message that the log lacks and had acknowledged, if any.
+
+    The outbox has them no more. Raises ``OutboxWentBack``, as ``judge``.
+    """
+    if log.seq < box.done.seq:
+        return log.seq + 1, box.done.seq
+    judge(box, log, chain)
+    return None
+
+
+def pass_over(box: Box) -> Rule[None]:
+    """Have the log go on behind what was acknowledged, and what it lacks of that; idempotent."""
+    key = named_key(box.producer)
+    while True:
+        value = (yield Get((key,)))[key]
+        if seq_of(value) >= box.done.seq:
+            return
+        # No append of this log's is that one: it stands where the log ends.
+        ends: Lsns = yield Ends()
+        mine = number(box.done.seq) + box.done.chain + ends.last.to_bytes(LSN_BYTES, "big")
+        try:
+            yield Commit((Condition(key, value),), (Put(key, mine),))
+        except Refused:
+            continue
+        return
 
 
 def check_waiting(box: Box) -> None:

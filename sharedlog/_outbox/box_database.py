@@ -33,6 +33,9 @@ class BoxDatabase(Protocol):
     def done(self, name: str, mark: Mark) -> None:
         """Note that the log has all through this, and remove it."""
 
+    def adopt(self, name: str, before: str, incarnation: str) -> None:
+        """Have an outbox be of another incarnation, if it is of ``before``."""
+
     def wait(self, closing: threading.Event, timeout_s: float) -> None:
         """Wait until something was published maybe, or the time is over."""
 
@@ -88,6 +91,11 @@ class _Tables:
         with self._transaction(name) as execute:
             execute(of(tables.DONE), (mark.seq, mark.chain, name, mark.seq))
             execute(of(tables.REMOVE), (name, mark.seq))
+
+    def adopt(self, name: str, before: str, incarnation: str) -> None:
+        """See ``BoxDatabase``."""
+        with self._transaction(name) as execute:
+            execute(self.dialect.of(tables.ADOPT), (incarnation, name, before))
 
     def close(self) -> None:
         """See ``BoxDatabase``."""

@@ -35,7 +35,7 @@ from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
 from sharedlog._core.streams import check_name
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.log import Log
-from sharedlog._log.place import forked
+from sharedlog._log.place import Place, forked
 from sharedlog._log.resending import until_answered
 from sharedlog._log.rounds import Rounds, tell
 from sharedlog._outbox.box_database import BoxDatabase, open_database
@@ -182,7 +182,8 @@ class Relay:
         if box.incarnation != self._place.incarnation:
             raise LogForked(
                 f"the outbox {self._name!r} is for a log of incarnation {box.incarnation}, not "
-                f"{self._place.incarnation}: it is another one, or was restored and declared so"
+                f"{self._place.incarnation}: it is another one, or was restored and declared so. "
+                "If this log shall have what waits: sharedlog relay --adopt"
             )
         return box
 
@@ -232,13 +233,18 @@ def relay(
     check_text(database, "database")
     check_log(log, Log)
     check_called(told, "told")
-    if isinstance(log._place.engine, Elsewhere):
-        raise InvalidRequest(
-            "a relay works where the log is opened itself, not over gRPC: run it beside the server"
-        )
+    refuse_elsewhere(log._place)
     opened = open_database(database)
     try:
         return Relay(opened, log, name, told)
     except BaseException:
         opened.close()
         raise
+
+
+def refuse_elsewhere(place: Place) -> None:
+    """Raise ``InvalidRequest`` for a log over gRPC."""
+    if isinstance(place.engine, Elsewhere):
+        raise InvalidRequest(
+            "a relay works where the log is opened itself, not over gRPC: run it beside the server"
+        )

@@ -31,6 +31,7 @@ WAITING = (
 CHAIN_AT = "SELECT chain FROM sharedlog_outbox_message WHERE name = ? AND seq = ?"
 DONE = "UPDATE sharedlog_outbox_done SET seq = ?, chain = ? WHERE name = ? AND seq < ?"
 REMOVE = "DELETE FROM sharedlog_outbox_message WHERE name = ? AND seq <= ?"
+ADOPT = "UPDATE sharedlog_outbox SET incarnation = ? WHERE name = ? AND incarnation = ?"
 
 # Of SQLite, whose one lock is that of the head, too.
 NEXT = (
