@@ -94,6 +94,10 @@ def open_log(
 
     try:
         engine, found = patiently(url, timeout, attempt)
+    except LogUnavailable as error:
+        # Opening appends nothing, also where a connection was never made.
+        error.appended = False
+        raise
     except LogForked as error:
         _log.error("log_forked", log=told_name(url), error=str(error))
         raise

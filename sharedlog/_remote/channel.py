@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from sharedlog._core.errors import LogStopped
+from sharedlog._core.errors import LogError, LogStopped
 from sharedlog._remote.address import Address
 from sharedlog._wire.errors import error_of
 from sharedlog._wire.methods import MOST_REPLY_BYTES, SERVICE, TOKEN_KEY, TOKEN_PREFIX
@@ -28,6 +28,11 @@ _OPTIONS = (
 )
 
 
+# Whatever becomes of these, nothing was appended by what asks for them. What is asked behind an
+# append, GetProducer and GetNamed, is not among them.
+_READING = ("Describe", "ListStreams", "ListProducers", "ListHolds")
+
+
 class Channel:
     """To one server. Any thread."""
 
@@ -47,7 +52,10 @@ class Channel:
         try:
             return self._call(method)(request, timeout=self._timeout_s, metadata=self._metadata)
         except (grpc.RpcError, ValueError) as error:
-            raise self.told(error) from error
+            told = self.told(error)
+            if method in _READING:
+                told.appended = False
+            raise told from error
 
     def read_all(self, method: str, request: Any) -> list[Any]:
         """Return all answers of a stream that ends; raises ``LogError``."""
@@ -56,7 +64,9 @@ class Channel:
                 self._call(method)(request, timeout=self._timeout_s, metadata=self._metadata)
             )
         except (grpc.RpcError, ValueError) as error:
-            raise self.told(error) from error
+            told = self.told(error)
+            told.appended = False
+            raise told from error
 
     def stream(self, method: str, request: Any) -> Any:
         """Return the call of a stream without an end."""
@@ -65,7 +75,7 @@ class Channel:
         except ValueError as error:
             raise self.told(error) from error
 
-    def told(self, error: Exception) -> Exception:
+    def told(self, error: Exception) -> LogError:
         """Return what a call's error is to the log's users."""
         if self._closed or not isinstance(error, grpc.RpcError):
             # A channel that was closed raises a ValueError.

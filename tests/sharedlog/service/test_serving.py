@@ -167,8 +167,39 @@ def test_certificates_say_who_calls(behind, tmp_path):
             f"{address}?ca={tmp_path / 'ca.pem'}&timeout_s=5",
             f"grpc://{server.address}?timeout_s=1",
         ):
-            with pytest.raises(sharedlog.LogUnavailable):
+            with pytest.raises(sharedlog.LogUnavailable) as caught:
                 sharedlog.open(url, timeout=timedelta(0))
+            assert caught.value.appended is False
+
+
+def test_where_no_connection_was_made_nothing_was_appended(behind, tmp_path):
+    """TLS at a server without, and nobody at all: it is told so, and of reads always (L3)."""
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    at_once = timedelta(0)
+
+    async def opens(url):
+        return await sharedlog.aio.open(url, timeout=at_once)
+
+    with served(behind) as server:
+        plain = f"grpcs://{server.address}?ca={tmp_path / 'ca.pem'}&timeout_s=5"
+        for url in (plain, f"grpc://127.0.0.1:{free_port()}"):
+            with pytest.raises(sharedlog.LogUnavailable) as caught:
+                sharedlog.open(url, timeout=at_once)
+            assert caught.value.appended is False
+        with pytest.raises(sharedlog.LogUnavailable) as caught:
+            asyncio.run(opens(plain))
+        assert caught.value.appended is False
+        with sharedlog.open(f"grpc://{server.address}", timeout=at_once) as log:
+            log.stream("s")
+            server.stop()
+            for read in (log.streams, log.holds, lambda: log.read("s", 0)):
+                with pytest.raises(sharedlog.LogUnavailable) as caught:
+                    read()
+                assert caught.value.appended is False
+            with pytest.raises(sharedlog.LogUnavailable) as caught:
+                log.raise_fence("f")
+            assert caught.value.appended is None
+            server.start()
 
 
 def test_a_token_is_given_by_a_file_or_the_environment(behind, tmp_path, monkeypatch):
