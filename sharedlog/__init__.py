@@ -11,13 +11,17 @@
 - ``_service``: a log over gRPC, and ``_remote``, the other end; ``_wire``: what both have.
 - ``_log``: what programs use; ``_aio``: the same for asyncio, whose door is ``aio``.
 - ``_outbox``: messages that wait in an application's database.
+- ``_consumer``: functions that consume, change a database and publish.
 - ``_cli``: the command, also ``python -m sharedlog``.
 
 - ``metrics``, ``tracing``: of Prometheus and OpenTelemetry, each with its extra.
+- ``testing``: a kit for tests of consumers.
 
 Imports nothing of rifl.
 """
 
+from sharedlog._consumer.consumer import Consumer
+from sharedlog._consumer.effects import Effects
 from sharedlog._core.catalog import Stream
 from sharedlog._core.envelope import About
 from sharedlog._core.errors import (
@@ -48,6 +52,8 @@ from sharedlog._core.errors import (
     SealedMessage,
     SeqReused,
     SpanGone,
+    StoreUnavailable,
+    StoreWentBack,
     TrimmedLog,
     UnknownProducer,
     WrongTransaction,
@@ -75,7 +81,9 @@ __all__ = [
     "Adopted",
     "AlreadyCommitted",
     "AnswerGone",
+    "Consumer",
     "CorruptLog",
+    "Effects",
     "Fence",
     "Fenced",
     "Following",
@@ -113,6 +121,8 @@ __all__ = [
     "SeqReused",
     "SpanGone",
     "State",
+    "StoreUnavailable",
+    "StoreWentBack",
     "Stream",
     "Sweeper",
     "Transaction",

@@ -68,6 +68,7 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog._engines.drivers": {"rifl._stores.drivers"},
     "sharedlog.metrics": {"sharedlog._core"},
     "sharedlog.tracing": {"sharedlog._core"},
+    "sharedlog.testing": {"sharedlog._consumer", "sharedlog._core"},
     "sharedlog._log": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._remote", "sharedlog.v1"),
         *("lease_server._forks", "rifl._log"),
@@ -75,6 +76,10 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog._outbox": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._log"),
         *("rifl._log", "rifl._stores.postgres.riders", "lease_server._forks"),
+    },
+    "sharedlog._consumer": {
+        *("sharedlog._core", "sharedlog._engines", "sharedlog._log"),
+        *("rifl._log", "lease_server._forks"),
     },
     "sharedlog._aio": {"sharedlog._core", "sharedlog._log", "sharedlog._outbox"},
     # Over gRPC: what both ends have, the server, and the client.
@@ -167,6 +172,7 @@ PUBLIC = {
     "sharedlog",
     "sharedlog.aio",
     "sharedlog.metrics",
+    "sharedlog.testing",
     "sharedlog.tracing",
     "sharedlog.v1",
     "curp.log",

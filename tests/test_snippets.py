@@ -208,6 +208,13 @@ def _batches(reader: Reader, batch: str) -> None:
     assert sorted(reader.bank.deposits) == ["one", "refused"]
 
 
+def _consumers(reader: Reader, billing: str, tests: str) -> None:
+    names = reader.run(billing)
+    assert names["done"] == 2
+    assert names["rows"] == [("ann", 12), ("bob", 5)]
+    reader.run(tests)["test_each_order_is_counted_once_wherever_a_process_dies"](reader.directory)
+
+
 def _errors(reader: Reader, handled: str) -> None:
     def call() -> None:
         raise LeaseExpired("gone")
@@ -305,6 +312,7 @@ def _run_each(reader: Reader, *codes: str) -> None:
 _READ: dict[str, Callable[..., None]] = {
     "batches.md": _batches,
     "client.md": _client,
+    "consumers.md": _consumers,
     "errors.md": _errors,
     "guarantees.md": _run_each,
     "keys.md": _keys,

@@ -13,7 +13,7 @@ from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from sharedlog._cli import messages, operating, recovering, serving
+from sharedlog._cli import consuming, messages, operating, recovering, serving
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.given import after, count, duration, header, schedule, seals, some
 from sharedlog._core.errors import (
@@ -29,6 +29,7 @@ from sharedlog._core.errors import (
     NoSuchStream,
     OutboxWentBack,
     PredecessorMismatch,
+    StoreWentBack,
     TrimmedLog,
 )
 from sharedlog._core.sealing import Seals
@@ -51,7 +52,10 @@ _AFTER = "beginning, end, a position, a time, or 15m (ago)"
 _CODES: tuple[tuple[tuple[type[LogError], ...], ExitCode], ...] = (
     ((InvalidRequest, LogExists), ExitCode.USAGE),
     (
-        (TrimmedLog, LogForked, HoldMoved, Fenced, OutboxWentBack, PredecessorMismatch),
+        (
+            *(TrimmedLog, LogForked, HoldMoved, Fenced),
+            *(OutboxWentBack, PredecessorMismatch, StoreWentBack),
+        ),
         ExitCode.GONE,
     ),
     ((NoSuchLog, NoSuchStream, NoSuchOutbox), ExitCode.NOT_FOUND),
@@ -171,6 +175,12 @@ def _add_operating(
     which.add_argument("--drop", metavar="NAME", help="it keeps nothing any more, and is told so")
     which.add_argument("--forget", metavar="NAME", help="the name begins anew")
     holds.set_defaults(run=operating.holds)
+
+    consumers = commands.add_parser(
+        "consumers", parents=[url], help="who has which substream, and how far it is"
+    )
+    consumers.add_argument("--resume", metavar="NAME", help="let its stopped substreams go on")
+    consumers.set_defaults(run=consuming.consumers)
 
     trim = commands.add_parser("trim", parents=[url], help="remove what nobody needs")
     trim.add_argument(

@@ -1,4 +1,4 @@
-"""The log's rules: no I/O, no threads, no clock, no randomness (DESIGN-LOG §12, §13).
+"""The log's rules: no I/O, no threads, no clock, no randomness (DESIGN-LOG §12 to §14).
 
 - ``commit``: the one step in which an engine judges and writes; every rule is built on it.
 - ``incarnation``: what a log says of itself; ``catalog``: its streams.
@@ -20,6 +20,7 @@
 - ``duty``: what one of several processes does; ``roster``: the producers; ``restoring``: after a
   backup; ``verifying``: what a log has, held against its rules.
 - ``player``: what targets are sent, and when (§15).
+- ``consumer``: consume, process, produce (§14).
 - ``observer``: who watches; ``reporting``: what a log says of itself to them.
 - ``errors``: what is refused, and whether it was appended; ``arguments``: of users, whose type is
   another than asked for.

@@ -30,6 +30,8 @@ __all__ = [
     "SealedMessage",
     "SeqReused",
     "SpanGone",
+    "StoreUnavailable",
+    "StoreWentBack",
     "TrimmedLog",
     "UnknownProducer",
     "WrongTransaction",
@@ -63,6 +65,22 @@ class OutboxWentBack(LogError):
 
     It was restored from a backup. Nothing more of it is appended.
     """
+
+
+class StoreWentBack(LogError):
+    """A consumer's store has done less than it had done: it was restored, wiped, or is another.
+
+    Going on would repeat what is in the log already. Nothing more of the shard is done.
+    """
+
+
+class StoreUnavailable(LogError):
+    """A consumer's store does not answer, or refuses what is asked for the moment.
+
+    Whether a commit happened is found out before anything else is done.
+    """
+
+    appended: bool | None = None
 
 
 class LogForked(LogError):

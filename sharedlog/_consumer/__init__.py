@@ -1,0 +1,8 @@
+"""Consumers: functions that consume a stream, change a database and publish (DESIGN-LOG §14).
+
+- ``consumer``: ``sharedlog.Consumer``; ``handlers``: its functions; ``effects``: what they get.
+- ``working``: the shards of one process, turn after turn; ``carrying``: the steps of one.
+- ``membership``: that the process is there, said again and again.
+- ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``:
+  where it is.
+"""

@@ -1,0 +1,170 @@
+"""The carrying out of a shard's steps: at the log, at the store, and by the handlers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from sharedlog._consumer.effects import Effects
+from sharedlog._consumer.handlers import Handlers
+from sharedlog._consumer.store import Store
+from sharedlog._core.commit import Refused
+from sharedlog._core.consumer.asked import (
+    Asked,
+    Bury,
+    CommitStore,
+    Failed,
+    Note,
+    Ran,
+    Run,
+    StoreStep,
+    TakeStore,
+)
+from sharedlog._core.consumer.outputs import Outputs
+from sharedlog._core.draft import Bounds, tags_for
+from sharedlog._core.envelope import About
+from sharedlog._core.errors import LogError
+from sharedlog._core.message import Message
+from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES, Placed
+from sharedlog._core.reading import Committed, State
+from sharedlog._core.steps import Step
+from sharedlog._core.streams import MAX_TAGS, stream_of, substream_number
+from sharedlog._engines.driving import do
+from sharedlog._log.place import Place
+from sharedlog._log.placing import Placing
+
+_T = TypeVar("_T")
+# A batch ends early once it publishes so much of what an append takes: the next message may
+# publish more than is left.
+_FULL = 0.25
+
+
+class Carrier:
+    """Carries out what shards ask for. One thread."""
+
+    def __init__(
+        self,
+        place: Place,
+        placing: Placing,
+        store: Store,
+        handlers: Handlers,
+        *,
+        batch_s: float,
+        dead_letters: str | None,
+    ) -> None:
+        """``batch_s``: a transaction takes no further message after that time."""
+        self._place = place
+        self._placing = placing
+        self._store = store
+        self._handlers = handlers
+        self._batch_s = batch_s
+        self._dead_letters = dead_letters
+        limits = place.engine.limits
+        self._bounds = Bounds(
+            min(APPEND_ENTRIES, limits.entries),
+            min(APPEND_BYTES, limits.append_bytes),
+            tags_for(limits.operations, MAX_TAGS - 1),
+        )
+        # Carries a step out; a test kit has it do otherwise.
+        self.act: Callable[[Step | StoreStep], Any] = self.do
+
+    def carry(self, rule: Asked[_T]) -> _T:
+        """Drive a rule to its end; nothing is left open in the store. Raises what ends it."""
+        answer: Any = None
+        thrown: Refused | Failed | None = None
+        try:
+            while True:
+                try:
+                    step = rule.send(answer) if thrown is None else rule.throw(thrown)
+                except StopIteration as stop:
+                    found: _T = stop.value
+                    return found
+                answer = thrown = None
+                try:
+                    answer = self.act(step)
+                except (Refused, Failed) as error:
+                    thrown = error
+        finally:
+            self._store.rollback()
+
+    def do(self, step: Step | StoreStep) -> Any:
+        """Carry a step out."""
+        match step:
+            case TakeStore(tag, number, died, anew):
+                return self._store.take(tag, number, died=died, anew=anew)
+            case Note(tag, number, attempts):
+                return self._store.note(tag, number, attempts)
+            case Run(messages):
+                return self._run(messages)
+            case Bury(message, attempts, why):
+                return self._bury(message, attempts, why)
+            case CommitStore(tag, checkpoint):
+                return self._store.commit(tag, checkpoint)
+        observers = self._place.observers
+        engine = self._place.engine
+        return do(engine, step) if observers is None else observers.act(engine, step)
+
+    def _run(self, messages: Sequence[Committed]) -> Ran:
+        """Run handlers in one transaction until it is full; what they raise is ``Failed``."""
+        connection = self._store.begin()
+        outputs = Outputs(self._bounds)
+        end = time.monotonic() + self._batch_s
+        done = 0
+        try:
+            for each in messages:
+                self._call(connection, each, outputs)
+                done += 1
+                full = (
+                    outputs.size > _FULL * self._bounds.append_bytes
+                    or len(outputs.messages) > _FULL * self._bounds.entries
+                )
+                if full or time.monotonic() >= end:
+                    break
+        except BaseException:
+            self._store.rollback()
+            raise
+        return Ran(done, outputs.messages)
+
+    def _call(self, connection: Any, each: Committed, outputs: Outputs) -> None:
+        try:
+            message = self._message(each)
+            self._handlers.run(Effects(connection, message, self._placing, outputs))
+        except Exception as error:
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+            raise Failed(why, counts=not self._store.fault(error)) from error
+        self._store.intact()
+
+    def _bury(self, each: Committed, attempts: int, why: str) -> Ran:
+        """Publish a message as it was, and why, to the dead letters."""
+        said = {
+            "dead-letter-position": f"{stream_of(each.tag)} {each.position}",
+            "dead-letter-attempts": str(attempts),
+            "dead-letter-error": why,
+        }
+        outputs = Outputs(self._bounds)
+        try:
+            message = self._message(each)
+            about = About(
+                {**message.headers, **said},
+                message.content_type,
+                message.schema_name,
+                causation_id=str(each.position),
+            )
+            outputs.add(self._dead(message.value, message.key, about))
+        except LogError:
+            # It cannot be read, or is too large with what is said of it: it is where it was.
+            outputs = Outputs(self._bounds)
+            outputs.add(self._dead(b"", None, About(said, causation_id=str(each.position))))
+        self._store.begin()
+        return Ran(1, outputs.messages)
+
+    def _dead(self, value: bytes, key: bytes | None, about: About) -> Placed:
+        if self._dead_letters is None:
+            raise AssertionError("no dead letters")
+        return self._placing.placed(self._dead_letters, value, key, None, about)
+
+    def _message(self, each: Committed) -> Message:
+        stream, at = stream_of(each.tag), substream_number(each.tag)
+        seals = self._place.seals
+        return Message(each.envelope, each.position, stream, at, each.at_us, State.COMMITTED, seals)

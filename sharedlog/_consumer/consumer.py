@@ -1,0 +1,200 @@
+"""``sharedlog.Consumer``: functions that consume streams, change a database and publish."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+from lease_server._forks import refuse_in_children
+from sharedlog._consumer.carrying import Carrier
+from sharedlog._consumer.handlers import Handler, Handlers, Kind
+from sharedlog._consumer.membership import Membership
+from sharedlog._consumer.opening import store_of
+from sharedlog._consumer.working import Settings, Work, new_who
+from sharedlog._core.consumer.shard import Bounds, producer_name
+from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable
+from sharedlog._core.holds import BEGINNING, END
+from sharedlog._core.named import check_producer_name
+from sharedlog._core.streams import check_name, tag_of
+from sharedlog._engines.elsewhere import refuse_served
+from sharedlog._log.following import hold_retention_us
+from sharedlog._log.log import Log
+from sharedlog._log.place import forked
+
+_H = TypeVar("_H", bound=Handler)
+LEASE = timedelta(seconds=1.2)
+# Looks at who has what, within a lease.
+_LOOKS = 3
+_MESSAGE_BYTES = 1 << 20
+_BATCH_S = 0.05
+# How soon a consumer that waits learns that it was closed.
+_SLICE_S = 0.1
+
+
+class Consumer:
+    """Calls functions with the messages of streams, each once, in the order of each substream.
+
+    A function's effects in its database, and what it publishes, are there once for each message,
+    whatever is killed. ``run`` in any number of processes: they share the substreams.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        name: str,
+        streams: Sequence[str],
+        store: str,
+        *,
+        start: str = BEGINNING,
+        attempts: int = 5,
+        dead_letters: str | None = None,
+        batch: int = 100,
+        lease: timedelta = LEASE,
+    ) -> None:
+        """``store``: the database of the effects, ``sqlite:///FILE``.
+
+        ``start``: where a new consumer begins, ``"beginning"`` or ``"end"``. ``attempts``: after
+        so many a message is published to the stream ``dead_letters``; without one its substream
+        stops, until ``sharedlog consumers --resume``. ``batch``: messages of one transaction at
+        most. ``lease``: a process that is not heard of for so long is taken for gone.
+
+        Raises ``InvalidRequest``, ``NoSuchStream``, and for a log that is opened over gRPC
+        ``InvalidRequest``: consumers run where the log is opened itself.
+        """
+        check_name(name, "consumer")
+        if isinstance(streams, str) or not streams:
+            raise InvalidRequest(f"streams={streams!r:.100}: several are given, as ['orders']")
+        if start not in (BEGINNING, END):
+            raise InvalidRequest(f"start={start!r:.100}; it is {BEGINNING} or {END}")
+        if attempts < 1 or batch < 1 or lease <= timedelta(0):
+            raise InvalidRequest("attempts, batch and lease are more than nothing")
+        place = log._place
+        refuse_served(place.engine)
+        found = [log._placing.stream(each) for each in sorted(set(streams))]
+        if dead_letters is not None:
+            log._placing.stream(dead_letters)
+        self.name = name
+        self._log = log
+        self._handlers = Handlers([each.name for each in found])
+        self._open_store = store_of(store, name)
+        self._streams = ",".join(f"{each.name}/{each.substreams}" for each in found).encode()
+        self._lease_s = lease.total_seconds()
+        self._dead_letters = dead_letters
+        tags = [tag_of(each.name, at) for each in found for at in range(each.substreams)]
+        check_producer_name(producer_name(name, max(tags, key=len)))
+        self._settings = Settings(
+            name,
+            tags,
+            max(map(hold_retention_us, found)),
+            Bounds(batch, _MESSAGE_BYTES, attempts, dead_letters is not None),
+            start,
+            self._lease_s / _LOOKS,
+        )
+        self._closing = threading.Event()
+        self._running = threading.Lock()
+        refuse_in_children(self, forked)
+
+    def on(self, stream: str, kind: Kind = None) -> Callable[[_H], _H]:
+        """Have a function called with each message of a stream, and its ``Effects``.
+
+        ``kind``: what it is called with: a protobuf class, ``bytes``, ``str``, or a function of
+        the value's bytes, such as ``json.loads``; ``None``: the ``Message``. It may be
+        asynchronous. What it raises undoes its effects, and it is called again.
+        """
+
+        def add(call: _H) -> _H:
+            self._handlers.add(stream, kind, call)
+            return call
+
+        return add
+
+    def run(self) -> None:
+        """Consume until ``close`` is called, by another thread, a signal's handler, or a handler.
+
+        Raises ``StoreWentBack`` where the store was restored or wiped, ``LogForked``,
+        ``TrimmedLog`` where its hold was dropped, ``CorruptLog``, ``LogStopped``, and
+        ``InvalidRequest`` where the consumer runs with other streams. What the log or the store
+        does not answer is tried again.
+        """
+        with self._member() as work:
+            while not self._stops():
+                if not work.round():
+                    self._wait(work)
+
+    def once(self) -> int:
+        """Consume what is there, and return how many messages that were; as ``run`` otherwise.
+
+        Where other processes run, each does its part. One that died lately is waited for, until
+        its lease is over.
+        """
+        with self._member() as work:
+            tail = self._log._engine.tail()
+            work.await_dead(self._closing, self._lease_s)
+            while not self._stops():
+                if work.round():
+                    continue
+                if work.caught_up(tail):
+                    break
+                self._wait(work)
+            return work.done
+
+    def close(self) -> None:
+        """Have ``run`` return, once what runs is done; idempotent. Any thread."""
+        self._closing.set()
+
+    def _stops(self) -> bool:
+        if self._log._place.closing.is_set():
+            raise LogStopped("the log was closed")
+        return self._closing.is_set()
+
+    def _wait(self, work: Work) -> None:
+        """Wait for messages, or for what else is to be done."""
+        timeout_s, through = min(work.idle_s(), _SLICE_S), work.through
+        place = self._log._place
+        if through < 0:
+            self._closing.wait(timeout_s)
+            return
+        try:
+            place.engine.wait(through, timeout_s)
+        except LogStopped:
+            raise
+        except LogUnavailable:
+            self._closing.wait(_SLICE_S)
+
+    @contextmanager
+    def _member(self, clock: Callable[[], float] | None = None) -> Iterator[Work]:
+        """Be one of the consumer's processes.
+
+        ``clock``: of a test, which drives it round by round; no thread says that it is there.
+        """
+        self._handlers.check()
+        if not self._running.acquire(blocking=False):
+            raise InvalidRequest("this consumer runs already")
+        try:
+            place, settings = self._log._place, self._settings
+            with closing(self._open_store()) as store, closing(self._handlers):
+                membership = Membership(place, self.name, new_who(), self._streams, self._lease_s)
+                carrier = Carrier(
+                    place,
+                    self._log._placing,
+                    store,
+                    self._handlers,
+                    batch_s=_BATCH_S if clock is None else math.inf,
+                    dead_letters=self._dead_letters,
+                )
+                work = Work(place, settings, membership, carrier, clock=clock or time.monotonic)
+                membership.join()
+                if clock is None:
+                    membership.start()
+                try:
+                    yield work
+                finally:
+                    work.end()
+                    membership.part()
+        finally:
+            self._running.release()

@@ -1,0 +1,89 @@
+"""The handlers of a consumer: the user's functions, by stream."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message as ProtobufMessage
+
+from sharedlog._consumer.effects import Effects
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.message import Message
+
+Handler = Callable[[Any, Effects], Any]
+Kind = Any
+
+
+class _Handler(NamedTuple):
+    read: Callable[[Message], Any]
+    call: Handler
+
+
+class Handlers:
+    """What is called with the messages of each stream."""
+
+    def __init__(self, streams: Sequence[str]) -> None:
+        """``streams``: the consumer's."""
+        self._streams = streams
+        self._by_stream: dict[str, _Handler] = {}
+        self._runner: asyncio.Runner | None = None
+
+    def add(self, stream: str, kind: Kind, call: Handler) -> None:
+        """Have a function called with a stream's messages; see ``Consumer.on``."""
+        if stream not in self._streams:
+            raise InvalidRequest(f"the consumer follows {', '.join(self._streams)}, not {stream!r}")
+        if stream in self._by_stream:
+            raise InvalidRequest(f"{stream!r} has a handler: a stream has one")
+        self._by_stream[stream] = _Handler(_reading(kind), call)
+
+    def check(self) -> None:
+        """Raise ``InvalidRequest`` unless every stream has a handler."""
+        silent = [each for each in self._streams if each not in self._by_stream]
+        if silent:
+            raise InvalidRequest(
+                f"no handler for {', '.join(silent)}: consumer.on({silent[0]!r}) names one"
+            )
+
+    def run(self, effects: Effects) -> None:
+        """Call the handler of a message; one that is asynchronous is run to its end."""
+        handler = self._by_stream[effects.message.stream]
+        try:
+            found = handler.call(handler.read(effects.message), effects)
+            if inspect.isawaitable(found):
+                self._run(found)
+        finally:
+            effects.end()
+
+    def close(self) -> None:
+        """Let go of the event loop, if there is one; in the thread that ran handlers."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
+
+    def _run(self, found: Any) -> None:
+        async def run() -> None:
+            await found
+
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        self._runner.run(run())
+
+
+def _reading(kind: Kind) -> Callable[[Message], Any]:
+    if kind is None:
+        return lambda message: message
+    if kind is bytes:
+        return lambda message: message.value
+    if kind is str:
+        return lambda message: message.text
+    if isinstance(kind, type) and issubclass(kind, ProtobufMessage):
+        return lambda message: message.parse(kind)
+    if callable(kind):
+        return lambda message: kind(message.value)
+    raise InvalidRequest(
+        f"{kind!r:.100} reads no message: bytes, str, a protobuf class, or a function of bytes, "
+        "such as json.loads"
+    )

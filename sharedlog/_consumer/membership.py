@@ -1,0 +1,65 @@
+"""The membership of a process in a consumer: a thread says that it is there, while it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+
+from sharedlog._core.consumer.members import join, part, renew
+from sharedlog._core.errors import InvalidRequest, LogError
+from sharedlog._log.place import Place
+
+# A process that says nothing for a term is taken for gone; it says so several times in one.
+_RENEWALS = 4
+
+
+class Membership:
+    """Says that this process is there; while it is entered a thread does so again and again."""
+
+    def __init__(self, place: Place, name: str, who: str, streams: bytes, term_s: float) -> None:
+        """Nothing is said yet."""
+        self._place = place
+        self._name = name
+        self.who = who
+        self._streams = streams
+        self._term_s = term_s
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        # Why this process is to stop: the consumer follows other streams by now.
+        self.error: LogError | None = None
+
+    def join(self) -> None:
+        """Become a member; raises ``InvalidRequest`` where the consumer runs as another one."""
+        says = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
+        self._says = says
+        self._place.run(join(self._name, self.who, says, self._streams, self._term_s))
+
+    def start(self) -> None:
+        """Have a thread say it again and again."""
+        self._thread = threading.Thread(
+            target=self._renew, name=f"sharedlog-consumer-{self._name}", daemon=True
+        )
+        self._thread.start()
+
+    def part(self) -> None:
+        """Be none any more; idempotent. Raises ``LogError`` where the log is not told."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._place.run(part(self._name, self.who))
+
+    def _renew(self) -> None:
+        while not self._closing.wait(self._term_s / _RENEWALS):
+            try:
+                self._place.run(
+                    renew(self._name, self.who, self._says, self._streams, self._term_s)
+                )
+            except InvalidRequest as error:
+                self.error = error
+                return
+            except LogError:
+                # Where it lasts, others take over; this one learns of it by its fences.
+                continue

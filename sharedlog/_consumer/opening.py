@@ -1,0 +1,20 @@
+"""The opening of a consumer's store by its URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sharedlog._consumer.sqlite import SqliteStore
+from sharedlog._consumer.store import Store
+from sharedlog._core.errors import InvalidRequest
+
+_SQLITE = "sqlite:///"
+
+
+def store_of(url: str, name: str) -> Callable[[], Store]:
+    """Return what opens a store for a consumer; raises ``InvalidRequest`` for another URL."""
+    if url.startswith(_SQLITE) and len(url) > len(_SQLITE) and "?" not in url:
+        path = Path(url.removeprefix(_SQLITE)).absolute()
+        return lambda: SqliteStore(path, name)
+    raise InvalidRequest("a consumer's store is sqlite:///FILE (four slashes: from the root)")

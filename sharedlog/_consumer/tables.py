@@ -1,0 +1,97 @@
+"""The table of a consumer's checkpoints in the user's database, of SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.errors import Fenced
+from sharedlog._core.position import Position
+
+_CREATE = (
+    "CREATE TABLE IF NOT EXISTS sharedlog_consumer (consumer TEXT NOT NULL, shard TEXT NOT NULL, "
+    "fence BIGINT NOT NULL, position TEXT NOT NULL, seq BIGINT NOT NULL, intent {bytes} NOT NULL, "
+    "takeovers BIGINT NOT NULL, attempts BIGINT NOT NULL, PRIMARY KEY (consumer, shard))"
+)
+_INSERT = (
+    "INSERT INTO sharedlog_consumer VALUES (?, ?, 0, '', 0, ?, 0, 0) "
+    "ON CONFLICT (consumer, shard) DO NOTHING"
+)
+# T1: only a higher number; who has a lower one commits nothing from here on.
+_TAKE = (
+    "UPDATE sharedlog_consumer SET fence = ?, takeovers = (takeovers + ?) * ?, "
+    "attempts = attempts * ? WHERE consumer = ? AND shard = ? AND fence < ? "
+    "RETURNING position, seq, intent, takeovers, attempts"
+)
+_NOTE = "UPDATE sharedlog_consumer SET attempts = ? WHERE consumer = ? AND shard = ? AND fence = ?"
+_COMMIT = (
+    "UPDATE sharedlog_consumer SET position = ?, seq = ?, intent = ?, takeovers = 0, attempts = 0 "
+    "WHERE consumer = ? AND shard = ? AND fence = ?"
+)
+_FENCE = "SELECT fence FROM sharedlog_consumer WHERE consumer = ? AND shard = ?"
+
+# Executes a statement, and returns what has ``fetchone`` and ``rowcount``.
+Execute = Callable[[str, Sequence[Any]], Any]
+
+
+class Dialect(NamedTuple):
+    """What two databases write differently."""
+
+    bytes: str
+    place: str
+
+    def of(self, statement: str) -> str:
+        """Return a statement with this one's places for parameters."""
+        return statement.replace("?", self.place)
+
+
+class Table:
+    """The rows of one consumer: statements, carried out in transactions of the store's."""
+
+    def __init__(self, name: str, dialect: Dialect) -> None:
+        """``name``: the consumer's."""
+        self._name = name
+        self._of = dialect.of
+        self.create = _CREATE.format(bytes=dialect.bytes)
+
+    def take(
+        self, execute: Execute, tag: str, number: int, *, died: bool, anew: bool
+    ) -> Checkpoint:
+        """See ``Store``."""
+        shard = (self._name, tag)
+        execute(self._of(_INSERT), (*shard, b""))
+        kept = int(not anew)
+        taken = (number, int(died), kept, kept, *shard, number)
+        row = execute(self._of(_TAKE), taken).fetchone()
+        if row is None:
+            raise self._fenced(execute, tag, number)
+        position, seq, intent, takeovers, attempts = row
+        place = Position.parse(position) if position else None
+        return Checkpoint(number, place, seq, bytes(intent), takeovers, attempts)
+
+    def note(self, execute: Execute, tag: str, number: int, attempts: int) -> None:
+        """See ``Store``."""
+        done = execute(self._of(_NOTE), (attempts, self._name, tag, number))
+        if done.rowcount != 1:
+            raise self._fenced(execute, tag, number)
+
+    def move(self, execute: Execute, tag: str, checkpoint: Checkpoint) -> None:
+        """Write the checkpoint, before the commit; ``Fenced``: it is not to be committed."""
+        number, position, seq, intent, _, _ = checkpoint
+        moved = (str(position or ""), seq, intent, self._name, tag, number)
+        if execute(self._of(_COMMIT), moved).rowcount != 1:
+            raise self._fenced(execute, tag, number)
+
+    def _fenced(self, execute: Execute, tag: str, number: int) -> Fenced:
+        row = execute(self._of(_FENCE), (self._name, tag)).fetchone()
+        found = 0 if row is None else int(row[0])
+        return Fenced(
+            f"the store has {tag} of the consumer {self._name!r} at fence {found}, this process "
+            f"holds {number}: another one took over",
+            found,
+        )
+
+
+SQLITE = Dialect("BLOB", "?")
+POSTGRES = Dialect("BYTEA", "%s")

@@ -1,0 +1,323 @@
+"""The work of one process of a consumer: its shards, turn after turn (DESIGN-LOG §14)."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rifl._log import get_logger
+from sharedlog._consumer.carrying import Carrier
+from sharedlog._consumer.membership import Membership
+from sharedlog._core.consumer.members import Lease, leave, look, plan, stop, take
+from sharedlog._core.consumer.shard import Bounds, Shard, Turned
+from sharedlog._core.errors import Fenced, LogError, LogStopped, LogUnavailable, StoreUnavailable
+from sharedlog._log.place import Place
+
+_log = get_logger("sharedlog")
+WHO_BYTES = 8
+# How often holds are moved, and checkpoints where nothing is to be done.
+_HELD_S, _PASSED_S = 0.5, 10.0
+# Between two attempts at what failed: doubled, up to that.
+_SHORTEST_S, _LONGEST_S = 0.05, 10.0
+_DOUBLINGS = 16
+# Of a lease: what renews it is late by less.
+_OVER = 1.2
+
+
+class Settings(NamedTuple):
+    """What a consumer was told. ``look_s``: between two looks at who has what."""
+
+    name: str
+    tags: Sequence[str]
+    retention_us: int
+    bounds: Bounds
+    start: str
+    look_s: float
+
+
+class _Own:
+    """A shard that this process has."""
+
+    def __init__(self, shard: Shard, lease: Lease) -> None:
+        self.shard = shard
+        # Taken, and not taken over yet.
+        self.lease: Lease | None = lease
+        self.failures = 0
+        # Before then it is left alone.
+        self.not_before_s = 0.0
+        self.held_s = self.passed_s = 0.0
+
+
+class Work:
+    """The shards that one process has. One thread."""
+
+    def __init__(
+        self,
+        place: Place,
+        settings: Settings,
+        membership: Membership,
+        carrier: Carrier,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """It has none yet."""
+        self._place = place
+        self._settings = settings
+        self._membership = membership
+        self.carrier = self._carrier = carrier
+        self._clock = clock
+        self._own: dict[str, _Own] = {}
+        self._looked_s: float | None = None
+        # Some shard was free, and then was not.
+        self._wants = True
+        # Messages whose effects this process has committed.
+        self.done = 0
+
+    @property
+    def shards(self) -> list[str]:
+        """The tags of those that it has."""
+        return sorted(self._own)
+
+    def round(self) -> int:
+        """Share the shards where it is time to, and have each take a turn; messages done.
+
+        Raises what no further try mends: ``StoreWentBack``, ``LogForked``, ``TrimmedLog``,
+        ``CorruptLog``, ``LogStopped``, and ``InvalidRequest`` for a consumer that follows other
+        streams by now.
+        """
+        if self._membership.error is not None:
+            raise self._membership.error
+        now_s = self._clock()
+        if self._looked_s is None or now_s - self._looked_s >= self._settings.look_s:
+            self.share()
+        return sum(self._turn(own) for own in list(self._own.values()))
+
+    def share(self) -> None:
+        """Look who has what, give up what is too much, and take what is free."""
+        self._looked_s = self._clock()
+        name, who = self._settings.name, self._membership.who
+        try:
+            seen = self._carrier.carry(look(name))
+            planned = plan(seen, who, self._settings.tags, self._own)
+            for tag in planned.lost:
+                self._drop(tag, "another one has it")
+            for tag in planned.leave:
+                self._leave(tag)
+            self._wants = False
+            for tag in planned.take:
+                lease = self._carrier.carry(take(name, tag, who))
+                if lease is None:
+                    self._wants = True
+                else:
+                    self._begin(tag, lease)
+        except LogUnavailable as error:
+            self._unavailable(error)
+
+    def idle_s(self) -> float:
+        """For how long nothing is to be done but to wait for messages."""
+        now_s = self._clock()
+        waits = [max(0.0, own.not_before_s - now_s) for own in self._own.values()]
+        looks = self._settings.look_s - (now_s - (self._looked_s or now_s))
+        return max(0.0, min([looks, *(each for each in waits if each)]))
+
+    @property
+    def through(self) -> int:
+        """Through which LSN all shards have read that are not left alone for a while."""
+        now_s = self._clock()
+        read = [own.shard.through for own in self._own.values() if own.not_before_s <= now_s]
+        return min(read, default=-1)
+
+    def caught_up(self, tail: int) -> bool:
+        """Whether all is done through an LSN that is this process's to do."""
+        return not self._wants and all(
+            own.lease is None
+            and own.shard.sure
+            and not own.failures
+            and not own.shard.waiting
+            and own.shard.through >= tail
+            for own in self._own.values()
+        )
+
+    def await_dead(self, closing: threading.Event, lease_s: float) -> None:
+        """Wait until other processes are gone, or a lease is over, which those renew that live."""
+        end = self._clock() + _OVER * lease_s
+        while self._clock() < end and not closing.is_set():
+            others = set(self._carrier.carry(look(self._settings.name)).members)
+            if not others - {self._membership.who}:
+                return
+            closing.wait(lease_s / 10)
+
+    @property
+    def tail(self) -> int:
+        """The LSN of the log's last entry."""
+        return self._place.engine.tail()
+
+    def abandon(self) -> None:
+        """Give nothing up: it is as if the process had died."""
+        self._own.clear()
+
+    def end(self) -> None:
+        """Give up all shards; what the log cannot be told, others find out in time."""
+        for tag in self.shards:
+            try:
+                self._leave(tag)
+            except LogError as error:
+                self._unavailable(error)
+                return
+
+    def _begin(self, tag: str, lease: Lease) -> None:
+        own = self._own.get(tag)
+        if own is None:
+            settings = self._settings
+            shard = Shard(
+                settings.name, tag, self._place.incarnation, settings.bounds, settings.start
+            )
+            self._own[tag] = _Own(shard, lease)
+        else:
+            own.lease = lease
+
+    def _turn(self, own: _Own) -> int:
+        shard, now_s = own.shard, self._clock()
+        if now_s < own.not_before_s:
+            return 0
+        try:
+            if not self._ready(own):
+                return 0
+            turned = self._carrier.carry(shard.turn())
+            if turned.done:
+                self._carrier.carry(shard.settle())
+            self._kept(own, now_s, idle=not turned.done and turned.failed is None)
+        except Fenced as error:
+            self._drop(shard.tag, str(error))
+            return 0
+        except LogStopped:
+            raise
+        except (LogUnavailable, StoreUnavailable) as error:
+            # The store may have this lease's number: it is taken over with the next one.
+            own.lease = None
+            self._failed(own, str(error))
+            return 0
+        self.done += turned.done
+        self._told(own, turned)
+        return turned.done
+
+    def _ready(self, own: _Own) -> bool:
+        """Take the shard over, where that is to be done before anything else (T1, T5)."""
+        shard, settings = own.shard, self._settings
+        if own.lease is None and not shard.sure:
+            # A commit was not answered: this process succeeds itself.
+            own.lease = self._carrier.carry(take(settings.name, shard.tag, self._membership.who))
+            if own.lease is None:
+                self._drop(shard.tag, "another one has it")
+                return False
+        if own.lease is not None:
+            died = own.lease.died
+            self._carrier.carry(shard.take_over(own.lease, _now_us(), settings.retention_us))
+            own.lease = None
+            _log.info(
+                "consumer_took_over",
+                log=self._place.name,
+                consumer=settings.name,
+                shard=shard.tag,
+                number=shard.fence.number,
+                died=died,
+                position=str(shard.checkpoint.position or ""),
+            )
+        return True
+
+    def _told(self, own: _Own, turned: Turned) -> None:
+        shard, failed = own.shard, turned.failed
+        told = {"log": self._place.name, "consumer": self._settings.name, "shard": shard.tag}
+        if turned.stops:
+            self._carrier.carry(
+                stop(
+                    self._settings.name,
+                    shard.tag,
+                    self._membership.who,
+                    shard.fence,
+                    turned.stops,
+                )
+            )
+            self._own.pop(shard.tag, None)
+            _log.critical("consumer_stopped", **told, why=turned.stops)
+        elif failed is not None:
+            attempts = shard.checkpoint.attempts
+            if failed.counts:
+                _log.warning("consumer_failed", **told, attempts=attempts, error=failed.why)
+            self._failed(own, "" if failed.counts else failed.why)
+        else:
+            own.failures = 0
+            if turned.buried:
+                _log.error("consumer_buried", **told, position=str(shard.checkpoint.position or ""))
+
+    def _kept(self, own: _Own, now_s: float, *, idle: bool) -> None:
+        """Have the log know what is done, now and then."""
+        shard = own.shard
+        if idle and now_s - own.passed_s >= _PASSED_S:
+            own.passed_s = now_s
+            self._carrier.carry(shard.pass_by())
+        if now_s - own.held_s >= _HELD_S:
+            own.held_s = now_s
+            self._carrier.carry(shard.move_hold(_now_us()))
+
+    def _failed(self, own: _Own, why: str) -> None:
+        """It is tried again, later and later; others go on."""
+        own.failures += 1
+        pause_s = min(_SHORTEST_S * 2 ** min(own.failures - 1, _DOUBLINGS), _LONGEST_S)
+        own.not_before_s = self._clock() + pause_s
+        if why:
+            _log.warning(
+                "consumer_waits",
+                log=self._place.name,
+                consumer=self._settings.name,
+                shard=own.shard.tag,
+                error=why,
+            )
+
+    def _leave(self, tag: str) -> None:
+        """Give a shard up: another one has it at once. What it owes was appended, or will be."""
+        own = self._own[tag]
+        shard = own.shard
+        if own.lease is None and shard.sure:
+            try:
+                self._carrier.carry(shard.settle())
+                self._carrier.carry(shard.move_hold(_now_us()))
+            except Fenced as error:
+                self._drop(tag, str(error))
+                return
+            except LogUnavailable as error:
+                # Whoever takes it over does so, before anything else (T1).
+                self._unavailable(error)
+        self._carrier.carry(leave(self._settings.name, tag, self._membership.who))
+        del self._own[tag]
+
+    def _drop(self, tag: str, why: str) -> None:
+        if self._own.pop(tag, None) is not None:
+            _log.warning(
+                "consumer_lost_shard",
+                log=self._place.name,
+                consumer=self._settings.name,
+                shard=tag,
+                why=why,
+            )
+
+    def _unavailable(self, error: LogError) -> None:
+        _log.warning(
+            "consumer_waits",
+            log=self._place.name,
+            consumer=self._settings.name,
+            shard="",
+            error=str(error),
+        )
+
+
+def new_who() -> str:
+    """Return what names a process among those of a consumer."""
+    return secrets.token_hex(WHO_BYTES)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,7 @@
+"""A consumer's rules: no I/O, no threads, no clock (DESIGN-LOG §14).
+
+- ``members``: the processes of a consumer, who share its shards by leases in the log.
+- ``shard``: one substream's: taken over (T1), one transaction after the other (T2, T3, T5).
+- ``checkpoint``: what its store keeps of it; ``outputs``: what it is to append to the log.
+- ``asked``: the steps that are asked of a store and of handlers, beside those of the log.
+"""

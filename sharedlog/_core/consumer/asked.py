@@ -1,0 +1,94 @@
+"""The steps that a shard asks of its store and of its handlers, beside those of the log.
+
+As the log's steps they are yielded, and answered. ``Failed`` is thrown into the rule; every other
+error ends it, and whoever drives it rolls back what is open in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeVar
+
+from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.publishing import Placed
+from sharedlog._core.reading import Committed
+from sharedlog._core.steps import Step
+
+_T = TypeVar("_T")
+
+
+class TakeStore(NamedTuple):
+    """Set the store's fence to this number, if it is lower, and send the ``Checkpoint``: one step.
+
+    Else ``Fenced`` ends the rule. ``died``: who had the shard before did not leave it, which is
+    counted. ``anew``: what was counted is forgotten, as an operator said so.
+    """
+
+    tag: str
+    number: int
+    died: bool
+    anew: bool
+
+
+class Note(NamedTuple):
+    """Note in the store, durably, that a message is begun for so many times: before it is."""
+
+    tag: str
+    number: int
+    attempts: int
+
+
+class Ran(NamedTuple):
+    """Of how many messages the handlers ran, and what they published."""
+
+    done: int
+    outputs: list[Placed]
+
+
+class Run(NamedTuple):
+    """Begin a transaction of the store and run the handlers of these messages in it: ``Ran``.
+
+    Of the first at least; ``Failed`` rolls back.
+    """
+
+    messages: list[Committed]
+
+
+class Bury(NamedTuple):
+    """Begin a transaction of the store without an effect, whose output is a dead letter: ``Ran``.
+
+    ``why``: what the handler raised last, empty where the process had died.
+    """
+
+    message: Committed
+    attempts: int
+    why: str
+
+
+class CommitStore(NamedTuple):
+    """Commit the store's transaction with this checkpoint, if the fence there is its number still.
+
+    Else ``Fenced`` ends the rule, and nothing is committed. ``Failed``: nothing is. Any other
+    error: that is not known.
+    """
+
+    tag: str
+    checkpoint: Checkpoint
+
+
+class Failed(Exception):
+    """The handlers raised, or the store did not commit: nothing of the transaction is there.
+
+    ``counts``: it was the handler's fault, as far as can be told: not that of a store that does
+    not answer, or that asks to try again. ``why``: in a line.
+    """
+
+    def __init__(self, why: str, *, counts: bool) -> None:
+        """``why``: for people."""
+        super().__init__(why)
+        self.why = why
+        self.counts = counts
+
+
+StoreStep = TakeStore | Note | Run | Bury | CommitStore
+Asked = Generator[Step | StoreStep, Any, _T]

@@ -1,0 +1,254 @@
+"""The members of a consumer: processes that share its shards, by leases (DESIGN-LOG §14, T1).
+
+Kept in the log, for the consumer NAME:
+
+- ``consumer/NAME/member/WHO``: a process that is there, for a term by the engine's clock;
+- ``consumer/NAME/shard/TAG``: which of them has the shard of that substream;
+- ``consumer/NAME/stopped/TAG``: why nobody has it; ``consumer/NAME/streams``: what it follows.
+
+Who takes a shard raises its fence in the same step, which is refused unless nobody has it, or who
+had it is no longer there. The term makes nobody safe, it only says when to take over: what a
+process does that had the shard is refused by the fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from sharedlog._core.commit import Commit, Condition, Put, Refused
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.fences import Fence, condition_of, fence_key, number_of
+from sharedlog._core.steps import Get, Rule, Scan
+
+CONSUMERS = "consumer/"
+# Kept in place of why a shard is stopped, once an operator lets it go on.
+_RESUMED = b""
+
+
+class Seen(NamedTuple):
+    """A consumer as one moment has it.
+
+    ``members``: what each says of itself; ``owners``: of shards; ``stopped``: why shards are;
+    ``resumed``: those that an operator lets go on; ``streams``: None where it never ran.
+    """
+
+    members: Mapping[str, bytes]
+    owners: Mapping[str, str]
+    stopped: Mapping[str, str]
+    resumed: Collection[str]
+    streams: bytes | None
+
+    def dead(self, tag: str) -> bool:
+        """Whether a shard is that of a process which is no longer there."""
+        return tag in self.owners and self.owners[tag] not in self.members
+
+
+class Plan(NamedTuple):
+    """What a member does now: shards to take, to let go of, and those that it has lost."""
+
+    take: list[str]
+    leave: list[str]
+    lost: list[str]
+
+
+class Lease(NamedTuple):
+    """A shard that was taken. ``died``: who had it before did not leave it."""
+
+    fence: Fence
+    died: bool
+
+
+def shard_fence(name: str, tag: str) -> str:
+    """Return the name of a shard's fence, which no user's can have."""
+    return f"*consumer/{name}/{tag}"
+
+
+def _key(name: str, kind: str, what: str = "") -> str:
+    return f"{CONSUMERS}{name}/{kind}/{what}"
+
+
+def _streams_key(name: str) -> str:
+    return f"{CONSUMERS}{name}/streams"
+
+
+def look(name: str) -> Rule[Seen]:
+    """Return a consumer's members and shards."""
+    found: Mapping[str, bytes] = yield Scan(f"{CONSUMERS}{name}/")
+
+    def of(kind: str) -> dict[str, bytes]:
+        prefix = _key(name, kind)
+        return {
+            key.removeprefix(prefix): value
+            for key, value in found.items()
+            if key.startswith(prefix)
+        }
+
+    stopped = of("stopped")
+    return Seen(
+        of("member"),
+        {tag: who.decode() for tag, who in of("shard").items()},
+        {tag: why.decode() for tag, why in stopped.items() if why != _RESUMED},
+        {tag for tag, why in stopped.items() if why == _RESUMED},
+        found.get(_streams_key(name)),
+    )
+
+
+def all_consumers() -> Rule[list[str]]:
+    """Return the names of the log's consumers."""
+    found = yield Scan(CONSUMERS)
+    return sorted({key.removeprefix(CONSUMERS).partition("/")[0] for key in found})
+
+
+def join(name: str, who: str, says: bytes, streams: bytes, term_s: float) -> Rule[None]:
+    """Become a member, for a term; ``streams``: what the consumer follows.
+
+    Raises ``InvalidRequest`` where it runs and follows others.
+    """
+    while True:
+        seen = yield from look(name)
+        if seen.streams not in (None, streams) and set(seen.members) - {who}:
+            raise InvalidRequest(
+                f"the consumer {name!r} runs, and follows {_told(seen.streams)}, not "
+                f"{_told(streams)}: stop it first, or use another name"
+            )
+        try:
+            yield Commit(
+                (Condition(_streams_key(name), seen.streams),),
+                (
+                    Put(_streams_key(name), streams),
+                    Put(_key(name, "member", who), says, term_s=term_s),
+                ),
+            )
+        except Refused:
+            continue
+        return
+
+
+def renew(name: str, who: str, says: bytes, streams: bytes, term_s: float) -> Rule[None]:
+    """Stay a member for another term; raises ``InvalidRequest`` where the consumer is another."""
+    put = Put(_key(name, "member", who), says, term_s=term_s)
+    try:
+        yield Commit((Condition(_streams_key(name), streams),), (put,))
+    except Refused as refused:
+        raise InvalidRequest(
+            f"the consumer {name!r} follows {_told(refused.found[_streams_key(name)])} by now, "
+            f"not {_told(streams)}: somebody started it anew"
+        ) from refused
+
+
+def part(name: str, who: str) -> Rule[None]:
+    """Be no member any more."""
+    yield Commit(puts=(Put(_key(name, "member", who), None),))
+
+
+def plan(seen: Seen, who: str, tags: Sequence[str], mine: Collection[str]) -> Plan:
+    """Return what a member does so that shards are shared evenly.
+
+    ``mine``: those that it has, as it knows. What is given up is given up by who has too many;
+    nothing is taken from who is there.
+    """
+    lost = sorted(tag for tag in mine if seen.owners.get(tag) != who)
+    members = sorted({who, *seen.members})
+    at = members.index(who)
+    running = [tag for tag in tags if tag not in seen.stopped]
+    share, more = divmod(len(running), len(members))
+    # Those that it was given and does not know of are taken again.
+    kept = [tag for tag in running if tag in mine and tag not in lost]
+    most = share + (at < more)
+    leave = kept[most:] + [tag for tag in mine if tag in seen.stopped and tag not in lost]
+    free = [
+        tag
+        for tag in running
+        if seen.owners.get(tag) in (None, who) or seen.dead(tag)
+        if tag not in kept
+    ]
+    # Of several who look at once each begins elsewhere.
+    first = at * len(free) // len(members)
+    room = max(0, most - len(kept))
+    return Plan((free[first:] + free[:first])[:room], leave, lost)
+
+
+def take(name: str, tag: str, who: str) -> Rule[Lease | None]:
+    """T1, first: take a shard's lease, and raise its fence; None: somebody has it.
+
+    Run again after a lost reply it raises the fence once more.
+    """
+    owner_key, number_key = _key(name, "shard", tag), fence_key(shard_fence(name, tag))
+    stopped_key = _key(name, "stopped", tag)
+    found = yield Get((owner_key, number_key, stopped_key))
+    owner, stopped = found[owner_key], found[stopped_key]
+    if stopped not in (None, _RESUMED):
+        return None
+    conditions = [Condition(key, value) for key, value in found.items()]
+    if owner not in (None, who.encode()):
+        # Judged in the step that takes it, by the engine's clock.
+        conditions.append(Condition(_key(name, "member", (owner or b"").decode()), None))
+    number = number_of(found[number_key]) + 1
+    try:
+        yield Commit(
+            tuple(conditions),
+            (Put(owner_key, who.encode()), Put(number_key, number.to_bytes(8, "big"))),
+        )
+    except Refused:
+        return None
+    return Lease(Fence(shard_fence(name, tag), number), owner not in (None, who.encode()))
+
+
+def leave(name: str, tag: str, who: str) -> Rule[None]:
+    """Let another one have a shard at once, if it is this one's still."""
+    key = _key(name, "shard", tag)
+    try:
+        yield Commit((Condition(key, who.encode()),), (Put(key, None),))
+    except Refused:
+        return
+
+
+def stop(name: str, tag: str, who: str, fence: Fence, why: str) -> Rule[None]:
+    """Have nobody take a shard any more, until an operator resumes it."""
+    key = _key(name, "shard", tag)
+    try:
+        yield Commit(
+            (Condition(key, who.encode()), condition_of(fence)),
+            (Put(key, None), Put(_key(name, "stopped", tag), why.encode() or b"stopped")),
+        )
+    except Refused:
+        # It is another one's by now, who finds out the same.
+        return
+
+
+def resume(name: str) -> Rule[list[str]]:
+    """Let stopped shards go on, their attempts counted anew; return which."""
+    while True:
+        seen = yield from look(name)
+        if not seen.stopped:
+            return []
+        keys = {tag: _key(name, "stopped", tag) for tag in sorted(seen.stopped)}
+        try:
+            yield Commit(
+                tuple(Condition(key, seen.stopped[tag].encode()) for tag, key in keys.items()),
+                tuple(Put(key, _RESUMED) for key in keys.values()),
+            )
+        except Refused:
+            continue
+        return list(keys)
+
+
+def resumed(name: str, tag: str) -> Rule[bool]:
+    """Return whether an operator lets a shard go on since it was stopped."""
+    key = _key(name, "stopped", tag)
+    found: Mapping[str, bytes | None] = yield Get((key,))
+    return found[key] == _RESUMED
+
+
+def gone_on(name: str, tag: str) -> Rule[None]:
+    """A shard that was resumed has been taken in its store."""
+    key = _key(name, "stopped", tag)
+    try:
+        yield Commit((Condition(key, _RESUMED),), (Put(key, None),))
+    except Refused:
+        return
+
+
+def _told(streams: bytes | None) -> str:
+    return "nothing" if streams is None else streams.decode()

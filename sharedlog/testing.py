@@ -1,0 +1,164 @@
+"""A kit for testing what your consumers do when a process dies, or an answer is lost.
+
+A consumer is driven in the test's thread, over a log in memory (``sharedlog.create("memory:")``)
+and a store of the test's own, and dies wherever the test says::
+
+    def test_each_order_is_billed_once_wherever_a_process_dies(tmp_path):
+        for step in itertools.count(1):
+            world = World(tmp_path / str(step))  # a log with messages, and an empty database
+            died = sharedlog.testing.die(world.consumer(), before=step)
+            sharedlog.testing.drain(world.consumer())
+            assert world.bills() == EXPECTED
+            if not died:
+                break
+
+Nothing in it is meant for production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sharedlog._consumer.consumer import Consumer
+from sharedlog._consumer.working import Work
+from sharedlog._core.commit import Commit
+from sharedlog._core.consumer.asked import Bury, CommitStore, Note, Run, StoreStep, TakeStore
+from sharedlog._core.errors import LogUnavailable, StoreUnavailable
+from sharedlog._core.steps import Step
+
+__all__ = ["Driven", "die", "drain", "driven", "lose"]
+
+_CHANGES = (Commit, TakeStore, Note, Run, Bury, CommitStore)
+# So much later is each round: whatever waits for a time has waited.
+_LATER_S = 1000.0
+_MOST_ROUNDS = 10_000
+
+
+class _Died(BaseException):
+    """The process is dead."""
+
+
+class Driven:
+    """One process of a consumer, driven by a test; what ``driven`` yields.
+
+    ``steps``: the steps that it has begun and that change something, in their order: at the log,
+    in the store, or by handlers.
+    """
+
+    def __init__(self, work: Work) -> None:
+        """Use ``driven``."""
+        self.steps: list[str] = []
+        self.dead = False
+        # Called before each step, and behind it, with its number from 1 on and its name.
+        self.before: Callable[[int, str], None] = lambda number, name: None
+        self.after: Callable[[int, str], None] = lambda number, name: None
+        self._work = work
+        self._do = work.carrier.do
+        work.carrier.act = self._act
+
+    @property
+    def shards(self) -> list[str]:
+        """The substreams that it has."""
+        return self._work.shards
+
+    def round(self) -> int:
+        """Have each of its substreams take a turn, of one transaction; messages done."""
+        return self._work.round()
+
+    def drain(self) -> int:
+        """Consume what is there, and return how many messages that were."""
+        done = self._work.done
+        tail = self._work.tail
+        for _ in range(_MOST_ROUNDS):
+            if not self._work.round() and self._work.caught_up(tail):
+                return self._work.done - done
+        raise AssertionError(f"it comes to no end in {_MOST_ROUNDS} rounds")
+
+    def die(self) -> None:
+        """Be killed, before the step that is under way; its lease is over at once."""
+        raise _Died
+
+    def _act(self, step: Step | StoreStep) -> Any:
+        if not isinstance(step, _CHANGES):
+            return self._do(step)
+        name = _name(step)
+        self.steps.append(name)
+        number = len(self.steps)
+        self.before(number, name)
+        found = self._do(step)
+        self.after(number, name)
+        return found
+
+
+@contextmanager
+def driven(consumer: Consumer) -> Iterator[Driven]:
+    """Have a consumer be driven, and leave its substreams at the end; unless it died."""
+    now_s = 0.0
+
+    def later() -> float:
+        nonlocal now_s
+        now_s += _LATER_S
+        return now_s
+
+    with consumer._member(later) as work:
+        found = Driven(work)
+        try:
+            yield found
+            work.end()
+        except _Died:
+            found.dead = True
+            work.abandon()
+
+
+def drain(consumer: Consumer) -> int:
+    """Consume what is there, in a process of its own, and return how many messages that were."""
+    with driven(consumer) as process:
+        return process.drain()
+
+
+def die(consumer: Consumer, *, before: int) -> bool:
+    """Consume what is there, killed before a step, from 1 on; False: there were not so many."""
+    with driven(consumer) as process:
+
+        def kill(number: int, _: str) -> None:
+            if number == before:
+                process.die()
+
+        process.before = kill
+        process.drain()
+    return process.dead
+
+
+def lose(consumer: Consumer, *, of: int) -> bool:
+    """Consume what is there; the answer to a step is lost. False: there were not so many.
+
+    Log or store have done what was asked, and that is not known.
+    """
+    lost = False
+    with driven(consumer) as process:
+
+        def lose_it(number: int, name: str) -> None:
+            nonlocal lost
+            if number == of and not name.startswith("handlers"):
+                lost = True
+                kind = LogUnavailable if name.startswith("log") else StoreUnavailable
+                raise kind("a test has lost the answer")
+
+        process.after = lose_it
+        process.drain()
+        return lost or len(process.steps) >= of
+
+
+def _name(step: Step | StoreStep) -> str:
+    match step:
+        case Commit(_, puts, entries, _):
+            return "log: append" if entries else f"log: {puts[0].key.partition('/')[0]}"
+        case TakeStore():
+            return "store: take"
+        case Note():
+            return "store: note"
+        case CommitStore():
+            return "store: commit"
+    return f"handlers: {type(step).__name__.lower()}"

@@ -1,0 +1,205 @@
+"""Handlers that fail: again, in order, and never skipped silently (DESIGN-LOG §14, T5)."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+import sharedlog
+from sharedlog._consumer.sqlite import SqliteStore
+from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.members import look, resume
+from sharedlog.testing import drain, driven
+from tests.sharedlog.consumer.world import World
+
+
+def test_a_handler_that_raises_is_tried_again_in_order(tmp_path):
+    """Its effects are undone, and nothing behind it comes first (T5)."""
+    world = World(tmp_path, orders=6)
+    tries = []
+
+    def fails_twice(order, effects):
+        effects.connection.execute("INSERT INTO bill VALUES ('nobody', 0, 'nothing')")
+        effects.publish("invoices", b"never")
+        tries.append(order["what"])
+        if tries.count("order 4") < 3 and order["what"] == "order 4":
+            raise OSError("not now")
+        effects.connection.execute("DELETE FROM bill WHERE customer = 'nobody'")
+        effects._outputs.messages.pop()
+
+    world.looks = fails_twice
+    drain(world.consumer())
+    world.check()
+    assert tries.count("order 4") == 3
+
+
+def test_a_message_that_fails_again_and_again_becomes_a_dead_letter(tmp_path):
+    """With why, once, in the same kind of transaction; others go on behind it (T5)."""
+    world = World(tmp_path, orders=6, attempts=3, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    world.refused = {"c1"}
+    tries = []
+    world.looks = lambda order, _: tries.append(order["what"])
+    drain(world.consumer())
+    world.check()
+    dead = world.log.read("dead", 0)
+    assert [each.key for each in dead] == [b"c1", b"c1"]
+    assert dead[0].headers["dead-letter-error"] == b"ValueError: c1 is not billed"
+    assert dead[0].headers["dead-letter-attempts"] == b"3"
+    # Three by itself, and one or more with others.
+    assert all(tries.count(what) >= 3 for what in ("order 2", "order 6"))
+    assert drain(world.consumer()) == 0
+
+
+def test_without_dead_letters_the_shard_stops_until_it_is_resumed(tmp_path):
+    """Other shards go on, no other process takes it, and it is counted anew then (T5)."""
+    world = World(tmp_path, orders=6, attempts=2)
+    world.refused = {"c1"}
+    drain(world.consumer())
+    seen = world.log._place.run(look("billing"))
+    (stopped,) = seen.stopped
+    assert "c1 is not billed" in seen.stopped[stopped]
+    done = world.bills()
+    assert "c1" not in done
+    assert drain(world.consumer()) == 0
+    world.refused = set()
+    assert drain(world.consumer()) == 0
+    assert world.log._place.run(resume("billing")) == [stopped]
+    drain(world.consumer())
+    world.check()
+    assert not world.log._place.run(look("billing")).resumed
+
+
+def test_a_message_that_kills_the_process_counts_too(tmp_path):
+    """Take-overs at one checkpoint, then attempts that were noted before they began (T5)."""
+    world = World(tmp_path, orders=6, attempts=3, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    deaths = 0
+    for _ in range(20):
+        with driven(world.consumer()) as process:
+
+            def kill(order, _, process=process):
+                if order["customer"] == "c2":
+                    process.die()
+
+            world.looks = kill
+            process.drain()
+        deaths += process.dead
+        if not process.dead:
+            break
+    assert not process.dead
+    world.refused = {"c2"}
+    world.check()
+    dead = world.log.read("dead", 0)
+    assert [each.headers["dead-letter-error"] for each in dead] == [
+        b"the process ended while it ran, each time"
+    ] * 2
+    # Three of each message alone, and some with others before it was known which.
+    assert 6 <= deaths <= 12
+
+
+def test_what_a_handler_is_not_to_blame_for_does_not_count(tmp_path):
+    """A database that is locked, or a connection that is lost, is tried for ever (T5)."""
+    world = World(tmp_path, orders=3, attempts=2, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    failures = 0
+
+    def locked(_, __):
+        nonlocal failures
+        failures += 1
+        if failures < 20:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+
+    world.looks = locked
+    drain(world.consumer())
+    world.check()
+    assert not world.log.read("dead", 0)
+
+
+def test_a_commit_that_is_refused_is_tried_again(tmp_path, monkeypatch):
+    """It is known not to have happened: nothing of it is there (T5)."""
+    world = World(tmp_path, orders=3)
+    commit, refusals = SqliteStore.commit, 0
+
+    def refused(self, tag, checkpoint):
+        nonlocal refusals
+        refusals += 1
+        if refusals % 3:
+            raise Failed("database is locked", counts=False)
+        commit(self, tag, checkpoint)
+
+    monkeypatch.setattr(SqliteStore, "commit", refused)
+    drain(world.consumer())
+    world.check()
+
+
+@pytest.mark.parametrize("ends", ["COMMIT", "ROLLBACK", "BEGIN", "commit", "rollback", "script"])
+def test_a_handler_does_not_end_the_transaction(tmp_path, ends):
+    """It is not its own: the effects would be there without the checkpoint (T2)."""
+    world = World(tmp_path, orders=2, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+
+    def end(order, effects):
+        effects.connection.execute("INSERT INTO bill VALUES ('c0', 1, 'too early')")
+        if ends == "script":
+            effects.connection.executescript("SELECT 1; COMMIT")
+        elif ends.islower():
+            getattr(effects.connection, ends)()
+        else:
+            effects.connection.execute(ends)
+
+    world.looks = end
+    drain(world.consumer())
+    assert world.bills() == {}
+    assert len(world.log.read("dead", 0)) == 2
+
+
+def test_a_dead_letter_that_has_no_room_says_where_the_message_is(tmp_path):
+    """A value of a mebibyte cannot be published with what is said of it (T5)."""
+    world = World(tmp_path, orders=0, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    position = world.log.publish("orders", b"x" * ((1 << 20) - 250), key="c0")
+    drain(world.consumer())
+    (dead,) = world.log.read("dead", 0)
+    assert dead.value == b""
+    assert dead.headers["dead-letter-position"] == f"orders {position}".encode()
+
+
+def test_outputs_that_one_append_does_not_take_are_the_handlers_error(tmp_path):
+    """And no transaction is committed that cannot be appended (T2)."""
+    world = World(tmp_path, orders=2, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+
+    def too_much(order, effects):
+        for _ in range(3):
+            effects.publish("invoices", b"x" * 500_000)
+
+    world.looks = too_much
+    drain(world.consumer())
+    assert world.bills() == {}
+    (dead, _) = world.log.read("dead", 0)
+    assert dead.headers["dead-letter-error"].startswith(b"InvalidRequest: a transaction publishes")
+
+
+def test_a_store_that_was_restored_is_told(tmp_path):
+    """The log has more of its outputs, or its hold is further on: nothing is done again (T1)."""
+    world = World(tmp_path, orders=2)
+    drain(world.consumer())
+    with closing(world.connect()) as connection:
+        copy = connection.serialize()
+    world.order(2)
+    drain(world.consumer())
+    with closing(world.connect()) as connection, closing(sqlite3.connect(":memory:")) as source:
+        source.deserialize(copy)
+        source.backup(connection)
+    with pytest.raises(sharedlog.StoreWentBack):
+        drain(world.consumer())
+    world.file.unlink()
+    world.connect().close()
+    with pytest.raises(sharedlog.StoreWentBack):
+        drain(world.consumer())
+    assert len(world.log.read("invoices", 0)) + len(world.log.read("invoices", 1)) == sum(
+        len(world.log.read("orders", each)) for each in range(2)
+    )

@@ -1,0 +1,103 @@
+"""Who was taken for dead, and comes back, changes nothing (DESIGN-LOG §14, T1)."""
+
+import itertools
+from contextlib import closing
+
+import pytest
+
+from sharedlog._core.consumer.asked import TakeStore
+from sharedlog._core.consumer.members import all_consumers, look, part
+from sharedlog._core.errors import Fenced
+from sharedlog.testing import drain, driven
+from tests.sharedlog.consumer.world import World
+
+
+def lapsed(world):
+    """The leases of a consumer's processes are over, as their engine's clock says."""
+    place = world.log._place
+    for who in place.run(look("billing")).members:
+        place.run(part("billing", who))
+
+
+def test_a_zombie_at_each_step_changes_nothing(tmp_path):
+    """Stopped before each step, and taken over from; it then goes on where it was (T1)."""
+    for step in itertools.count(1):
+        world = World(tmp_path / f"{step}", orders=3, batch=2)
+        met = False
+
+        def overtaken(number, name, world=world, step=step):
+            nonlocal met
+            if number == step and not met:
+                met = True
+                if name == "store: commit":
+                    # It has the file's lock: nobody takes over before it ends.
+                    return
+                lapsed(world)
+                drain(world.consumer())
+                world.check()
+
+        with driven(world.consumer()) as zombie:
+            zombie.before = overtaken
+            zombie.drain()
+        world.check()
+        if not met:
+            break
+    assert step > 15
+
+
+def test_a_zombie_whose_successor_has_appended_more_appends_nothing(tmp_path):
+    """Its output is in the log by its successor, and then others are (T1, L3, L4)."""
+    world = World(tmp_path, orders=3)
+    met = False
+
+    def overtaken(_, name):
+        nonlocal met
+        if name == "log: append" and not met:
+            met = True
+            lapsed(world)
+            drain(world.consumer())
+            world.order(3)
+            drain(world.consumer())
+
+    with driven(world.consumer()) as zombie:
+        zombie.before = overtaken
+        zombie.drain()
+    assert met
+    world.check()
+
+
+def test_the_fence_of_a_store_only_rises(tmp_path):
+    """In one step with the reading of the checkpoint (T1)."""
+    world = World(tmp_path, orders=1)
+    with (
+        closing(world.consumer()._open_store()) as one,
+        closing(world.consumer()._open_store()) as other,
+    ):
+        assert one.take("orders/0", 3, died=False, anew=False).number == 3
+        with pytest.raises(Fenced):
+            other.take("orders/0", 3, died=False, anew=False)
+        with pytest.raises(Fenced):
+            other.take("orders/0", 2, died=False, anew=False)
+        assert other.take("orders/0", 4, died=False, anew=False).number == 4
+        with pytest.raises(Fenced):
+            one.note("orders/0", 3, 1)
+
+
+def test_a_shard_is_taken_in_the_log_before_its_store_is_read(tmp_path):
+    """The lease's number is the fence's, in the store, too (T1)."""
+    world = World(tmp_path, orders=2)
+    for number in (1, 2, 3):
+        with driven(world.consumer()) as process:
+            taken = []
+            act = process._do
+
+            def spy(step, act=act, taken=taken):
+                if isinstance(step, TakeStore):
+                    found = world.log._engine.get((f"fence/*consumer/billing/{step.tag}",))
+                    taken.append((step.number, *(int.from_bytes(each) for each in found.values())))
+                return act(step)
+
+            process._do = spy
+            process.drain()
+        assert taken == [(number, number)] * 2
+    assert world.log._place.run(all_consumers()) == ["billing"]

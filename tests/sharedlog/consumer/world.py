@@ -1,0 +1,114 @@
+"""A log with orders, a database, and a consumer that bills them; and what is to come of it."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import sharedlog
+
+
+class World:
+    """Orders of customers; a bill has the order, and its number among the customer's."""
+
+    def __init__(self, directory, orders=6, url="memory:", substreams=2, **settings):
+        directory.mkdir(parents=True, exist_ok=True)
+        self.settings = settings
+        self.substreams = substreams
+        self.file = directory / "bills.db"
+        self.log = sharedlog.create(url)
+        self.log.stream("orders", substreams)
+        self.log.stream("invoices", substreams=2)
+        self.published = 0
+        with closing(self.connect()) as connection, connection:
+            connection.execute("CREATE TABLE bill (customer TEXT, number INTEGER, what TEXT)")
+        self.order(orders)
+        # Customers whose orders the handler refuses; called with each order before it is billed.
+        self.refused = set()
+        self.looks = lambda order, effects: None
+
+    def order(self, count):
+        """Publish orders: most by themselves, two in one transaction, and one rolled back."""
+        for at in range(count):
+            self.published += 1
+            value = json.dumps({"customer": f"c{at % 3}", "what": f"order {self.published}"})
+            if at % 3 == 2:
+                with self.log.producer().transaction() as transaction:
+                    transaction.publish("orders", value, key=f"c{at % 3}")
+                    self.published += 1
+                    other = json.dumps({"customer": "c0", "what": f"order {self.published}"})
+                    transaction.publish("orders", other, key="c0")
+                transaction = self.log.producer().transaction()
+                transaction.publish("orders", b"rolled back", key="c1")
+                transaction.roll_back()
+            else:
+                self.log.publish("orders", value, key=f"c{at % 3}")
+
+    def connect(self):
+        return sqlite3.connect(self.file)
+
+    def consumer(self, **settings):
+        """A consumer, as another process would make it."""
+        consumer = sharedlog.Consumer(
+            self.log,
+            "billing",
+            ["orders"],
+            f"sqlite:///{self.file}",
+            **{**self.settings, **settings},
+        )
+
+        @consumer.on("orders", json.loads)
+        def bill(order, effects):
+            self.looks(order, effects)
+            if order["customer"] in self.refused:
+                raise ValueError(f"{order['customer']} is not billed")
+            take(effects.connection.execute, order, effects)
+
+        return consumer
+
+    def bills(self):
+        """The effects in the database, in their order by customer."""
+        with closing(self.connect()) as connection:
+            rows = connection.execute("SELECT customer, number, what FROM bill ORDER BY rowid")
+            return by_customer(rows)
+
+    def invoices(self):
+        """The messages that were published, in their order by customer."""
+        found = [
+            json.loads(each.value)
+            for substream in range(2)
+            for each in self.log.read("invoices", substream)
+        ]
+        return by_customer((each["customer"], each["number"], each["what"]) for each in found)
+
+    def expected(self):
+        """What one run over the committed messages leaves, without a consumer."""
+        found = {}
+        for substream in range(self.substreams):
+            for message in self.log.read("orders", substream):
+                order = json.loads(message.value)
+                if order["customer"] not in self.refused:
+                    rows = found.setdefault(order["customer"], [])
+                    rows.append((len(rows) + 1, order["what"]))
+        return found
+
+    def check(self):
+        """Effects and outputs are those of one run."""
+        expected = self.expected()
+        assert self.bills() == expected
+        assert self.invoices() == expected
+
+
+def take(execute, order, effects):
+    """Bill an order: what is there decides what comes, so that a repetition shows."""
+    customer, what = order["customer"], order["what"]
+    count = execute("SELECT count(*) FROM bill WHERE customer = ?", (customer,)).fetchone()[0]
+    execute("INSERT INTO bill VALUES (?, ?, ?)", (customer, count + 1, what))
+    invoice = {"customer": customer, "number": count + 1, "what": what}
+    effects.publish("invoices", json.dumps(invoice), key=customer)
+
+
+def by_customer(rows):
+    found = {}
+    for customer, number, what in rows:
+        found.setdefault(customer, []).append((number, what))
+    return found
