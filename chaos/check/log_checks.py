@@ -142,7 +142,7 @@ def _resumed_rightly(log: LogHistory) -> Iterator[Violation]:
     """Who goes on skips nothing that it has not done, and repeats nothing known to be done."""
     for sessions in log.sessions.values():
         for substream, order in log.order.items():
-            mine = [each for each in sessions if each.stream == substream.stream]
+            mine = [each for each in sessions if each.follows(substream)]
             places = {place: index for index, place in enumerate(order)}
             # Indexes of messages: which the hold is behind, by whom it was asked and answered.
             asked = known = -1
@@ -177,7 +177,7 @@ def _read_to_the_end(log: LogHistory) -> Iterator[Violation]:
         if tail is None:
             continue
         for sessions in log.sessions.values():
-            mine = [each for each in sessions if each.stream == substream.stream]
+            mine = [each for each in sessions if each.follows(substream)]
             if not mine or mine[-1].refused:
                 continue
             *earlier, last = mine

@@ -8,7 +8,7 @@ events of such a history, in the order of time, beside those of ``chaos.check.hi
 | ``start`` | at, call, op, caller, messages | a publisher appends, or tries the same again |
 | ``end`` | at, call, outcome, code, places | it is told |
 | ``resolved`` | at, call, outcome, places | it asked later what became of it |
-| ``follow`` | at, follower, stream, hold, behind | a follower begins, or begins again |
+| ``follow`` | at, follower, stream, substreams, hold, behind | it begins, or begins again |
 | ``read`` | at, follower, substream, lsn, ordinal, message, key | it is given a message |
 | ``done`` | at, follower, substream, lsn, ordinal | it is about to say that this one is done |
 | ``closed`` | at, follower | it was told that its hold is where it said last |
@@ -19,8 +19,8 @@ events of such a history, in the order of time, beside those of ``chaos.check.hi
 in a history. ``caller`` is who does one thing after another, within one life of its process.
 ``outcome`` is ``executed`` (acknowledged), ``not-executed`` (refused, known not to be there, or
 rolled back) or ``unknown``; ``places`` are ``[substream, LSN, ordinal]``, one for each message, or
-null. ``hold``: it goes on by a hold, else behind the places of ``behind``, by substream (none:
-wherever the log begins).
+null. ``substreams``: those that it follows, null for all. ``hold``: it goes on by a hold, else
+behind the places of ``behind``, by substream (none: wherever the log begins).
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class Session:
 
     follower: str
     stream: str
+    # None: all of the stream's.
+    substreams: list[int] | None
     hold: bool
     behind: dict[int, Place]
     reads: list[tuple[int, Place]] = field(default_factory=list)
@@ -88,6 +90,11 @@ class Session:
     done: dict[int, Place] = field(default_factory=dict)
     closed: bool = False
     refused: str = ""
+
+    def follows(self, substream: Substream) -> bool:
+        """Whether this is one of its substreams."""
+        mine = self.substreams is None or substream.number in self.substreams
+        return mine and substream.stream == self.stream
 
     def of(self, substream: int) -> list[Place]:
         """Return what it read of a substream, as it came."""
@@ -133,7 +140,9 @@ class LogHistory:
                 self._told(self.appends[event["call"]], event)
             case "follow":
                 behind = {int(at): Place(*place) for at, place in (event["behind"] or {}).items()}
-                session = Session(event["follower"], event["stream"], event["hold"], behind)
+                session = Session(
+                    event["follower"], event["stream"], event["substreams"], event["hold"], behind
+                )
                 self.sessions[event["follower"]].append(session)
             case "read":
                 session = self.sessions[event["follower"]][-1]

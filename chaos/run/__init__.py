@@ -6,8 +6,10 @@
 - ``scenario``, ``scenario_files``: what runs, breaks and must hold (``scenarios/``).
 - ``run``: one run; ``strikes``: when each fault comes, ``fault_threads``: who strikes it,
   ``faults``: how, and how it is mended.
-- ``deployment``: its members: ``servers``, ``group``, ``clients``, ``spark_job``, ``redis``,
-  ``postgresql``, each a ``process`` behind a path of ``toxiproxy``, on a ``disk`` or by a
-  ``wall_clock`` that is wrong. ``service``, ``driver`` and ``caller`` run in these processes.
+- ``deployment``: its members: ``servers``, ``group``, ``shared_log``, ``clients``,
+  ``log_clients``, ``spark_job``, ``redis``, ``postgresql``, ``etcd_member``, each a ``process``
+  behind a path of ``toxiproxy``, on a ``disk`` or by a ``wall_clock`` that is wrong. ``service``,
+  ``driver``, ``caller``, ``publisher``, ``follower`` and ``keeper`` run in these processes, and
+  write ``notes``.
 - ``judge``, ``pauses``: what came of it; ``report``, ``page``, ``timeline``: how it is shown.
 """

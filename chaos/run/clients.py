@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from chaos.check import History
 from chaos.run.process import Process
@@ -27,8 +27,14 @@ class Stuck(RuntimeError):
 class Client(Process):
     """One client; each start is a new life of it, which goes on in the same file."""
 
-    def __init__(self, number: int, directory: Path, given: dict[str, Any]) -> None:
-        self.history = directory / f"client-{number}.jsonl"
+    module = "chaos.run.caller"
+    # What counts as asked, and as answered, in a line of its file.
+    _ASKED, _ANSWERED = b'"event": "start"', b'"code": "OK"'
+
+    def __init__(
+        self, number: int, directory: Path, given: dict[str, Any], stem: str = "client"
+    ) -> None:
+        self.history = directory / f"{stem}-{number}.jsonl"
         self.history.touch()
         self._given = {**given, "client": number, "history": str(self.history)}
         self._read = 0
@@ -36,13 +42,13 @@ class Client(Process):
         # Calls that were answered, well.
         self.answered = 0
         self.asked = 0
-        super().__init__(f"client-{number}", [], directory)
+        super().__init__(f"{stem}-{number}", [], directory)
 
     def start(self) -> None:
         """Start it; returns when it calls."""
         self._lives += 1
         given = json.dumps({**self._given, "life": self._lives})
-        self.command = [sys.executable, "-m", "chaos.run.caller", given]
+        self.command = [sys.executable, "-m", self.module, given]
         super().start()
 
     def look(self) -> None:
@@ -53,15 +59,21 @@ class Client(Process):
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                self.asked += b'"event": "start"' in line
-                self.answered += b'"code": "OK"' in line
+                self.asked += self._ASKED in line
+                self.answered += self._ANSWERED in line
 
 
 class Clients:
     """All clients of a run. One thread."""
 
-    def __init__(
-        self,
+    def __init__(self, processes: Sequence[Client]) -> None:
+        self.all = list(processes)
+        # What faults strike, by name.
+        self.members: dict[str, Client] = {client.name: client for client in self.all}
+
+    @classmethod
+    def of(
+        cls,
         scenario: Scenario,
         seed: int,
         directory: Path,
@@ -69,7 +81,8 @@ class Clients:
         *,
         follow_leaders: bool,
         forked: Sequence[str] = (),
-    ) -> None:
+    ) -> Self:
+        """Build a scenario's callers; nothing runs yet."""
         load = scenario.load
         given = {
             "seed": seed,
@@ -85,9 +98,7 @@ class Clients:
             "pause_s": load.pause_ms / 1000,
             "timeout_s": load.call_timeout_s,
         }
-        self.all = [Client(number, directory, given) for number in range(1, load.clients + 1)]
-        # What faults strike, by name.
-        self.members = {client.name: client for client in self.all}
+        return cls([Client(number, directory, given) for number in range(1, load.clients + 1)])
 
     @property
     def answered(self) -> int:

@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Self
 
 from chaos.check import History
-from chaos.etcd_cluster import EtcdCluster, EtcdNode
+from chaos.etcd_cluster import EtcdCluster
 from chaos.group_processes import GroupProcesses
 from chaos.run.disk import SmallDisk, disks_to_fill
+from chaos.run.etcd_member import EtcdMember
 from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import DidNotStart, Member
 from chaos.run.redis import RedisProcess
@@ -58,33 +59,6 @@ class _Replica:
         self._group.resume(self._address)
 
 
-class _EtcdMember:
-    """A node of etcd, as a member."""
-
-    def __init__(self, cluster: EtcdCluster, node: EtcdNode) -> None:
-        self._cluster = cluster
-        self._node = node
-        self.environment: dict[str, str] = {}
-
-    @property
-    def runs(self) -> bool:
-        process = self._node.process
-        return process is not None and process.poll() is None
-
-    def start(self) -> None:
-        self._cluster.start(self._node)
-        self._cluster.wait_ready(self._node)
-
-    def kill(self) -> None:
-        self._node.kill()
-
-    def stop(self) -> None:
-        self._node.suspend()
-
-    def resume(self) -> None:
-        self._node.resume()
-
-
 class Group:
     """Replicas of the bank and their witnesses, over a log of any engine."""
 
@@ -112,7 +86,7 @@ class Group:
         if self._etcd is not None:
             logs = [self._etcd.url(group="bank")] * deployed.servers
             for number, node in enumerate(self._etcd.nodes, 1):
-                self.members[f"etcd-{number}"] = _EtcdMember(self._etcd, node)
+                self.members[f"etcd-{number}"] = EtcdMember(self._etcd, node)
         elif self._server is None:
             home = directory / "log"
             home.mkdir()

@@ -12,12 +12,22 @@ from chaos.run.scenario import Expected
 __all__ = ["judge", "told"]
 
 _MOST_SHOWN = 20
+_WRONG = ("BAD_HEADER", "PAYLOAD_MISMATCH", "NOT_YOURS", "STALE_RPC")
+# A publisher that did nothing of the kind.
+_WRONG_OF_LOGS = (
+    *("AlreadyCommitted", "PredecessorMismatch", "SeqReused", "OutOfOrder", "AnswerGone"),
+    *("UnknownProducer", "LogForked", "CorruptLog", "NewerFormat", "InvalidRequest"),
+)
 
 
 def told(history: History) -> Counter[str]:
-    """Count what callers were told: outcomes, ``effects``, ``calls`` and ``died`` callers."""
+    """Count what callers were told: outcomes, ``effects``, ``calls`` and ``died`` callers.
+
+    Of a log: appends, and the messages that were read.
+    """
     counts: Counter[str] = Counter()
     started: Counter[int] = Counter()
+    read: set[tuple[str, int]] = set()
     for event in history.events:
         match event["event"]:
             case "start":
@@ -30,6 +40,9 @@ def told(history: History) -> Counter[str]:
                 counts["resolved"] += 1
             case "effect":
                 counts["effects"] += 1
+            case "read":
+                read.add((event["message"], event["lsn"]))
+    counts["effects"] += len(read)
     counts["calls"] = len(started)
     counts["died"] = sum(started.values())
     return counts
@@ -76,6 +89,6 @@ def _by_workers(events: Iterable[dict[str, Any]], expected: int) -> Iterator[str
 
 def _strange(events: Iterable[dict[str, Any]]) -> dict[str, int]:
     """Count refusals that say that a caller, or a header, was wrong."""
-    wrong = ("BAD_HEADER", "PAYLOAD_MISMATCH", "NOT_YOURS", "STALE_RPC")
-    found = Counter(each["reason"] for each in events if each.get("reason") in wrong)
+    found = Counter(each["reason"] for each in events if each.get("reason") in _WRONG)
+    found += Counter(each["code"] for each in events if each.get("code") in _WRONG_OF_LOGS)
     return dict(found)

@@ -18,8 +18,10 @@ from chaos.run.fault_threads import FaultThreads, Struck
 from chaos.run.faults import CLOCK_KINDS
 from chaos.run.group import Group
 from chaos.run.judge import judge, told
+from chaos.run.log_clients import LogClients
 from chaos.run.scenario import Scenario
 from chaos.run.servers import Servers
+from chaos.run.shared_log import SharedLog
 from chaos.run.spark_job import SparkJob
 from chaos.run.strikes import draw
 from chaos.run.toxiproxy import Toxiproxy
@@ -32,7 +34,12 @@ _FIRST_ANSWERS, _FIRST_S = 3, 60.0
 _LAST_ANSWERS, _LAST_S = 8, 60.0
 _SILENT_S, _SILENCE_S = 3.0, 30.0
 _LOOK_EVERY_S = 0.02
-_TOPOLOGIES: dict[str, Any] = {"server": Servers, "spark": Servers, "group": Group}
+_TOPOLOGIES: dict[str, Any] = {
+    "server": Servers,
+    "spark": Servers,
+    "group": Group,
+    "log": SharedLog,
+}
 
 # Told how far a run is: seconds of its scenario, and answers so far.
 Progress = Callable[[float, int], None]
@@ -112,8 +119,10 @@ class _Run:
         if isinstance(deployment, Servers) and result.scenario.topology == "spark":
             (target,) = deployment.targets
             self._clients = SparkJob(result.seed, directory, target, deployment.ledger)
+        elif isinstance(deployment, SharedLog):
+            self._clients = LogClients.around(result.scenario, result.seed, directory, deployment)
         else:
-            self._clients = Clients(
+            self._clients = Clients.of(
                 result.scenario,
                 result.seed,
                 directory,
@@ -145,7 +154,7 @@ class _Run:
                 self._count()
                 raise
         result.history = history
-        killed = any(each.target.startswith("client") for each in result.faults)
+        killed = any(each.target.startswith(("client", "publisher")) for each in result.faults)
         result.problems += judge(history, self._scenario.expect, killed_clients=killed)
         if result.problems:
             result.complaints = self._deployment.complaints()

@@ -3,16 +3,16 @@
 A file of ``chaos/run/scenarios``::
 
     title = "A server killed in the middle of everything"
-    topology = "server"           # server, group or spark
+    topology = "server"           # server, group, spark or log
     seconds = 10                  # how long faults strike
     short = true                  # in the short selection
 
     [deployment]
-    store = "sqlite"              # of a server, or of a group its log
+    store = "sqlite"              # of a server, of a log, or of a group its log
     servers = 1                   # replicas, of a group
 
     [load]
-    clients = 2                   # processes, each with so many callers
+    clients = 2                   # processes, each with so many callers; of a log, publishers
     callers = 4
 
     [[fault]]
@@ -39,10 +39,13 @@ __all__ = ["KINDS", "Deployed", "Expected", "FaultSpec", "Kind", "Load", "Range"
 # A fixed number, or drawn between the two.
 Range = tuple[float, float]
 
-_PATHS = ("server", "replica", "witness", "store", "log", "leader", "standby")
+# Of a log: from each of its processes to where it is.
+_OF_LOGS = ("publisher", "follower", "keeper")
+_PATHS = ("server", "replica", "witness", "store", "log", "leader", "standby", *_OF_LOGS)
 _PROCESSES = (
     *("server", "replica", "witness", "leader", "standby"),
     *("redis", "postgresql", "etcd", "client", "driver"),
+    *_OF_LOGS,
 )
 _CLOCKS = (
     *("server", "replica", "witness", "leader", "standby"),
@@ -82,7 +85,7 @@ KINDS: Mapping[str, Kind] = {
     "drift": Kind(targets=_CLOCKS, attributes=("percent",), signed=True),
     # Redis loses its files, and comes back empty.
     "wipe": Kind(targets=("redis",)),
-    # The target's disk is full: a server's, Redis's, that of a group's log in a file. Who
+    # The target's disk is full: a server's, Redis's, that of a log in a file. Who
     # ended because of that is started again when there is room.
     "fill": Kind(targets=("server", "redis", "log")),
 }
@@ -92,7 +95,7 @@ KINDS: Mapping[str, Kind] = {
 class Deployed:
     """What runs."""
 
-    # sqlite, redis or postgresql; of a group also etcd, three nodes: etcd-1 to etcd-3, and
+    # sqlite, redis or postgresql; of a group or a log also etcd, three nodes: etcd-1 to etcd-3, and
     # the one that leads them, etcd-leader.
     store: str = "sqlite"
     servers: int = 1
@@ -103,6 +106,11 @@ class Deployed:
     term_s: float = 60.0
     # So many processes of each server are forked when its Deduplicator is made, and serve by it.
     forked_workers: int = 0
+    # Of a log: who follows it, the first two by holds; who sweeps and trims; and whether all of
+    # them come by a server of it, which does that then.
+    followers: int = 0
+    keepers: int = 0
+    served: bool = False
     # Of a group: each replica's monotonic clocks are so far ahead of the one before it.
     clocks_apart_s: int = 0
 

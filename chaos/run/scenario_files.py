@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from chaos.check import RULES
+from chaos.check import LOG_RULES, RULES
 from chaos.run.scenario import KINDS, Deployed, Expected, FaultSpec, Load, Range, Scenario
 
 __all__ = ["DIRECTORY", "BadScenario", "read", "read_all"]
@@ -64,6 +64,7 @@ def _check(scenario: Scenario) -> None:
         "server": ("sqlite", "redis", "postgresql"),
         "group": ("sqlite", "redis", "postgresql", "etcd"),
         "spark": ("sqlite",),
+        "log": ("sqlite", "redis", "postgresql", "etcd"),
     }.get(scenario.topology)
     if stores is None:
         raise BadScenario(f"there is no topology {scenario.topology!r}")
@@ -92,7 +93,9 @@ def _check(scenario: Scenario) -> None:
         raise BadScenario("there is at least one of each server, client, caller and account")
     if not 0 <= load.reads < 1:
         raise BadScenario("reads are a share below 1")
-    if strange := set(expect.exempt) - set(RULES):
+    _check_log(scenario)
+    rules = LOG_RULES if scenario.topology == "log" else RULES
+    if strange := set(expect.exempt) - set(rules):
         raise BadScenario(f"there is no rule {', '.join(sorted(strange))}")
     if scenario.topology == "spark" and expect.stands_still:
         raise BadScenario("a Spark job that cannot go on fails, and does not stand still")
@@ -110,10 +113,26 @@ def _check(scenario: Scenario) -> None:
             raise BadScenario(f"{fault.kind} of {fault.targets[0]} may end after {last:g} s")
 
 
+def _check_log(scenario: Scenario) -> None:
+    deployment, expect = scenario.deployment, scenario.expect
+    if scenario.topology != "log":
+        if deployment.followers or deployment.keepers or deployment.served:
+            raise BadScenario("followers, keepers and served are of a log")
+        return
+    if deployment.followers < 2 or deployment.keepers < 0:
+        raise BadScenario("a log has two followers or more, one with a hold for each stream")
+    if deployment.served is bool(deployment.keepers):
+        raise BadScenario("a log has keepers, or is served by who keeps it")
+    if deployment.servers != 1 or expect.stands_still or expect.replayed:
+        raise BadScenario("of a log there is one server, nobody stands still or replays")
+
+
 def _targets(scenario: Scenario) -> set[str]:
     deployment = scenario.deployment
     count = range(1, deployment.servers + 1)
     found = {f"client-{each}" for each in range(1, scenario.load.clients + 1)}
+    if scenario.topology == "log":
+        return _targets_of_log(scenario)
     if scenario.topology == "group":
         found |= {"leader", "standby"} | {f"replica-{each}" for each in count}
         found |= {f"witness-{each}" for each in range(1, deployment.witnesses + 1)}
@@ -128,6 +147,22 @@ def _targets(scenario: Scenario) -> set[str]:
     elif deployment.store != "sqlite":
         stem = "log" if scenario.topology == "group" else "store"
         found |= {f"{stem}-{each}" for each in count}
+        found.add(deployment.store)
+    return found
+
+
+def _targets_of_log(scenario: Scenario) -> set[str]:
+    deployment = scenario.deployment
+    found = {f"publisher-{each}" for each in range(1, scenario.load.clients + 1)}
+    found |= {f"follower-{each}" for each in range(1, deployment.followers + 1)}
+    found |= {f"keeper-{each}" for each in range(1, deployment.keepers + 1)}
+    if deployment.served:
+        found.add("server-1")
+    if deployment.store == "sqlite":
+        found.add("log")
+    elif deployment.store == "etcd":
+        found |= {"etcd-leader", "etcd-1", "etcd-2", "etcd-3"}
+    else:
         found.add(deployment.store)
     return found
 

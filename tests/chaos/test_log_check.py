@@ -25,7 +25,7 @@ def _end(call: int, outcome: str, *places: list[int], event: str = "end") -> dic
 
 def _follow(name: str, *, hold: bool, behind: dict[str, list[int]] | None = None) -> dict[str, Any]:
     said = {"event": "follow", "at": 0, "follower": name, "stream": "orders"}
-    return {**said, "hold": hold, "behind": behind}
+    return {**said, "substreams": None, "hold": hold, "behind": behind}
 
 
 def _read(name: str, message: str, substream: int, lsn: int, ordinal: int = 0) -> dict[str, Any]:

@@ -69,15 +69,19 @@ def test_the_scenarios_break_everything_there_is() -> None:
     }
     for kind, targets in {
         "kill": ("server", "leader", "witness", "redis", "postgresql", "etcd", "client", "driver"),
-        "stop": ("server", "leader", "witness", "redis", "etcd", "client"),
+        "stop": ("server", "leader", "witness", "redis", "etcd", "client", "publisher", "keeper"),
+        "loss": ("server", "publisher", "follower"),
         "fill": ("server", "redis", "log"),
         "clock": ("server", "client", "redis", "postgresql", "leader", "standby", "witness"),
     }.items():
         assert struck >= {(kind, target) for target in targets}
-    assert {each.topology for each in found} == {"server", "group", "spark"}
+    assert struck >= {("kill", each) for each in ("publisher", "follower", "keeper")}
+    assert {each.topology for each in found} == {"server", "group", "spark", "log"}
     assert {each.deployment.store for each in found} == {"sqlite", "redis", "postgresql", "etcd"}
-    logs = {each.deployment.store for each in found if each.topology == "group"}
-    assert logs == {"sqlite", "redis", "postgresql", "etcd"}
+    for topology in ("group", "log"):
+        logs = {each.deployment.store for each in found if each.topology == topology}
+        assert logs == {"sqlite", "redis", "postgresql", "etcd"}
+    assert {each.deployment.served for each in found if each.topology == "log"} == {True, False}
     assert sum(each.short for each in found) >= 5
 
 
@@ -107,6 +111,8 @@ def test_the_scenarios_break_everything_there_is() -> None:
         ("at = [0.2, 0.3]", "at = [-0.3, 0.3]", "the lower one first"),
         ('method = "atomic"', 'method = "atomic"\nforked_workers = 2', "plain or idempotent"),
         ("answers = 50", "answers = 50\nforked = 3", "forked_workers"),
+        ('method = "atomic"', "followers = 2", "of a log"),
+        ('"server"', '"log"', "two followers"),
         ("callers = 6", "callers = 0", "at least one"),
         ("callers = 6", "callers = true", "callers is"),
         ("callers = 6", "shouters = 6", "shouters"),

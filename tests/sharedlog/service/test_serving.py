@@ -400,3 +400,31 @@ def test_a_port_that_is_taken_is_told_in_a_line(behind, tmp_path, capsys):
     assert f"sharedlog: cannot listen at {server.address}" in capsys.readouterr().err
     assert main(["serve", "--log", log, "--listen", "127.0.0.1:99999"]) == ExitCode.USAGE
     assert "a port is 0 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["billing", None], ids=["by a hold", "without one"])
+def test_a_follower_goes_on_though_its_beginning_was_trimmed(behind, name):
+    """What it was given may go: a connection that breaks then is none of its own (L6)."""
+    behind.stream("orders", 1, timedelta(milliseconds=1))
+    behind.publish("orders", "first", key="k")
+    with (
+        served(behind) as server,
+        sharedlog.open(f"grpc://{server.address}") as log,
+        log.follow("orders", name=name) as orders,
+    ):
+        (first,) = orders.poll(30)
+        if name is not None:
+            orders.done(first)
+        while behind.trim().rows == 0:
+            behind.publish("orders", "more", key="k")
+            (more,) = orders.poll(30)
+            if name is not None:
+                orders.done(more)
+                orders._tell(force=True)
+        server.stop()
+        server.start()
+        behind.publish("orders", "third", key="k")
+        found = []
+        while not found or found[-1].text != "third":
+            found += orders.poll(30)
+    assert [each.text for each in found] == ["third"]

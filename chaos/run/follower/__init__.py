@@ -1,0 +1,1 @@
+"""A follower of a log, as a process: ``python -m chaos.run.follower``."""

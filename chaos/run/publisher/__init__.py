@@ -1,0 +1,1 @@
+"""Publishers of a log, as a process: ``python -m chaos.run.publisher``."""
