@@ -187,8 +187,8 @@ class SqliteEngine:
 
     def wait(self, after: int, timeout_s: float) -> int:
         """See ``Engine``."""
-        self._watcher.begin()
-        return self._waiters.wait(self.tail, after, timeout_s)
+        with self._watcher.watching():
+            return self._waiters.wait(self.tail, after, timeout_s)
 
     def remove(self, through: int) -> None:
         """See ``Engine``."""

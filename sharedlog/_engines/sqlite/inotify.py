@@ -33,8 +33,14 @@ class FileEvents:
                 os.read(each, 65536)
         return self._events in ready
 
+    def rest(self) -> None:
+        """Wait for ``wake`` alone."""
+        select.select([self._wake_out], [], [])
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_out, 65536)
+
     def wake(self) -> None:
-        """End the wait; any thread."""
+        """End the wait, or the rest; any thread."""
         with contextlib.suppress(OSError):
             os.write(self._wake_in, b".")
 

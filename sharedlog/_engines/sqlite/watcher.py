@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from sharedlog._core.errors import LogError
@@ -17,10 +20,15 @@ _GROWTH = 1.1
 _LONGEST_S = 0.5
 # Without events, of all that is appended after some silence.
 _LONGEST_UNHEARD_S = 0.010
+# Who waited comes again, mostly, once it has read.
+_LINGER_S = 0.2
 
 
 class Watcher:
-    """One thread, while anybody waits: hints for ``waiters``. Any thread."""
+    """One thread, from the first wait on: hints for ``waiters``. Any thread.
+
+    It rests while nobody waits: each commit of a process that once followed would have it look.
+    """
 
     def __init__(self, file: LogFile, waiters: Waiters) -> None:
         self._file = file
@@ -29,10 +37,29 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._events: FileEvents | None = None
         self._closed = False
+        self._count = 0
+        # Whether it looks at nothing until the next one waits.
+        self.rests = False
+        # When the last one of them had waited.
+        self._left = 0.0
 
-    def begin(self) -> None:
-        """Watch, if nobody does."""
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Have the file watched meanwhile."""
+        self._begin()
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._count -= 1
+                self._left = time.monotonic()
+
+    def _begin(self) -> None:
         with self._gate:
+            self._count += 1
+            if self.rests and self._events is not None:
+                self.rests = False
+                self._events.wake()
             if self._thread is None and not self._closed:
                 path = self._file.path
                 self._events = FileEvents(Path(f"{path}-wal"))
@@ -66,6 +93,17 @@ class Watcher:
                 seen = version
                 self._waiters.hint()
                 pause_s = _SHORTEST_S
+            if self._may_rest():
+                events.rest()
+                pause_s = _SHORTEST_S
+                continue
             # While events come, the commit has yet to.
             wrote = events.wait(pause_s)
             pause_s = _SHORTEST_S if wrote else min(pause_s * _GROWTH, longest_s)
+
+    def _may_rest(self) -> bool:
+        with self._gate:
+            self.rests = (
+                not (self._count or self._closed) and time.monotonic() - self._left > _LINGER_S
+            )
+            return self.rests

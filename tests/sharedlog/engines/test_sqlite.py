@@ -25,6 +25,7 @@ from sharedlog._core.errors import (
 )
 from sharedlog._engines.sqlite import SqliteEngine, accept_loss, create
 from tests.helpers.processes import started
+from tests.helpers.waiting import until
 from tests.sharedlog.logs import texts
 
 ROOT = Path(__file__).parents[3]
@@ -447,3 +448,23 @@ def test_a_closed_engine_does_nothing(path):
     ):
         with pytest.raises(LogStopped):
             attempt()
+
+
+def test_nobody_looks_while_nobody_waits(opened, monkeypatch):
+    """Commits of a process that once followed cost it no looks; a later wait hears again (L5)."""
+    monkeypatch.setattr("sharedlog._engines.waiting._LOOK_S", 300.0)
+    engine, other = opened(), opened()
+    looks, look = [], engine._file.watching
+    monkeypatch.setattr(engine._file, "watching", lambda: looks.append(1) or look())
+    assert engine.wait(0, 0.0) == 0
+    until(lambda: engine._watcher.rests, "it rests")
+    before = len(looks)
+    assert before > 0
+    for each in (engine, other):
+        put(each, b"a")
+    assert len(looks) == before
+    with ThreadPoolExecutor(1) as pool:
+        woken = pool.submit(engine.wait, 2, 300.0)
+        until(lambda: len(looks) > before, "it looks")
+        put(other, b"b")
+        assert woken.result(60) == 3
