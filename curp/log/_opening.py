@@ -16,7 +16,7 @@ from sharedlog._core import errors as theirs
 from sharedlog._engines.formats import OlderFormat
 
 # Of the logs that are made.
-FORMAT = 1
+FORMAT = 2
 
 
 def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False) -> LogEngine:

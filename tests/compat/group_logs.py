@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,10 +22,11 @@ import psycopg
 from chaos.etcd_cluster import EtcdCluster
 from curp.log._creation import LOG_ID_KEY
 from curp.log._engine import Entry, LogEngine, NewEntry, NewLog
-from curp.log._older import open_older
-from curp.log._postgres.schema import script
+from curp.log._opening import open_engine, open_new
+from curp.log._postgres.schema import script as older_script
 from sharedlog._engines.etcd.calls import TXN, put, scan
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.postgres.schema import script
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 
@@ -74,19 +76,19 @@ def check(engine: LogEngine) -> None:
     assert leader.expires_in_s <= 0
 
 
-def _make(url: str) -> None:
+def _make(url: str, layout: int) -> None:
     new = NewLog({LOG_ID_KEY: LOG_ID.to_bytes(8)})
-    with closing(open_older(url, read_only=False, new=new)) as engine:
+    with closing(open_new(url, new, layout=layout)) as engine:
         fill(engine)
 
 
 # SQLite.
 
 
-def _sqlite() -> str:
+def _sqlite(layout: int) -> str:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "log.db"
-        _make(f"sqlite:///{path}?group={GROUP}")
+        _make(f"sqlite:///{path}?group={GROUP}", layout)
         with closing(sqlite3.connect(path)) as connection:
             return "\n".join(connection.iterdump()) + "\n"
 
@@ -100,11 +102,11 @@ def load_sqlite(path: Path, text: str) -> None:
 # Redis.
 
 
-def _redis() -> str:
+def _redis(layout: int) -> str:
     with tempfile.TemporaryDirectory() as directory:
         server = RedisServer(Path(directory))
         try:
-            _make(server.url(group=GROUP))
+            _make(server.url(group=GROUP), layout)
             with server.client() as client:
                 return json.dumps(_keys(client), indent=1) + "\n"
         finally:
@@ -152,21 +154,22 @@ def load_redis(client: Any, text: str, group: str) -> None:
 # PostgreSQL.
 
 
-def _postgres() -> str:
+def _postgres(layout: int) -> str:
+    schema, made = (SCHEMA, older_script) if layout == 1 else (f"{SCHEMA}_2", script)
     server = PostgresServer()
     try:
-        _make(server.url(group=GROUP, schema=SCHEMA))
-        lines = [script(SCHEMA)]
+        _make(server.url(group=GROUP, schema=SCHEMA), layout)
+        lines = [made(schema)]
         with server.connect() as connection:
             tables = connection.execute(
                 "SELECT relname::text FROM pg_class WHERE relkind = 'r' "
                 "AND relnamespace = %s::regnamespace ORDER BY 1",
-                (SCHEMA,),
+                (schema,),
             ).fetchall()
             for (table,) in tables:
-                lines += _rows(connection, f"{SCHEMA}.{table}")
+                lines += _rows(connection, f"{schema}.{table}")
         # It was written on another server, which an operator would have to accept.
-        lines.append(f"UPDATE {SCHEMA}.log SET history = '';")  # noqa: S608 - names of ours
+        lines.append(f"UPDATE {schema}.log SET history = '';")  # noqa: S608 - names of ours
         return "\n".join(lines) + "\n"
     finally:
         server.stop()
@@ -198,12 +201,13 @@ def load_postgres(connection: psycopg.Connection[Any], text: str) -> None:
 # etcd.
 
 
-def _etcd() -> str:
+def _etcd(layout: int) -> str:
     with tempfile.TemporaryDirectory() as directory, EtcdCluster(Path(directory)) as cluster:
         url = cluster.url(group=GROUP)
-        _make(url)
-        with closing(open_older(url, read_only=True)) as engine:
-            client = engine._log.client  # type: ignore[attr-defined]  # an EtcdEngine
+        _make(url, layout)
+        with closing(open_engine(url, read_only=True)) as engine:
+            # A CommitLog has an engine; one of format 1 is one.
+            client = getattr(engine, "_engine", engine)._log.client
             first = f"curp/{quote(GROUP)}/".encode()
             asked = pb.TxnRequest(success=[scan(first, first[:-1] + b"0", 0)])
             kvs = client.call(TXN, asked, again=True).responses[0].range.kvs
@@ -222,12 +226,15 @@ def load_etcd(client: Any, text: str, group: str, cluster: int) -> None:
     client.call(TXN, pb.TxnRequest(success=puts), again=True)
 
 
-# What the logs of this release's format are called, and what makes them.
+_MADE: dict[str, Callable[[int], str]] = {
+    "group_sqlite_{}.sql": _sqlite,
+    "group_redis_{}.json": _redis,
+    "group_postgres_{}.sql": _postgres,
+    "group_etcd_{}.json": _etcd,
+}
+# What the logs of each format are called, and what makes them.
 CURRENT: dict[str, Callable[[], str]] = {
-    "group_sqlite_1.sql": _sqlite,
-    "group_redis_1.json": _redis,
-    "group_postgres_1.sql": _postgres,
-    "group_etcd_1.json": _etcd,
+    name.format(layout): partial(made, layout) for layout in (1, 2) for name, made in _MADE.items()
 }
 
 

@@ -54,24 +54,24 @@ def keep_postgres(server: PostgresServer, group: str) -> Restore:
     """Copy the log's rows."""
     with server.connect() as connection:
         found = connection.execute(
-            "SELECT log_id FROM curp.log WHERE name = %s", (group.encode(),)
+            "SELECT log_id FROM curp_2.log WHERE name = %s", (group,)
         ).fetchone()
         assert found is not None
         tables = connection.execute(
             "SELECT table_name FROM information_schema.columns "
-            "WHERE table_schema = 'curp' AND column_name = 'log_id'"
+            "WHERE table_schema = 'curp_2' AND column_name = 'log_id'"
         ).fetchall()
         older = {}
         for (table,) in tables:
-            rows = f"SELECT * FROM curp.{table} WHERE log_id = {found[0]}"
+            rows = f"SELECT * FROM curp_2.{table} WHERE log_id = {found[0]}"
             with connection.cursor().copy(f"COPY ({rows}) TO STDOUT") as copy:
                 older[table] = b"".join(bytes(data) for data in copy)
 
     def restore() -> None:
         with server.connect() as connection:
             for table, rows in older.items():
-                connection.execute(f"DELETE FROM curp.{table} WHERE log_id = {found[0]}")
-                with connection.cursor().copy(f"COPY curp.{table} FROM STDIN") as copy:
+                connection.execute(f"DELETE FROM curp_2.{table} WHERE log_id = {found[0]}")
+                with connection.cursor().copy(f"COPY curp_2.{table} FROM STDIN") as copy:
                     copy.write(rows)
 
     return restore
@@ -84,7 +84,7 @@ def keep_etcd(cluster: EtcdCluster, group: str) -> Restore:
     @contextlib.contextmanager
     def changing() -> Iterator[Callable[..., Any]]:
         with contextlib.closing(open_engine(url, read_only=True)) as engine:
-            client = engine._log.client  # type: ignore[attr-defined]  # an EtcdEngine
+            client = engine._engine._log.client  # type: ignore[attr-defined]  # a CommitLog's
             yield lambda *steps: client.call(TXN, pb.TxnRequest(success=steps), again=True)
 
     with changing() as change:

@@ -5,6 +5,7 @@
   what a snapshot's keys hold.
 - ``sqlite``, ``redis``, ``postgres``, ``etcd``: where a group's log is in each store; made,
   opened, and its losses accepted.
+- ``stand_in``: what earlier releases find of it in tables of format 1.
 - ``meanings``: the shared log's errors, told as a group's.
 """
 

@@ -13,9 +13,11 @@ import psycopg
 
 from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
 from curp.log._commits.meanings import GROUPS_LOG
+from curp.log._commits.stand_in import stand_in, stands_in
 from curp.log._engine import NewLog
 from curp.log._errors import EngineUnavailable, LogExists, NoSuchLog
 from curp.log._postgres import schema as older
+from curp.log._states import MOVED_KEY
 from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.connections import Pools
 from sharedlog._core import errors
@@ -27,6 +29,10 @@ FORMAT = 2
 _KEY = (
     "SELECT k.value FROM {0}.log l LEFT JOIN {0}.key k ON k.log_id = l.log_id AND k.key = %b "
     "WHERE l.name = %s"
+)
+_MOVED = (
+    "SELECT m.value FROM {0}.log l JOIN {0}.metadata m ON m.log_id = l.log_id AND m.key = %b "
+    "WHERE l.name = %b"
 )
 
 
@@ -44,9 +50,9 @@ def open_postgres(
     def begin(connection: psycopg.Connection[Any]) -> str:
         if new is None:
             return _find(connection, address, group)
-        if _is_older(connection, address, group):
-            raise LogExists.of(str(address), group)
-        return create(connection, here, _name(group), first_keys(new), new.trimmed)
+        with connection.transaction():
+            _stand_in(connection, address, group)
+            return create(connection, here, _name(group), first_keys(new), new.trimmed)
 
     return PostgresEngine(here, begin, owner=GROUPS_LOG, read_only=read_only, clock=clock)
 
@@ -80,10 +86,13 @@ def _find(connection: psycopg.Connection[Any], address: PostgresAddress, group: 
     """Return the incarnation of a log that is there. Raises ``NoSuchLog``, ``OlderFormat``."""
     try:
         return find(connection, _here(address), _name(group))
-    except errors.NoSuchLog:
+    except (errors.NoSuchLog, psycopg.errors.InsufficientPrivilege) as error:
+        # A role of format 1 may have no right to look where another group's log of format 2 is.
         if _is_older(connection, address, group):
             raise OlderFormat(f"{address} has a log of {group!r} of format 1") from None
-        raise NoSuchLog.of(str(address), group) from None
+        if isinstance(error, errors.NoSuchLog):
+            raise NoSuchLog.of(str(address), group) from None
+        raise
 
 
 def _is_older(connection: psycopg.Connection[Any], address: PostgresAddress, group: str) -> bool:
@@ -91,7 +100,19 @@ def _is_older(connection: psycopg.Connection[Any], address: PostgresAddress, gro
         older.find(connection, address, group)
     except NoSuchLog:
         return False
-    return True
+    row = connection.execute(
+        _MOVED.format(address.schema).encode(), (MOVED_KEY.encode(), group.encode())
+    ).fetchone()
+    return not stands_in(row and row[0])
+
+
+def _stand_in(connection: psycopg.Connection[Any], address: PostgresAddress, group: str) -> None:
+    """Have earlier releases find something; raises ``LogExists`` for a log of format 1."""
+    try:
+        older.create(connection, address, group, stand_in())
+    except LogExists:
+        if _is_older(connection, address, group):
+            raise
 
 
 def _here(address: PostgresAddress) -> PostgresAddress:

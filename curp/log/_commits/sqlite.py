@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
 from curp.log._commits.meanings import GROUPS_LOG
+from curp.log._commits.stand_in import stand_in, stands_in
 from curp.log._engine import NewLog
 from curp.log._errors import LogExists, NoSuchLog
+from curp.log._sqlite.schema import make_group
+from curp.log._states import MOVED_KEY
 from sharedlog._core.commit import Commit
 from sharedlog._engines.formats import OlderFormat, check_format
 from sharedlog._engines.sqlite import SqliteEngine, rows
@@ -22,7 +26,10 @@ FORMAT = 2
 _META = "CREATE TABLE curp_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID"
 _LOGS = "CREATE TABLE curp_log (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)"
 _FIND = "SELECT number FROM curp_log WHERE name = ?"
-_FIND_OLDER = "SELECT group_id FROM curp_group WHERE name = ?"
+_FIND_OLDER = (
+    "SELECT value FROM curp_group AS g LEFT JOIN curp_metadata AS m "
+    "ON m.group_id = g.group_id AND m.key = ? WHERE name = ?"
+)
 
 
 def open_sqlite(
@@ -92,8 +99,10 @@ def _find(connection: sqlite3.Connection, path: Path, group: str) -> int:
         found = connection.execute(_FIND, (group,)).fetchone()
         if found is not None:
             return int(found[0])
-    if "curp_group" in tables and connection.execute(_FIND_OLDER, (group,)).fetchone():
-        raise OlderFormat(f"{path} has a log of {group!r} of format 1")
+    if "curp_group" in tables:
+        found = connection.execute(_FIND_OLDER, (MOVED_KEY, group)).fetchone()
+        if found is not None and not stands_in(found[0]):
+            raise OlderFormat(f"{path} has a log of {group!r} of format 1")
     raise NoSuchLog.of(str(path), group)
 
 
@@ -115,6 +124,9 @@ def _register(connection: sqlite3.Connection, path: Path, group: str) -> int:
         raise LogExists.of(str(path), group)
     highest = "SELECT max(number) FROM curp_log"
     if "curp_group" in tables:
+        with contextlib.suppress(LogExists):
+            # It stands in there already.
+            make_group(connection, path, group, stand_in())
         highest += " UNION ALL SELECT max(group_id) FROM curp_group"
     number = 1 + max(found or 0 for (found,) in connection.execute(highest))
     connection.execute("INSERT INTO curp_log VALUES (?, ?)", (number, group))

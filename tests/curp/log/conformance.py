@@ -29,6 +29,7 @@ from curp.log._errors import (
     TailMismatch,
     TrimmedLog,
 )
+from curp.log._opening import open_new
 from tests.helpers.waiting import DEADLINE_S
 
 __all__ = ["LogConformance", "Place", "ServedPlace", "Writer", "append_id"]
@@ -48,7 +49,7 @@ class Place(Protocol):
 
 
 class ServedPlace:
-    """A group's log in a server, or a cluster, which others' logs are in, too.
+    """A group's log of format 1 in a server, or a cluster, which others' logs are in, too.
 
     Leases end by the server's clock: its kind says how time passes.
     """
@@ -62,8 +63,10 @@ class ServedPlace:
 
     def open(self, **options: Any) -> Any:
         """One more engine; the first creates the log."""
-        self.opened.append(open_engine(self.url, new=self.new, **options))
-        self.new = None
+        new, self.new = self.new, None
+        if new is not None:
+            open_new(self.url, new, layout=1).close()
+        self.opened.append(open_engine(self.url, **options))
         return self.opened[-1]
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from curp.log import open_engine
 def main() -> None:
     """Stop in a transaction; once continued, lead for a moment."""
     engine = open_engine(sys.argv[1])
-    with engine._file.writing():
+    with engine._engine._file.writing():  # type: ignore[attr-defined]  # a CommitLog's
         os.kill(os.getpid(), signal.SIGSTOP)
     engine.take_leadership("one", "", term_s=0.001)
     engine.close()

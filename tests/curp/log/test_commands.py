@@ -8,20 +8,30 @@ import sqlite3
 
 import pytest
 
+from curp.log import open_engine
 from curp.log._commands import main
+from curp.log._creation import new_log
 from curp.log._engine import NewEntry
 from curp.log._errors import CorruptLog
+from curp.log._opening import FORMAT, open_new
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
+from sharedlog._engines.sqlite.tags import UNINDEXED
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.logs import opened_new
 
 
 @pytest.fixture
-def path(tmp_path):
+def layout():
+    """Of which format the log is."""
+    return FORMAT
+
+
+@pytest.fixture
+def path(tmp_path, layout):
     """A log with a snapshot, trimmed, with group entries and one of something else."""
     path = tmp_path / "log.db"
-    engine = opened_new(f"sqlite:///{path}?group=bank")
+    engine = open_new(f"sqlite:///{path}?group=bank", new_log(), layout=layout)
     writer = Writer(engine)
     operation = curp_pb2.LogEntry(version=1)
     operation.operation.client_id = 7
@@ -74,23 +84,38 @@ def test_verify_a_log_that_is_whole(path, capsys):
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("layout", "statement"),
     [
-        "DELETE FROM curp_entry WHERE place=(1<<48)+3",
-        "UPDATE curp_entry SET body=zeroblob(3) WHERE place=(1<<48)+4",
-        "DELETE FROM curp_tag WHERE lsn=3",
-        "DELETE FROM curp_chunk WHERE number=0",
-        "DELETE FROM curp_snapshot",
+        (1, "DELETE FROM curp_entry WHERE place=(1<<48)+3"),
+        (1, "UPDATE curp_entry SET body=zeroblob(3) WHERE place=(1<<48)+4"),
+        (1, "DELETE FROM curp_tag WHERE lsn=3"),
+        (1, "DELETE FROM curp_chunk WHERE number=0"),
+        (1, "DELETE FROM curp_snapshot"),
+        (2, "DELETE FROM curp_1_entry WHERE lsn=3"),
+        (2, "UPDATE curp_1_entry SET body=zeroblob(3) WHERE lsn=4"),
+        (2, "UPDATE curp_1_entry SET tags='' WHERE lsn=3"),
+        (2, "DELETE FROM curp_1_key WHERE key LIKE 'pieces/%0'"),
+        (2, "DELETE FROM curp_1_key WHERE key='snapshot'"),
     ],
 )
 def test_verify_finds_damage(path, capsys, statement):
-    """An entry, a tag's row, a chunk or a snapshot that is missing: one line and 1 (§7)."""
+    """An entry, its tags, a chunk or a snapshot that is missing: one line and 1 (§7)."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert connection.execute(statement).rowcount == 1
     code, lines, error = _run(path, capsys, "verify")
     assert (code, lines) == (1, [])
     assert error.startswith("curp: ")
     assert error.count("\n") == 1
+
+
+def test_verify_finds_an_index_that_lacks_a_tag(path, capsys):
+    """Entries that the index ought to have, by now, are looked for under their tags (§7)."""
+    with contextlib.closing(open_engine(f"sqlite:///{path}?group=bank")) as engine:
+        Writer(engine).append(*[b"x"] * (UNINDEXED + 1), tags=("t",))
+    assert _run(path, capsys, "verify")[0] == 0
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        assert connection.execute("DELETE FROM curp_1_tag").rowcount == 1
+    assert _run(path, capsys, "verify")[0] == 1
 
 
 def test_a_log_that_is_not_there(tmp_path, capsys):

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from curp.log import create_log
 from curp.log._commits import CommitLog, first_keys
 from curp.log._creation import new_log
 from curp.log._engine import Entry, NewEntry
@@ -16,15 +17,20 @@ from curp.log._errors import (
     Deposed,
     EngineUnavailable,
     LogExists,
+    LogMoved,
+    NoSuchLog,
     TailMismatch,
 )
+from curp.log._older import open_older
 from curp.log._opening import accept_loss, open_engine, open_new
+from curp.log._states import check_state
 from sharedlog._core.commit import Commit, Put
 from sharedlog._core.errors import LogUnavailable
 from sharedlog._engines.etcd.calls import TXN, get, put
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 from tests.curp.log.conformance import TERM_S, Writer, append_id
+from tests.curp.logs import created_older
 
 
 class Losing(MemoryEngine):
@@ -237,9 +243,61 @@ def test_a_file_holds_groups_of_both_formats(tmp_path):
         with contextlib.closing(open_new(url, new_log(), layout=layout)) as engine:
             Writer(engine).append(url.encode(), tags=("t",))
     for url in urls:
-        for layout in (1, 2) if url == urls[0] else (2,):
+        for layout in (1, 2):
             with pytest.raises(LogExists):
                 open_new(url, new_log(), layout=layout)
         with contextlib.closing(open_engine(url)) as engine:
             assert [entry.body for entry in engine.read(0, tag="t")] == [url.encode()]
             assert isinstance(engine, CommitLog) == (url != urls[0])
+
+
+@pytest.mark.parametrize("store", ["sqlite", "older sqlite", "redis", "postgres", "etcd"])
+def test_an_earlier_release_neither_serves_from_a_log_nor_makes_one_beside_it(
+    store, request, tmp_path, group
+):
+    """Its replicas stop, and its ``curp init`` is refused, also where format 1 is there (§7)."""
+    if "sqlite" in store:
+        url = f"sqlite:///{tmp_path}/log.db?group={group}"
+        if "older" in store:
+            created_older(f"{url}-1")
+    else:
+        url = request.getfixturevalue(f"shared_{store}").url(group=group)
+    create_log(url)
+    with pytest.raises((LogExists, CorruptLog)):
+        open_older(url, read_only=False, new=new_log())
+    with pytest.raises((LogMoved, CorruptLog)):
+        with contextlib.closing(open_older(url, read_only=False)) as engine:
+            check_state(engine)
+    with contextlib.closing(open_engine(url)) as engine:
+        assert isinstance(engine, CommitLog)
+        assert Writer(engine).append(b"a") == 1
+
+
+def test_a_lost_log_is_not_taken_for_one_that_was_moved(own_postgres, group):
+    """What stands in for it where earlier releases look is no log: it is made anew (DESIGN §7)."""
+    url = own_postgres.url(group=group, schema="lost")
+    create_log(url)
+    with own_postgres.connect(autocommit=True) as connection:
+        connection.execute("DROP SCHEMA lost_2 CASCADE")
+    with pytest.raises(NoSuchLog):
+        open_engine(url)
+    create_log(url)
+    with contextlib.closing(open_engine(url)) as engine:
+        assert Writer(engine).append(b"a") == 1
+
+
+def test_a_role_of_format_1_needs_no_rights_where_format_2_is(own_postgres, group):
+    """Another group's new log in the same database does not keep it from its own (DESIGN §7)."""
+    url = created_older(own_postgres.url(group=group, schema="shared"))
+    create_log(own_postgres.url(group=f"{group}-2", schema="shared"))
+    with own_postgres.connect(autocommit=True) as connection:
+        for statement in (
+            "CREATE ROLE earlier LOGIN",
+            "GRANT USAGE ON SCHEMA shared TO earlier",
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA shared TO earlier",
+            "GRANT USAGE ON ALL SEQUENCES IN SCHEMA shared TO earlier",
+        ):
+            connection.execute(statement)
+    with contextlib.closing(open_engine(url.replace("rifl@", "earlier@"))) as engine:
+        assert not isinstance(engine, CommitLog)
+        assert Writer(engine).append(b"a") == 1

@@ -31,7 +31,7 @@ from sharedlog._engines.etcd.calls import (
 )
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from tests.curp.log.conformance import LogConformance, ServedPlace, Writer
-from tests.curp.logs import created
+from tests.curp.logs import created_older
 from tests.helpers.waiting import until
 
 
@@ -322,7 +322,7 @@ def _guarded(cluster, who, prefix, group):
 
 def test_users_and_certificates(guarded_etcd):
     """A user with rights on its prefix, over TLS; its token is renewed when it ends (§8)."""
-    url = created(_guarded(guarded_etcd, "curp:secret%20%C3%BC@", "mine", "bank"))
+    url = created_older(_guarded(guarded_etcd, "curp:secret%20%C3%BC@", "mine", "bank"))
     with contextlib.closing(open_engine(url)) as engine:
         writer = Writer(engine)
         writer.append(b"a")

@@ -22,7 +22,7 @@ from curp.log._errors import (
 )
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.histories import check_history, events
-from tests.curp.logs import created
+from tests.curp.logs import created_older
 from tests.helpers.etcd_backups import restore
 from tests.helpers.processes import started
 from tests.helpers.waiting import until
@@ -52,7 +52,7 @@ def cluster(module_etcd):
 @pytest.fixture
 def url(cluster, group):
     """A log of the test's own."""
-    return created(cluster.url(group=group, try_s=0.5, timeout_s=10))
+    return created_older(cluster.url(group=group, try_s=0.5, timeout_s=10))
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_leader_of_etcd_is_lost(cluster, url, opened, fault):
 
 def test_a_minority_answers_nothing(cluster, group, opened):
     """Cut off from the others a node neither writes nor tells what may be stale (DESIGN §7)."""
-    url = created(cluster.url(group=group, try_s=0.2, timeout_s=0.4))
+    url = created_older(cluster.url(group=group, try_s=0.2, timeout_s=0.4))
     alone, *others = cluster.nodes
     cut_off = opened(url.replace(",".join(node.host for node in cluster.nodes), alone.host))
     writer = Writer(cut_off)
@@ -136,7 +136,7 @@ def test_a_minority_answers_nothing(cluster, group, opened):
 
 def test_a_lost_reply(cluster, group, opened):
     """The append happened though its caller gave up; asked again it is there once (DESIGN §7)."""
-    url = created(cluster.url(group=group, try_s=0.3, timeout_s=0.5))
+    url = created_older(cluster.url(group=group, try_s=0.3, timeout_s=0.5))
     node = cluster.nodes[0]
     url = url.replace(",".join(each.host for each in cluster.nodes), node.host)
     writer, reader = Writer(opened(url)), opened(cluster.url(group=group))
@@ -317,7 +317,7 @@ def small_etcd(tmp_path):
 
 def test_a_cluster_that_is_full(small_etcd, opened):
     """EngineFull names it; with room again the append happens once (DESIGN §7, §9)."""
-    writer = Writer(opened(created(small_etcd.url(group="bank", compact="no"))))
+    writer = Writer(opened(created_older(small_etcd.url(group="bank", compact="no"))))
     name = append_id()
 
     def filled():
@@ -352,7 +352,7 @@ def test_a_leader_makes_room(small_etcd, opened, monkeypatch):
     """Trimmed many times over, the log outgrows no quota: old revisions go (DESIGN §7)."""
     monkeypatch.setattr("sharedlog._engines.etcd.compaction._KEPT", 10)
     monkeypatch.setattr("sharedlog._engines.etcd.compaction._COMPACTED_AT", 20)
-    writer = Writer(opened(created(small_etcd.url(group="bank"))))
+    writer = Writer(opened(created_older(small_etcd.url(group="bank"))))
     for _ in range(40):
         writer.append(b"x" * 900_000)
         writer.snapshot(writer.tail, b"s")
@@ -367,7 +367,7 @@ def test_a_leader_makes_room(small_etcd, opened, monkeypatch):
 def test_a_leader_warns_before_the_quota_is_reached(small_etcd, opened, monkeypatch):
     """From four fifths on, with what is in use and what is refused then (DESIGN §9)."""
     monkeypatch.setattr("sharedlog._engines.etcd.compaction._LOOK_S", 0.0)
-    url = created(small_etcd.url(group="bank", quota_bytes=4 << 20))
+    url = created_older(small_etcd.url(group="bank", quota_bytes=4 << 20))
     with structlog.testing.capture_logs() as logged:
         writer = Writer(opened(url))
 
@@ -396,7 +396,7 @@ def lone_etcd(tmp_path):
 @pytest.mark.parametrize("token", ["", "another"])
 def test_a_cluster_restored_from_a_backup(lone_etcd, opened, tmp_path, token):
     """Whoever saw more stops, by the cluster's number or its revision (DESIGN §7)."""
-    url = created(lone_etcd.url(group="bank"))
+    url = created_older(lone_etcd.url(group="bank"))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a")
     lone_etcd.control("snapshot", "save", str(tmp_path / "backup"))
@@ -434,7 +434,7 @@ def test_a_cluster_restored_from_a_backup(lone_etcd, opened, tmp_path, token):
 
 def test_another_history_of_the_same_length(lone_etcd, opened, tmp_path):
     """What was read once is read again or noticed: LSNs alone do not tell (DESIGN §7)."""
-    url = created(lone_etcd.url(group="bank"))
+    url = created_older(lone_etcd.url(group="bank"))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a")
     lone_etcd.control("snapshot", "save", str(tmp_path / "backup"))

@@ -20,7 +20,7 @@ from curp.log._errors import (
 )
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.test_postgres import Place
-from tests.curp.logs import created
+from tests.curp.logs import created_older
 from tests.helpers.waiting import until
 from tests.stores.postgres.pgbouncer import PgBouncer
 from tests.stores.postgres.servers import DroppingProxy
@@ -58,7 +58,7 @@ def _patiently(work):
 
 def test_a_crash_of_the_server(own_postgres, group, opened):
     """Everything acknowledged is there, and writer and readers just go on (DESIGN §7)."""
-    url = created(own_postgres.url(group=group))
+    url = created_older(own_postgres.url(group=group))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a", b"b", tags=("t",), metadata={"k": b"v"})
     writer.snapshot(1, b"s")
@@ -82,7 +82,7 @@ def test_an_append_whose_connection_is_lost(shared_postgres, group, opened, forw
     """Asked again under its id it is there once, whether it happened or not (DESIGN §7)."""
     proxy = DroppingProxy(shared_postgres.port)
     try:
-        writer = Writer(opened(created(shared_postgres.url(proxy.address, group=group))))
+        writer = Writer(opened(created_older(shared_postgres.url(proxy.address, group=group))))
         writer.append(b"a")
         name = append_id()
         proxy.drop_at(b"the body", forward=forward)
@@ -131,7 +131,7 @@ def test_a_backend_terminated_in_the_middle_of_an_append(place):
 
 def test_a_session_that_holds_the_log_delays_and_harms_nothing(shared_postgres, group, opened):
     """A write that waits too long for the row is EngineUnavailable, and may be asked again (§7)."""
-    url = created(shared_postgres.url(group=group, timeout_s=0.4))
+    url = created_older(shared_postgres.url(group=group, timeout_s=0.4))
     writer = Writer(opened(url))
     with shared_postgres.connect() as holder:
         holder.execute("SELECT 1 FROM curp.log WHERE name = %s FOR UPDATE", (group.encode(),))
@@ -176,7 +176,7 @@ def test_a_listener_whose_session_ends_is_made_anew(place):
 
 def test_a_log_whose_schema_is_dropped(own_postgres, group, opened):
     """Writer and readers stop by type; nobody begins a new one by opening it (DESIGN §7)."""
-    url = created(own_postgres.url(group=group, schema="dropped"))
+    url = created_older(own_postgres.url(group=group, schema="dropped"))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a")
     reader.read(0)
@@ -188,7 +188,7 @@ def test_a_log_whose_schema_is_dropped(own_postgres, group, opened):
     with pytest.raises(NoSuchLog, match="curp init"):
         open_engine(url)
     # Also when a log of the same name was created in its place.
-    create_log(url)
+    created_older(url)
     with pytest.raises(CorruptLog, match="another one"):
         writer.append(b"b")
 
@@ -223,7 +223,7 @@ def test_a_promoted_standby_that_may_lack_entries_stops_the_log(opened, capsys):
     """For everyone, until an operator accepts it; who knew more stays away (DESIGN §6, §7)."""
     pair = Pair(synchronous=False)
     try:
-        url = created(_log_of(pair))
+        url = created_older(_log_of(pair))
         writer = Writer(opened(url))
         writer.append(b"a")
         until(lambda: _replayed(pair), "the standby has it", 60)
@@ -254,7 +254,7 @@ def test_a_synchronous_standby_that_is_promoted_goes_on(opened):
     """It has all that was acknowledged, and the log says so and goes on (DESIGN §6, §7)."""
     pair = Pair(synchronous=True)
     try:
-        url = created(_log_of(pair))
+        url = created_older(_log_of(pair))
         writer, reader = Writer(opened(url)), opened(url)
         assert "synchronous standby has it" in writer.engine.durability
         name = append_id()
@@ -318,7 +318,7 @@ def _replayed(pair):
 
 def test_weak_settings_are_refused_or_told(own_postgres, group, opened):
     """When it opens, and by a writer that was there before: nothing is written (DESIGN §6, §7)."""
-    url = created(own_postgres.url(group=group))
+    url = created_older(own_postgres.url(group=group))
     writer = Writer(opened(url))
     _set(own_postgres, "full_page_writes", "off")
     try:
@@ -336,7 +336,7 @@ def test_weak_settings_are_refused_or_told(own_postgres, group, opened):
 
 def test_synchronous_commit_is_seen_to(own_postgres, group, opened):
     """Off by default on the server, it is on in what the log commits (DESIGN §6)."""
-    url = created(own_postgres.url(group=group))
+    url = created_older(own_postgres.url(group=group))
     early = Writer(opened(url))
     _set(own_postgres, "synchronous_commit", "off")
     try:
@@ -432,10 +432,10 @@ def test_trimmed_rows_are_gone(broken):
 
 def test_a_newer_format(own_postgres, group):
     """A log written by a newer release is refused, and left as it is (DESIGN §7)."""
-    url = created(own_postgres.url(group=group, schema="newer"))
+    url = created_older(own_postgres.url(group=group, schema="newer"))
     with own_postgres.connect(autocommit=True) as connection:
         connection.execute("UPDATE newer.meta SET value = '2'")
-    for ask in (open_engine, create_log):
+    for ask in (open_engine, create_log, created_older):
         with pytest.raises(CorruptLog, match="newer release"):
             ask(url)
 
@@ -493,7 +493,7 @@ def test_a_pooler_is_refused_unless_it_lends_whole_sessions(shared_postgres, gro
             pooler.stop()
     pooler = PgBouncer(shared_postgres, "session")
     try:
-        url = created(pooler.url(group=group, pooler="session"))
+        url = created_older(pooler.url(group=group, pooler="session"))
         writer, reader = Writer(opened(url)), opened(url)
         writer.append(b"a")
         assert reader.wait(0, timeout_s=30) == 1

@@ -8,7 +8,7 @@ import threading
 import pytest
 import redis
 
-from curp.log import create_log, open_engine
+from curp.log import open_engine
 from curp.log._engine import Entry, NewEntry
 from curp.log._errors import (
     CorruptLog,
@@ -23,7 +23,7 @@ from curp.log._errors import (
 from rifl.testing import FakeClock
 from sharedlog._engines.terms import ServerTerms, Term
 from tests.curp.log.conformance import Writer, append_id
-from tests.curp.logs import created
+from tests.curp.logs import created, created_older
 from tests.stores.redis.servers import Backup, RedisServer, until
 
 
@@ -52,7 +52,7 @@ def _patiently(work):
 
 def test_a_restart_of_a_durable_server(own_redis, opened):
     """Everything acknowledged is there, and writer and readers just go on (DESIGN §7)."""
-    url = created(own_redis.url(group="bank"))
+    url = created_older(own_redis.url(group="bank"))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a", b"b", tags=("t",), metadata={"k": b"v"})
     writer.snapshot(1, b"s")
@@ -71,7 +71,7 @@ def test_a_restart_that_forgot_everything(tmp_path, opened):
     """Writer and readers stop by type; nobody takes the empty server for the log (§7)."""
     server = RedisServer(tmp_path, appendonly="no")
     try:
-        url = created(server.url(group="bank", durability="warn"))
+        url = created_older(server.url(group="bank", durability="warn"))
         writer, reader = Writer(opened(url)), opened(url)
         writer.append(b"a")
         reader.read(0)
@@ -90,7 +90,7 @@ def test_a_restart_that_forgot_everything(tmp_path, opened):
         with pytest.raises(NoSuchLog, match="curp init"):
             opened(url)
         # Also when a log of the same name was created in it.
-        assert opened(created(url)).tail() == 0
+        assert opened(created_older(url)).tail() == 0
         with pytest.raises(CorruptLog):
             writer.append(b"b")
     finally:
@@ -105,7 +105,7 @@ def backup(own_redis, tmp_path_factory):
 
 def test_a_tail_that_went_back(own_redis, opened, backup):
     """The writer finds it below what it expects, readers below what they read (DESIGN §7)."""
-    url = created(own_redis.url(group="bank"))
+    url = created_older(own_redis.url(group="bank"))
     writer, reader, late = Writer(opened(url)), opened(url), opened(url)
     writer.append(b"a")
     older = backup()
@@ -127,7 +127,7 @@ def test_a_tail_that_went_back(own_redis, opened, backup):
 
 def test_another_history_of_the_same_length(own_redis, opened, backup):
     """What was read once is read again or noticed: LSNs alone do not tell (DESIGN §7)."""
-    url = created(own_redis.url(group="bank"))
+    url = created_older(own_redis.url(group="bank"))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a")
     older = backup()
@@ -151,7 +151,7 @@ def test_another_history_of_the_same_length(own_redis, opened, backup):
 
 def test_a_configuration_number_that_went_back(own_redis, opened, backup):
     """It might be given twice: its holder stops (DESIGN §7, invariant 2 of LogEngine)."""
-    url = created(own_redis.url(group="bank"))
+    url = created_older(own_redis.url(group="bank"))
     first = Writer(opened(url))
     older = backup()
     second = _patiently(lambda: Writer(opened(url)))
@@ -166,7 +166,7 @@ def test_a_configuration_number_that_went_back(own_redis, opened, backup):
 
 def test_a_lost_reply(own_redis, opened):
     """The append happened though its caller gave up; asked again it is there once (DESIGN §7)."""
-    writer = Writer(opened(created(own_redis.url(group="bank", timeout_s=0.5))))
+    writer = Writer(opened(created_older(own_redis.url(group="bank", timeout_s=0.5))))
     writer.append(b"a")
     name = append_id()
     own_redis.suspend()
@@ -182,7 +182,7 @@ def test_a_lost_reply(own_redis, opened):
 
 def test_a_server_that_is_full(own_redis, opened):
     """It is EngineFull, and when there is room again the append happens once (§7)."""
-    writer = Writer(opened(created(own_redis.url(group="bank"))))
+    writer = Writer(opened(created_older(own_redis.url(group="bank"))))
     with own_redis.client() as client:
         client.config_set("maxmemory", "100kb")
         name = append_id()
@@ -206,7 +206,7 @@ def test_weak_settings_are_refused_or_told(own_redis, opened, setting, value):
         client.config_set(setting, value)
     with pytest.raises(NotDurable, match=f"{setting} is {value}"):
         open_engine(own_redis.url(group="bank"))
-    weak = opened(created(own_redis.url(group="bank", durability="warn")))
+    weak = opened(created_older(own_redis.url(group="bank", durability="warn")))
     assert f"{setting} is {value}" in weak.durability
     Writer(weak).append(b"a")
 
@@ -216,7 +216,7 @@ def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, c
     """Now and then, and on new connections: nothing is written until they are mended (§6, §7)."""
     stay = connections == "those that stay"
     monkeypatch.setattr("sharedlog._engines.redis.server._LOOK_EVERY_S", 0.0 if stay else 1e9)
-    writer = Writer(opened(created(own_redis.url(group="bank"))))
+    writer = Writer(opened(created_older(own_redis.url(group="bank"))))
     writer.append(b"a")
     with own_redis.client() as client:
         client.config_set("appendfsync", "everysec")
@@ -235,16 +235,21 @@ def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, c
 
 def test_good_settings_are_told(own_redis, opened):
     """What is promised, and what is not: a failover may lose it (DESIGN §7)."""
-    told = opened(created(own_redis.url(group="bank"))).durability
+    told = opened(created_older(own_redis.url(group="bank"))).durability
     assert "on the server's disk" in told
     assert "failover" in told
 
 
-def test_replicas_must_acknowledge_where_that_was_asked_for(own_redis, tmp_path_factory, opened):
+@pytest.mark.parametrize(
+    ("make", "entries"), [(created_older, "log"), (created, "entries")], ids=["format1", "format2"]
+)
+def test_replicas_must_acknowledge_where_that_was_asked_for(
+    own_redis, tmp_path_factory, opened, make, entries
+):
     """Fewer in time is EngineUnavailable; asked again, the append is found and waited for (§7)."""
     url = own_redis.url(group="bank", replicas=1, timeout_s=2)
     with pytest.raises(NotDurable, match="0 of 1 replicas"):
-        create_log(url)
+        make(url)
     with own_redis.client() as client:
         client.config_set("repl-diskless-sync-delay", "0")
     replica = RedisServer(
@@ -266,7 +271,7 @@ def test_replicas_must_acknowledge_where_that_was_asked_for(own_redis, tmp_path_
         replica.resume()
         assert _patiently(lambda: writer.append(b"b", append_id=name)) == 2
         with replica.client() as client:
-            assert client.xlen("curp:{bank}:log") == 2
+            assert client.xlen(f"curp:{{bank}}:{entries}") == 2
         assert len(writer.engine.read(0)) == 2
     finally:
         replica.stop()
@@ -278,7 +283,7 @@ def test_replicas_must_acknowledge_where_that_was_asked_for(own_redis, tmp_path_
 @pytest.fixture
 def broken(shared_redis, group, opened):
     """A log with a little of everything, and a client to break it with."""
-    url = created(shared_redis.url(group=group))
+    url = created_older(shared_redis.url(group=group))
     writer = Writer(opened(url))
     writer.append(*(b"body %d" % n for n in range(1, 11)), tags=("t",))
     writer.snapshot(4, b"one", b"two")
@@ -397,7 +402,7 @@ def test_a_log_in_a_cluster(tmp_path, opened):
             client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
             until(lambda: _cluster_is_up(client), "the cluster is up")
         url = f"redis+cluster://127.0.0.1:{server.port}?group=bank"
-        writer = Writer(opened(created(url)))
+        writer = Writer(opened(created_older(url)))
         writer.append(b"a", b"b", tags=("t", "u"), metadata={"k": b"v"})
         writer.snapshot(1, b"s")
         writer.engine.trim(1, configuration=1)
@@ -423,7 +428,7 @@ def test_a_server_that_is_not_there(own_redis):
 def test_a_wait_ends_with_an_append(shared_redis, group, opened, monkeypatch):
     """A reader asleep in the server is woken by the append, not by a timer (DESIGN §7)."""
     monkeypatch.setattr("curp.log._redis.engine._BLOCK_S", 300.0)
-    url = created(shared_redis.url(group=group, timeout_s=600))
+    url = created_older(shared_redis.url(group=group, timeout_s=600))
     writer, reader = Writer(opened(url)), opened(url)
     woken = []
     waiter = threading.Thread(target=lambda: woken.append(reader.wait(0, timeout_s=300)))

@@ -10,6 +10,7 @@ import pytest
 from curp.log import open_engine
 from curp.log._creation import log_id
 from curp.log._engine import NewLog
+from curp.log._opening import open_new
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import replica
 
@@ -25,7 +26,7 @@ def test_a_log_of_an_earlier_release_gets_its_id_from_its_next_leader(tmp_path: 
     """It opens as it is, and the id that its leader drew stays (DESIGN §7: the way over)."""
     url = f"sqlite:///{tmp_path}/bank.log?group=bank"
     # What such a release made: the tables are the same, the metadata empty.
-    open_engine(url, new=NewLog({})).close()
+    open_new(url, NewLog({}), layout=1).close()
     assert _id(url) == 0
     with replica(url) as running:
         running.until_leading()
