@@ -8,14 +8,13 @@ What all engines have alike:
 - ``_owner``: as whose errors a server's failures are told, where ``sharedlog._engines`` asks it
 - ``_lease_clocks``: leases by the clocks of ``sharedlog._engines.terms``
 
-The engines, by where the log lives; each has ``engine``, ``snapshots`` and what it needs of
-its store, and all but Redis ``accept_loss``, for a log that stopped since it lost something:
+The engines:
 
-- ``_sqlite``: a file on one machine
-- ``_redis``, ``_postgres``: a server
-- ``_etcd``: a quorum of machines
+- ``_commits``: over any engine of the shared log: format 2, of which new logs are
 - ``_memory``: nowhere; for tests and the simulator
-- ``_commits``: over any engine of the shared log: format 2
+- ``_sqlite``, ``_redis``, ``_postgres``, ``_etcd``: format 1, of logs that earlier releases made.
+  Each has ``engine``, ``snapshots`` and what it needs of its store, and all but Redis
+  ``accept_loss``, for a log that stopped since it lost something
 
 Around a log:
 

@@ -23,12 +23,14 @@ from curp.log._errors import (
 )
 from curp.log._older import open_older
 from curp.log._opening import accept_loss, open_engine, open_new
+from curp.log._postgres.schema import script as older_script
 from curp.log._states import check_state
 from sharedlog._core.commit import Commit, Put
 from sharedlog._core.errors import LogUnavailable
 from sharedlog._engines.etcd.calls import TXN, get, put
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
+from sharedlog._engines.postgres.schema import script
 from tests.curp.log.conformance import TERM_S, Writer, append_id
 from tests.curp.logs import created_older
 
@@ -265,9 +267,8 @@ def test_an_earlier_release_neither_serves_from_a_log_nor_makes_one_beside_it(
     create_log(url)
     with pytest.raises((LogExists, CorruptLog)):
         open_older(url, read_only=False, new=new_log())
-    with pytest.raises((LogMoved, CorruptLog)):
-        with contextlib.closing(open_older(url, read_only=False)) as engine:
-            check_state(engine)
+    with contextlib.ExitStack() as stack, pytest.raises((LogMoved, CorruptLog)):
+        check_state(stack.enter_context(contextlib.closing(open_older(url, read_only=False))))
     with contextlib.closing(open_engine(url)) as engine:
         assert isinstance(engine, CommitLog)
         assert Writer(engine).append(b"a") == 1
@@ -301,3 +302,33 @@ def test_a_role_of_format_1_needs_no_rights_where_format_2_is(own_postgres, grou
     with contextlib.closing(open_engine(url.replace("rifl@", "earlier@"))) as engine:
         assert not isinstance(engine, CommitLog)
         assert Writer(engine).append(b"a") == 1
+
+
+def test_a_role_that_makes_no_schemas(own_postgres, group):
+    """It makes a log and serves from it with the documented rights (DESIGN §7)."""
+    grants = [
+        f"GRANT {right} {schema} TO bank"
+        for schema in ("granted", "granted_2")
+        for right in (
+            "USAGE ON SCHEMA",
+            "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA",
+            "USAGE ON ALL SEQUENCES IN SCHEMA",
+        )
+    ]
+    with own_postgres.connect(autocommit=True) as connection:
+        connection.execute(older_script("granted"))
+        connection.execute(script("granted_2"))
+        for statement in ("CREATE ROLE bank LOGIN", *grants):
+            connection.execute(statement)
+    url = own_postgres.url(group=group, schema="granted").replace("rifl@", "bank@")
+    create_log(url)
+    with own_postgres.connect(autocommit=True) as connection:
+        # Who only serves needs no more.
+        connection.execute("REVOKE ALL ON ALL TABLES IN SCHEMA granted FROM bank")
+        connection.execute("REVOKE ALL ON SCHEMA granted FROM bank")
+    with contextlib.closing(open_engine(url)) as engine:
+        writer = Writer(engine)
+        writer.append(b"a", b"b", tags=("t",), metadata={"k": b"v"})
+        writer.snapshot(1, b"s")
+        engine.trim(1, configuration=writer.configuration)
+        assert engine.read(1, tag="t") == [Entry(2, b"b", ("t",))]
