@@ -12,12 +12,13 @@
 - ``_log``: what programs use; ``_aio``: the same for asyncio, whose door is ``aio``.
 - ``_outbox``: messages that wait in an application's database.
 - ``_consumer``: functions that consume, change a database and publish.
+- ``_target``: a server whose methods are called with messages.
 - ``_cli``: the command, also ``python -m sharedlog``.
 
 - ``metrics``, ``tracing``: of Prometheus and OpenTelemetry, each with its extra.
 - ``testing``: a kit for tests of consumers.
 
-Imports nothing of rifl.
+Imports nothing of rifl, but for ``_target``, which runs the handlers of its servers.
 """
 
 from sharedlog._consumer.consumer import Consumer
@@ -64,6 +65,7 @@ from sharedlog._core.message import Message
 from sharedlog._core.observer import HoldReport, LogReport, Observer
 from sharedlog._core.position import Position
 from sharedlog._core.reading import State
+from sharedlog._core.target_methods import Delivered
 from sharedlog._log.following import Following
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log as create
@@ -75,6 +77,7 @@ from sharedlog._log.trimming import Trimming
 from sharedlog._outbox.adopting import Adopted, adopt_outbox
 from sharedlog._outbox.outbox import Outbox, create_outbox, outbox
 from sharedlog._outbox.relay import Relay, relay
+from sharedlog._target.adding import add_target_to_server, delivery
 
 __all__ = [
     "About",
@@ -83,6 +86,7 @@ __all__ = [
     "AnswerGone",
     "Consumer",
     "CorruptLog",
+    "Delivered",
     "Effects",
     "Fence",
     "Fenced",
@@ -130,9 +134,11 @@ __all__ = [
     "Trimming",
     "UnknownProducer",
     "WrongTransaction",
+    "add_target_to_server",
     "adopt_outbox",
     "create",
     "create_outbox",
+    "delivery",
     "open",
     "outbox",
     "relay",

@@ -88,6 +88,11 @@ ARROWS: dict[str, set[str]] = {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._log", "sharedlog._wire"),
         *("sharedlog.v1", "rifl._grpc", "rifl._log", "rifl._server.health"),
     },
+    # It runs the handlers of servers whose calls rifl deduplicates.
+    "sharedlog._target": {
+        *("sharedlog._core", "sharedlog._wire", "sharedlog.v1"),
+        *("rifl._server.local_calls", "rifl._log"),
+    },
     "sharedlog._cli": {
         *("sharedlog", "rifl._log", "rifl._server.signals", "rifl._server.scraping"),
     },

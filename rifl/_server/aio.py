@@ -13,6 +13,7 @@ from rifl._server.eager_task import start_task
 from rifl._server.engine import Engine
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import Status, is_bare
+from rifl._stores.base import Store
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARKS, is_batch
 from rifl.core._serving.client_entry import Attempt
@@ -116,17 +117,51 @@ class AioShell:
             engine.store.leave(attempt, wake)
 
 
+Run = Callable[[bytes, Any, Attempt, list[BaseException]], Awaitable[Handled]]
+
+
+def running(store: Store, handler: Any) -> Run:
+    """Return what runs a coroutine handler for an attempt; see ``sync.running``."""
+    behavior: _Handler = handler.unary_unary
+    deserialize = handler.request_deserializer
+    serialize = handler.response_serializer
+    serving = Serving(store, serialize)
+
+    async def run(
+        request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
+    ) -> Handled:
+        inner = AioHandlerContext(context, attempt, serving)
+        # Not reset: every call's task has a context of its own.
+        CURRENT.set(inner)
+        try:
+            message = request if deserialize is None else deserialize(request)
+        except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
+            inner.rifl_undone = True
+            raised.append(error)
+            return raised_result(inner, error, aio=True)
+        try:
+            response = await behavior(message, inner)
+        except (KeyboardInterrupt, SystemExit):
+            # They end the loop, and are no answer: the next start finds the call as after a crash.
+            raise
+        except BaseException as error:  # noqa: BLE001 - recorded, and logged
+            if not inner.aborted:
+                raised.append(error)
+            return raised_result(inner, error, aio=True)
+        return returned(inner, response, serialize, aio=True)
+
+    return run
+
+
 def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: Any) -> _Handler:
     """Return the raw-bytes behavior that deduplicates a coroutine handler's calls."""
     engine = shell.engine
     store = engine.store
-    behavior: _Handler = handler.unary_unary
     deserialize = handler.request_deserializer
-    serialize = handler.response_serializer
 
-    serving = Serving(store, serialize)
     replies = engine.replies
     observed = replies.observed
+    run = running(store, handler)
 
     async def execute(
         request: bytes, context: Any, started: Any, call: Call, began: float
@@ -157,29 +192,6 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         except RiflError as refusal:
             told = refusal
         return replies.status(method, call, told, began, raised)
-
-    async def run(
-        request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
-    ) -> Handled:
-        inner = AioHandlerContext(context, attempt, serving)
-        # Not reset: every call's task has a context of its own.
-        CURRENT.set(inner)
-        try:
-            message = request if deserialize is None else deserialize(request)
-        except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
-            inner.rifl_undone = True
-            raised.append(error)
-            return raised_result(inner, error, aio=True)
-        try:
-            response = await behavior(message, inner)
-        except (KeyboardInterrupt, SystemExit):
-            # They end the loop, and are no answer: the next start finds the call as after a crash.
-            raise
-        except BaseException as error:  # noqa: BLE001 - recorded, and logged
-            if not inner.aborted:
-                raised.append(error)
-            return raised_result(inner, error, aio=True)
-        return returned(inner, response, serialize, aio=True)
 
     batched = batched_behavior(shell, method, policy, run, send)
 

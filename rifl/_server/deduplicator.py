@@ -29,6 +29,7 @@ from rifl._server.declarations import (
 from rifl._server.engine import Engine, KeysFrom
 from rifl._server.health import HealthStatus, add_reflection
 from rifl._server.interceptors import Interceptors
+from rifl._server.local_calls import LocalCalls
 from rifl._server.outcomes_service import SERVICE as OUTCOMES
 from rifl._server.outcomes_service import add_outcomes_service
 from rifl._server.pool import pool_size
@@ -168,6 +169,8 @@ class Deduplicator:
             keys_from=self._keys_from,
         )
         self._interceptors = Interceptors(self._engine)
+        # For those who hand work to the handlers themselves; see ``rifl._server.local_calls``.
+        self._local_calls = LocalCalls(self._engine, self._interceptors)
         self._release: StoreRelease | None = None
         # How many handlers had been cancelled when the server began to drain.
         self._cancelled: int | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -115,6 +115,17 @@ def _bidirectional(method: str) -> NotDeduplicated:
     return NotDeduplicated(f"{method} is bidirectional: declared to happen once, it cannot")
 
 
+class Handlers(NamedTuple):
+    """The handlers of a server, with the interceptors behind ours, as one call of it found them."""
+
+    continuation: Any
+    details: Any
+
+
+# What makes a method's handler anew for each call of it, of the server's other handlers.
+Hosted = Callable[[Handlers], Any]
+
+
 class SyncInterceptor(grpc.ServerInterceptor):
     """For ``grpc.server(interceptors=[...])``; any thread.
 
@@ -126,9 +137,13 @@ class SyncInterceptor(grpc.ServerInterceptor):
         self._wrapping = _Wrapping(
             engine, _sync_wrap(sync.SyncShell(engine)), _sync_refuse(engine.replies)
         )
+        # Methods that are given what finds other methods' handlers.
+        self.hosted: dict[str, Hosted] = {}
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Wrap the handler of a call that has an identity."""
+        if self.hosted and (made := self.hosted.get(handler_call_details.method)) is not None:
+            return made(Handlers(continuation, handler_call_details))
         return self._wrapping(handler_call_details, continuation(handler_call_details))
 
 
@@ -143,7 +158,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
         wrap_function = _sync_wrap(sync.SyncShell(engine), aio=True)
 
         def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
-            if not _is_coroutine(_behavior(handler)):
+            if not is_coroutine(_behavior(handler)):
                 return wrap_function(method, policy, handler)
             if handler.request_streaming:
                 return grpc.stream_unary_rpc_method_handler(
@@ -157,11 +172,14 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
             return grpc.unary_unary_rpc_method_handler(behavior)
 
         self._wrapping = _Wrapping(engine, wrap, _aio_refuse(engine.replies))
+        self.hosted: dict[str, Hosted] = {}
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
     ) -> Any:
         """Wrap the handler of a call that has an identity."""
+        if self.hosted and (made := self.hosted.get(handler_call_details.method)) is not None:
+            return made(Handlers(continuation, handler_call_details))
         return self._wrapping(handler_call_details, await continuation(handler_call_details))
 
 
@@ -186,6 +204,11 @@ class Interceptors:
         """Return the one for ``grpc.aio.server``."""
         self._asked.add(grpc.aio.Server)
         return self.aio
+
+    def host(self, server: object, methods: Mapping[str, Hosted]) -> None:
+        """Have these methods of a server answered by handlers that are made for each call."""
+        kind = self.aio if isinstance(server, grpc.aio.Server) else self._sync
+        kind.hosted.update(methods)
 
     def require(self, server: object, owner: str) -> None:
         """Raise ``PolicyError`` where the server cannot have been given ours."""
@@ -264,7 +287,8 @@ def _behavior(handler: Any) -> Any:
     return handler.unary_stream if handler.response_streaming else handler.unary_unary
 
 
-def _is_coroutine(behavior: Any) -> bool:
+def is_coroutine(behavior: Any) -> bool:
+    """Whether an aio server awaits what this handler returns."""
     # As grpc.aio itself tells them apart.
     return (
         inspect.isawaitable(behavior)

@@ -16,6 +16,7 @@ from rifl._server.engine import Engine
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import Status, is_bare
 from rifl._server.sync_batches import batched_behavior
+from rifl._stores.base import Store
 from rifl._stores.pending import Pending
 from rifl._wire.envelope import MARKS, is_batch
 from rifl.core._serving.client_entry import Attempt
@@ -99,23 +100,19 @@ class SyncShell:
                 self._waiting -= 1
 
 
-def unary_behavior(
-    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any, *, aio: bool = False
-) -> _Handler:
-    """Return the raw-bytes behavior that deduplicates a unary handler's calls.
+Run = Callable[[bytes, Any, Attempt, list[BaseException]], Handled]
 
-    ``aio``: the handler is a plain function on a ``grpc.aio.server``.
+
+def running(store: Store, handler: Any, *, aio: bool = False) -> Run:
+    """Return what runs a unary handler for an attempt, and says what is to be recorded of it.
+
+    It is given gRPC's own context, and notes in a list what the handler raised. ``aio``: as for
+    ``unary_behavior``.
     """
-    engine = shell.engine
-    store = engine.store
     behavior: _Handler = handler.unary_unary
     deserialize = handler.request_deserializer
     serialize = handler.response_serializer
-
     serving = Serving(store, serialize)
-    replies = engine.replies
-    observed = replies.observed
-    arrive = engine.arrive
 
     def run(request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]) -> Handled:
         inner = HandlerContext(context, attempt, serving)
@@ -142,6 +139,26 @@ def unary_behavior(
             # state: left there, every call were garbage for the collector.
             CURRENT.reset(outer)
         return returned(inner, response, serialize, aio=aio)
+
+    return run
+
+
+def unary_behavior(
+    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any, *, aio: bool = False
+) -> _Handler:
+    """Return the raw-bytes behavior that deduplicates a unary handler's calls.
+
+    ``aio``: the handler is a plain function on a ``grpc.aio.server``.
+    """
+    engine = shell.engine
+    store = engine.store
+    deserialize = handler.request_deserializer
+
+    replies = engine.replies
+    observed = replies.observed
+    arrive = engine.arrive
+
+    run = running(store, handler, aio=aio)
 
     # A function of its own: closed over here, it would cost every call cells that few need.
     def drive(steps: Steps, request: bytes, context: Any, raised: list[BaseException]) -> Any:

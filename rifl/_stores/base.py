@@ -7,6 +7,7 @@ from typing import Protocol
 
 from lease_server._storage import SharedLeaseStorage, SoleLeaseStorage
 from rifl._stores.held_answers import HeldAnswers
+from rifl._stores.rows import ConditionalRows
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.batching import BatchRecords
 from rifl.core._serving.bounds import Bounds, KeyBounds
@@ -46,6 +47,10 @@ class Store(BatchRecords, Protocol):
     @property
     def shared_blocks(self) -> SharedBlocks | None:
         """Blocks in transactions that calls share; None: it has none."""
+
+    @property
+    def rows(self) -> ConditionalRows | None:
+        """Rows that are moved conditionally, beside the records; None: it has none."""
 
     @property
     def held(self) -> HeldAnswers:

@@ -9,6 +9,7 @@ from typing import Any
 from rifl._log import get_logger
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
+from rifl._stores.rows import ConditionalRows
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry
@@ -27,6 +28,8 @@ _log = get_logger("rifl.store")
 # Bounds how long a sweep holds the lock.
 _KEYS_PER_SWEEP = 10_000
 _LOOKED_AT_AT_ONCE = 256
+# Whose are the runs that are of no client's call; nothing of it is ever changed.
+_NOBODY = ClientEntry(0, 1)
 
 
 class EmbeddedStore:
@@ -38,6 +41,7 @@ class EmbeddedStore:
 
     transactions: Transactions | None = None
     shared_blocks: SharedBlocks | None = None
+    rows: ConditionalRows | None = None
     # Whether records stay in memory, or are fetched.
     _keeps_records = True
     # Whether there are rows to delete when calls are acknowledged.
@@ -59,6 +63,8 @@ class EmbeddedStore:
         self._unavailable: RiflError | None = None
         self._stopped: RiflError | None = None
         self.held = HeldAnswers()
+        # Runs of handlers that are of no client's call.
+        self._beside: set[Attempt] = set()
         belongs_here(self, "store")
 
     def bind(
@@ -198,6 +204,30 @@ class EmbeddedStore:
                 self._table.forget_key(client_id, key)
         self._set_idle_aside()
 
+    def begin_beside(self, call: Call, policy: MethodPolicy) -> Attempt:
+        """Begin a run of a handler that is of no client's call.
+
+        Raises what new calls are refused with.
+        """
+        attempt = self._attempt_class(_NOBODY, call, policy, 0)
+        with self._lock:
+            refusing = self._table.refusing
+            if refusing is not None:
+                raise type(refusing)(*refusing.args)
+            self._beside.add(attempt)
+        return attempt
+
+    def end_beside(self, attempt: Attempt) -> None:
+        """End such a run, and wake who waits for it."""
+        with self._lock:
+            self._beside.discard(attempt)
+            attempt.ended = True
+            waiters, attempt.waiters = attempt.waiters, ()
+            if self._draining:
+                self._idle.notify_all()
+        for wake in waiters:
+            wake()
+
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""
         with self._lock:
@@ -213,11 +243,11 @@ class EmbeddedStore:
     def handling(self) -> int:
         """How many attempts have a handler that has not ended."""
         with self._lock:
-            return sum(not attempt.owed for attempt in self._table.running())
+            return len(self._beside) + sum(not each.owed for each in self._table.running())
 
     def _at_work(self) -> int:
         """How many attempts there is anything to wait for; called with the lock held."""
-        return len(self._table.running())
+        return len(self._table.running()) + len(self._beside)
 
     def statistics(self) -> tuple[int, int, int]:
         """Clients with state, calls not acknowledged, and of these the ones running."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+import threading
+from collections.abc import Iterable, Sequence
 
 from lease_server._storage import MemoryLeaseStorage, SoleLeaseStorage
 from rifl._stores.embedded import EmbeddedStore
+from rifl._stores.pending import Pending
+from rifl._stores.rows import Move, RowCall
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.record import CompletionRecord
 
 
@@ -20,6 +25,7 @@ class MemoryStore(EmbeddedStore):
     def __init__(self, leases: SoleLeaseStorage | None = None) -> None:
         super().__init__()
         self.leases: SoleLeaseStorage = leases or MemoryLeaseStorage()
+        self.rows = MemoryRows(self)
 
     def start_all(self, attempts: Sequence[Attempt]) -> list[None]:
         """Nothing to make durable."""
@@ -31,3 +37,36 @@ class MemoryStore(EmbeddedStore):
         """Keep the records."""
         self._settle_all(attempts, records)
         return [None] * len(attempts)
+
+
+class MemoryRows:
+    """``ConditionalRows`` as long as the process lives."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self.store_id = secrets.token_hex(16)
+        self._store = store
+        self._lock = threading.Lock()
+        self._values: dict[str, bytes] = {}
+
+    def get(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+        """Return what is there."""
+        with self._lock:
+            return {key: self._values.get(key) for key in keys}
+
+    def move(self, moves: Sequence[Move]) -> Pending:
+        """Move rows, all or none."""
+        found = Pending()
+        with self._lock:
+            found.result = all(self._values.get(each.key) == each.expected for each in moves)
+            if found.result:
+                self._values.update((each.key, each.value) for each in moves)
+        found.succeed()
+        return found
+
+    def begin(self, call: RowCall, policy: MethodPolicy) -> Attempt:
+        """Begin a run."""
+        return self._store.begin_beside(call, policy)
+
+    def end(self, attempt: Attempt) -> None:
+        """End a run."""
+        self._store.end_beside(attempt)

@@ -21,6 +21,9 @@
   backup; ``verifying``: what a log has, held against its rules.
 - ``player``: what targets are sent, and when (§15).
 - ``consumer``: consume, process, produce (§14).
+- Of a target: ``target_index``, how far it is in a substream; ``target_delivery``, whether one
+  follows that; ``target_taking``, its way to an effect and an answer; ``target_methods``, what may
+  be called.
 - ``observer``: who watches; ``reporting``: what a log says of itself to them.
 - ``errors``: what is refused, and whether it was appended; ``arguments``: of users, whose type is
   another than asked for.

@@ -165,3 +165,33 @@ class DeliveryAnswer(_message.Message):
     details: str
     index: Index
     def __init__(self, kind: _Optional[_Union[DeliveryAnswer.Kind, str]] = ..., tag: _Optional[str] = ..., place: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., code: _Optional[int] = ..., details: _Optional[str] = ..., index: _Optional[_Union[Index, _Mapping]] = ...) -> None: ...
+
+class KeptIndex(_message.Message):
+    __slots__ = ("version", "incarnation", "at", "taken", "begun", "skips", "skipped")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    SKIPS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    incarnation: str
+    at: _log_pb2.Place
+    taken: int
+    begun: _log_pb2.Place
+    skips: int
+    skipped: _containers.RepeatedCompositeFieldContainer[Skipped]
+    def __init__(self, version: _Optional[int] = ..., incarnation: _Optional[str] = ..., at: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., taken: _Optional[int] = ..., begun: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., skips: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ...) -> None: ...
+
+class KeptConnects(_message.Message):
+    __slots__ = ("version", "incarnation", "at", "count")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    incarnation: str
+    at: _log_pb2.Place
+    count: int
+    def __init__(self, version: _Optional[int] = ..., incarnation: _Optional[str] = ..., at: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., count: _Optional[int] = ...) -> None: ...

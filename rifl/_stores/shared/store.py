@@ -13,6 +13,7 @@ from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
+from rifl._stores.rows import ConditionalRows
 from rifl._stores.shared.attempts import Attempts, loop_ends, of_shared
 from rifl._stores.shared.backend import (
     Backend,
@@ -80,6 +81,7 @@ class SharedStore:
 
     transactions: Transactions
     shared_blocks: SharedBlocks | None = None
+    rows: ConditionalRows | None = None
 
     def __init__(
         self,

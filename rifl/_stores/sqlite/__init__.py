@@ -6,7 +6,8 @@
   ``schema``, ``statements``: its tables and what is written.
 - ``journal``: group commit of ``journal_entries``; ``journal_writer``: one commit of them;
   ``long_wal``: its length; ``write_queue``: who writes to the file next.
-- ``transactions``: handlers' own; ``record_row``: what is written in them.
+- ``transactions``: handlers' own; ``record_row``: what is written in them; ``rows``: what is
+  moved conditionally.
 - ``shared_transactions``: many calls in one commit; ``blocks``: a handler's part in one;
   ``lent_connection``: what it does its statements on.
 - ``file_guard``, ``note_file``, ``ownership``, ``medium``: the files, and whose they are.

@@ -12,6 +12,7 @@ from pathlib import Path
 from rifl._stores.codec import DATE_BYTES, RecordCodec
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
+from rifl._stores.rows import RowCall
 from rifl._stores.sqlite.file_guard import Replaced
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.medium import FILES, Medium
@@ -27,6 +28,8 @@ _GET = (
     "SELECT record, commit_number FROM rifl_call "
     "WHERE client_id=? AND identity=? AND record IS NOT NULL"
 )
+_GET_ROWS = "SELECT key, value, commit_number FROM rifl_row WHERE key IN ({})"
+_KEYS_AT_ONCE = 500
 _CLIENT_IDS = "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
 _INTENTS = "SELECT client_id, identity, method FROM rifl_call WHERE record IS NULL LIMIT ?"
 # Peers' namespaces that hold no key: no lease of theirs ends, so they go here.
@@ -242,12 +245,39 @@ class Database:
                 self.journal.stop_for(error)
 
     def _read(self, call: Call) -> tuple[CompletionRecord | None, int]:
+        if isinstance(call, RowCall):
+            return self._read_moves(call)
         try:
             with self._reader_lock:
                 row = self._reader.execute(_GET, (call.client_id, call.identity)).fetchone()
             return (None, 0) if row is None else (self._codec.from_bytes(row[0], call), row[1] or 0)
         except (sqlite3.Error, ValueError) as error:
             raise RecordPending(f"the record of {call.rpc_id} cannot be read: {error}") from error
+
+    def _read_moves(self, call: RowCall) -> tuple[CompletionRecord | None, int]:
+        """Return that its rows were moved, with the commit's number, if they were."""
+        found = self.read_rows([each.key for each in call.moves])
+        for move in call.moves:
+            if found.get(move.key, (None, 0))[0] != move.value:
+                return None, 0
+        return CompletionRecord(), max([number for _, number in found.values()], default=0)
+
+    def read_rows(self, keys: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+        """Return the conditional rows that are durable, with the numbers of their commits.
+
+        Raises ``RecordPending`` when they cannot be read.
+        """
+        found: dict[str, tuple[bytes, int]] = {}
+        try:
+            with self._reader_lock:
+                for at in range(0, len(keys), _KEYS_AT_ONCE):
+                    some = keys[at : at + _KEYS_AT_ONCE]
+                    marks = ", ".join("?" * len(some))
+                    rows = self._reader.execute(_GET_ROWS.format(marks), some)
+                    found.update((key, (value, number)) for key, value, number in rows)
+        except sqlite3.Error as error:
+            raise RecordPending(f"the rows cannot be read: {error}") from error
+        return found
 
     def close(self) -> None:
         """Make durable what is queued and let the connections go; ``leave`` follows."""

@@ -26,10 +26,11 @@ from rifl._stores.errors import StoreLocked, StoreLost
 from rifl._stores.sqlite.note_file import Note, NoteFile, note_path, read_note
 
 _log = get_logger("rifl.store")
-# The number of the last commit that a file holds. Records carry theirs, so that a commit of
-# nothing else writes no further page; what deletes rows raises the number kept beside them.
+# The number of the last commit that a file holds. Records and rows carry theirs, so that a commit
+# of nothing else writes no further page; what deletes rows raises the number kept beside them.
 COMMITS = (
-    "SELECT max(value, coalesce((SELECT max(commit_number) FROM rifl_call), 0)) "
+    "SELECT max(value, coalesce((SELECT max(commit_number) FROM rifl_call), 0), "
+    "coalesce((SELECT max(commit_number) FROM rifl_row), 0)) "
     "FROM rifl_meta WHERE name='commits'"
 )
 RAISE_COMMITS = "UPDATE rifl_meta SET value=max(value, ?) WHERE name='commits'"

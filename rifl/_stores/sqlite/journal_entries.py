@@ -61,6 +61,9 @@ DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
 DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
 LIVED = "UPDATE rifl_meta SET value=? WHERE name='lived_s'"
 
+# Rows that are moved conditionally, each entry's all or none: (key, expected, value).
+_MOVE = Statement("", "")
+
 # No client has this id: a deletion of it deletes nothing.
 _NO_CALL = (0, 0)
 
@@ -72,12 +75,13 @@ class Entry:
     entries are retried until they are durable, since something has happened that
     must not be forgotten; the others fail at once. ``durable`` is called, in the
     committer's thread and outside any lock, when it is durable; ``pending``
-    succeeds after that, or fails with ``failure(error)`` at the first failed try.
+    succeeds after that, or fails with ``failure(error)`` at the first failed try. A ``MOVE``'s
+    result is whether its rows were as expected.
     Whoever blocks for it may become the committer.
     """
 
     INTENT, RECORD, DELETE, OVERWRITE = _INTENT, _RECORD, _DELETE, _OVERWRITE
-    NAMESPACE = _NAMESPACE
+    NAMESPACE, MOVE = _NAMESPACE, _MOVE
     __slots__ = ("alone", "durable", "failure", "patient", "pending", "rows", "statement")
 
     def __init__(

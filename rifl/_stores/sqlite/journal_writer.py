@@ -9,6 +9,7 @@ from typing import Any
 
 from rifl._log import get_logger
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
+from rifl._stores.rows import Move
 from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced
 from rifl._stores.sqlite.journal_entries import (
     ALONE,
@@ -22,6 +23,7 @@ from rifl._stores.sqlite.journal_entries import (
     Acknowledged,
     Entry,
 )
+from rifl._stores.sqlite.record_row import moving
 from rifl._stores.sqlite.statements import (
     FORGET_UNKNOWN,
     MOST_AT_ONCE,
@@ -31,7 +33,9 @@ from rifl._stores.sqlite.statements import (
 
 _log = get_logger("rifl.store")
 # The rows of these entries have neither the time nor the number of the commit.
-_UNDATED = (Entry.DELETE, Entry.NAMESPACE)
+_UNDATED = (Entry.DELETE, Entry.NAMESPACE, Entry.MOVE)
+# Around moves of which some may have to be undone.
+_SAVEPOINT, _BACK, _RELEASE = "SAVEPOINT moves", "ROLLBACK TO moves", "RELEASE moves"
 
 
 class Superseded(sqlite3.Error):
@@ -67,6 +71,7 @@ class JournalWriter:
         rows: dict[Statement, list[tuple[Any, ...]]] = {}
         number = self._guard.number()
         now = (int(time.time()), number)
+        moving = [entry for entry in batch if entry.statement is Entry.MOVE]
         for entry in batch:
             dated = entry.rows
             if entry.statement not in _UNDATED:
@@ -87,6 +92,8 @@ class JournalWriter:
             for statement in (Entry.INTENT, Entry.RECORD, Entry.DELETE, Entry.NAMESPACE):
                 if statement in rows:
                     statement.write(connection, rows[statement])
+            for entry in moving:
+                entry.pending.result = self._move(entry, number)
             if noted:
                 self._write_acknowledged(noted)
             if probe or Entry.OVERWRITE in rows:
@@ -104,6 +111,21 @@ class JournalWriter:
                     _log.warning("store_rollback_failed", error=str(rollback_error))
             return error
         return None
+
+    def _move(self, entry: Entry, number: int) -> bool:
+        """Move the rows of one entry, all or none; false where one is not as expected."""
+        connection, opening = self._connection, self._guard.opening
+        several = len(entry.rows) > 1
+        if several:
+            connection.execute(_SAVEPOINT)
+        moved = all(
+            connection.execute(*moving(Move(*row), number, opening)).rowcount for row in entry.rows
+        )
+        if several:
+            if not moved:
+                connection.execute(_BACK)
+            connection.execute(_RELEASE)
+        return moved
 
     def _check_owner(self) -> None:
         if self._connection.execute(OWNER).fetchone() != (self._guard.opening,):

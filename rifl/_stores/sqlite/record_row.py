@@ -1,4 +1,4 @@
-"""The row of a completion record, written inside a handler's own transaction (DESIGN §6)."""
+"""The row of a completion record, or moves in its place, in a handler's own transaction (§6)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rifl._stores.errors import WrongDatabase
+from rifl._stores.rows import Move
 from rifl.core._shared.errors import StaleRpc
 
 # Written only where the opening that runs the handler has its mark: a process that lost
 # the store cannot commit, nor can one whose connection is to another file of this name.
 _RECORD = (
     "INSERT INTO rifl_call SELECT ?, ?, ?, ?, ?, ?, ? WHERE "
+    "(SELECT value FROM rifl_meta WHERE name='opening')=?"
+)
+_PUT = (
+    "INSERT INTO rifl_row SELECT ?, ?, ? WHERE "
+    "(SELECT value FROM rifl_meta WHERE name='opening')=? ON CONFLICT DO NOTHING"
+)
+_MOVE = (
+    "UPDATE rifl_row SET value=?, commit_number=? WHERE key=? AND value=? AND "
     "(SELECT value FROM rifl_meta WHERE name='opening')=?"
 )
 _CLIENT = "INSERT INTO rifl_client VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -26,7 +35,7 @@ _FILE = (
 )
 # Below it a commit does not wait for the disk (WAL).
 _FULL = 2
-_Statements = Generator[tuple[str, tuple[Any, ...]], Any, bool]
+_Statements = Generator[tuple[str, tuple[Any, ...]], Any, None]
 
 
 class RecordRow(NamedTuple):
@@ -43,8 +52,49 @@ class RecordRow(NamedTuple):
     client: tuple[int, int, bytes] | None
     call: tuple[int, int | bytes, bytes | None, str, bytes]
 
+    def writing(self) -> _Statements:
+        """Yield what is executed, and is sent how many rows it changed; raises ``StaleRpc``."""
+        now = int(time.time())
+        if not (yield _RECORD, (*self.call, now, self.number, self.opening)):
+            raise _other_owner()
+        if self.client is not None:
+            yield _CLIENT, (*self.client, now)
 
-def write_record(connection: sqlite3.Connection, row: RecordRow) -> bool:
+    def standing(self) -> StaleRpc:
+        """Return what it means that a constraint is in the way."""
+        return StaleRpc(f"a record stands for {self.call[0]}/{self.call[1]!r} already")
+
+
+class MovedRows(NamedTuple):
+    """The moves of conditional rows in a record's place; ``path`` to ``number`` as a record's."""
+
+    path: Path
+    opening: int
+    number: int
+    moves: tuple[Move, ...]
+
+    def writing(self) -> _Statements:
+        """Yield what is executed, as ``RecordRow.writing``."""
+        for move in self.moves:
+            if not (yield moving(move, self.number, self.opening)):
+                raise self.standing()
+
+    def standing(self) -> StaleRpc:
+        """Return what it means that a row is not as expected, or the store has a new owner."""
+        return StaleRpc(
+            f"{' and '.join(each.key for each in self.moves)} moved meanwhile, or another "
+            "incarnation of the server owns the store"
+        )
+
+
+def moving(move: Move, number: int, opening: int) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement that moves a row, which changes none where it cannot."""
+    if move.expected is None:
+        return _PUT, (move.key, move.value, number, opening)
+    return _MOVE, (move.value, number, move.key, move.expected, opening)
+
+
+def write_record(connection: sqlite3.Connection, row: RecordRow | MovedRows) -> bool:
     """Write the row in the transaction open on a sqlite3 connection.
 
     Returns whether that connection's commits wait for the disk.
@@ -69,22 +119,23 @@ def write_record(connection: sqlite3.Connection, row: RecordRow) -> bool:
         except StopIteration as stop:
             return bool(stop.value)
         except sqlite3.IntegrityError as error:
-            raise _standing(row) from error
+            raise row.standing() from error
 
 
-def write_row(connection: sqlite3.Connection, row: RecordRow) -> None:
+def write_row(connection: sqlite3.Connection, row: RecordRow | MovedRows) -> None:
     """Write the row on a connection of ours to the file; raises ``StaleRpc``."""
-    now = int(time.time())
+    writing = row.writing()
     try:
-        if not connection.execute(_RECORD, (*row.call, now, row.number, row.opening)).rowcount:
-            raise _other_owner()
-        if row.client is not None:
-            connection.execute(_CLIENT, (*row.client, now))
+        statement = next(writing)
+        while True:
+            statement = writing.send(connection.execute(*statement).rowcount)
+    except StopIteration:
+        return
     except sqlite3.IntegrityError as error:
-        raise _standing(row) from error
+        raise row.standing() from error
 
 
-async def write_record_async(connection: Any, row: RecordRow) -> bool:
+async def write_record_async(connection: Any, row: RecordRow | MovedRows) -> bool:
     """The same for an ``aiosqlite`` connection, or one with its methods."""
     _check(connection)
     statements = _statements(row)
@@ -102,7 +153,7 @@ async def write_record_async(connection: Any, row: RecordRow) -> bool:
         except StopIteration as stop:
             return bool(stop.value)
         except sqlite3.IntegrityError as error:
-            raise _standing(row) from error
+            raise row.standing() from error
 
 
 def _check(connection: Any) -> None:
@@ -114,7 +165,7 @@ def _check(connection: Any) -> None:
         )
 
 
-def _statements(row: RecordRow) -> _Statements:
+def _statements(row: RecordRow | MovedRows) -> Generator[tuple[str, tuple[Any, ...]], Any, bool]:
     found = yield _FILE, ()
     file = os.fsdecode(found[0] or "") if found else ""
     if not file or Path(file).resolve() != row.path:
@@ -122,12 +173,7 @@ def _statements(row: RecordRow) -> _Statements:
             f"the method's records live in {row.path}, and the connection is to "
             f"{file or 'memory'}: recovery could not find this one"
         )
-    now = int(time.time())
-    written = yield _RECORD, (*row.call, now, row.number, row.opening)
-    if not written:
-        raise _other_owner()
-    if row.client is not None:
-        yield _CLIENT, (*row.client, now)
+    yield from row.writing()
     return bool(found[1] >= _FULL)
 
 
@@ -136,7 +182,3 @@ def _other_owner() -> StaleRpc:
         "another incarnation of the server owns the store, or the connection is to another file "
         "that has, or had, its name"
     )
-
-
-def _standing(row: RecordRow) -> StaleRpc:
-    return StaleRpc(f"a record stands for {row.call[0]}/{row.call[1]!r} already")

@@ -70,6 +70,13 @@ CREATE TABLE rifl_unknown (
     note TEXT,
     PRIMARY KEY (client_id, identity)
 ) WITHOUT ROWID;
+-- What is moved conditionally, beside the records: how far others are who hand work to the
+-- server's handlers in an order of their own.
+CREATE TABLE rifl_row (
+    key TEXT PRIMARY KEY,
+    value BLOB NOT NULL,
+    commit_number INTEGER NOT NULL
+) WITHOUT ROWID;
 """
 
 # Every table and column is named, so that a damaged schema is noticed at once. Negative
@@ -86,6 +93,7 @@ _IDS = (
     "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
     "source FROM rifl_session)",
     "SELECT NULL, max(key_id) FROM (SELECT key_id, value FROM rifl_secret)",
+    "SELECT NULL, max(commit_number) FROM (SELECT key, value, commit_number FROM rifl_row)",
 )
 # What brings a database from one version to the next; run in one transaction
 # with the change of the version.
@@ -102,6 +110,8 @@ _MIGRATIONS = {
         "INSERT INTO rifl_meta VALUES ('opening', 0), ('commits', 0), ('closed', 1)",
         "ALTER TABLE rifl_session ADD COLUMN secret BLOB NOT NULL DEFAULT x''",
         "ALTER TABLE rifl_session ADD COLUMN source TEXT NOT NULL DEFAULT ''",
+        "CREATE TABLE rifl_row (key TEXT PRIMARY KEY, value BLOB NOT NULL, "
+        "commit_number INTEGER NOT NULL) WITHOUT ROWID",
     ),
 }
 

@@ -12,6 +12,7 @@ from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
+from rifl._stores.rows import RowCall
 from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
 from rifl._stores.sqlite.batches import (
     BatchCommits,
@@ -25,9 +26,10 @@ from rifl._stores.sqlite.file_guard import Replaced
 from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
-from rifl._stores.sqlite.record_row import RecordRow
+from rifl._stores.sqlite.record_row import MovedRows, RecordRow
 from rifl._stores.sqlite.recovery import Recovery
 from rifl._stores.sqlite.removals import Removals
+from rifl._stores.sqlite.rows import SqliteRows
 from rifl._stores.sqlite.schema import opening_error
 from rifl._stores.sqlite.shared_transactions import BlockTurn
 from rifl._stores.sqlite.transactions import SqliteTransactions
@@ -98,6 +100,7 @@ class SqliteStore(BatchCommits):
             self._main.path, medium.connect, self._main.guard, self._register
         )
         self.transactions = self.shared_blocks = SqliteTransactions(self._databases.of, self._row)
+        self.rows = SqliteRows(self, self._main)
 
     def bind(
         self,
@@ -295,8 +298,8 @@ class SqliteStore(BatchCommits):
         running = self._table.running()
         if self._bound and self._databases.stopped():
             # Nothing is written any more: what is owed is the next start's.
-            return sum(not attempt.owed for attempt in running)
-        return len(running)
+            return sum(not attempt.owed for attempt in running) + len(self._beside)
+        return len(running) + len(self._beside)
 
     def fetch(self, call: Call) -> CompletionRecord | None:
         """Read a record back."""
@@ -460,14 +463,15 @@ class SqliteStore(BatchCommits):
         with self._lock:
             return self._queue(attempt, entry, database)
 
-    def _row(self, attempt: Attempt, record: CompletionRecord) -> RecordRow:
+    def _row(self, attempt: Attempt, record: CompletionRecord) -> RecordRow | MovedRows:
         """Return the row of an attempt that may still be recorded, else raise."""
         if attempt.policy.kind is not Kind.ATOMIC:
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
         database, call, entry = self._databases.of(attempt), attempt.call, attempt.entry
+        of_rows = isinstance(call, RowCall)
         with self._lock:
             current = not attempt.ended
-            current = current and not is_stale(attempt)
+            current = current and (of_rows or not is_stale(attempt))
             client = None if database.name in entry.registered else self._client_row(entry)
         if not current:
             raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
@@ -476,6 +480,9 @@ class SqliteStore(BatchCommits):
         except Replaced as error:
             database.journal.stop_for(error)
             raise WrongDatabase(str(error)) from error
+        if isinstance(call, RowCall):
+            guard = database.guard
+            return MovedRows(database.path, guard.opening, guard.number(), call.moves)
         return RecordRow(
             database.path,
             database.guard.opening,

@@ -12,7 +12,13 @@ from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
 from rifl._stores.sqlite.blocks import AioSharedBlock, SharedBlock, check_no_block
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.lent_connection import LentConnection, lent_by
-from rifl._stores.sqlite.record_row import RecordRow, write_record, write_record_async, write_row
+from rifl._stores.sqlite.record_row import (
+    MovedRows,
+    RecordRow,
+    write_record,
+    write_record_async,
+    write_row,
+)
 from rifl._stores.sqlite.shared_transactions import BlockTurn, SharedTransactions
 from rifl._stores.transactions import RecordingTransactions
 from rifl.core._serving.client_entry import Attempt
@@ -31,7 +37,7 @@ class SqliteTransactions(RecordingTransactions):
     def __init__(
         self,
         database_of: Callable[[Attempt], Database],
-        row_of: Callable[[Attempt, CompletionRecord], RecordRow],
+        row_of: Callable[[Attempt, CompletionRecord], RecordRow | MovedRows],
     ) -> None:
         """``row_of``: an attempt's row; raises where it may not be recorded any more."""
         self._database_of = database_of

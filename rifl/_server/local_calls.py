@@ -1,0 +1,356 @@
+"""Local calls: methods' handlers, run for somebody who is no caller of gRPC's (DESIGN §4, §6).
+
+Who hands work to the handlers of a server that it is hosted by (a target of a log's player)
+finds each handler as a call of its method would, with the interceptors behind ours, and runs it
+with a context that notes what it says. What the completion record is to a call, the move of
+conditional rows is to it (``rifl._stores.rows``): nothing else is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import functools
+import threading
+from collections.abc import Generator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+
+from rifl._log import get_logger
+from rifl._server import aio, sync
+from rifl._server.context import noted_of
+from rifl._server.eager_task import start_task
+from rifl._server.engine import Engine
+from rifl._server.interceptors import Handlers, Hosted, Interceptors, is_coroutine
+from rifl._stores.errors import UnsupportedStore
+from rifl._stores.rows import ConditionalRows, Move, RowCall
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import Kind, MethodPolicy, PolicyError
+from rifl.core._serving.serving import Handled, HandlerResult
+from rifl.core._shared.errors import NotRecorded, RecordPending, RiflError, StoreUnavailable
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = [
+    "Attempt",
+    "Handlers",
+    "Kind",
+    "LocalCalls",
+    "Move",
+    "NotFound",
+    "PolicyError",
+    "Ran",
+    "RecordPending",
+    "RiflError",
+    "RowCall",
+    "StoreUnavailable",
+    "Transport",
+    "UnsupportedStore",
+    "again",
+    "subject_of",
+]
+
+_log = get_logger("rifl.server")
+# Plain functions on an event loop's server that run at once.
+_THREADS = 32
+
+
+class NotFound(Exception):
+    """There is no unary method of this name, or the request is none of its messages.
+
+    ``code``: a google.rpc.Code.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+class Ran(NamedTuple):
+    """What became of a run.
+
+    ``code`` and ``details``: its status; OK is 0. ``committed``: an atomic handler's transaction
+    committed, and the rows moved with it; of any other kind false. ``broken``: it was cancelled,
+    and nobody knows how far it came. ``pending``: nobody can tell whether it committed.
+    """
+
+    code: int
+    details: str
+    committed: bool = False
+    broken: bool = False
+    pending: bool = False
+
+
+class Transport:
+    """gRPC's context of the call that brought the work, as far as a handler may see it.
+
+    ``metadata``: what is said of this piece of work. Its answer is nobody's message: what would
+    be done to the call's own, compression and cancelling, is not done.
+    """
+
+    def __init__(self, inner: Any, metadata: tuple[tuple[str, str | bytes], ...] = ()) -> None:
+        self._inner = inner
+        self._metadata = metadata
+
+    def __getattr__(self, name: str) -> Any:
+        # What an interceptor outside put on the context for handlers to read.
+        return getattr(self._inner, name)
+
+    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        """Return what is said of the work, not what came with the call."""
+        return self._metadata
+
+    def is_active(self) -> bool:
+        """Whether the call that brought it goes on."""
+        active = getattr(self._inner, "is_active", None)
+        if active is not None:
+            return bool(active())
+        return not (self._inner.cancelled() or self._inner.done())
+
+    def set_compression(self, compression: Any) -> None:
+        """Nothing: the answer is not sent."""
+
+    def disable_next_message_compression(self) -> None:
+        """Nothing, either."""
+
+    def cancel(self) -> bool:
+        """Nothing: the call is not this handler's."""
+        return False
+
+
+class LocalCalls:
+    """Runs handlers of the servers of one ``Deduplicator``. Any thread, any loop."""
+
+    def __init__(self, engine: Engine, interceptors: Interceptors) -> None:
+        self._engine = engine
+        self._interceptors = interceptors
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._executing: set[asyncio.Task[Any]] = set()
+
+    @property
+    def rows(self) -> ConditionalRows:
+        """The store's; raises ``UnsupportedStore`` where it has none."""
+        if (rows := self._engine.store.rows) is None:
+            raise UnsupportedStore("the store has no rows that are moved conditionally")
+        return rows
+
+    def host(self, server: grpc.Server | grpc.aio.Server, methods: Mapping[str, Hosted]) -> None:
+        """Have these methods of the server answered by handlers that are made for each call.
+
+        They are given the server's handlers: for ``find`` and ``find_async``. Raises
+        ``PolicyError`` where the server cannot have our interceptor.
+        """
+        self._interceptors.require(server, "dedup")
+        for method in methods:
+            self._engine.policies.add(method, None)
+        self._interceptors.host(server, methods)
+
+    def policy(self, method: str) -> MethodPolicy | None:
+        """How a method is declared; None: its calls do not happen once."""
+        return self._engine.policies.find(method)
+
+    def find(self, handlers: Handlers, method: str, metadata: Any = ()) -> Any:
+        """Return a method's handler, as a call of it on a ``grpc.server`` would have it.
+
+        Raises ``NotFound``.
+        """
+        details = type(handlers.details)(method, tuple(metadata))
+        return _unary(method, handlers.continuation(details))
+
+    async def find_async(self, handlers: Handlers, method: str, metadata: Any = ()) -> Any:
+        """The same on a ``grpc.aio.server``."""
+        details = type(handlers.details)(method, tuple(metadata))
+        return _unary(method, await again(handlers.continuation)(details))
+
+    def run(
+        self, handler: Any, request: bytes, context: Any, call: RowCall, policy: MethodPolicy
+    ) -> tuple[Ran, Attempt]:
+        """Run a handler in this thread; what became of it, and the run, which ``rows.end`` ends.
+
+        Raises ``NotFound`` for a request that is none, or what new calls are refused with: then
+        nothing ran.
+        """
+        message = _read(handler, request)
+        attempt = self.rows.begin(call, policy)
+        raised: list[BaseException] = []
+        try:
+            handled = _sync_run(self._engine, handler)(message, context, attempt, raised)
+            steps = self._ended(attempt, handled, raised)
+            return _drive(steps), attempt
+        except BaseException:
+            self.rows.end(attempt)
+            raise
+
+    async def run_async(
+        self, handler: Any, request: bytes, context: Any, call: RowCall, policy: MethodPolicy
+    ) -> tuple[Ran, Attempt]:
+        """The same on an event loop; a plain function runs in a thread."""
+        message = _read(handler, request)
+        attempt = self.rows.begin(call, policy)
+        raised: list[BaseException] = []
+        try:
+            if is_coroutine(handler.unary_unary):
+                handled = await _aio_run(self._engine, handler)(message, context, attempt, raised)
+            else:
+                run = _sync_run(self._engine, handler, aio=True)
+                handled = await asyncio.get_running_loop().run_in_executor(
+                    self._executor(handler),
+                    functools.partial(
+                        contextvars.copy_context().run, run, message, context, attempt, raised
+                    ),
+                )
+            steps = self._ended(attempt, handled, raised)
+            return await _drive_async(steps), attempt
+        except BaseException:
+            self.rows.end(attempt)
+            raise
+
+    def begin_task(self, work: Any) -> asyncio.Task[Any]:
+        """Have work done in a task of its own, which no call's end cancels."""
+        task = start_task(work)
+        if not task.done():
+            self._executing.add(task)
+            task.add_done_callback(self._executing.discard)
+        return task
+
+    def _executor(self, handler: Any) -> Executor:
+        # gRPC's own hint for handlers that want a pool of their own.
+        own: Executor | None = getattr(handler.unary_unary, "experimental_thread_pool", None)
+        if own is not None:
+            return own
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_THREADS, "rifl-local-call")
+            return self._threads
+
+    def _ended(
+        self, attempt: Attempt, handled: Handled, raised: list[BaseException]
+    ) -> Generator[Any, Any, Ran]:
+        """Find out what a handler left."""
+        result = handled if isinstance(handled, HandlerResult) else HandlerResult(handled)
+        record = result.record
+        if raised and not result.broken:
+            _log.error(
+                "local_call_raised",
+                method=attempt.call.method,
+                rpc_id=str(attempt.call.rpc_id),
+                exc_info=raised[0],
+            )
+        if attempt.policy.kind is not Kind.ATOMIC:
+            return Ran(record.code, record.details, broken=bool(result.broken))
+        try:
+            standing: Any = self._engine.store.committed(attempt)
+            if isinstance(standing, Later):
+                standing = yield standing
+        except NotRecorded as error:
+            return Ran(_ABORTED if not record.code else record.code, str(error))
+        except RecordPending as error:
+            return Ran(_UNAVAILABLE, str(error), pending=True)
+        except StoreUnavailable as error:
+            return Ran(_UNAVAILABLE, str(error), broken=True)
+        if isinstance(standing, CompletionRecord):
+            # It stands, whatever the handler did then.
+            return Ran(0, "", committed=True)
+        if not record.code and not result.broken:
+            return Ran(
+                _ABORTED,
+                f"{attempt.call.method} is atomic, and its handler returned without a committed "
+                "record: call rifl.record in its transaction",
+            )
+        return Ran(record.code, record.details, broken=bool(result.broken))
+
+
+# Of google.rpc.Code.
+_INVALID_ARGUMENT, _ABORTED, _UNIMPLEMENTED, _UNAVAILABLE = 3, 10, 12, 14
+
+
+def subject_of(context: Any) -> Any:
+    """Return what a handler's local call is about; None for a call of gRPC's."""
+    noted = noted_of(context)
+    call = None if noted is None else noted.rifl_attempt.call
+    return call.subject if isinstance(call, RowCall) else None
+
+
+def again(continuation: Any) -> Any:
+    """Return a continuation of a ``grpc.aio`` interceptor that can be called once more.
+
+    gRPC's own goes through the interceptors by an iterator, so that a second call would pass by
+    those behind ours.
+    """
+    if isinstance(continuation, functools.partial) and continuation.args:
+        rest, *others = continuation.args
+        return functools.partial(continuation.func, copy.copy(rest), *others)
+    raise TypeError(f"a continuation that is not gRPC's own cannot be called twice: {continuation}")
+
+
+def _unary(method: str, handler: Any) -> Any:
+    if handler is None:
+        raise NotFound(_UNIMPLEMENTED, f"the server has no method {method}")
+    if handler.request_streaming or handler.response_streaming:
+        raise NotFound(_UNIMPLEMENTED, f"{method} is a stream")
+    return handler
+
+
+class _Parsed(NamedTuple):
+    """A handler whose request is deserialised already."""
+
+    unary_unary: Any
+    request_deserializer: None
+    response_serializer: Any
+
+
+def _read(handler: Any, request: bytes) -> Any:
+    if handler.request_deserializer is None:
+        return request
+    try:
+        return handler.request_deserializer(request)
+    except Exception as error:
+        raise NotFound(
+            _INVALID_ARGUMENT, f"the request cannot be deserialised: {type(error).__name__}"
+        ) from error
+
+
+def _sync_run(engine: Engine, handler: Any, *, aio: bool = False) -> sync.Run:
+    parsed = _Parsed(handler.unary_unary, None, handler.response_serializer)
+    return sync.running(engine.store, parsed, aio=aio)
+
+
+def _aio_run(engine: Engine, handler: Any) -> aio.Run:
+    parsed = _Parsed(handler.unary_unary, None, handler.response_serializer)
+    return aio.running(engine.store, parsed)
+
+
+def _drive(steps: Generator[Any, Any, Ran]) -> Ran:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                value = step.wait()
+            except Exception as error:  # noqa: BLE001 - the rule's to judge
+                step = steps.throw(error)
+            else:
+                step = steps.send(value)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def _drive_async(steps: Generator[Any, Any, Ran]) -> Ran:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                value = await step
+            except Exception as error:  # noqa: BLE001 - as above
+                step = steps.throw(error)
+            else:
+                step = steps.send(value)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]

@@ -1,0 +1,68 @@
+"""Rows beside a store's records: text to bytes, moved only from what they are known to be (§6).
+
+They say how far somebody is who hands work to a server's handlers in an order of its own, and
+whose next step is one only: what the completion record is to a call, the move of such a row is
+to a step. It is alone, or in the transaction of an atomic handler, in the record's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._shared.call import Call
+
+
+class Move(NamedTuple):
+    """One row's next value, if it is ``expected`` now (None: not there)."""
+
+    key: str
+    expected: bytes | None
+    value: bytes
+
+
+class RowCall(Call):
+    """A run of a handler that nobody called over gRPC: in a record's place rows are moved.
+
+    ``moves``: what an atomic handler's transaction makes of the rows, all or none; ``subject``:
+    what it is about, for whoever began it.
+    """
+
+    def __init__(
+        self, method: str, name: bytes, moves: Sequence[Move] = (), subject: Any = None
+    ) -> None:
+        super().__init__(0, b"", None, name, method=method)
+        self.moves = tuple(moves)
+        self.subject = subject
+
+
+class ConditionalRows(Protocol):
+    """Rows of one store. Any thread. Keys are texts without a zero character."""
+
+    @property
+    def store_id(self) -> str:
+        """Drawn when the store was made; another one begins without rows, or with a backup's."""
+
+    def get(self, keys: Iterable[str]) -> Mapping[str, bytes | None]:
+        """Return what is durable, None for rows that are not there. Blocks.
+
+        Raises ``StoreUnavailable``.
+        """
+
+    def move(self, moves: Sequence[Move]) -> Later:
+        """Move rows durably, all or none: true, or false where one was not as expected.
+
+        Raises ``StoreUnavailable``: none was moved; or ``RecordPending``: nobody can tell.
+        """
+
+    def begin(self, call: RowCall, policy: MethodPolicy) -> Attempt:
+        """Begin a run, which counts as one that runs until ``end``.
+
+        Raises what new calls are refused with (``Draining``, ``StoreUnavailable``).
+        """
+
+    def end(self, attempt: Attempt) -> None:
+        """End a run: nobody waits for it any more."""

@@ -1,0 +1,125 @@
+"""The doors of a target: what makes a server one, and what its handlers are told (§15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from rifl._log import get_logger
+from rifl._server.local_calls import LocalCalls, PolicyError, UnsupportedStore, subject_of
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.sealing import Seals, Transform
+from sharedlog._core.target_methods import Delivered, Methods
+from sharedlog._core.target_taking import HandlerKind
+from sharedlog._target.access import PlayerAccess
+from sharedlog._target.aio_target import AioTarget
+from sharedlog._target.requests import SERVICE
+from sharedlog._target.sync_target import SyncTarget
+from sharedlog._target.target import Limits, Target
+
+_log = get_logger("sharedlog.target")
+_LIMITS = Limits()
+
+
+def add_target_to_server(
+    server: grpc.Server | grpc.aio.Server,
+    dedup: Any,
+    streams: Mapping[str, str | Sequence[str]],
+    *,
+    token: str | bytes | None = None,
+    peers: Collection[str] | None = None,
+    unseal: Transform | None = None,
+    concurrency: int = _LIMITS.concurrency,
+    queued_bytes: int = _LIMITS.queued_bytes,
+    most_bytes: int = _LIMITS.most_bytes,
+) -> None:
+    """Have players call a server's methods with the messages of some streams, in order, once.
+
+    ::
+
+        sharedlog.add_target_to_server(
+            server, dedup, {"orders": ["/shop.v1.Inventory/Reserve"]}, token=TOKEN
+        )
+
+    ``dedup`` is the server's ``rifl.Deduplicator``, whose interceptor it was made with; how far
+    each substream was taken is kept in its store. ``streams``: which methods the messages of each
+    stream may call, and no others; a message that names none calls the one there is. Methods are
+    unary, and declared as for callers: ``atomic``, ``idempotent`` or ``plain`` (see
+    docs/targets.md for what a crash leaves of each).
+
+    ``token``, ``peers``: players show the one, or a certificate with one of these names; where
+    neither is given, everybody who reaches the server may deliver. ``unseal`` opens messages that
+    were published sealed. ``concurrency``: how many handlers run at once on an event loop.
+    ``queued_bytes``: what of one player may wait there. ``most_bytes``: what the server takes in
+    one message (gRPC's ``grpc.max_receive_message_length``).
+
+    Before the server starts. Raises ``InvalidRequest``, and of rifl ``PolicyError`` (a method
+    that cannot be called so, or a server without the interceptor) and ``UnsupportedStore`` (a
+    store without such rows, as a group's).
+    """
+    calls = _calls_of(dedup)
+    if concurrency < 1 or queued_bytes < 1 or most_bytes < 1:
+        raise InvalidRequest("concurrency, queued_bytes and most_bytes are at least 1")
+    seals = None if unseal is None else Seals(_cannot_seal, unseal)
+    methods = Methods(streams, _kinds(calls), seals)
+    for method in {each for some in methods.streams.values() for each in some}:
+        _check(calls, method)
+    access = PlayerAccess(token, peers)
+    target = Target(calls, methods, access, Limits(concurrency, queued_bytes, most_bytes))
+    makers: dict[str, Callable[[Any], Any]]
+    if isinstance(server, grpc.aio.Server):
+        makers = AioTarget(target).methods()
+    else:
+        makers = SyncTarget(target).methods()
+    calls.host(server, makers)
+    if access.is_open:
+        _log.warning("target_open", streams=sorted(methods.streams), hint="give a token or peers")
+
+
+def delivery(context: Any) -> Delivered | None:
+    """Return what is known of the message that a handler is called with.
+
+    None where a caller of gRPC's calls it. Any thread that holds the handler's context.
+    """
+    found = subject_of(context)
+    return found if isinstance(found, Delivered) else None
+
+
+def _calls_of(dedup: Any) -> LocalCalls:
+    calls = getattr(dedup, "_local_calls", None)
+    if not isinstance(calls, LocalCalls):
+        raise UnsupportedStore(
+            f"a target needs a rifl.Deduplicator, not a {type(dedup).__name__}: a group cannot be "
+            "one. Give the handlers that players call a server with a Deduplicator over SQLite, "
+            "Redis or PostgreSQL, and have them call the group"
+        )
+    _ = calls.rows
+    return calls
+
+
+def _kinds(calls: LocalCalls) -> Callable[[str], HandlerKind | None]:
+    def kind_of(method: str) -> HandlerKind | None:
+        policy = calls.policy(method)
+        return None if policy is None else HandlerKind(policy.kind.value)
+
+    return kind_of
+
+
+def _check(calls: LocalCalls, method: str) -> None:
+    if method.startswith(f"/{SERVICE}/"):
+        raise PolicyError(f"{method} is the target's own")
+    policy = calls.policy(method)
+    if policy is None:
+        raise PolicyError(f"{method} is declared not to be deduplicated: players cannot call it")
+    if policy.database is not None:
+        raise PolicyError(
+            f"{method} records in {policy.database}, and a target's index is in the store: make "
+            "that the store, or leave the method's database out"
+        )
+
+
+def _cannot_seal(data: bytes) -> bytes:
+    raise AssertionError("a target seals nothing")

@@ -1,0 +1,193 @@
+"""The methods of a target on ``grpc.server``: batches, each in its call's thread (§15, P8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from rifl._server.local_calls import Attempt, Handlers, NotFound, RiflError
+from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.target_taking import (
+    UNAVAILABLE,
+    Answer,
+    AnswerKind,
+    Fetch,
+    HandlerKind,
+    Put,
+    Run,
+    TargetUnavailable,
+    Tell,
+    connect,
+    settle,
+    take,
+)
+from sharedlog._target.requests import (
+    SERVICE,
+    answers_to_wire,
+    connecting,
+    index_to_wire,
+    items_of,
+    origin_of,
+    parsed,
+)
+from sharedlog._target.target import (
+    Seats,
+    Steps,
+    Target,
+    by_tag,
+    delivery_of,
+    ended_of,
+    interceptor_failed,
+    refused,
+)
+from sharedlog._wire.errors import refusal_of
+from sharedlog.v1 import target_pb2 as pb
+
+# For another batch's handler of the same substream, where the call has no deadline.
+_LONGEST_WAIT_S = 30.0
+_Behavior = Callable[[bytes, Any], bytes]
+
+
+class SyncTarget:
+    """Answers ``Connect`` and ``DeliverBatch``; a stream would hold a thread of the pool."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._seats: Seats[Any] = Seats(threading.Lock)
+
+    def methods(self) -> dict[str, Callable[[Handlers], Any]]:
+        """Return what makes the handler of each method, of what finds others'."""
+        return {
+            f"/{SERVICE}/Connect": lambda _: _handler(self._guarded(self._connect)),
+            f"/{SERVICE}/DeliverBatch": lambda handlers: _handler(
+                self._guarded(lambda data, context: self._deliver(data, context, handlers))
+            ),
+        }
+
+    def _guarded(self, answer: _Behavior) -> _Behavior:
+        def behavior(data: bytes, context: Any) -> bytes:
+            try:
+                self._target.access.check(context)
+                return answer(data, context)
+            except (LogError, TargetUnavailable) as error:
+                known = error if isinstance(error, LogError) else LogUnavailable(str(error))
+                refusal = refusal_of(known)
+                context.set_trailing_metadata(refusal.metadata)
+                context.set_code(refusal.code)
+                context.set_details(refusal.details)
+                return b""
+
+        return behavior
+
+    def _connect(self, data: bytes, context: Any) -> bytes:
+        request = parsed(pb.ConnectRequest, data)
+        feed, tags = connecting(request)
+        for tag in tags:
+            self._target.methods.check_tag(tag)
+        held = [self._seats.get(feed, tag) for tag in tags]
+        for seat, lock in held:
+            if seat.owes and lock.acquire(blocking=False):
+                try:
+                    self._drive(settle(seat), context, None, [])
+                finally:
+                    lock.release()
+        told = self._drive(connect([seat for seat, _ in held]), context, None, [])
+        return pb.ConnectReply(
+            store=self._target.rows.store_id,
+            indexes=[
+                index_to_wire(tag, index, connects)
+                for tag, (index, connects) in zip(tags, told, strict=True)
+            ],
+            streams=False,
+            most_bytes=self._target.limits.most_bytes,
+        ).SerializeToString()
+
+    def _deliver(self, data: bytes, context: Any, handlers: Handlers | None) -> bytes:
+        message = parsed(pb.Deliveries, data)
+        origin = origin_of(message)
+        answers: list[Answer] = []
+        for tag, items in by_tag(list(items_of(message, origin))).items():
+            self._target.methods.check_tag(tag)
+            seat, lock = self._seats.get(origin.feed, tag)
+            left_s = context.time_remaining()
+            if lock.acquire(timeout=_LONGEST_WAIT_S if left_s is None else max(0.0, left_s)):
+                try:
+                    rule = take(seat, iter(items), self._target.methods.resolve)
+                    self._drive(rule, context, handlers, answers)
+                finally:
+                    lock.release()
+            elif (first := next(filter(None, map(delivery_of, items)), None)) is not None:
+                text = "a handler of this substream runs"
+                kind = AnswerKind.UNAVAILABLE
+                answers.append(Answer(kind, tag, first.place, UNAVAILABLE, text))
+        return answers_to_wire(origin.term, answers)
+
+    def _drive(
+        self, rule: Steps, context: Any, handlers: Handlers | None, answers: list[Answer]
+    ) -> Any:
+        target = self._target
+        # Runs of plain handlers, which go on until the index says that they have ended.
+        runs: list[Attempt] = []
+        value: Any = None
+        error: Exception | None = None
+        try:
+            while True:
+                step = rule.send(value) if error is None else rule.throw(error)
+                value, error = None, None
+                try:
+                    if isinstance(step, Run):
+                        value = self._run(step, context, handlers, runs)
+                    elif isinstance(step, Put):
+                        value = _wait(target.put(step))
+                        self._end(runs)
+                    elif isinstance(step, Fetch):
+                        value = target.fetch(step)
+                    elif isinstance(step, Tell):
+                        target.note(step.answer)
+                        answers.append(step.answer)
+                except Exception as failed:  # noqa: BLE001 - the rule's to judge
+                    error = failed
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            self._end(runs)
+
+    def _run(self, step: Run, context: Any, handlers: Any, runs: list[Attempt]) -> Any:
+        target, called = self._target, step.called
+        policy: Any = target.calls.policy(called.method)
+        try:
+            handler = target.calls.find(handlers, called.method, target.metadata_of(step))
+        except NotFound as error:
+            raise refused(error) from error
+        except Exception as error:  # noqa: BLE001 - whatever a user's interceptor raises
+            return interceptor_failed(error)
+        try:
+            transport = target.transport(context, step)
+            call = target.call_of(step)
+            ran, attempt = target.calls.run(handler, called.content.body, transport, call, policy)
+        except NotFound as error:
+            raise refused(error) from error
+        except RiflError as error:
+            raise TargetUnavailable(str(error)) from error
+        runs.append(attempt)
+        if called.kind is not HandlerKind.PLAIN:
+            self._end(runs)
+        return ended_of(ran)
+
+    def _end(self, runs: list[Attempt]) -> None:
+        while runs:
+            self._target.rows.end(runs.pop())
+
+
+def _wait(later: Any) -> Any:
+    try:
+        return later.wait()
+    except RiflError as error:
+        raise TargetUnavailable(str(error)) from error
+
+
+def _handler(behavior: _Behavior) -> Any:
+    return grpc.unary_unary_rpc_method_handler(behavior)

@@ -1,0 +1,193 @@
+"""A target: what it knows of its substreams, and how the rules are carried out (DESIGN-LOG §15)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rifl._log import get_logger
+from rifl._server.local_calls import (
+    LocalCalls,
+    Move,
+    NotFound,
+    Ran,
+    RiflError,
+    RowCall,
+    Transport,
+)
+from sharedlog._core.target_delivery import Delivery
+from sharedlog._core.target_index import Feed
+from sharedlog._core.target_methods import Delivered, Methods
+from sharedlog._core.target_taking import (
+    Answer,
+    AnswerKind,
+    Ended,
+    Fetch,
+    MethodRefused,
+    Put,
+    Run,
+    Seat,
+    TargetUnavailable,
+)
+from sharedlog._target.access import PlayerAccess
+
+_log = get_logger("sharedlog.target")
+_Lock = TypeVar("_Lock")
+# What is known of substreams that nobody delivers to goes beyond so many.
+_MOST_SEATS = 65_536
+_UNKNOWN = 2
+# What people have to look into, and what they may want to know.
+_SERIOUS = (AnswerKind.UNKNOWN, AnswerKind.FORKED)
+_FAILED = (AnswerKind.FAILED, AnswerKind.REFUSED)
+
+
+class Limits(NamedTuple):
+    """How much a target takes on. ``concurrency``: handlers that run at once on an event loop.
+
+    ``queued_bytes``: of one connection; ``most_bytes``: of one message of gRPC's.
+    """
+
+    concurrency: int = 256
+    queued_bytes: int = 8 << 20
+    most_bytes: int = 4 << 20
+
+
+class Target:
+    """What both kinds of servers have: the store's rows, the handlers, and who may deliver."""
+
+    def __init__(
+        self, calls: LocalCalls, methods: Methods, access: PlayerAccess, limits: Limits
+    ) -> None:
+        """``calls``: of the server's ``Deduplicator``."""
+        self.calls = calls
+        self.methods = methods
+        self.access = access
+        self.limits = limits
+        self.rows = calls.rows
+
+    def fetch(self, step: Fetch) -> Any:
+        """Read rows; blocks."""
+        try:
+            return self.rows.get(step.keys)
+        except RiflError as error:
+            raise TargetUnavailable(str(error)) from error
+
+    def put(self, step: Put) -> Any:
+        """Begin to move rows; the ``Later`` of whether they were."""
+        try:
+            return self.rows.move([Move(*each) for each in step.moves])
+        except RiflError as error:
+            raise TargetUnavailable(str(error)) from error
+
+    def call_of(self, step: Run) -> RowCall:
+        """Return the run of a delivery's handler as rifl knows it."""
+        delivery, called = step.delivery, step.called
+        return RowCall(
+            called.method,
+            f"{delivery.tag}@{delivery.place.lsn}.{delivery.place.ordinal}".encode(),
+            () if step.move is None else (Move(*step.move),),
+            Delivered(delivery, called.content, called.method, step.redelivered),
+        )
+
+    @staticmethod
+    def metadata_of(step: Run) -> tuple[tuple[str, str | bytes], ...]:
+        """Return what a handler sees as the metadata of its call: who caused it."""
+        content = step.called.content
+        if not content.trace_parent:
+            return ()
+        found: list[tuple[str, str | bytes]] = [("traceparent", content.trace_parent)]
+        if content.trace_state:
+            found.append(("tracestate", content.trace_state))
+        return tuple(found)
+
+    def transport(self, context: Any, step: Run) -> Transport:
+        """Return what a handler sees of the call that brought the delivery."""
+        return Transport(context, self.metadata_of(step))
+
+    def note(self, answer: Answer) -> None:
+        """Log what people may have to look at."""
+        if answer.kind in _SERIOUS:
+            _log.error(
+                "delivery_stopped",
+                answer=answer.kind.value,
+                tag=answer.tag,
+                place=str(answer.place),
+                details=answer.details,
+            )
+        elif answer.kind in _FAILED:
+            _log.warning(
+                "delivery_failed",
+                answer=answer.kind.value,
+                tag=answer.tag,
+                place=str(answer.place),
+                code=answer.code,
+                details=answer.details,
+            )
+
+
+def ended_of(ran: Ran) -> Ended:
+    """Return what became of a handler as the rules have it."""
+    return Ended(ran.code, ran.details, ran.committed, ran.broken, ran.pending)
+
+
+def refused(error: NotFound) -> MethodRefused:
+    """Return what a message is refused by whose handler cannot be called."""
+    return MethodRefused(error.code, str(error))
+
+
+def interceptor_failed(error: Exception) -> Ended:
+    """Return what it comes to when a user's interceptor raises in the place of a handler."""
+    _log.error("delivery_interceptor_raised", exc_info=error)
+    return Ended(_UNKNOWN, f"an interceptor raised {type(error).__name__}: {error}")
+
+
+class Seats(Generic[_Lock]):
+    """The substreams that this process knows, each with what lets one rule at a time to it."""
+
+    def __init__(self, make_lock: Callable[[], _Lock]) -> None:
+        self._make_lock = make_lock
+        self._lock = threading.Lock()
+        self._seats: OrderedDict[tuple[Feed, str], tuple[Seat, _Lock]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    def get(self, feed: Feed, tag: str) -> tuple[Seat, _Lock]:
+        """Return the seat of a substream; made where there is none."""
+        key = (feed, tag)
+        with self._lock:
+            found = self._seats.get(key)
+            if found is None:
+                found = self._seats[key] = (Seat(feed, tag), self._make_lock())
+                self._forget()
+            else:
+                self._seats.move_to_end(key)
+            return found
+
+    def _forget(self) -> None:
+        looked = 0
+        while len(self._seats) > _MOST_SEATS and looked < len(self._seats):
+            key, (seat, lock) = next(iter(self._seats.items()))
+            if seat.owes or lock.locked():  # type: ignore[attr-defined]  # both kinds have it
+                self._seats.move_to_end(key)
+                looked += 1
+            else:
+                del self._seats[key]
+
+
+Steps = Generator[Any, Any, Any]
+
+
+def by_tag(items: Sequence[tuple[str, Any, int]]) -> dict[str, list[Any]]:
+    """Return what came for each tag, in the order in which tags came first."""
+    found: dict[str, list[Any]] = {}
+    for tag, item, _ in items:
+        found.setdefault(tag, []).append(item)
+    return found
+
+
+def delivery_of(item: Any) -> Delivery | None:
+    """Return an item that is a delivery."""
+    return item if isinstance(item, Delivery) else None
