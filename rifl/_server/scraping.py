@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 try:
     from prometheus_client import start_http_server
@@ -12,8 +13,23 @@ except ImportError as error:  # pragma: no cover - needs an environment without 
 _PORTS = range(1 << 16)
 
 
+class Scraped(NamedTuple):
+    """Where metrics are served, and what ends that."""
+
+    address: str
+    end: Callable[[], None]
+
+
 def serve_metrics(listen: str) -> Callable[[], None]:
     """Serve this process's registry over HTTP at ``HOST:PORT``; returns what ends it.
+
+    Raises ``OSError``, ``ValueError``.
+    """
+    return scraped_at(listen).end
+
+
+def scraped_at(listen: str) -> Scraped:
+    """Serve this process's registry over HTTP at ``HOST:PORT``; of port 0 at any that is free.
 
     Raises ``OSError``, ``ValueError``.
     """
@@ -27,4 +43,4 @@ def serve_metrics(listen: str) -> Callable[[], None]:
         server.server_close()
         thread.join()
 
-    return end
+    return Scraped(f"{host}:{server.server_port}", end)

@@ -67,7 +67,7 @@ def holds(log: Log, arguments: argparse.Namespace) -> int:
         found = log.holds()
     now_us = _now_us()
     if arguments.json:
-        print_json([_hold_object(each, now_us) for each in found])
+        print_json([_hold_object(each, now_us, log.incarnation) for each in found])
     else:
         rows = [
             (
@@ -75,7 +75,7 @@ def holds(log: Log, arguments: argparse.Namespace) -> int:
                 each.tag,
                 str(each.position or f"from LSN {each.lsn}"),
                 told_time(each.renewed_us),
-                _hold_state(each, now_us),
+                _hold_state(each, now_us, log.incarnation),
             )
             for each in found
         ]
@@ -86,14 +86,14 @@ def holds(log: Log, arguments: argparse.Namespace) -> int:
 def trim(log: Log, arguments: argparse.Namespace) -> int:
     """Trim once, or on a schedule until a signal comes."""
     if arguments.every is None:
-        _told_trim(log.trim(arguments.retention), arguments)
+        _told_trim(log, log.trim(arguments.retention), arguments)
         return ExitCode.DONE
 
     def told(found: Outcome | LogError) -> None:
         if isinstance(found, LogError):
             sys.stderr.write(f"sharedlog: {found}\n")
         else:
-            _told_trim(found, arguments)
+            _told_trim(log, found, arguments)
             sys.stdout.flush()
 
     with until_signal() as stopped, log.trim_every(arguments.every, arguments.retention, told):
@@ -210,7 +210,7 @@ def verify(log: Log, arguments: argparse.Namespace) -> int:
     return ExitCode.DAMAGED if report.problems else ExitCode.DONE
 
 
-def _told_trim(outcome: Outcome, arguments: argparse.Namespace) -> None:
+def _told_trim(log: Log, outcome: Outcome, arguments: argparse.Namespace) -> None:
     now_us = _now_us()
     told: dict[str, Any] = {
         "removed": outcome.rows,
@@ -218,7 +218,10 @@ def _told_trim(outcome: Outcome, arguments: argparse.Namespace) -> None:
         "kept_by": outcome.kept_by,
     }
     if arguments.json:
-        print_json(told | {"overdue": [_hold_object(each, now_us) for each in outcome.overdue]})
+        print_json(
+            told
+            | {"overdue": [_hold_object(each, now_us, log.incarnation) for each in outcome.overdue]}
+        )
         return
     print_value(False, told)
     for each in outcome.overdue:
@@ -227,20 +230,23 @@ def _told_trim(outcome: Outcome, arguments: argparse.Namespace) -> None:
         )
 
 
-def _hold_state(hold: Hold, now_us: int) -> str:
+def _hold_state(hold: Hold, now_us: int, incarnation: str) -> str:
     if hold.dropped:
         return "dropped"
+    if hold.position is not None and hold.position.incarnation != incarnation:
+        # Of before a restore: its follower is refused, and it keeps what it kept.
+        return "refused"
     return "overdue" if hold.overdue(now_us) else "held"
 
 
-def _hold_object(hold: Hold, now_us: int) -> dict[str, Any]:
+def _hold_object(hold: Hold, now_us: int, incarnation: str) -> dict[str, Any]:
     return {
         "name": hold.name,
         "substream": hold.tag,
         "lsn": hold.lsn,
         "position": None if hold.position is None else str(hold.position),
         "renewed": told_time(hold.renewed_us),
-        "state": _hold_state(hold, now_us),
+        "state": _hold_state(hold, now_us, incarnation),
     }
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -74,33 +75,54 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. Prints the address as one line when it listens."""
+    """Serve until SIGTERM or SIGINT. Prints the address as one line when it listens.
+
+    And a second one, ``metrics HOST:PORT``, where those are served.
+    """
     _, _, port = arguments.listen.rpartition(":")
     if port.isdecimal() and int(port) > _MOST_PORT:
         # gRPC would take what is left of it by division.
         raise Refused(f"cannot listen at {arguments.listen}: a port is 0 to 65535", ExitCode.USAGE)
+    settings, tokens = _rights(arguments)
     options = Options(
         arguments.listen,
-        settings=_settings(arguments.rights),
-        tokens=_tokens(arguments.tokens_file, os.environ),
+        settings=settings,
+        tokens=tokens,
         credentials=_credentials(arguments),
     )
     with contextlib.ExitStack() as ending:
-        observer = _observer(arguments.metrics, ending)
+        observer, metrics = _observer(arguments.metrics, ending)
         log = ending.enter_context(open_log(arguments.url, observer=observer))
         if not arguments.no_sweep:
             ending.enter_context(log.sweeper())
         if arguments.trim_every is not None:
             ending.enter_context(log.trim_every(arguments.trim_every, told=_told))
-        asyncio.run(_serve(log, options))
+        asyncio.run(_serve(log, options, metrics, partial(_rights, arguments)))
     return ExitCode.DONE
 
 
-async def _serve(log: Log, options: Options) -> None:
+async def _serve(
+    log: Log,
+    options: Options,
+    metrics: str | None,
+    rights: Callable[[], tuple[Settings, dict[str, bytes] | None]],
+) -> None:
+    def read_again() -> None:
+        if not server.address:
+            # It has yet to begin, with what it read just now.
+            return
+        try:
+            server.judge_by(*rights())
+        except (Refused, OSError) as error:
+            _log.error("served_rights_not_read", error=str(error))
+        else:
+            _log.info("served_rights_read", address=server.address)
+
     server = LogServer(log, log._place, options)
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         signals.tell(loop, each, stopped.set)
+    signals.tell(loop, signal.SIGHUP, read_again)
     try:
         try:
             await server.start()
@@ -109,32 +131,42 @@ async def _serve(log: Log, options: Options) -> None:
             said = " ".join(str(error).split())
             raise Refused(f"cannot listen at {options.listen}: {said}", ExitCode.USAGE) from None
         sys.stdout.write(f"{server.address}\n")
+        if metrics is not None:
+            sys.stdout.write(f"metrics {metrics}\n")
         sys.stdout.flush()
         await stopped.wait()
         await server.stop()
     finally:
         for each in (signal.SIGTERM, signal.SIGINT):
             signals.tell_no_more(loop, each, stopped.set)
+        signals.tell_no_more(loop, signal.SIGHUP, read_again)
 
 
-def _observer(listen: str | None, ending: contextlib.ExitStack) -> Observer | None:
-    """Serve metrics until the stack ends, and return what counts them."""
+def _observer(
+    listen: str | None, ending: contextlib.ExitStack
+) -> tuple[Observer | None, str | None]:
+    """Serve metrics until the stack ends, and return what counts them, and where they are."""
     if listen is None:
-        return None
-    from rifl._server.scraping import serve_metrics
+        return None, None
+    from rifl._server.scraping import scraped_at
     from sharedlog.metrics import PrometheusObserver
 
     try:
-        ending.callback(serve_metrics(listen))
+        scraped = scraped_at(listen)
     except ValueError as error:
         raise Refused(f"--metrics: {error}", ExitCode.USAGE) from error
-    return PrometheusObserver()
+    ending.callback(scraped.end)
+    return PrometheusObserver(), scraped.address
 
 
 def _told(found: Outcome | LogError) -> None:
     # A trim is told by its own events.
     if isinstance(found, LogError):
         _log.warning("served_log_not_trimmed", error=str(found))
+
+
+def _rights(arguments: argparse.Namespace) -> tuple[Settings, dict[str, bytes] | None]:
+    return _settings(arguments.rights), _tokens(arguments.tokens_file, os.environ)
 
 
 def _settings(file: Path | None) -> Settings:

@@ -15,6 +15,8 @@ from sharedlog._core.message import Message
 from sharedlog._core.reading import State
 
 _DIM, _KEY, _END = "\x1b[2m", "\x1b[36m", "\x1b[0m"
+# What a message says; of a sealed one nobody knows.
+_CONTENT = ("event_time", "content_type", "schema_name", "headers", "key", "value")
 _STATES = {State.PENDING: "\x1b[33m", State.ROLLED_BACK: "\x1b[31m"}
 
 
@@ -46,9 +48,10 @@ def message_object(message: Message) -> dict[str, Any]:
         "substream": message.substream,
         "state": message.state.value,
         "append_time": message.append_time.isoformat(),
+        "sealed": message.sealed,
     }
     if message.sealed:
-        return found | {"sealed": True}
+        return found | dict.fromkeys(_CONTENT)
     found |= {
         "event_time": message.event_time.isoformat(),
         "content_type": message.content_type,

@@ -199,6 +199,8 @@ class LogUnavailable(LogError):
     """
 
     appended: bool | None = None
+    # False: it stays so until an operator changes something, and is told at once.
+    passing = True
 
 
 class LogFull(LogUnavailable):

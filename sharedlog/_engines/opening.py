@@ -42,7 +42,7 @@ def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
         name = url.removeprefix(_MEMORY)
         with _naming:
             if name in _named:
-                raise LogExists(f"{url}: a log is there")
+                raise LogExists(f"{url}: a log is there already: open it")
             if name:
                 _named[name] = made
         return MemoryEngine(made)

@@ -41,6 +41,18 @@ class Owner(NamedTuple):
         return (self.unavailable, self.corrupt, self.invalid)
 
 
+def refused(found: Exception, *, whole: bool = True) -> Exception:
+    """Return an error of what the user's rights do not allow: told at once, and not asked again.
+
+    ``whole``: nothing of the request was done.
+    """
+    if isinstance(found, errors.LogUnavailable):
+        found.passing = False
+        if whole:
+            found.appended = False
+    return found
+
+
 class Home(NamedTuple):
     """Where a log is kept in a server, and whose it is.
 
@@ -68,7 +80,7 @@ LOG = Owner(
     get_logger("sharedlog"),
     "shared_log_stopped",
     "docs/log-engines.md",
-    "accept the loss (sharedlog restored)",
+    "accept the loss (sharedlog accept-loss)",
     errors.LogUnavailable,
     errors.LogFull,
     errors.LogStopped,

@@ -113,7 +113,8 @@ def patiently(url: str, timeout: timedelta, attempt: Callable[[], _T]) -> _T:
             return attempt()
         except LogUnavailable as error:
             left_s = end - time.monotonic()
-            if isinstance(error, LogFull | LogStopped) or left_s <= 0 or not has_server(url):
+            lasting = isinstance(error, LogFull | LogStopped) or not error.passing
+            if lasting or left_s <= 0 or not has_server(url):
                 raise
             if not told:
                 told = True

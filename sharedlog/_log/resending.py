@@ -59,13 +59,13 @@ def until_known(
                 raise
             unknown = unknown or error.appended is not False
             stopped = isinstance(error, LogStopped)
-            left_s = 0.0 if stopped else end - time.monotonic()
+            left_s = 0.0 if stopped or not error.passing else end - time.monotonic()
             if left_s <= 0:
                 if not unknown:
                     raise
                 why = (
                     f"{error}, before the log said what became of it"
-                    if stopped
+                    if stopped or not error.passing
                     else f"the log did not say within {place.timeout_s:g} s ({error})"
                 )
                 raise Unknown(why, error) from error

@@ -82,36 +82,41 @@ class Access:
 
     def __init__(self, settings: Settings, tokens: Mapping[str, bytes] | None) -> None:
         """``tokens``: by name; None: none is asked for."""
-        self._allow = settings.allow
-        self._tokens = tokens
+        self._known = settings.allow, tokens
+
+    def replace(self, settings: Settings, tokens: Mapping[str, bytes] | None) -> None:
+        """Judge by these from now on; any thread."""
+        self._known = settings.allow, tokens
 
     def caller(self, context: Context) -> Caller:
         """Return who calls; raises ``NotAllowed`` where a token is asked for and none is shown."""
         peers = _peers(context.auth_context())
+        allow, tokens = self._known
         token = None
-        if self._tokens is not None:
-            token = self._token(context.invocation_metadata() or ())
+        if tokens is not None:
+            token = _token(tokens, context.invocation_metadata() or ())
             if token is None and not peers:
                 raise NotAllowed("a token of this server's is asked for, and none was shown")
         name = token or next(iter(sorted(peers)), "") or source_of(context.peer())
-        if self._allow is None:
+        if allow is None:
             return Caller(name, None)
         mine = [
             each
-            for each in self._allow
+            for each in allow
             if each.token in ("", token) and (not each.peer or each.peer in peers)
         ]
         return Caller(name, tuple(mine))
 
-    def _token(self, metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
-        for key, value in metadata:
-            if key == TOKEN_KEY and isinstance(value, str) and value.startswith(TOKEN_PREFIX):
-                shown = value.removeprefix(TOKEN_PREFIX).encode()
-                for name, token in (self._tokens or {}).items():
-                    if hmac.compare_digest(token, shown):
-                        return name
-                raise NotAllowed("the token that was shown is none of this server's")
-        return None
+
+def _token(tokens: Mapping[str, bytes], metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+    for key, value in metadata:
+        if key == TOKEN_KEY and isinstance(value, str) and value.startswith(TOKEN_PREFIX):
+            shown = value.removeprefix(TOKEN_PREFIX).encode()
+            for name, token in tokens.items():
+                if hmac.compare_digest(token, shown):
+                    return name
+            raise NotAllowed("the token that was shown is none of this server's")
+    return None
 
 
 def _peers(known: Mapping[str, Any]) -> set[str]:

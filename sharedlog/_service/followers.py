@@ -68,6 +68,11 @@ class Followers:
         """Have every stream end: its client goes on elsewhere."""
         self._stopping.set()
 
+    def begin_anew(self) -> None:
+        """Have every stream end that is there now: its client goes on, if it still may."""
+        before, self._stopping = self._stopping, asyncio.Event()
+        before.set()
+
     async def read(self, request: pb.ReadRequest, caller: Caller, write: Any) -> None:
         """Answer one read, in pieces."""
         caller.check_follow(request.stream)
@@ -90,6 +95,8 @@ class Followers:
 
     async def follow(self, request: pb.FollowRequest, caller: Caller, write: Any) -> None:
         """Answer until the client, or the server, ends."""
+        # That of the rights by which the caller was judged.
+        stopping = self._stopping
         caller.check_follow(request.stream)
         if request.name:
             caller.check_name(request.name)
@@ -101,7 +108,7 @@ class Followers:
             begun = pb.FollowReply(begun=_begun(follower), through=request.through)
             await self._write(write, begun)
             told = request.through
-            async for found in self._batches(follower):
+            async for found in self._batches(follower, stopping):
                 pieces = list(_pieces(found))
                 for some in pieces[:-1]:
                     await self._write(write, pb.FollowReply(messages=map(delivered_of, some)))
@@ -148,10 +155,12 @@ class Followers:
                 break
         return follower
 
-    async def _batches(self, follower: Follower) -> AsyncIterator[list[Committed]]:
+    async def _batches(
+        self, follower: Follower, stopping: asyncio.Event
+    ) -> AsyncIterator[list[Committed]]:
         """Yield what is there, and nothing each time that the log grew without more of it."""
         failing_s = 0.0
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             try:
                 found = await self._run(follower.read, _now_us())
                 failing_s = 0.0
@@ -163,21 +172,12 @@ class Followers:
                 if failing_s >= _PATIENCE_S:
                     raise
                 failing_s += _PAUSE_S
-                await self._pause(asyncio.sleep(_PAUSE_S))
+                await _pause(asyncio.sleep(_PAUSE_S), stopping)
                 continue
             yield found
             if not found:
-                await self._pause(self._tail.above(follower.through))
+                await _pause(self._tail.above(follower.through), stopping)
         raise _stopping()
-
-    async def _pause(self, waiting: Any) -> None:
-        """Wait for this, or until the server stops."""
-        tasks = {asyncio.ensure_future(waiting), asyncio.ensure_future(self._stopping.wait())}
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in tasks:
-                each.cancel()
 
     async def _write(self, write: Any, reply: Any) -> None:
         """Write a reply; raises where its client does not read for too long."""
@@ -212,6 +212,16 @@ class Followers:
         return found
 
 
+async def _pause(waiting: Any, stopping: asyncio.Event) -> None:
+    """Wait for this, or until the stream is to end."""
+    tasks = {asyncio.ensure_future(waiting), asyncio.ensure_future(stopping.wait())}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+
+
 def _begun(follower: Follower) -> pb.Begun:
     starts = [
         pb.SubstreamStart(substream=substream_number(tag), start=start_of(at))
@@ -233,7 +243,7 @@ def _pieces(messages: Sequence[Committed]) -> Iterator[Sequence[Committed]]:
 
 
 def _stopping() -> LogError:
-    found = LogUnavailable("the server is about to stop: follow on at another, or later")
+    found = LogUnavailable("the server ends its streams: follow on there, or at another")
     found.appended = False
     return found
 

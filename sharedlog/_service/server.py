@@ -104,6 +104,14 @@ class LogServer:
         self._tail.start()
         _log.info("log_served", address=self.address, incarnation=self._place.incarnation)
 
+    def judge_by(self, settings: Settings, tokens: Mapping[str, bytes] | None) -> None:
+        """Let callers do what these say from now on; who follows begins anew, if it still may.
+
+        The settings' limits stay what they were.
+        """
+        self._access.replace(settings, tokens)
+        self._followers.begin_anew()
+
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Take no more calls, end the followers, and let appends that are under way be answered."""
         self._health.set(False)

@@ -188,7 +188,7 @@ class Connection:
                 return made
         if found is None:
             raise CorruptLog(f"{self.address} has parts of a log {name!r}, and not its id")
-        raise LogExists(f"{self.address} has a log {name!r} already")
+        raise LogExists(f"{self.address} has a log {name!r} already: open it")
 
     def _find(self, name: str, *, read_only: bool) -> bytes:
         value = self._look()
@@ -214,7 +214,7 @@ class Connection:
 
 
 def _home(address: EtcdAddress, name: str) -> Home:
-    return Home(LOG, f"{address.prefix}/log:{name}/", "id", FORMAT)
+    return Home(LOG, f"{address.prefix}/log:{name}/", "id", FORMAT, remedy="sharedlog accept-loss")
 
 
 def accept_cluster(address: EtcdAddress, name: str, new: Mapping[str, bytes]) -> str:

@@ -15,8 +15,7 @@ from rifl._stores.postgres.address import Durability, Pooler, PostgresAddress
 from rifl._stores.postgres.connections import Greeting, Pools
 from rifl._stores.postgres.poolers import check_pooler, is_pooled
 from rifl._stores.postgres.settings import check_settings, weakness
-from sharedlog._core.errors import LogError
-from sharedlog._engines.owner import Owner
+from sharedlog._engines.owner import Owner, refused
 from sharedlog._engines.postgres.sessions import Sessions
 
 Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
@@ -330,14 +329,13 @@ class Connection:
         self.durability = f"PostgreSQL, {told}: {kept}; {more}"
 
     def _not_permitted(self, error: Exception) -> Exception:
-        found = self.owner.unavailable(
-            f"{self.address}: the role may not do what a log does: {_line(error)}; "
-            "have an administrator grant it"
+        # The statement was refused as a whole.
+        return refused(
+            self.owner.unavailable(
+                f"{self.address}: the role may not do what a log does: {_line(error)}; "
+                "have an administrator grant it"
+            )
         )
-        if isinstance(found, LogError):
-            # The statement was refused as a whole.
-            found.appended = False
-        return found
 
     def _stop(self, why: str) -> None:
         if not self._stopped:

@@ -11,6 +11,7 @@ import psycopg
 
 from rifl._stores.postgres.address import PostgresAddress
 from sharedlog._core.errors import CorruptLog, LogExists, LogUnavailable, NewerFormat, NoSuchLog
+from sharedlog._engines.owner import refused
 from sharedlog._engines.postgres.history import HISTORY
 
 FORMAT = 1
@@ -59,16 +60,18 @@ def create(
                 _CREATE.format(schema).encode(), (name, incarnation, removed, removed)
             ).fetchone()
             if made is None:
-                raise LogExists(f"{address} has a log {name!r} already")
+                raise LogExists(f"{address} has a log {name!r} already: open it")
             if keys:
                 connection.execute(
                     f"SELECT {schema}.put_1(%s, %s::bytea[], %s::bytea[], '', 0, 0)".encode(),
                     (made[0], [key.encode() for key in keys], list(keys.values())),
                 )
     except psycopg.errors.InsufficientPrivilege as error:
-        raise LogUnavailable(
-            f"{address}: the role may not make or use the schema: have an administrator run what "
-            "sharedlog._engines.postgres.schema.script gives, and grant the use of it"
+        raise refused(
+            LogUnavailable(
+                f"{address}: the role may not make or use the schema: have an administrator run "
+                "what sharedlog._engines.postgres.schema.script gives, and grant the use of it"
+            )
         ) from error
     return incarnation
 

@@ -109,7 +109,7 @@ class Connection:
         if reply[0] == b"none":
             raise NoSuchLog(f"{self._address} has no log {name!r}; create makes one")
         if reply[0] == b"exists":
-            raise LogExists(f"{self._address} has a log {name!r} already")
+            raise LogExists(f"{self._address} has a log {name!r} already: open it")
         if reply[0] == b"damaged":
             raise CorruptLog(f"{self._address} has parts of a log {name!r}, and not its head")
         check_format(reply[2], self._format, f"{self._address}: the log {name!r}")

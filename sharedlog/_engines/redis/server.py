@@ -15,7 +15,7 @@ from rifl._stores.redis.address import Durability, RedisAddress
 from rifl._stores.redis.clients import Clients
 from rifl._stores.redis.rights import missing_in_scripts
 from rifl._stores.redis.settings import looked_at, refuse_weak
-from sharedlog._engines.owner import Owner
+from sharedlog._engines.owner import Owner, refused
 from sharedlog._engines.redis.lua import Script
 from sharedlog._engines.redis.settings import check_settings
 
@@ -24,6 +24,8 @@ _LOOK_EVERY_S = 2.0
 _PASSING = re.compile(
     r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
 )
+# The user lacks a right, said at once or from within a script.
+_RIGHTS = re.compile(r"\b(NOPERM|ACL failure|no permissions|The user executing the script can't)\b")
 # Its maxmemory is reached.
 _FULL = re.compile(r"\bOOM\b")
 
@@ -54,6 +56,8 @@ class Server:
         self._owner = owner
         self._replicas = replicas
         self._weak = ""
+        # How keys begin by which rights are tried, and the scripts that need them.
+        self._tried: tuple[str, Sequence[Script]] = ("", ())
         self._look_at = time.monotonic() + _LOOK_EVERY_S
         with self._errors():
             # Nothing is sent twice on its own: a write whose reply was lost may have happened.
@@ -79,6 +83,7 @@ class Server:
         ``probe``: how keys to try begin. A script is not undone when one of its commands is
         refused.
         """
+        self._tried = (probe, scripts)
         with self._errors():
             client = self._clients.blocking
             missing = missing_in_scripts(client, [probe], [*scripts, _CLEANING])
@@ -87,10 +92,20 @@ class Server:
             except redis.exceptions.NoPermissionError:
                 missing.append("XREAD")
         if missing:
-            raise self._owner.unavailable(
-                f"{self._address}: the user may not {', '.join(missing)} (the least it needs is "
-                f"in {self._owner.guide})"
+            raise refused(
+                self._owner.unavailable(
+                    f"{self._address}: the user may not {', '.join(missing)} (the least it needs "
+                    f"is in {self._owner.guide})"
+                )
             )
+
+    def _missing(self) -> str:
+        """Name what the user may not: from within a script older servers do not say which."""
+        probe, scripts = self._tried
+        with contextlib.suppress(redis.RedisError, OSError):
+            found = missing_in_scripts(self._clients.blocking, [probe], [*scripts, _CLEANING])
+            return ", ".join(found)
+        return ""
 
     def ask(self, script: Script, names: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
         """Run a script, and return its reply. One that does not write is asked twice."""
@@ -188,12 +203,27 @@ class Server:
             raise self._owner.stopped("the log engine is closed")
         try:
             yield
+        except redis.exceptions.AuthenticationError as error:
+            raise refused(
+                self._owner.unavailable(f"{self._address} does not let this user in: {error}")
+            ) from error
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             if self.closing.is_set():
                 raise self._owner.stopped("the log engine was closed") from error
             raise self._owner.unavailable(f"{self._address} cannot be reached: {error}") from error
         except redis.RedisError as error:
             text = str(error)
+            if _RIGHTS.search(text):
+                # What a script did before a command of it was refused stays done.
+                within = "script" in text
+                raise refused(
+                    self._owner.unavailable(
+                        f"{self._address}: the user lacks a right: "
+                        f"{f'{self._missing()}: ' if within else ''}{text} (the least it needs is "
+                        f"in {self._owner.guide})"
+                    ),
+                    whole=not within,
+                ) from error
             if not _PASSING.search(text) and ("WRONGTYPE" in text or "script" in text):
                 raise self._owner.corrupt(
                     f"{self._address}: the log's keys are damaged: {text}"

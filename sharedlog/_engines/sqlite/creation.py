@@ -39,7 +39,7 @@ def create(path: Path, keys: Mapping[str, bytes] | None = None) -> None:
     with closing(LogFile(path, BUSY_S, LOG, create=True)) as file, closing(note):
         with file.writing() as connection:
             if rows.is_there(connection):
-                raise LogExists(f"{path}: a log is there")
+                raise LogExists(f"{path}: a log is there already: open it")
             # What is noted of one that was lost is not held against this one.
             if file.noted(note):
                 note.raise_to(0)

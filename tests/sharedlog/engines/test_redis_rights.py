@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import sharedlog
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
 from sharedlog._core.errors import LogUnavailable
 from sharedlog._engines.redis.opening import create_log, open_log
@@ -57,5 +58,33 @@ def test_a_right_that_is_missing_is_named_when_the_log_opens(shared_redis, name,
     """Nobody commits as a user under whom a commit could stop half-way (§12)."""
     with shared_redis.client() as client:
         client.execute_command("ACL", "SETUSER", name, "-" + right[1:].partition("|")[0])
-    with pytest.raises(LogUnavailable, match=f"(?i){right[1:].replace('|', ' ')}"):
+    with pytest.raises(LogUnavailable, match=f"(?i){right[1:].replace('|', ' ')}") as caught:
         open_log(url)
+    assert (caught.value.appended, caught.value.passing) == (False, False)
+
+
+@pytest.mark.parametrize("rule", ["-evalsha", "-xadd", "-info", ">other"])
+def test_a_right_that_is_missing_is_not_asked_for_again(shared_redis, name, url, rule, monkeypatch):
+    """An operator is told at once, when it opens and under an open log (L3)."""
+
+    def waited(*_):
+        pytest.fail("it is asked again")
+
+    url = f"{url}own"
+    sharedlog.create(shared_redis.url(log=f"{name}own")).close()
+    rules = [rule] if rule.startswith("-") else ["resetpass", rule]
+    monkeypatch.setattr("sharedlog._log.opening.time.sleep", waited)
+    with sharedlog.open(url) as log:
+        monkeypatch.setattr(log._place.closing, "wait", waited)
+        log.stream("s", 1)
+        with shared_redis.client() as client:
+            client.execute_command("ACL", "SETUSER", name, *rules)
+        if rule in ("-evalsha", "-xadd"):
+            with pytest.raises(LogUnavailable, match=f"(?i){rule[1:]}") as caught:
+                log.publish("s", b"a")
+            # What a script had done before is not undone: that is for the log to find out.
+            assert caught.value.appended is (False if rule == "-evalsha" else None)
+    said = rule[1:] if rule.startswith("-") else "does not let this user in"
+    with pytest.raises(LogUnavailable, match=f"(?i){said}") as caught:
+        sharedlog.open(url)
+    assert caught.value.appended is False

@@ -324,6 +324,28 @@ def keys(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
+def test_holds_of_before_a_restore_are_shown_as_refused(tmp_path, run, told):
+    """Their followers are; what they keep they keep, until they are forgotten (L6)."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    with sharedlog.create(url) as log:
+        log.stream("s", 2)
+        log.publish("s", "a", key="k")
+        for name in ("done", "begun"):
+            with log.follow("s", (0, 1), name=name) as following:
+                if name == "done":
+                    following.done(next(following))
+    assert {each["state"] for each in told("holds", url)} == {"held"}
+    assert run("restored", url, "--yes")[0] == ExitCode.DONE
+    states = {
+        (each["name"], each["position"] is None, each["state"]) for each in told("holds", url)
+    }
+    assert ("done", False, "refused") in states
+    assert {state for _, new, state in states if new} == {"held"}
+    with sharedlog.open(url) as log, pytest.raises(sharedlog.LogForked):
+        log.follow("s", (0, 1), name="done")
+    assert "refused" in run("holds", url)[1]
+
+
 def test_sealed_messages_are_operated_with_and_without_their_key(tmp_path, keys, run, told, capsys):
     """Read, tail, verify and export open them with ``--keys``, and tell where they are without."""
     url, out = f"sqlite:///{tmp_path}/log.db", tmp_path / "s.parquet"
@@ -333,7 +355,12 @@ def test_sealed_messages_are_operated_with_and_without_their_key(tmp_path, keys,
     for command in ("read", "tail"):
         assert told(command, url, "s", "--keys", keys)["value"] == "the value"
         found = told(command, url, "s")
-        assert (found["sealed"], found["position"], "value" in found) == (True, position, False)
+        assert (found["sealed"], found["position"]) == (True, position)
+        # Whoever reads lines of JSON finds the names of any message there.
+        opened = told(command, url, "s", "--keys", keys)
+        assert found.keys() == opened.keys()
+        assert [found[each] for each in ("key", "value", "headers")] == [None] * 3
+        assert opened["sealed"] is False
         assert run(command, url, "s")[1].split()[1:] == [position, "sealed"]
     for given, problems in (([], 0), (["--keys", keys], 0), (["--keys", "other_keys"], 1)):
         code, printed, _ = run("verify", url, "--json", *given)
@@ -365,7 +392,8 @@ def test_a_loss_is_accepted_only_where_a_log_has_stopped(tmp_path, run, told):
         before = log.incarnation
         log.publish("s", b"two")
     file.write_bytes(older)
-    assert run("read", url, "s")[0] == ExitCode.DAMAGED
+    code, _, error = run("read", url, "s")
+    assert (code, "sharedlog accept-loss" in error) == (ExitCode.DAMAGED, True)
     found = told("accept-loss", url, "--yes")
     assert "lacks" in found["lost"]
     assert found["incarnation"] != before

@@ -30,7 +30,7 @@ def test_nothing_is_created_twice_nor_by_opening(url):
         with pytest.raises(sharedlog.NoSuchLog):
             sharedlog.open(url)
     sharedlog.create(url).close()
-    with pytest.raises(sharedlog.LogExists):
+    with pytest.raises(sharedlog.LogExists, match="open it"):
         sharedlog.create(url)
     sharedlog.open(url).close()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -330,9 +331,62 @@ def test_the_command_serves_until_it_is_terminated(tmp_path, capsys):
     assert "a" in capsys.readouterr().out
 
 
+def test_rights_and_tokens_are_read_again_at_sighup(tmp_path):
+    """Who follows is judged again; a file that is none leaves what was, and is logged (L8)."""
+    url, errors = f"sqlite:///{tmp_path / 'log.db'}", tmp_path / "errors"
+    rights, tokens = tmp_path / "rights.toml", tmp_path / "tokens"
+    both = '[[allow]]\ntoken = "a"\nadmin = true\n[[allow]]\ntoken = "b"\nfollow = ["s"]\n'
+    rights.write_text(both)
+    tokens.write_text(f"a {'a' * 16}\nb {'b' * 16}\n")
+    (tmp_path / "mine").write_text("a" * 16)
+    (tmp_path / "yours").write_text("b" * 16)
+    with sharedlog.create(url) as log:
+        log.stream("s", 1)
+    given = ("serve", "--log", url, "--listen", "127.0.0.1:0", "--rights", str(rights))
+    with started("sharedlog", *given, "--tokens-file", str(tokens), log=errors) as process:
+        address = process.line()
+
+        def read_again():
+            os.kill(process.pid, signal.SIGHUP)
+
+        def refused(log):
+            try:
+                log.holds()
+            except sharedlog.NotAllowed:
+                return True
+            return False
+
+        with (
+            sharedlog.open(f"grpc://{address}?token_file={tmp_path / 'mine'}") as mine,
+            sharedlog.open(f"grpc://{address}?token_file={tmp_path / 'yours'}") as yours,
+            yours.follow("s") as following,
+        ):
+            assert refused(yours)
+            rights.write_text(both.replace('follow = ["s"]', "admin = true"))
+            read_again()
+            until(lambda: not refused(yours), "what was allowed meanwhile")
+            yours.publish("s", b"x")
+            assert next(following).text == "x"
+            rights.write_text("[[allow")
+            read_again()
+            until(lambda: "served_rights_not_read" in errors.read_text(), "it is told")
+            yours.publish("s", b"y")
+            assert next(following).text == "y"
+            rights.write_text(both.partition('[[allow]]\ntoken = "b')[0])
+            read_again()
+            until(lambda: refused(yours), "what is allowed no more")
+            mine.publish("s", b"z")
+            with pytest.raises(sharedlog.NotAllowed):
+                list(following)
+            tokens.write_text(f"b {'b' * 16}\n")
+            read_again()
+            until(lambda: refused(mine), "a token that is none any more")
+        assert process.terminate() == 0
+
+
 def test_metrics_of_the_log_are_its_servers(tmp_path):
     """``--metrics`` has lags, what is pending, and its appends (issue 17, DESIGN §9)."""
-    log, metrics = f"sqlite:///{tmp_path / 'log.db'}", f"127.0.0.1:{free_port()}"
+    log = f"sqlite:///{tmp_path / 'log.db'}"
     sharedlog.create(log).close()
 
     def scraped():
@@ -344,9 +398,12 @@ def test_metrics_of_the_log_are_its_servers(tmp_path):
             if name.startswith("sharedlog_")
         }
 
-    given = ("serve", "--log", log, "--listen", "127.0.0.1:0", "--metrics", metrics)
+    given = ("serve", "--log", log, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
     with started("sharedlog", *given, log=tmp_path / "errors") as process:
-        with sharedlog.open(f"grpc://{process.line()}") as opened:
+        address = process.line()
+        said, metrics = process.line().split()
+        assert said == "metrics"
+        with sharedlog.open(f"grpc://{address}") as opened:
             opened.stream("s", 1)
             before = scraped()
             with opened.follow("s", name="billing") as following:
