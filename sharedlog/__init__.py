@@ -17,6 +17,7 @@
 
 - ``metrics``, ``tracing``: of Prometheus and OpenTelemetry, each with its extra.
 - ``testing``: a kit for tests of consumers.
+- ``spark``: streams as sources of Spark's queries.
 
 Imports nothing of rifl, but for ``_target``, which runs the handlers of its servers.
 """

@@ -69,6 +69,7 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog.metrics": {"sharedlog._core"},
     "sharedlog.tracing": {"sharedlog._core"},
     "sharedlog.testing": {"sharedlog._consumer", "sharedlog._core"},
+    "sharedlog.spark": {"sharedlog._core", "sharedlog._engines", "sharedlog._log"},
     "sharedlog._log": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._remote", "sharedlog.v1"),
         *("lease_server._forks", "rifl._log"),
@@ -178,6 +179,7 @@ PUBLIC = {
     "sharedlog.aio",
     "sharedlog.metrics",
     "sharedlog.testing",
+    "sharedlog.spark",
     "sharedlog.tracing",
     "sharedlog.v1",
     "curp.log",

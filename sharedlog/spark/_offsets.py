@@ -1,0 +1,67 @@
+"""Offsets of a query: an LSN through which every substream was read (DESIGN-LOG §16)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sharedlog._core.following import Start, append_at, find_starts
+from sharedlog._core.position import Position
+from sharedlog._core.ranges import Range, split
+from sharedlog._core.steps import Rule
+from sharedlog.spark._options import SourceError
+
+
+class Offset(NamedTuple):
+    """Through which LSN a query has read, and of which log that is.
+
+    ``begun``: the position of a message behind which a query begins in the midst of a commit;
+    no offset but the first has one.
+    """
+
+    lsn: int
+    incarnation: str
+    begun: str = ""
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any]) -> Offset:
+        """Read what ``json`` gave, as a checkpoint kept it; raises ``SourceError``."""
+        lsn, incarnation, begun = said.get("lsn"), said.get("incarnation"), said.get("begun", "")
+        if type(lsn) is not int or not isinstance(incarnation, str) or not isinstance(begun, str):
+            raise SourceError(f"the checkpoint's offset is none of ours: {said!r:.200}")
+        return cls(lsn, incarnation, begun)
+
+    def json(self) -> dict[str, Any]:
+        """Return it as Spark keeps it."""
+        said: dict[str, Any] = {"lsn": self.lsn, "incarnation": self.incarnation}
+        return said | ({"begun": self.begun} if self.begun else {})
+
+
+def first_offset(tags: Sequence[str], incarnation: str, start: Start) -> Rule[Offset]:
+    """Return where a query begins; raises ``LogForked``, ``TrimmedLog``, ``InvalidRequest``."""
+    starts = yield from find_starts(tags, incarnation, start)
+    lowest = min(each.lsn if isinstance(each, Position) else each for each in starts.values())
+    if isinstance(start, Position):
+        return Offset((yield from append_at(lowest)) - 1, incarnation, str(start))
+    return Offset(lowest - 1, incarnation)
+
+
+def ranges_of(tags: Sequence[str], start: Offset, end: Offset, entries: int) -> Rule[list[Range]]:
+    """Return what tasks read, each a range, of what was committed between two offsets.
+
+    Raises ``LogForked`` where they are of different logs.
+    """
+    if end.lsn <= start.lsn:
+        return []
+    found = yield from split(tags, start.lsn, end.lsn, entries)
+    if not start.begun:
+        return found
+    behind = Position.parse(start.begun)
+    starts = yield from find_starts(tags, start.incarnation, behind)
+    return [_begun(each, starts[each.tag]) for each in found]
+
+
+def _begun(of: Range, start: Position | int) -> Range:
+    if isinstance(start, Position):
+        return of._replace(behind=start) if of.after < start.lsn <= of.through else of
+    return of._replace(after=max(of.after, start - 1))

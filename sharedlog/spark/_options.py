@@ -1,0 +1,128 @@
+"""The options of the source, checked; no secret is among them if its URL is named elsewhere.
+
+Options end up in plans, event logs and checkpoints. A URL with a password is named by an
+environment variable or a file, which each process reads for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.position import Position
+from sharedlog._core.streams import check_name
+
+# Spark's own, which reach every source.
+_SPARKS = {"checkpointlocation", "queryname"}
+_NAMES = (
+    *("log", "logEnv", "logFile", "stream", "startingPosition", "endingPosition"),
+    *("maxRowsPerTrigger", "partitionRows", "name"),
+)
+# Entries of a range beyond which a substream's part of it is read by several tasks.
+_PARTITION_ROWS = 500_000
+_PREFIX = "spark."
+
+
+class SourceError(ValueError):
+    """What is asked of the source cannot be; it is said where the query is planned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Which stream is read, from where on, and how much at a time. Picklable.
+
+    ``start``, ``end``: ``"beginning"``, ``"end"``, a position or a time. ``most_rows``: about how
+    many rows a micro-batch has; None: all that is there. ``hold``: by which name the log keeps
+    what the query has not read.
+    """
+
+    place: tuple[str, str]
+    stream: str
+    start: str | datetime = "beginning"
+    end: str | datetime = "end"
+    most_rows: int | None = None
+    partition_rows: int = _PARTITION_ROWS
+    hold: str | None = None
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> SourceOptions:
+        """Read a source's options; names in any case. Raises ``SourceError``."""
+        options = {name.lower(): value for name, value in given.items()}
+        known = {name.lower() for name in _NAMES} | _SPARKS
+        for name in options:
+            if name == "path":
+                raise SourceError('load() takes no path: option("stream", ...) says what is read')
+            if name not in known:
+                raise SourceError(f"unknown option {name!r}; there are: {', '.join(_NAMES)}")
+        stream, hold = options.get("stream", ""), options.get("name")
+        try:
+            check_name(stream)
+            if hold is not None:
+                check_name(_PREFIX + hold, "query")
+        except InvalidRequest as error:
+            raise SourceError(str(error)) from error
+        return cls(
+            place=_place(options),
+            stream=stream,
+            start=_at(options.get("startingposition", "beginning"), "startingPosition"),
+            end=_at(options.get("endingposition", "end"), "endingPosition"),
+            most_rows=_number("maxRowsPerTrigger", options),
+            partition_rows=_number("partitionRows", options) or _PARTITION_ROWS,
+            hold=None if hold is None else _PREFIX + hold,
+        )
+
+    def url(self) -> str:
+        """Return where the log is, as this process finds it; raises ``SourceError``."""
+        kind, value = self.place
+        if kind == "logenv":
+            found = os.environ.get(value)
+            if found is None:
+                raise SourceError(f"logEnv: the environment variable {value} is not set here")
+            return found
+        if kind == "logfile":
+            try:
+                return Path(value).read_text().strip()
+            except OSError as error:
+                raise SourceError(f"logFile: {error}") from error
+        return value
+
+
+def _place(options: Mapping[str, str]) -> tuple[str, str]:
+    named = [name for name in ("log", "logenv", "logfile") if options.get(name)]
+    if len(named) != 1:
+        raise SourceError("name the log once: option log, logEnv or logFile")
+    return named[0], options[named[0]]
+
+
+def _at(text: str, option: str) -> str | datetime:
+    if text in ("beginning", "end"):
+        return text
+    if "@" in text:
+        try:
+            return str(Position.parse(text))
+        except InvalidRequest as error:
+            raise SourceError(f"{option}: {error}") from error
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise SourceError(
+            f"{option}: {text!r} is none of: beginning, end, a position, a time with its zone such "
+            "as 2026-01-31T12:00:00+00:00"
+        )
+    return found
+
+
+def _number(option: str, options: Mapping[str, str]) -> int | None:
+    text = options.get(option.lower())
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
+        raise SourceError(f"{option}: {text!r} is no number of rows")
+    return int(text)

@@ -1,0 +1,253 @@
+"""The source: ``spark.readStream.format("sharedlog")`` and ``spark.read`` (DESIGN-LOG §16).
+
+Its hooks run in processes of Spark's own, none of which is the user's. What travels between them
+are offsets and ranges.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from sharedlog._core.catalog import find_stream
+from sharedlog._core.errors import LogForked
+from sharedlog._core.holds import Hold, move, take
+from sharedlog._core.message import Message
+from sharedlog._core.ranges import Range, RangeReader, last_offset
+from sharedlog._core.reading import place_at
+from sharedlog._core.streams import substream_number, tag_of
+from sharedlog._log.following import hold_retention_us, start_of
+from sharedlog.spark._offsets import Offset, first_offset, ranges_of
+from sharedlog.spark._opened import place_of
+from sharedlog.spark._options import SourceError, SourceOptions
+from sharedlog.spark._rows import SCHEMA, batch_of
+
+try:
+    from pyspark.sql.streaming import datasource as _limits
+except ImportError:
+    _limits = None  # type: ignore[assignment]
+
+# From PySpark 4.2 on a source says how much a micro-batch may have.
+_ReadMaxRows: Any = getattr(_limits, "ReadMaxRows", None)
+_ReadAllAvailable: Any = getattr(_limits, "ReadAllAvailable", None)
+_AvailableNow: Any = getattr(_limits, "SupportsTriggerAvailableNow", object)
+_ROWS = 10_000
+
+
+class LogDataSource(DataSource):
+    """Reads the committed messages of a stream; see docs/spark-log.md for the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "sharedlog"
+
+    def schema(self) -> StructType:
+        """Return the columns of a message; a stream that is not there is an error here."""
+        _Planner(SourceOptions.read(dict(self.options)))
+        made: StructType = from_arrow_schema(SCHEMA)
+        return made
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of what is there when the query is planned."""
+        return BatchReader(SourceOptions.read(dict(self.options)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Return the reader of micro-batches."""
+        options = SourceOptions.read(dict(self.options))
+        if options.end != "end":
+            raise SourceError("endingPosition: a streaming query has none")
+        if options.most_rows is not None and _ReadMaxRows is None:
+            raise SourceError("maxRowsPerTrigger needs PySpark 4.2 or newer")
+        return StreamReader(options)
+
+
+class LogRange(InputPartition):
+    """What one task reads, of which incarnation of the log."""
+
+    def __init__(self, of: Range, incarnation: str) -> None:
+        self.range = of
+        self.incarnation = incarnation
+
+
+class _Planner:
+    """The log as a query's planner sees it."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.place = place_of(options.url())
+        self.stream = self.place.run(find_stream(options.stream))
+        self.tags = [tag_of(options.stream, each) for each in range(self.stream.substreams)]
+
+    def at(self, where: Any) -> Offset:
+        """Return the offset behind which a place begins."""
+        start = start_of(self.place, self.stream, where)
+        return self.place.run(first_offset(self.tags, self.place.incarnation, start))
+
+    def last(self, after: int, most: int | None) -> Offset:
+        """Return the offset through which to read next."""
+        lsn = self.place.run(last_offset(self.options.stream, after, most))
+        return Offset(lsn, self.place.incarnation)
+
+    def ranges(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Return the tasks' ranges; raises ``LogForked`` for offsets of another log."""
+        for each in (start, end):
+            if each.incarnation != self.place.incarnation:
+                raise LogForked(
+                    f"the query's checkpoint is of incarnation {each.incarnation}, the log is "
+                    f"{self.place.incarnation}: another log, or one that was restored; begin a "
+                    "new checkpoint behind a position"
+                )
+        rule = ranges_of(self.tags, start, end, self.options.partition_rows)
+        return [LogRange(each, self.place.incarnation) for each in self.place.run(rule)]
+
+
+class BatchReader(DataSourceReader):
+    """One batch query: what was committed between two places, as of its planning."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        if options.most_rows is not None or options.hold is not None:
+            raise SourceError("maxRowsPerTrigger and name are of streaming queries")
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Return what the tasks read."""
+        planner = _Planner(self._options)
+        if "@" in str(self._options.end):
+            raise SourceError("endingPosition: a time, or end; a position may cut a commit")
+        return planner.ranges(planner.at(self._options.start), planner.at(self._options.end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Read a range, on an executor."""
+        return read_range(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
+    """One streaming query; its planning is in one process, its tasks in others."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._planner: _Planner | None = None
+        # Where a query ends that takes what is available now.
+        self._end: int | None = None
+        self._held: dict[str, Hold] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query begins; the log keeps what is behind it from here on."""
+        first = self._plan().at(self._options.start)
+        self._hold(first)
+        return first.json()
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return through where the next micro-batch reads; ``start`` where there is nothing."""
+        planner = self._plan()
+        self._renew()
+        if start is None:
+            # Before PySpark 4.2: nobody says where the query is.
+            return planner.last(0, None).json()
+        begin = Offset.read(start)
+        most = limit.max_rows if _ReadMaxRows and isinstance(limit, _ReadMaxRows) else None
+        found = planner.last(begin.lsn, most)
+        if self._end is not None and found.lsn > self._end:
+            found = found._replace(lsn=max(self._end, begin.lsn))
+        return start if found.lsn == begin.lsn else found.json()
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
+        """Return how much a micro-batch may have."""
+        most = self._options.most_rows
+        return _ReadAllAvailable() if most is None else _ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Take what is there now for the query's end."""
+        self._end = self._plan().at("end").lsn
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the log's end, for the query's progress."""
+        return self._plan().at("end").json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return what the tasks of a micro-batch read: the same for the same offsets."""
+        return self._plan().ranges(Offset.read(start), Offset.read(end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Read a range, on an executor."""
+        return read_range(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Have the log keep what is behind the offset only: Spark plans nothing older again."""
+        self._hold(Offset.read(end))
+
+    def _plan(self) -> _Planner:
+        if self._planner is None:
+            self._planner = _Planner(self._options)
+        return self._planner
+
+    def _hold(self, at: Offset) -> None:
+        """Have the log keep what is behind an offset, and from there on only."""
+        name = self._options.hold
+        if name is None:
+            return
+        planner = self._plan()
+        place, now_us = planner.place, time.time_ns() // 1000
+        if not self._held:
+            starts = dict.fromkeys(planner.tags, at.lsn + 1)
+            retention_us = hold_retention_us(planner.stream)
+            self._held = place.run(take(name, starts, place.incarnation, now_us, retention_us))
+        behind = [tag for tag, hold in self._held.items() if at.lsn > hold.place[0]]
+        if not behind:
+            return
+        found = place.run(place_at(at.lsn, place.incarnation))
+        if found is not None:
+            places = {tag: found._replace(substream=substream_number(tag)) for tag in behind}
+            self._held = place.run(move(self._held, places, now_us))
+
+    def _renew(self) -> None:
+        """Show that the query is there, where nothing came for it."""
+        now_us = time.time_ns() // 1000
+        silent = {
+            tag: None
+            for tag, hold in self._held.items()
+            if 4 * (now_us - hold.renewed_us) > hold.retention_us
+        }
+        if silent:
+            self._held = self._plan().place.run(move(self._held, silent, now_us))
+
+
+def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
+    """Yield a range's messages as Arrow batches.
+
+    Raises ``LogForked`` where this machine's log is another one, ``TrimmedLog``, ``SealedMessage``.
+    """
+    if not isinstance(partition, LogRange):
+        if partition.value is None:
+            # Spark's own, where there is nothing to read.
+            return
+        raise SourceError(f"a task was given {partition!r:.100}, no range of the log")
+    place = place_of(options.url(), partition.incarnation)
+    if place.incarnation != partition.incarnation:
+        raise LogForked(f"the query was planned for {partition.incarnation}: this is another log")
+    reader = RangeReader(partition.range, partition.incarnation)
+    substream = substream_number(partition.range.tag)
+    stream, seals = options.stream, place.seals
+    while found := place.run(reader.read(_ROWS)):
+        yield batch_of(
+            [
+                Message(
+                    each.envelope, each.position, stream, substream, each.at_us, each.state, seals
+                )
+                for each in found
+            ]
+        )

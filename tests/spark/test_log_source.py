@@ -1,0 +1,187 @@
+"""``format("sharedlog")``: a stream of a log as a source of queries (DESIGN-LOG §16)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSourceStreamReader
+
+import sharedlog
+import sharedlog.spark
+from sharedlog.spark._options import SourceError, SourceOptions
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+# Before PySpark 4.2 nobody tells a source how much a micro-batch may have.
+_LIMITED = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
+    """A log with a stream of 40 messages, six of which are one transaction."""
+    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
+        made.stream("orders", 3)
+        made.stream("other", 1)
+        for number in range(17):
+            made.publish("orders", f"a{number}", key=f"k{number}", headers={"n": str(number)})
+            made.publish("other", "x")
+        with made.producer().transaction() as transaction:
+            for number in range(6):
+                transaction.publish("orders", f"b{number}", key=f"k{number}")
+        for number in range(17):
+            made.publish("orders", f"c{number}", key=f"k{number}")
+        yield made
+
+
+def _reader(spark: Any, tmp_path: Path, *, streams: bool = False, **options: str) -> Any:
+    sharedlog.spark.register(spark)
+    reader = (spark.readStream if streams else spark.read).format("sharedlog")
+    given = {"log": f"sqlite:///{tmp_path / 'log.db'}", "stream": "orders", **options}
+    for name, value in given.items():
+        reader = reader.option(name, value)
+    return reader
+
+
+def _rows(frame: Any) -> list[tuple[int, int, int, str]]:
+    found = frame.select("substream", "lsn", "ordinal", "value").collect()
+    return sorted((row[0], row[1], row[2], bytes(row[3]).decode()) for row in found)
+
+
+def _wanted(log: sharedlog.Log) -> list[tuple[int, int, int, str]]:
+    messages = [each for at in range(3) for each in log.read("orders", at)]
+    return sorted(
+        (each.substream, each.position.lsn, each.position.ordinal, each.text) for each in messages
+    )
+
+
+def _micro_batches(
+    spark: Any, tmp_path: Path, checkpoint: Path, **options: str
+) -> dict[int, list[tuple[int, int, int, str]]]:
+    """Run a query on what is available now; return its micro-batches."""
+    batches: dict[int, list[tuple[int, int, int, str]]] = {}
+    query = (
+        _reader(spark, tmp_path, streams=True, **options)
+        .load()
+        .writeStream.foreachBatch(lambda frame, batch: batches.update({batch: _rows(frame)}))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return batches
+
+
+def test_a_batch_query_has_every_committed_message_once(
+    spark: Any, log: sharedlog.Log, tmp_path: Path
+) -> None:
+    """As the log's own readers have them, however many tasks read (DESIGN-LOG §16)."""
+    frame = _reader(spark, tmp_path, partitionRows="7").load().cache()
+    assert _rows(frame) == _wanted(log)
+    row = next(each for each in frame.collect() if bytes(each.value) == b"a3")
+    message = next(each for at in range(3) for each in log.read("orders", at) if each.text == "a3")
+    assert bytes(row.key) == message.key
+    assert {name: bytes(value) for name, value in row.headers.items()} == message.headers
+    assert row.position == str(message.position)
+    assert row.append_time.astimezone(UTC) == message.append_time
+    # Behind one message, in the midst of a commit.
+    commit = next(each for at in range(3) for each in log.read("orders", at) if each.text == "b0")
+    rest = _rows(_reader(spark, tmp_path, startingPosition=str(commit.position)).load())
+    follower = log.follow("orders", after=commit.position)
+    wanted = sorted(each.text for each in follower.poll())
+    assert wanted
+    assert sorted(each[3] for each in rest) == wanted
+
+
+def test_a_micro_batch_that_is_planned_again_has_the_same_rows(
+    spark: Any, log: sharedlog.Log, tmp_path: Path
+) -> None:
+    """Each message is in one of them; replayed after a crash it is the same (DESIGN-LOG §16)."""
+    checkpoint, limit = tmp_path / "checkpoint", {"maxRowsPerTrigger": "9"} if _LIMITED else {}
+    first = _micro_batches(spark, tmp_path, checkpoint, name="q", **limit)
+    assert sorted(row for rows in first.values() for row in rows) == _wanted(log)
+    if _LIMITED:
+        assert len(first) >= 4
+        assert max(map(len, first.values())) <= 9
+    # What Spark had not noted as done when it was killed it does again.
+    last = max(first)
+    (checkpoint / "commits" / str(last)).unlink()
+    (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    for number in range(5):
+        log.publish("orders", f"d{number}", key=f"k{number}")
+    second = _micro_batches(spark, tmp_path, checkpoint, name="q", **limit)
+    assert second.pop(last) == first[last]
+    found = [row for rows in (*first.values(), *second.values()) for row in rows]
+    assert sorted(found) == _wanted(log)
+    # What it has not read stays in the log.
+    held = {each.tag: each.place[0] for each in log.holds("spark.q")}
+    assert len(held) == 3
+    assert all(0 < lsn <= found[-1][1] for lsn in held.values())
+
+
+def test_a_checkpoint_of_another_log_is_refused(
+    spark: Any, log: sharedlog.Log, tmp_path: Path
+) -> None:
+    """Offsets of one log name nothing in another one (DESIGN-LOG §12)."""
+    checkpoint = tmp_path / "checkpoint"
+    _micro_batches(spark, tmp_path, checkpoint)
+    offsets = checkpoint / "offsets"
+    newest = max(
+        (each for each in offsets.iterdir() if each.name.isdigit()), key=lambda p: int(p.name)
+    )
+    lines = newest.read_text().splitlines()
+    said = json.loads(lines[-1]) | {"incarnation": "0" * 16}
+    newest.write_text("\n".join([*lines[:-1], json.dumps(said)]))
+    (offsets / f".{newest.name}.crc").unlink(missing_ok=True)
+    shutil.rmtree(checkpoint / "commits")
+    with pytest.raises(PySparkException, match="another log, or one that was restored"):
+        _micro_batches(spark, tmp_path, checkpoint)
+
+
+def test_what_is_asked_wrongly_is_said_when_the_query_is_planned(
+    spark: Any, log: sharedlog.Log, tmp_path: Path
+) -> None:
+    """An error names the option, or the stream that is not there."""
+    with pytest.raises(PySparkException, match="there is no stream 'nothing'"):
+        _reader(spark, tmp_path, stream="nothing").load()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "name the log once"),
+        ({"logEnv": "A", "logFile": "b"}, "name the log once"),
+        ({"stream": "a b"}, "cannot name a stream"),
+        ({"startingPosition": "yesterday"}, "startingPosition"),
+        ({"startingPosition": "2026-01-31T12:00:00"}, "with its zone"),
+        ({"startingPosition": "1.x@y"}, "no position"),
+        ({"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger"),
+        ({"maxRowsPerTrigger": "many"}, "maxRowsPerTrigger"),
+        ({"shards": "3"}, "unknown option"),
+        ({"path": "here"}, "takes no path"),
+        ({"name": "a/b"}, "cannot name a query"),
+    ],
+)
+def test_options_are_checked(given: dict[str, str], said: str) -> None:
+    """What cannot be is refused before anything is read."""
+    whole = {"stream": "orders"} | given
+    if given and not {"logEnv", "logFile"} & set(given):
+        whole["log"] = "sqlite:///x"
+    with pytest.raises(SourceError, match=said):
+        SourceOptions.read(whole)
+
+
+def test_a_url_with_a_password_is_in_no_plan(monkeypatch: Any, tmp_path: Path) -> None:
+    """An option names the variable or the file that has it."""
+    monkeypatch.setenv("LOG_URL", "postgresql://u:secret@h/db")
+    file = tmp_path / "url"
+    file.write_text("redis://:secret@h\n")
+    by_name = SourceOptions.read({"logEnv": "LOG_URL", "stream": "s"})
+    by_file = SourceOptions.read({"logFile": str(file), "stream": "s"})
+    assert (by_name.url(), by_file.url()) == ("postgresql://u:secret@h/db", "redis://:secret@h")
+    assert "secret" not in repr(by_name) + repr(by_file)
