@@ -212,7 +212,7 @@ test-libraries: $(LIBRARIES_INSTALLED) proxies
 PYSPARK ?= 4.0
 OTHER_SPARK = $(VENV)/pyspark-$(PYSPARK)
 OTHER_SPARK_TESTS ?= fail_midway or between-the-commits or closes_late or run_again or \
-  evaluated_twice or tables or bad_input
+  evaluated_twice or tables or bad_input or planned_again
 test-pyspark: $(INSTALLED) java
 	@if ! [ -e $(OTHER_SPARK)/.installed ]; then \
 	  echo "Installing PySpark $(PYSPARK) into $(OTHER_SPARK) ..."; \
