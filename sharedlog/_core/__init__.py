@@ -12,7 +12,8 @@
 - ``producers``: appends once (L3); ``fences``: zombies kept out (L4); ``spans``: what is pending,
   markers and retiring (C1, C2).
 - ``reading``: what is committed, in its order (C3, C4); ``merging``: several substreams as one;
-  ``uncommitted``: what is not, too; ``following``: a reader that goes on from where it was.
+  ``uncommitted``: what is not, too; ``following``: a reader that goes on from where it was;
+  ``ranges``: what several readers share.
 - ``steps``: what the rules ask of a log; ``calling``: a rule that was called, for whoever carries
   it out elsewhere.
 - ``holds``: what followers have not done is kept; ``trim`` takes the rest away, and ``whole`` is
