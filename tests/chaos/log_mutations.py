@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from chaos.sim.log import keeper, sweeper, writer
+from chaos.sim.log import joint_transaction, keeper, publisher, sweeper
 from sharedlog._core import (
     following,
     holds,
@@ -55,8 +55,10 @@ def _once(broken: Callable[..., Any]) -> _Patch:
 
 def _retire(broken: Callable[..., Any]) -> _Patch:
     return _together(
-        *(unittest.mock.patch.object(each, "retire", broken) for each in (sweeper, writer)),
-        unittest.mock.patch.object(restoring, "retire", broken),
+        *(
+            unittest.mock.patch.object(each, "retire", broken)
+            for each in (sweeper, publisher, joint_transaction, restoring)
+        )
     )
 
 

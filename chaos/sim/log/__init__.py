@@ -7,8 +7,9 @@ simulated is what is between them and the engine's one atomic step, and the proc
 - ``server``: the engine's process: requests that are lost, late or copied, restored backups.
 - ``course``: one rule on its way, run again after a lost reply.
 - ``cast``: what all processes of a run share.
-- ``writer``: producers, transactions, markers over others' spans; ``relay``: two that share a name;
-  ``sweeper``: an operator who retires; ``keeper``: who trims, and who sweeps.
+- ``writer``, a ``publisher``: producers, one after another; its calls are ``single_append``,
+  ``long_transaction`` and ``joint_transaction``. ``relay``: two that share a name; ``sweeper``: an
+  operator who retires; ``keeper``: who trims, and who sweeps.
 - ``follower``: committed reads from a position that is kept, or by a hold.
 - ``oracle``: what must be in the log; ``onlooker``: what may happen when; ``series``: what each
   follower must have read.
