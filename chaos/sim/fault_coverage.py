@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from chaos.sim.coincidences import FAILING
 from chaos.sim.faults import Fault, Point
+from chaos.sim.group_coincidences import FAILING
 from chaos.sim.log.schedule import FAULTS as LOG_FAULTS
 from chaos.sim.log.schedule import REQUIRED as LOG_REQUIRED
 
