@@ -28,7 +28,9 @@ What it goes wrong in:
 - ``server``: a server process through its lives: ``server_life`` (one of them), ``shell`` (what it
   waits for), ``accounts_handler`` (what a call does there), and what it is asked: ``call_server``,
   ``batch_server``, ``stream_server``, ``lease_calls``; ``known_clients``: whom it has to know.
-- ``client``, ``batch_client``, ``stream_client``, ``group_client``, ``plain_caller``: who calls.
+- ``client``: a client process through its lives: ``client_life`` (one of them), its calls
+  (``client_exchange``, ``batch_client``, ``stream_client``, ``group_client``), ``resolution``;
+  ``session``: of several; ``plain_caller``: who calls without any of it.
 
 Around runs: ``pool`` (many), ``shrink`` (a smaller one that fails), ``report``, ``code_coverage``.
 """

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 
 from chaos.check import check
-from chaos.sim.client import Client, Closing
+from chaos.sim.client import Client
 from chaos.sim.deployments import Deployment, MemoryDeployment, SqliteDeployment
 from chaos.sim.faults import ALL, LEADER, Coverage, Fault, PlannedFault, Point
 from chaos.sim.group import GroupDeployment
@@ -18,6 +18,7 @@ from chaos.sim.planned import PlannedCall, Schedule
 from chaos.sim.replicas import ReplicasDeployment
 from chaos.sim.result import Result
 from chaos.sim.server import Server
+from chaos.sim.session import Closing
 from chaos.sim.world import World
 
 __all__ = ["Result", "simulate"]
