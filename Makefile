@@ -171,6 +171,8 @@ TEST_WORKERS ?= 3
 # kill processes, not machines. TEST_DIR=/tmp leaves it on the disk.
 TEST_DIR ?= $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 8000000 ] \
   2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
+# Hundreds of processes are started: one that may not keep what it compiles takes twice as long.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED) postgresql spin toxiproxy java
 	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; trap 'rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \
