@@ -16,6 +16,7 @@ from sharedlog._core.following import From, append_at
 from sharedlog._core.message import Message
 from sharedlog._core.steps import Ends, Lsns, Rule
 from sharedlog._core.whole import read_trimmed
+from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.following import Following
 from sharedlog._log.log import Log
 
@@ -57,29 +58,28 @@ def read(log: Log, arguments: argparse.Namespace) -> int:
 
 def tail(log: Log, arguments: argparse.Namespace) -> int:
     """The last messages, and with ``--follow`` what comes behind them."""
-    first, ends = log._run(_ends())
+    first, last = _ends(log)
     back = max(_LOOKED_AT, 2 * arguments.lines)
-    found: list[Message] = []
-    following = _following(log, arguments, "end")
-    while arguments.lines:
-        start = max(first, ends.last + 1 - back)
-        following = _following(log, arguments, From(log._run(append_at(start))))
-        found = []
-        while batch := following.poll():
-            found = (found + batch)[-arguments.lines :]
-        if len(found) >= arguments.lines or start == first:
-            break
-        back *= 8
-    for message in found:
-        _print(message, arguments)
-    sys.stdout.flush()
-    if arguments.follow:
-        # Until a signal says that it is enough.
-        with suppress(KeyboardInterrupt):
-            for message in following:
+    while True:
+        start = max(first, last + 1 - back)
+        place = From(_append_at(log, start)) if arguments.lines else "end"
+        with _following(log, arguments, place) as following:
+            found: list[Message] = []
+            while arguments.lines and (batch := following.poll()):
+                found = (found + batch)[-arguments.lines :]
+            if len(found) < arguments.lines and start > first:
+                back *= 8
+                continue
+            for message in found:
                 _print(message, arguments)
-                sys.stdout.flush()
-    return ExitCode.DONE
+            sys.stdout.flush()
+            if arguments.follow:
+                # Until a signal says that it is enough.
+                with suppress(KeyboardInterrupt):
+                    for message in following:
+                        _print(message, arguments)
+                        sys.stdout.flush()
+        return ExitCode.DONE
 
 
 def export(log: Log, arguments: argparse.Namespace) -> int:
@@ -129,21 +129,21 @@ def _write(
     log: Log, arguments: argparse.Namespace, write: Callable[[list[dict[str, Any]]], None]
 ) -> int:
     """Write rows through where the log ended when it began; return how many."""
-    _, ends = log._run(_ends())
+    _, last = _ends(log)
     rows: list[dict[str, Any]] = []
     count = 0
     with (
-        progress(f"export {arguments.stream}", ends.last) as told,
+        progress(f"export {arguments.stream}", last) as told,
         log.follow(arguments.stream, arguments.substream or None, arguments.after) as following,
     ):
         while found := following.poll():
-            rows += [_row(each) for each in found if each.position.lsn <= ends.last]
+            rows += [_row(each) for each in found if each.position.lsn <= last]
             told(found[-1].position.lsn)
             if len(rows) >= _EXPORT_ROWS:
                 write(rows)
                 count += len(rows)
                 rows = []
-            if found[-1].position.lsn > ends.last:
+            if found[-1].position.lsn > last:
                 break
     write(rows)
     return count + len(rows)
@@ -185,6 +185,20 @@ def _print(message: Message, arguments: argparse.Namespace) -> None:
     print_message(message, as_json=arguments.json, colours=coloured(arguments.color))
 
 
-def _ends() -> Rule[tuple[int, Lsns]]:
+def _ends(log: Log) -> tuple[int, int]:
+    """Return from which LSN on commits are whole, and the newest one."""
+    engine = log._engine
+    if isinstance(engine, Elsewhere):
+        return engine.first(), engine.tail()
+    return log._run(_whole_and_last())
+
+
+def _whole_and_last() -> Rule[tuple[int, int]]:
     trimmed = yield from read_trimmed()
-    return trimmed.whole, (yield Ends())
+    ends: Lsns = yield Ends()
+    return trimmed.whole, ends.last
+
+
+def _append_at(log: Log, lsn: int) -> int:
+    """Return the first LSN of the append that this one is in; of a served log its server does."""
+    return lsn if isinstance(log._engine, Elsewhere) else log._run(append_at(lsn))

@@ -121,6 +121,7 @@ class Named(NamedTuple):
     seq: int
 
 
+@portable
 def all_names() -> Rule[list[Named]]:
     """Return the named producers that were not forgotten."""
     found = yield Scan(named_key(""))

@@ -64,7 +64,7 @@ class RemoteFollower(Follower):
         """See ``Follower``."""
         yield from self.begin(now_us)
         if self._refreshing:
-            self._wanted = self._channel.ask("Describe", pb.DescribeRequest()).tail
+            self._wanted = self._channel.ask("Describe", pb.DescribeRequest(look=self._stream)).tail
             self._refreshing = False
         while True:
             behind = self._returned < self._wanted and not self._closed.is_set()

@@ -13,7 +13,15 @@ from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.following import Start, read_some
 from sharedlog._core.holds import Hold, all_holds, drop, forget
 from sharedlog._core.incarnation import read_incarnation
-from sharedlog._core.named import Turn, append_named, decide_named, highest_of, placed_by
+from sharedlog._core.named import (
+    Named,
+    Turn,
+    all_names,
+    append_named,
+    decide_named,
+    highest_of,
+    placed_by,
+)
 from sharedlog._core.named import forget as forget_named
 from sharedlog._core.producers import append, grant
 from sharedlog._core.reading import Committed
@@ -58,6 +66,7 @@ class Rules:
                 (has_pending, appends.has_pending),
                 (retire, self._retire),
                 (granted_producers, self._granted_producers),
+                (all_names, self._all_names),
                 (raise_fence, self._raise_fence),
                 (read_some, self._read_some),
                 (all_holds, self._all_holds),
@@ -142,6 +151,11 @@ class Rules:
             )
             for each in self._ask("ListProducers", request).producers
         ]
+
+    def _all_names(self) -> list[Named]:
+        request = pb.ListProducersRequest(incarnation=self._incarnation, named=True)
+        found = self._ask("ListProducers", request).named
+        return [Named(each.name, each.highest_seq) for each in found]
 
     def _raise_fence(self, name: str, at_least: int = 0) -> int:
         request = pb.RaiseFenceRequest(incarnation=self._incarnation, name=name, at_least=at_least)

@@ -14,6 +14,7 @@ from sharedlog._core.holds import Hold, all_holds, drop, forget, move_named
 from sharedlog._core.named import (
     MAX_SEQ,
     Turn,
+    all_names,
     check_producer_name,
     highest_of,
     placed_by,
@@ -36,6 +37,7 @@ from sharedlog._service.requests import (
     fence_number,
     producer_of,
 )
+from sharedlog._service.tail import Tail
 from sharedlog._wire.places import (
     held_of,
     info_of,
@@ -52,14 +54,15 @@ Answer = Callable[[Any, Caller], Any]
 class Answers:
     """Of one log, whose rules stay in ``_core``; what is asked here is who may. Any thread."""
 
-    def __init__(self, log: Log, place: Place, quotas: Quotas) -> None:
-        """``place``: of ``log``."""
+    def __init__(self, log: Log, place: Place, quotas: Quotas, tail: Tail) -> None:
+        """``place``: of ``log``; ``tail``: of those who wait for more."""
         self._log = log
         self._place = place
         self._quotas = quotas
         self._placing = Placing(place)
         self.requests = Requests(self._placing, place.incarnation)
-        self._appends = Appends(place, quotas, self.requests)
+        self._appends = Appends(place, quotas, self.requests, tail)
+        self._tail = tail
 
     @property
     def methods(self) -> Mapping[str, Answer]:
@@ -95,15 +98,18 @@ class Answers:
         return self._placing.stream(name)
 
     def _describe(self, request: pb.DescribeRequest, caller: Caller) -> pb.Description:
-        del request, caller
         engine = self._place.engine
+        tail = engine.tail()
+        look = request.look
+        if look and caller.may_follow(look) and self._placing.knows(look):
+            self._tail.look(look, tail)
         return pb.Description(
             incarnation=self._place.incarnation,
             durability=engine.durability,
             append_entries=self._appends.entries,
             append_bytes=self._appends.bytes,
             append_tags=self._appends.tags,
-            tail=engine.tail(),
+            tail=tail,
             whole=self._place.run(read_trimmed()).whole,
         )
 
@@ -142,8 +148,11 @@ class Answers:
     def _list_producers(
         self, request: pb.ListProducersRequest, caller: Caller
     ) -> pb.ListProducersReply:
-        del request
         caller.check_admin()
+        if request.named:
+            names = self._place.run(all_names())
+            named = [pb.NamedProducer(name=each.name, highest_seq=each.seq) for each in names]
+            return pb.ListProducersReply(named=named)
         found = self._place.run(granted_producers())
         return pb.ListProducersReply(producers=map(_state, found))
 

@@ -24,6 +24,7 @@ from sharedlog._log.place import Place
 from sharedlog._service.access import Caller
 from sharedlog._service.quotas import Quotas
 from sharedlog._service.requests import Requests, fence_of, producer_of
+from sharedlog._service.tail import Tail
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1.sharedlog_pb2 import Span
 
@@ -31,9 +32,10 @@ from sharedlog.v1.sharedlog_pb2 import Span
 class Appends:
     """Of one log. Any thread. ``entries``, ``bytes``, ``tags``: what one append may have."""
 
-    def __init__(self, place: Place, quotas: Quotas, requests: Requests) -> None:
-        """``requests``: read by what ``place`` has."""
+    def __init__(self, place: Place, quotas: Quotas, requests: Requests, tail: Tail) -> None:
+        """``requests``: read by what ``place`` has; ``tail``: told of what was appended."""
         self._place = place
+        self._tail = tail
         self._quotas = quotas
         self._requests = requests
         limits = place.engine.limits
@@ -65,7 +67,18 @@ class Appends:
             stream = stream_of(each.tag)
             sizes[stream] = sizes.get(stream, 0) + each.size
         self._quotas.publish(caller.name, who, sizes)
-        return self._place.run(rule())
+        self._tail.begins()
+        first, last = 0, 0
+        try:
+            reply = self._place.run(rule())
+            last = reply.lsn
+            # One that was answered before is not told again, and a pending one has no first.
+            first = last + 1 - len(placed) if request.HasField("pending") else reply.first
+        finally:
+            decided = {span.tag for each in request.marker.decided for span in each.spans}
+            mine = decided | {each.tag for each in placed}
+            self._tail.ended(first, last if first else 0, mine)
+        return reply
 
     def _of_producer(
         self,

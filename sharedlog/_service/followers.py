@@ -176,7 +176,7 @@ class Followers:
                 continue
             yield found
             if not found:
-                await _pause(self._tail.above(follower.through), stopping)
+                await _pause(self._tail.above(follower.through, follower.starts), stopping)
         raise _stopping()
 
     async def _write(self, write: Any, reply: Any) -> None:

@@ -57,7 +57,8 @@ class LogServer:
         limits = options.settings.limits
         self._access = Access(options.settings, options.tokens)
         self._quotas = Quotas(limits, time.monotonic)
-        self._answers = Answers(log, place, self._quotas)
+        self._tail = Tail(place.engine, self._answering)
+        self._answers = Answers(log, place, self._quotas, self._tail)
         self._threads = ThreadPoolExecutor(_THREADS, "sharedlog-serve")
         self._following = ThreadPoolExecutor(_FOLLOWING_THREADS, "sharedlog-follow")
         self._health = HealthStatus(serving=False)
@@ -67,7 +68,6 @@ class LogServer:
         """Listen, at ``address``; raises ``OSError`` or ``RuntimeError`` where it cannot."""
         options = self._options
         limits = options.settings.limits
-        self._tail = Tail(self._place.engine, self._answering)
         self._followers = Followers(
             self._place,
             self._answers,

@@ -18,8 +18,10 @@ STATE_PENDING: State
 STATE_ROLLED_BACK: State
 
 class DescribeRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("look",)
+    LOOK_FIELD_NUMBER: _ClassVar[int]
+    look: str
+    def __init__(self, look: _Optional[str] = ...) -> None: ...
 
 class Description(_message.Message):
     __slots__ = ("incarnation", "durability", "append_entries", "append_bytes", "append_tags", "tail", "whole")
@@ -116,16 +118,28 @@ class ProducerState(_message.Message):
     def __init__(self, producer: _Optional[_Union[Producer, _Mapping]] = ..., highest_seq: _Optional[int] = ..., retired: bool = ..., spans: _Optional[_Iterable[_Union[_sharedlog_pb2.Span, _Mapping]]] = ...) -> None: ...
 
 class ListProducersRequest(_message.Message):
-    __slots__ = ("incarnation",)
+    __slots__ = ("incarnation", "named")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
     incarnation: str
-    def __init__(self, incarnation: _Optional[str] = ...) -> None: ...
+    named: bool
+    def __init__(self, incarnation: _Optional[str] = ..., named: bool = ...) -> None: ...
 
 class ListProducersReply(_message.Message):
-    __slots__ = ("producers",)
+    __slots__ = ("producers", "named")
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
     producers: _containers.RepeatedCompositeFieldContainer[ProducerState]
-    def __init__(self, producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ...) -> None: ...
+    named: _containers.RepeatedCompositeFieldContainer[NamedProducer]
+    def __init__(self, producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., named: _Optional[_Iterable[_Union[NamedProducer, _Mapping]]] = ...) -> None: ...
+
+class NamedProducer(_message.Message):
+    __slots__ = ("name", "highest_seq")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    highest_seq: int
+    def __init__(self, name: _Optional[str] = ..., highest_seq: _Optional[int] = ...) -> None: ...
 
 class RetireRequest(_message.Message):
     __slots__ = ("incarnation", "producer")

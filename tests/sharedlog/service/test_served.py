@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+import json
 
+import pyarrow.parquet
 import pytest
 
 import sharedlog
@@ -54,3 +56,35 @@ def test_an_operator_ends_producers_over_grpc(log, url, behind):
     with pytest.raises(sharedlog.ProducerRetired):
         transaction.commit()
     assert [each.text for each in behind.read("s", 0)] == ["a", "b"]
+
+
+def test_the_command_reads_a_served_log(url, behind, capsys, tmp_path):
+    """The last messages, all of them, and who has a name; what needs the entries is refused."""
+    behind.stream("s", 2)
+    for number in range(700):
+        behind.publish("s", f"{number}", key=f"{number % 7}")
+    with behind.producer().transaction() as transaction:
+        for text in ("first", "last"):
+            transaction.publish("s", text, key="k")
+        transaction.pend()
+    behind.producer("relay").publish("s", "named", seq=7, follows=0)
+
+    def printed(*arguments):
+        assert main([*arguments, "--json"]) == ExitCode.DONE
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    def texts(*arguments):
+        return [each["value"] for each in printed(*arguments)]
+
+    assert texts("tail", url, "s", "-n", "3") == ["first", "last", "named"]
+    assert len(texts("tail", url, "s", "-n", "600")) == 600
+    assert texts("tail", url, "s", "-n", "0") == []
+    assert len(texts("tail", url, "s", "-n", "1000", "--substream", "1")) == len(
+        behind.read("s", 1)
+    )
+    assert printed("producers", url, "--named") == [[{"name": "relay", "seq": 7}]]
+    out = tmp_path / "s.parquet"
+    assert printed("export", url, "s", "--out", str(out)) == [{"messages_exported": 703}]
+    assert pyarrow.parquet.read_table(out).num_rows == 703
+    assert main(["verify", url]) == ExitCode.USAGE
+    assert "not served" in capsys.readouterr().err
