@@ -104,6 +104,8 @@ def export(log: Log, arguments: argparse.Namespace) -> int:
             ("schema_name", pyarrow.string()),
             ("causation_id", pyarrow.string()),
             ("trace_parent", pyarrow.string()),
+            ("trace_state", pyarrow.string()),
+            ("method", pyarrow.string()),
             ("event_time", pyarrow.timestamp("us", "UTC")),
             ("append_time", pyarrow.timestamp("us", "UTC")),
             ("sealed", pyarrow.bool_()),
@@ -168,6 +170,8 @@ def _row(message: Message) -> dict[str, Any]:
         "schema_name": message.schema_name,
         "causation_id": message.causation_id,
         "trace_parent": message.trace_parent,
+        "trace_state": message.trace_state,
+        "method": message.method,
         "event_time": message.event_time,
     }
 

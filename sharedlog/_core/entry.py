@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from sharedlog._core.errors import CorruptLog
+from sharedlog._core.errors import CorruptLog, NewerFormat
 from sharedlog.v1 import sharedlog_pb2 as pb
 
 VERSION = 1
@@ -160,7 +160,7 @@ def parsed(body: bytes) -> pb.Entry | None:
 
 
 def read_row(row: Row) -> Entry:
-    """Read a row; raises ``CorruptLog`` for what is no entry, or of a newer format."""
+    """Read a row; raises ``CorruptLog`` for what is no entry, ``NewerFormat`` for a newer one."""
     lsn, body, _, at_us = row
     try:
         found = pb.Entry.FromString(body)
@@ -170,7 +170,7 @@ def read_row(row: Row) -> Entry:
     kind = _KINDS.get(found.kind)
     index, count = found.index, found.count
     if version > VERSION:
-        raise CorruptLog(f"LSN {lsn} is of format {version}: a newer release wrote it")
+        raise NewerFormat(f"LSN {lsn} is of format {version}: a newer release wrote it")
     if not version or kind is None or index >= count:
         raise CorruptLog(f"LSN {lsn} is no entry")
     decisions: tuple[Decision, ...] = ()

@@ -260,7 +260,7 @@ class LogExists(LogError):
 
 
 class NewerFormat(LogError):
-    """A newer release made the log; this one leaves it as it is."""
+    """A newer release made the log, or wrote what is to be read: nothing is skipped or changed."""
 
 
 class NotAllowed(LogError):

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
-from sharedlog._core.errors import CorruptLog, HoldMoved, InvalidRequest, TrimmedLog
+from sharedlog._core.errors import CorruptLog, HoldMoved, InvalidRequest, NewerFormat, TrimmedLog
 from sharedlog._core.position import Position
 from sharedlog._core.reading import place_at, verify
 from sharedlog._core.steps import Ends, Get, Lsns, Rule, Scan
@@ -312,6 +312,8 @@ def _written(hold: Hold) -> bytes:
 
 def _read(key: str, value: bytes) -> Hold:
     name, _, tag = key.removeprefix(_PREFIX).partition("/")
+    if value and value[0] > _VERSION:
+        raise NewerFormat(f"hold {name!r} on {tag} is of version {value[0]}: a newer release's")
     if len(value) < _VALUE.size or value[0] != _VERSION:
         raise CorruptLog(f"what is kept of hold {name!r} on {tag} is not what was written")
     _, dropped, lsn, renewed_us, retention_us = _VALUE.unpack(value[: _VALUE.size])

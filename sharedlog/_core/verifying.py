@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sharedlog._core.entry import Decision, Entry, Kind, Row, read_row
 from sharedlog._core.envelope import unpack
-from sharedlog._core.errors import CorruptLog, LogError, LogForked, TrimmedLog
+from sharedlog._core.errors import CorruptLog, LogError, LogForked, NewerFormat, TrimmedLog
 from sharedlog._core.holds import all_holds
 from sharedlog._core.reading import verify
 from sharedlog._core.sealing import Seals, check_opens, is_sealed
@@ -80,7 +80,7 @@ class Verifier:
             if hold.position is not None and not hold.dropped:
                 try:
                     yield from verify(hold.position)
-                except (LogForked, TrimmedLog, CorruptLog) as error:
+                except (LogForked, TrimmedLog, CorruptLog, NewerFormat) as error:
                     self._problem(f"the hold of {hold.name!r} on {hold.tag}: {error}")
         return Report(
             self._first,

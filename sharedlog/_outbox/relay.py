@@ -17,6 +17,7 @@ from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
     LogForked,
+    NewerFormat,
     OutboxWentBack,
     PredecessorMismatch,
 )
@@ -46,7 +47,7 @@ _log = get_logger("sharedlog")
 # silent, at most, before another one takes over; and between two looks of one that does not work.
 _WORK_S, _PATIENCE_S, _EVERY_S = 3.0, 10.0, 0.1
 # After these a person has to look: it relays nothing more.
-_FOR_GOOD = (CorruptLog, LogForked, OutboxWentBack, PredecessorMismatch)
+_FOR_GOOD = (CorruptLog, LogForked, NewerFormat, OutboxWentBack, PredecessorMismatch)
 
 
 class Relay:

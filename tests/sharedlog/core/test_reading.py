@@ -14,6 +14,7 @@ from sharedlog._core.errors import (
     InvalidRequest,
     LogForked,
     LogUnavailable,
+    NewerFormat,
     ProducerRetired,
     SpanGone,
 )
@@ -96,8 +97,11 @@ def test_positions_order_print_and_pickle():
 
 def test_rows_that_are_no_entries_are_never_skipped():
     """Garbage, an empty row, and a newer release's entry stop the reader (L1)."""
-    for body in (b"", b"\xff\xff", b"\x08\x02\x10\x01\x20\x01"):
-        with pytest.raises(CorruptLog):
+    for body, error in (
+        *((body, CorruptLog) for body in (b"", b"\xff\xff")),
+        (b"\x08\x02\x10\x01\x20\x01", NewerFormat),
+    ):
+        with pytest.raises(error):
             read_row(Row(1, body, ()))
 
 
