@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from datetime import timedelta
 
 import pytest
 
@@ -44,3 +46,40 @@ def test_a_writer_that_is_stopped_is_judged_when_it_wakes(engine, tmp_path, requ
             "first",
             *(f"other {each}" for each in range(5)),
         ]
+
+
+@pytest.mark.parametrize("end", ["SIGCONT", "SIGKILL"])
+def test_a_writer_that_is_stopped_with_the_lock_of_the_file_holds_up_and_loses_nothing(
+    end, tmp_path
+):
+    """Others read on, are told in time that nothing of theirs is there, and go on after it (L2)."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    with sharedlog.create(url) as made:
+        made.stream("s", 1)
+    with sharedlog.open(url, timeout=timedelta(0)) as log, log.follow("s") as following:
+        # For how long one waits for its turn: half a minute, but for this test.
+        log._engine._file._timeout_s = 0.2
+        writer = Forked(["tests.sharedlog.log.locking_writer", url])
+        try:
+            assert writer.stdout.readline() == b"told 1\n"
+            until(lambda: _stopped(writer.pid), "it stops")
+            assert [each.text for each in following.poll(30)] == ["first"]
+            began = time.monotonic()
+            with pytest.raises(sharedlog.LogUnavailable) as told:
+                log.publish("s", "other")
+            assert time.monotonic() - began < 30
+            with pytest.raises(sharedlog.LogUnavailable), log.producer().transaction() as both:
+                both.publish("s", "never")
+            assert (told.value.appended, both.committed) == (False, False)
+            assert texts(log, "s") == ["first"]
+            os.kill(writer.pid, getattr(signal, end))
+            if end == "SIGCONT":
+                assert writer.stdout.readline() == b"told 2\n"
+        finally:
+            writer.kill()
+            writer.stdout.close()
+            writer.wait(30)
+        log._engine._file._timeout_s = 30.0
+        log.publish("s", "behind")
+        held_up = ["held up"] if end == "SIGCONT" else []
+        assert [each.text for each in log.read("s", 0)] == ["first", *held_up, "behind"]
