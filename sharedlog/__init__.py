@@ -10,6 +10,7 @@
 - ``_engines``: where a log lives.
 - ``_service``: a log over gRPC, and ``_remote``, the other end; ``_wire``: what both have.
 - ``_log``: what programs use; ``_aio``: the same for asyncio, whose door is ``aio``.
+- ``_player``: a log's messages delivered to gRPC services.
 - ``_outbox``: messages that wait in an application's database.
 - ``_consumer``: functions that consume, change a database and publish.
 - ``_target``: a server whose methods are called with messages.
@@ -64,6 +65,9 @@ from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
 from sharedlog._core.observer import HoldReport, LogReport, Observer
+from sharedlog._core.player.failing import TargetStopped
+from sharedlog._core.player.observer import PlayerObserver, TargetReport
+from sharedlog._core.player.rows import Told as TargetState
 from sharedlog._core.position import Position
 from sharedlog._core.reading import State
 from sharedlog._core.target_methods import Delivered
@@ -78,6 +82,8 @@ from sharedlog._log.trimming import Trimming
 from sharedlog._outbox.adopting import Adopted, adopt_outbox
 from sharedlog._outbox.outbox import Outbox, create_outbox, outbox
 from sharedlog._outbox.relay import Relay, relay
+from sharedlog._player.declared import Target
+from sharedlog._player.player import Player
 from sharedlog._target.adding import add_target_to_server, delivery
 
 __all__ = [
@@ -116,6 +122,8 @@ __all__ = [
     "Outbox",
     "OutboxWentBack",
     "OutcomeUnknown",
+    "Player",
+    "PlayerObserver",
     "Position",
     "PredecessorMismatch",
     "Producer",
@@ -130,6 +138,10 @@ __all__ = [
     "StoreWentBack",
     "Stream",
     "Sweeper",
+    "Target",
+    "TargetReport",
+    "TargetState",
+    "TargetStopped",
     "Transaction",
     "TrimmedLog",
     "Trimming",

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sharedlog._core.errors import LogError
 from sharedlog._core.player.feeder import Cause, Trouble
 from sharedlog._core.player.item import Skip
 from sharedlog._core.position import Position
@@ -36,6 +37,19 @@ class Why(enum.Enum):
     SEALED = "a message cannot be opened"
     DEAD_LETTER = "a dead letter cannot be appended"
     MISCONFIGURED = "it does not take what it is to be sent"
+
+
+class TargetStopped(LogError):
+    """A target is sent nothing until somebody has seen to it; ``why``: the reason's name."""
+
+    def __init__(self, message: str, why: str) -> None:
+        """``why``: of ``Why``."""
+        super().__init__(message, why)
+        self.why = why
+
+    def __str__(self) -> str:
+        """The message alone."""
+        return str(self.args[0])
 
 
 class Suspended(NamedTuple):

@@ -1,0 +1,146 @@
+"""Dead letters: messages that a target was not called with, as messages of a stream (P7).
+
+A dead letter's value is the message's envelope, and its headers say whose it was to be, where it
+stands, why and by whom it was given up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from sharedlog._core.catalog import Stream
+from sharedlog._core.envelope import MAX_VALUE_BYTES, PROTOBUF, About, pack, unpack
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.fences import Fence
+from sharedlog._core.following import read_some
+from sharedlog._core.message import Message
+from sharedlog._core.named import Turn, append_named, highest_of
+from sharedlog._core.player.indexes import Unconfirmed
+from sharedlog._core.position import Position
+from sharedlog._core.producers import Appended
+from sharedlog._core.publishing import Placed, committing, size_of
+from sharedlog._core.reading import verify
+from sharedlog._core.sealing import Seals, is_sealed
+from sharedlog._core.steps import Rule
+from sharedlog._core.streams import substream_of, tag_of
+
+SCHEMA = "sharedlog.v1.Envelope"
+_NAME_CHARS, _CONTENT_BYTES = 180, 16
+# Of a header's value.
+_MOST_CHARS = 1000
+# Room for the rest of it in an append.
+_ROOM = 32 << 10
+
+
+class Whose(NamedTuple):
+    """The index that skipped a message: of a target's store, and of the log as players name it."""
+
+    player: str
+    target: str
+    store: str
+    log: str
+    number: int
+
+    def producer(self, tag: str) -> str:
+        """Under which name the dead letters of a substream are appended, seq by seq."""
+        found = f"deadletters/{self.store}/{self.log}/{self.number}/{tag}"
+        if len(found) <= _NAME_CHARS and found.isascii() and " " not in found:
+            return found
+        return f"deadletters/{hashlib.sha256(found.encode()).hexdigest()}"
+
+
+class DeadLetter(NamedTuple):
+    """One, as it is read."""
+
+    message: Message
+    player: str
+    target: str
+    tag: str
+    position: Position
+    number: int
+    reason: str
+    by: str
+
+    @property
+    def cut(self) -> bool:
+        """Whether the message was too large to stand in it: it is where the position says."""
+        return not self.message.value
+
+
+def written(
+    stream: Stream, whose: Whose, tag: str, skipped: Unconfirmed, envelope: bytes
+) -> Placed:
+    """Return a dead letter as it is appended; the same whenever it is."""
+    key = None if is_sealed(envelope) else unpack(envelope).key
+    about = About(
+        {
+            "player": whose.player,
+            "target": whose.target,
+            "log": whose.log,
+            "tag": tag,
+            "position": str(skipped.place),
+            "number": str(skipped.number),
+            "reason": skipped.reason[:_MOST_CHARS],
+            "by": skipped.by[:_MOST_CHARS],
+        },
+        PROTOBUF,
+        SCHEMA,
+        causation_id=str(skipped.place),
+        event_time_us=skipped.at_us,
+    )
+    body = b"" if len(envelope) > MAX_VALUE_BYTES - _ROOM else envelope
+    data = pack(body, key or None, about, skipped.at_us)
+    tag = tag_of(stream.name, substream_of(key, stream.substreams) if key else 0)
+    return Placed(data, tag, size_of(data, tag))
+
+
+def read(message: Message) -> DeadLetter:
+    """Return a message of a stream of dead letters as one; raises ``InvalidRequest``."""
+    headers = {name: value.decode(errors="replace") for name, value in message.headers.items()}
+    try:
+        return DeadLetter(
+            message,
+            headers["player"],
+            headers["target"],
+            headers["tag"],
+            Position.parse(headers["position"]),
+            int(headers["number"]),
+            headers["reason"],
+            headers["by"],
+        )
+    except (KeyError, ValueError) as error:
+        raise InvalidRequest(f"{message.position} is no dead letter") from error
+
+
+def bury(
+    whose: Whose, tag: str, number: int, placed: Placed, fence: Fence, seals: Seals | None
+) -> Rule[Appended]:
+    """Append a dead letter: once, whoever does it, however often.
+
+    Raises ``AlreadyCommitted`` where another one stands under its number, or later ones do.
+    """
+    name = whose.producer(tag)
+    highest = yield from highest_of(name)
+    # Whoever forgot the name begins anew at what the index says.
+    turn = Turn(name, number, highest if highest < number else number - 1)
+    content = hashlib.sha256(placed.envelope).digest()[:_CONTENT_BYTES]
+    if seals is not None:
+        placed = placed._replace(envelope=seals.sealed(placed.envelope))
+    return (yield from append_named(turn, content, committing([placed]), fence=fence))
+
+
+def message_at(tag: str, place: Position) -> Rule[bytes | None]:
+    """Return the envelope of a message, by its place; None: there is none."""
+    first = yield from first_of(place)
+    found = yield from read_some(tag, place.incarnation, first, 1)
+    for each in found:
+        if each.position[:2] == place[:2]:
+            return each.envelope
+    return None
+
+
+def first_of(place: Position) -> Rule[int]:
+    """Return the LSN at which a reader begins to have the commit of a position."""
+    entry = yield from verify(place)
+    return entry.lsn - entry.index

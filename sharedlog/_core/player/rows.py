@@ -1,0 +1,206 @@
+"""Rows of a player in its log: what operators wish of its targets, and what it tells of them.
+
+``player/NAME/wish/TARGET`` and ``player/NAME/told/TARGET`` have JSON; whoever reaches the log reads
+and writes them, wherever the player runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from sharedlog._core.commit import Commit, Condition, Put, Refused
+from sharedlog._core.errors import CorruptLog, Fenced, InvalidRequest, NewerFormat
+from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
+from sharedlog._core.player.failing import TargetStopped, Why
+from sharedlog._core.position import Position
+from sharedlog._core.steps import Get, Rule, Scan
+
+_T = TypeVar("_T")
+_VERSION = 1
+_PREFIX = "player/"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
+# Rows of one commit: etcd takes few keys.
+_PIECE = 32
+
+
+def check_part(name: str, what: str) -> None:
+    """Raise ``InvalidRequest`` unless this can name a player or a target."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{str(name)[:100]!r} cannot name a {what}: 1 to 60 letters, digits, _ and -, "
+            "beginning with none of the last"
+        )
+
+
+class Order(NamedTuple):
+    """Something that an operator decided: of whom, why, and when."""
+
+    by: str
+    why: str
+    at_us: int
+
+
+class SkipOne(NamedTuple):
+    """One message of a target that it is not called with."""
+
+    tag: str
+    place: Position
+    order: Order
+
+
+class Wish(NamedTuple):
+    """What operators wish of one target.
+
+    ``resumed``: how often it was to go on. ``number``: of its index, raised by each replay, which
+    begins at ``first``, an LSN; 0: as its player was told.
+    """
+
+    paused: Order | None = None
+    resumed: int = 0
+    skip: SkipOne | None = None
+    number: int = 0
+    first: int = 0
+
+
+class Told(NamedTuple):
+    """What a player tells of one target.
+
+    ``state``: that of the feeder, ``paused``, or ``stopped`` (then ``why``, and the ``about`` that
+    is to be seen to). ``lag``: entries of the log behind which it is; ``behind_s``: how old the
+    oldest message is that it has not taken, as far as that is known. ``rate``: messages a second.
+    """
+
+    state: str
+    address: str = ""
+    number: int = 0
+    why: str = ""
+    details: str = ""
+    about_tag: str = ""
+    about: str = ""
+    indexes: Mapping[str, str] = {}
+    lag: int = 0
+    queued: int = 0
+    in_flight: int = 0
+    taken: int = 0
+    rate: float = 0.0
+    error: str = ""
+    error_at_us: int = 0
+    at_us: int = 0
+    attempts: Mapping[str, tuple[str, int]] = {}
+
+    @property
+    def stopped(self) -> TargetStopped | None:
+        """Why somebody has to see to it; None: nobody has."""
+        if self.state != "stopped":
+            return None
+        said = Why[self.why].value if self.why in Why.__members__ else self.why
+        return TargetStopped(f"{said}: {self.details}", self.why)
+
+
+def wishes(player: str) -> Rule[dict[str, Wish]]:
+    """Return what is wished of a player's targets, by their names."""
+    return (yield from _all(player, "wish", _wish_of))
+
+
+def all_told(player: str) -> Rule[dict[str, Told]]:
+    """Return what a player told of its targets last, by their names."""
+    return (yield from _all(player, "told", _told_of))
+
+
+def all_players() -> Rule[list[str]]:
+    """Return the names of players that told something, or of which something was wished."""
+    found = yield Scan(_PREFIX)
+    return sorted({key.removeprefix(_PREFIX).partition("/")[0] for key in found})
+
+
+def wish(player: str, target: str, change: Callable[[Wish], Wish]) -> Rule[Wish]:
+    """Change what is wished of a target, and return it as it is then."""
+    check_part(player, "player")
+    check_part(target, "target")
+    key = _key(player, "wish", target)
+    while True:
+        value = (yield Get((key,)))[key]
+        made = change(Wish() if value is None else _parsed(key, value, _wish_of))
+        try:
+            yield Commit((Condition(key, value),), (Put(key, _wish_written(made)),))
+        except Refused:
+            continue
+        return made
+
+
+def tell(player: str, told: Mapping[str, Told | None], fence: Fence) -> Rule[None]:
+    """Tell of targets; None: of one that is no more. Raises ``Fenced`` for who leads no more."""
+    puts = [
+        Put(_key(player, "told", name), None if each is None else _told_written(each))
+        for name, each in told.items()
+    ]
+    for first in range(0, len(puts), _PIECE):
+        try:
+            yield Commit((condition_of(fence),), tuple(puts[first : first + _PIECE]))
+        except Refused as refused:
+            check_fence(fence, refused.found[fence_key(fence.name)])
+            raise Fenced("another player leads", fence.number) from refused
+
+
+def _key(player: str, kind: str, target: str) -> str:
+    return f"{_PREFIX}{player}/{kind}/{target}"
+
+
+def _all(player: str, kind: str, read: Callable[[dict[str, Any]], _T]) -> Rule[dict[str, _T]]:
+    check_part(player, "player")
+    prefix = _key(player, kind, "")
+    found = yield Scan(prefix)
+    return {
+        key.removeprefix(prefix): _parsed(key, value, read) for key, value in sorted(found.items())
+    }
+
+
+def _parsed(key: str, value: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
+    try:
+        data = json.loads(value)
+        version = data.pop("version")
+        if isinstance(version, int) and version > _VERSION:
+            raise NewerFormat(f"{key} is of version {version}: a newer release wrote it")
+        return read(data)
+    except (ValueError, KeyError, TypeError, AttributeError, InvalidRequest) as error:
+        raise CorruptLog(f"what is kept as {key} is not what was written") from error
+
+
+def _written(data: dict[str, Any]) -> bytes:
+    return json.dumps({"version": _VERSION} | data).encode()
+
+
+def _wish_written(made: Wish) -> bytes:
+    skip = made.skip
+    return _written(
+        {
+            "paused": made.paused,
+            "resumed": made.resumed,
+            "skip": None if skip is None else [skip.tag, str(skip.place), skip.order],
+            "number": made.number,
+            "first": made.first,
+        }
+    )
+
+
+def _wish_of(data: dict[str, Any]) -> Wish:
+    paused, skip = data["paused"], data["skip"]
+    return Wish(
+        None if paused is None else Order(*paused),
+        int(data["resumed"]),
+        None if skip is None else SkipOne(skip[0], Position.parse(skip[1]), Order(*skip[2])),
+        int(data["number"]),
+        int(data["first"]),
+    )
+
+
+def _told_written(told: Told) -> bytes:
+    return _written(told._asdict())
+
+
+def _told_of(data: dict[str, Any]) -> Told:
+    attempts = {tag: (str(place), int(count)) for tag, (place, count) in data["attempts"].items()}
+    return Told(**(data | {"attempts": attempts}))

@@ -1,0 +1,10 @@
+"""The player: a log's messages delivered to targets, in order, each once (DESIGN-LOG §15).
+
+- ``declared``: targets as they are declared; ``config``: in a file.
+- ``player``: what ``sharedlog.Player`` is: an event loop in a thread; ``leading``: one of several.
+- ``main_stream``: what is read once for all targets; ``course``: one target, and ``delivering``:
+  what is sent on one connection to it.
+- ``link``: the connection to a target; ``wire``: what travels on it.
+- ``holding``: holds that follow what is acknowledged; ``letters``: dead letters.
+- ``watching``: what those who watch are told.
+"""

@@ -1,0 +1,341 @@
+"""The course of one target: it is connected to, fed, and judged when that ends (DESIGN-LOG §15)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+from rifl._log import get_logger
+from sharedlog._aio.threads import Threads
+from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
+from sharedlog._core.fences import Fence
+from sharedlog._core.holds import Hold
+from sharedlog._core.player.backoff import Backoff
+from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Why
+from sharedlog._core.player.feeder import Cause, Feeder, State, Trouble
+from sharedlog._core.player.indexes import Index, held_against
+from sharedlog._core.player.item import Skip
+from sharedlog._core.player.rows import Wish
+from sharedlog._core.position import Position
+from sharedlog._core.steps import Rule
+from sharedlog._log.place import Place
+from sharedlog._log.resending import until_answered
+from sharedlog._player import holding, letters
+from sharedlog._player.declared import Target
+from sharedlog._player.delivering import Delivering
+from sharedlog._player.link import Late, Link
+from sharedlog._player.watching import Watchers
+from sharedlog._player.wire import Garbage, indexes_of
+from sharedlog.v1 import target_pb2
+
+_T = TypeVar("_T")
+_log = get_logger("sharedlog")
+_SHORTEST_S, _LONGEST_S = 0.05, 30.0
+# What of a message to a target is no delivery.
+_ROOM = 4 << 10
+
+
+class Stage(NamedTuple):
+    """What courses have of the player that leads, under this fence."""
+
+    place: Place
+    threads: Threads
+    player: str
+    log_name: str
+    dead_letters: str
+    fence: Fence
+    watchers: Watchers
+    dispatched: Callable[[], int | None]
+
+    async def run(self, rule: Callable[[], Rule[_T]]) -> _T:
+        """Carry out a rule that may be run again, in a thread."""
+        return await self.threads.run(until_answered, self.place, rule)
+
+
+class Course:
+    """One target of a player that leads; on its event loop."""
+
+    def __init__(
+        self, target: Target, stage: Stage, attempts: Mapping[str, tuple[Position, int]]
+    ) -> None:
+        """Nothing is sent yet. ``attempts``: of messages that failed under the player before."""
+        self.target = target
+        self.stage = stage
+        self.feeder = Feeder(target.bounds)
+        self.failing = Failing(target.rules, attempts)
+        self.suspended: Suspended | None = None
+        self.wish = Wish()
+        self.holds: dict[str, Hold] = {}
+        self.tags: list[str] = []
+        self.taken = 0
+        # What went wrong last, and when.
+        self.error = ""
+        self.error_at_us = 0
+        self._link: Link | None = None
+        self._delivering: Delivering | None = None
+        self._backoff = Backoff(_SHORTEST_S, _LONGEST_S)
+        self._failing_backoff = Backoff(_SHORTEST_S, _LONGEST_S)
+        self._changed = asyncio.Event()
+        self._asked = asyncio.Event()
+
+    @property
+    def number(self) -> int:
+        """Of its index."""
+        return self.wish.number or self.target.number
+
+    @property
+    def hold_name(self) -> str:
+        """Of its holds in the log."""
+        return f"{self.stage.player}.{self.target.name}.{self.number}"
+
+    @property
+    def state(self) -> str:
+        """As operators are told it."""
+        if self.wish.paused is not None:
+            return "paused"
+        return "stopped" if self.suspended is not None else self.feeder.state.value
+
+    @property
+    def feed(self) -> target_pb2.Feed:
+        """Whose index it is, to the target."""
+        return target_pb2.Feed(log=self.stage.log_name, number=self.number)
+
+    def poke(self) -> None:
+        """Something changed that its deliveries may wait for."""
+        if self._delivering is not None:
+            self._delivering.poke()
+
+    def cut(self, trouble: Trouble) -> None:
+        """Drop what waits for it."""
+        self.feeder.cut(trouble)
+        self.poke()
+
+    async def asked(self) -> None:
+        """Wait until it has said where it is, or that it does not."""
+        await self._asked.wait()
+
+    # What operators wish.
+
+    def begin_as(self, wish: Wish) -> None:
+        """Begin with what is wished by now; what was done about it was done before."""
+        self.wish = wish._replace(skip=None)
+        self.apply(wish)
+
+    def apply(self, wish: Wish) -> None:
+        """Take note of what is wished by now."""
+        before, self.wish = self.wish, wish
+        if wish == before:
+            return
+        if wish.number != before.number:
+            self._begin_anew()
+        if wish.resumed > before.resumed:
+            self.suspended = None
+            self.failing.forget()
+        if wish.skip is not None and wish.skip != before.skip:
+            tag, place, order = wish.skip
+            done = self.feeder.acknowledged.get(tag)
+            if done is None or place[:2] > done[:2]:
+                self.feeder.decide(tag, place, Skip(order.why, order.by))
+                self.suspended = None
+        self._backoff.reset()
+        self._failing_backoff.reset()
+        self.cut(Trouble(Cause.ORDERED))
+        self._changed.set()
+
+    def _begin_anew(self) -> None:
+        self.cut(Trouble(Cause.ORDERED))
+        term, self.feeder = self.feeder.term, Feeder(self.target.bounds)
+        self.feeder.term = term
+        self.failing.forget()
+        self.suspended = None
+        self.holds = {}
+
+    # Its life.
+
+    async def run(self) -> None:
+        """Feed it, for as long as its player leads; cancelled then."""
+        try:
+            while True:
+                await self._allowed()
+                await self._once()
+                self._asked.set()
+                await self._judge()
+        finally:
+            self.feeder.cut(Trouble(Cause.RESTARTED))
+            if self._link is not None:
+                with suppress(Exception):
+                    await self._link.close()
+
+    async def _allowed(self) -> None:
+        while self.wish.paused is not None or self.suspended is not None:
+            self._asked.set()
+            unknown = self.suspended is not None and self.suspended.why is Why.UNKNOWN
+            if not await self._wait(_LONGEST_S if unknown else None) and unknown:
+                # Another replica of it may have known, or have ended it.
+                return
+
+    async def _wait(self, timeout_s: float | None) -> bool:
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _once(self) -> None:
+        """Make one connection, and deliver until it ends."""
+        term = self.feeder.connect()
+        try:
+            found = await self._begun(term)
+            if found is not None:
+                self._delivering = found
+                self._asked.set()
+                await found.run()
+        except Garbage as error:
+            self.feeder.cut(Trouble(Cause.GARBAGE, details=str(error)))
+        except Late as error:
+            self.feeder.cut(Trouble(Cause.LATE, details=str(error)))
+        except AlreadyCommitted as error:
+            self._suspend(Suspended(Why.DEAD_LETTER, str(error)))
+        except TrimmedLog as error:
+            self._suspend(Suspended(Why.TRIMMED, str(error)))
+        except LogError as error:
+            self.feeder.cut(Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {error}"))
+        finally:
+            self._delivering = None
+            self.feeder.cut(Trouble(Cause.BROKEN))
+
+    async def _begun(self, term: int) -> Delivering | None:
+        """Ask it where it is; None: it is not fed from there."""
+        stage, target = self.stage, self.target
+        if self._link is None:
+            self._link = Link(target)
+        if not self.tags:
+            self.tags = await stage.threads.run(holding.tags_of, stage.place, target)
+        if not self.holds:
+            name, first = self.hold_name, self.wish.first
+            self.holds = await stage.threads.run(
+                holding.take_holds, stage.place, target, name, first
+            )
+        incarnation = stage.place.incarnation
+        reply = await self._link.connect(
+            target_pb2.ConnectRequest(
+                feed=self.feed, incarnation=incarnation, tags=self.tags, player=stage.player
+            )
+        )
+        indexes = indexes_of(reply, self.tags)
+        begins = await stage.run(lambda: held_against(indexes, self.holds, incarnation))
+        if isinstance(begins, Suspended):
+            self._suspend(begins)
+            return None
+        confirmed = await self._bury(reply.store, indexes)
+        if reply.most_bytes:
+            self.feeder.at_once = max(1, reply.most_bytes - _ROOM)
+        if not self.feeder.begin(term, begins.indexes, begins.suspects):
+            return None
+        return Delivering(self, self._link, begins.starts, confirmed, streams=reply.streams)
+
+    async def _bury(self, store: str, indexes: list[Index]) -> list[tuple[str, int]]:
+        """Have what it skipped among the dead letters, before anything else (P7)."""
+        skipped = [(each.tag, one) for each in indexes for one in each.skipped]
+        for tag, one in skipped:
+            await self.stage.threads.run(letters.bury_one, self, store, tag, one)
+        return [(each.tag, each.skipped[-1].number) for each in indexes if each.skipped]
+
+    # What it answers.
+
+    def taken_through(self, term: int, tag: str, place: Position) -> None:
+        """It has taken a substream through there."""
+        if self.feeder.taken(term, tag, place, time.monotonic()):
+            self.failing.done(tag, place)
+            self._backoff.reset()
+            if not self.failing.attempts:
+                self._failing_backoff.reset()
+            if self.suspended is not None and self.suspended.tag in ("", tag):
+                self.suspended = None
+
+    def _suspend(self, suspended: Suspended) -> None:
+        self.feeder.cut(Trouble(Cause.ORDERED))
+        if suspended == self.suspended:
+            return
+        self.suspended = suspended
+        self.note(suspended.details)
+        self.stage.watchers.stopped(self.target.name, suspended.why.name)
+        _log.error(
+            "target_stopped",
+            player=self.stage.player,
+            target=self.target.name,
+            why=suspended.why.name,
+            substream=suspended.tag,
+            position=str(suspended.about or ""),
+            error=suspended.details,
+        )
+
+    def suspend(self, suspended: Suspended) -> None:
+        """Send it nothing more until somebody has seen to it."""
+        self._suspend(suspended)
+        self.poke()
+
+    def note(self, error: str) -> None:
+        """Tell what went wrong last."""
+        self.error, self.error_at_us = error, time.time_ns() // 1000
+
+    async def _judge(self) -> None:
+        """Do what follows from how a connection ended."""
+        if self.suspended is not None and self.suspended.why is not Why.UNKNOWN:
+            return
+        trouble = self.feeder.trouble
+        verdict = self.failing.judge(trouble)
+        stage, name = self.stage, self.target.name
+        if isinstance(verdict, Suspended):
+            self._suspend(verdict)
+            return
+        if isinstance(verdict, Again) and not verdict.pause:
+            return
+        self.note(f"{trouble.cause.value}: {trouble.details}".rstrip(": "))
+        stage.watchers.troubled(name, trouble.cause.name)
+        if isinstance(verdict, Skipped):
+            self.feeder.decide(verdict.tag, verdict.place, verdict.skip)
+            _log.error(
+                "message_given_up",
+                player=stage.player,
+                target=name,
+                substream=verdict.tag,
+                position=str(verdict.place),
+                error=verdict.skip.reason,
+            )
+            return
+        if isinstance(verdict, Anew):
+            self.feeder.decide(verdict.tag, verdict.place, None)
+            return
+        counted = trouble.place is not None and trouble.tag in self.failing.attempts
+        backoff = self._failing_backoff if counted else self._backoff
+        pause_s = backoff.pause_s(random.random())  # noqa: S311 - no secret
+        _log.warning(
+            "target_down",
+            player=stage.player,
+            target=name,
+            cause=trouble.cause.name,
+            error=trouble.details,
+            substream=trouble.tag,
+            position=str(trouble.place or ""),
+            again_in_s=round(pause_s, 3),
+        )
+        await self._wait(pause_s)
+
+    @property
+    def lag(self) -> int:
+        """How many entries of the log are behind what it has taken."""
+        through = self.stage.dispatched() or 0
+        feeder = self.feeder
+        if feeder.state is State.N and not feeder.queued and not feeder.in_flight:
+            return 0
+        known = [
+            feeder.acknowledged[tag].lsn if tag in feeder.acknowledged else hold.lsn - 1
+            for tag, hold in self.holds.items()
+        ]
+        return max(0, through - min(known, default=through))

@@ -1,0 +1,167 @@
+"""Targets as they are declared, and what is asked of a player."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sharedlog._core.envelope import check_method
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.player.failing import Rules, Then
+from sharedlog._core.player.feeder import Bounds
+from sharedlog._core.player.rows import check_part
+from sharedlog._core.position import Position
+from sharedlog._core.streams import check_name
+
+if TYPE_CHECKING:
+    import grpc
+
+Failed = Literal["stop", "dead-letter"]
+Unknown = Literal["stop", "dead-letter", "again"]
+_ZERO = timedelta(0)
+# Of dead letters, if nothing else is said.
+STREAM = "deadletters"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A gRPC server that is called with the messages of some streams.
+
+    ``address``: ``HOST:PORT``, or what gRPC takes. ``streams``: names; as a mapping, to the method
+    that messages are called by which say none. ``start``: where a target begins that was never
+    there: ``"beginning"`` of what is kept, ``"end"``, a position (with its commit), a time.
+
+    ``tries``: how often one message may fail, None: for ever; ``failed`` then, ``refused`` what can
+    never be called, ``unknown`` what a ``plain`` handler left when it died: ``"stop"`` the target,
+    make it a ``"dead-letter"``, or (``unknown``) call it ``"again"``.
+
+    ``patience``: how long an answer may take. ``batch``, ``batch_bytes``, ``linger``: messages
+    travel together, so many, of so many bytes, gathered for so long. ``queue``: how many wait for
+    it in this process. ``number``: of its index, another one begins anew.
+
+    ``token``, or ``token_file``, is shown to it; ``tls`` by the system's authorities, or those of
+    ``authorities``, with ``certificate`` and ``key`` of one's own: files.
+    """
+
+    name: str
+    address: str
+    streams: Sequence[str] | Mapping[str, str]
+    start: Literal["beginning", "end"] | Position | datetime = "beginning"
+    tries: int | None = None
+    failed: Failed = "stop"
+    refused: Failed = "stop"
+    unknown: Unknown = "stop"
+    patience: timedelta = timedelta(seconds=30)
+    batch: int = 100
+    batch_bytes: int = Bounds().batch_bytes
+    linger: timedelta = _ZERO
+    queue: int = Bounds().queue_count
+    number: int = 0
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    tls: bool = False
+    authorities: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ``InvalidRequest`` for what cannot be."""
+        check_part(self.name, "target")
+        if isinstance(self.streams, str) or not self.streams:
+            raise InvalidRequest(f"target {self.name!r} follows no stream: streams=[...]")
+        for name, method in self.methods.items():
+            check_name(name)
+            check_method(method)
+        if not self.address:
+            raise InvalidRequest(f"target {self.name!r} has no address")
+        if self.tries is not None and self.tries < 1:
+            raise InvalidRequest(f"{self.tries} tries of a message")
+        least = min(self.batch, self.batch_bytes, self.queue)
+        if least < 1 or self.number < 0 or self.patience <= _ZERO or self.linger < _ZERO:
+            raise InvalidRequest(f"target {self.name!r} has bounds that cannot be")
+        if self.start not in ("beginning", "end") and isinstance(self.start, str):
+            raise InvalidRequest(f"{self.start!r:.100} is no place for a target to begin at")
+        _ = self.rules
+
+    @property
+    def methods(self) -> dict[str, str]:
+        """The method of each stream's messages that say none, or nothing."""
+        streams = self.streams
+        return dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams, "")
+
+    @property
+    def rules(self) -> Rules:
+        """What becomes of messages that fail."""
+        try:
+            failed, refused = Then(self.failed), Then(self.refused)
+            found = Rules(self.tries, failed, refused, Then(self.unknown))
+        except ValueError as error:
+            raise InvalidRequest(f"target {self.name!r}: {error}") from None
+        if Then.AGAIN in (failed, refused):
+            raise InvalidRequest(f"target {self.name!r}: only what is unknown is called again")
+        return found
+
+    @property
+    def bounds(self) -> Bounds:
+        """Of what is kept and sent."""
+        window = max(Bounds().window_count, self.batch)
+        return Bounds(
+            queue_count=self.queue,
+            window_count=window,
+            batch_count=self.batch,
+            batch_bytes=self.batch_bytes,
+        )
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What is shown to it with each call."""
+        token = self.token
+        if self.token_file:
+            token = _file(self.token_file).decode("ascii", "replace").strip()
+        if not token.isascii() or not token.isprintable():
+            raise InvalidRequest("a token is of printable ASCII")
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """Of a TLS connection; None: plaintext."""
+        if not (self.tls or self.authorities or self.certificate):
+            return None
+        if bool(self.certificate) is not bool(self.key):
+            raise InvalidRequest("certificate and key come together")
+        import grpc
+
+        return grpc.ssl_channel_credentials(
+            _file(self.authorities) if self.authorities else None,
+            _file(self.key) if self.key else None,
+            _file(self.certificate) if self.certificate else None,
+        )
+
+
+class Settings:
+    """What a player was told, and may be told anew."""
+
+    def __init__(self, name: str, log_name: str, dead_letters: str, takeover: timedelta) -> None:
+        """Without targets yet."""
+        self.name = name
+        self.log_name = log_name
+        self.dead_letters = dead_letters
+        self.takeover_s = takeover.total_seconds()
+        self.targets: Mapping[str, Target] = {}
+
+
+def _file(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def check_targets(targets: Sequence[Target]) -> dict[str, Target]:
+    """Return targets by their names; raises ``InvalidRequest`` where two have one."""
+    found = {each.name: each for each in targets}
+    if len(found) < len(targets):
+        twice = sorted(name for name in found if [t.name for t in targets].count(name) > 1)
+        raise InvalidRequest(f"two targets are named {twice[0]!r}")
+    return found

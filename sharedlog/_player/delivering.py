@@ -1,0 +1,232 @@
+"""The delivering over one connection: what is missed, what is sent, what is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+
+from sharedlog._core.envelope import unpack
+from sharedlog._core.errors import LogError, LogForked, TrimmedLog
+from sharedlog._core.following import Follower
+from sharedlog._core.player.failing import Suspended, Why
+from sharedlog._core.player.feeder import Cause, State, Trouble
+from sharedlog._core.player.item import Item, Kind, Outgoing, items
+from sharedlog._core.position import Position
+from sharedlog._core.sealing import opened
+from sharedlog._core.streams import stream_of
+from sharedlog._log.resending import until_answered
+from sharedlog._player.link import Late, Link, told
+from sharedlog._player.wire import DONE, confirmed_of, delivery_of, trouble_of
+from sharedlog.v1 import sharedlog_pb2, target_pb2
+
+if TYPE_CHECKING:
+    from sharedlog._core.reading import Committed
+    from sharedlog._player.course import Course
+
+# How often it is looked whether an answer is late, at most.
+_LOOK_S = 0.5
+
+
+class Delivering:
+    """One connection of a course; it ends when its feeder is in S."""
+
+    def __init__(
+        self,
+        course: Course,
+        link: Link,
+        starts: Mapping[str, Position | int],
+        confirmed: Sequence[tuple[str, int]],
+        *,
+        streams: bool,
+    ) -> None:
+        """Its feeder is in RF. ``confirmed``: skipped messages that are dead letters by now."""
+        self._course = course
+        self._feeder = course.feeder
+        self._term = course.feeder.term
+        self._link = link
+        self._starts = starts
+        self._confirmed = confirmed_of(confirmed)
+        self._streams = streams
+        self._place = course.stage.place
+        self._methods = course.target.methods
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._fed = False
+
+    def poke(self) -> None:
+        """Something changed."""
+        self._wake.set()
+        self._room.set()
+        if self._feeder.state is State.S or self._feeder.term != self._term:
+            self._ended.set()
+
+    async def run(self) -> None:
+        """Deliver until it ends."""
+        doing = [self._recover(), self._watch()]
+        doing += [self._stream()] if self._streams else [self._batches()]
+        tasks = [asyncio.ensure_future(self._guarded(each)) for each in doing]
+        try:
+            await self._ended.wait()
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _guarded(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Have what goes wrong end the connection."""
+        try:
+            await doing
+        except Late as error:
+            self._cut(Trouble(Cause.LATE, details=str(error)))
+        except TrimmedLog as error:
+            self._course.suspend(Suspended(Why.TRIMMED, str(error)))
+        except LogForked as error:
+            self._course.suspend(Suspended(Why.NOT_IN_LOG, str(error)))
+        except _Sealed as error:
+            self._course.suspend(Suspended(Why.SEALED, str(error), *error.about))
+        except grpc.aio.AioRpcError as error:
+            self._cut(Trouble(Cause.BROKEN, details=str(told(error))))
+        except (LogError, grpc.aio.UsageError) as error:
+            self._cut(Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {error}"))
+
+    def _cut(self, trouble: Trouble) -> None:
+        self._feeder.cut(trouble)
+        self.poke()
+
+    # What it missed.
+
+    async def _recover(self) -> None:
+        """Fetch what it missed, until the main stream feeds it."""
+        feeder, stage = self._feeder, self._course.stage
+        follower = Follower(sorted(self._starts), self._place.incarnation, self._starts)
+
+        def read() -> list[Committed]:
+            return until_answered(self._place, lambda: follower.read(time.time_ns() // 1000))
+
+        while feeder.state in (State.RF, State.FC) and feeder.term == self._term:
+            if feeder.wants():
+                found = await stage.threads.run(read)
+                feeder.fetch(self._term, items(found), follower.through)
+                feeder.fix(stage.dispatched())
+                self._wake.set()
+                if found:
+                    continue
+            # Its end cannot be fixed yet, or what was fetched is to be sent first.
+            self._room.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._room.wait(), _LOOK_S)
+
+    # What it is sent.
+
+    async def _stream(self) -> None:
+        call = self._link.stream()
+        hearing = asyncio.ensure_future(self._guarded(self._hear(call)))
+        try:
+            if self._confirmed:
+                await call.write(self._message(()))
+            while True:
+                await call.write(self._message(await self._next()))
+        finally:
+            hearing.cancel()
+            call.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _hear(self, call: Any) -> None:
+        async for answers in call:
+            self._heard(answers)
+        self._cut(Trouble(Cause.BROKEN, details="it ended the stream"))
+
+    async def _batches(self) -> None:
+        if self._confirmed:
+            self._heard(await self._link.batch(self._message(())))
+        while True:
+            batch = await self._next()
+            self._fed = False
+            self._heard(await self._link.batch(self._message(batch)))
+            if self._feeder.in_flight and not batch[-1].more:
+                self._cut(Trouble(Cause.GARBAGE, details="it left deliveries unanswered"))
+
+    async def _next(self) -> list[Outgoing]:
+        """Wait for the next batch."""
+        feeder, target = self._feeder, self._course.target
+        linger_s = target.linger.total_seconds()
+        while True:
+            if linger_s and feeder.state is State.N and 0 < feeder.queued < target.batch:
+                await asyncio.sleep(linger_s)
+            found = feeder.take(time.monotonic())
+            if found:
+                self._room.set()
+                return found
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _message(self, batch: Sequence[Outgoing]) -> target_pb2.Deliveries:
+        now_us = time.time_ns() // 1000
+        found = target_pb2.Deliveries(
+            term=self._term,
+            deliveries=[
+                delivery_of(
+                    each, self._envelope(each) if each.kind is Kind.MESSAGE else b"", now_us
+                )
+                for each in batch
+            ],
+            confirmed=self._confirmed,
+        )
+        self._confirmed = []
+        if not self._fed:
+            found.feed.CopyFrom(self._course.feed)
+            found.incarnation = self._place.incarnation
+            self._fed = True
+        return found
+
+    def _envelope(self, sent: Outgoing) -> bytes:
+        """Return the envelope as the target reads it: open, and with the method to be called."""
+        item = sent.item
+        envelope, why = opened(item.envelope, self._place.seals)
+        if why:
+            raise _Sealed(f"{item.place} is sealed: {why}", item)
+        method = self._methods[stream_of(item.tag)]
+        if method and not unpack(envelope).method:
+            # A field behind the others is one more of them.
+            envelope += sharedlog_pb2.Envelope(method=method).SerializeToString()
+        return envelope
+
+    # What it answers.
+
+    def _heard(self, answers: target_pb2.DeliveryAnswers) -> None:
+        course, term = self._course, answers.term
+        incarnation = self._place.incarnation
+        for each in answers.answers:
+            if each.kind != DONE:
+                self._feeder.troubled(term, trouble_of(each, incarnation))
+                continue
+            place = each.place
+            at = Position(place.lsn, place.ordinal, place.checksum, incarnation, place.substream)
+            skips = self._feeder.decided(each.tag)
+            before = self._feeder.in_flight
+            course.taken_through(term, each.tag, at)
+            course.taken += max(0, before - self._feeder.in_flight)
+            if skips is not None and at[:2] >= skips[:2]:
+                # What it skipped is a dead letter before anything else is taken.
+                self._feeder.cut(Trouble(Cause.ORDERED))
+        self.poke()
+
+    async def _watch(self) -> None:
+        patience_s = self._course.target.patience.total_seconds()
+        while True:
+            await asyncio.sleep(min(patience_s / 4, _LOOK_S))
+            if self._feeder.late(time.monotonic(), patience_s):
+                said = f"nothing was answered for {patience_s:g} s"
+                self._cut(Trouble(Cause.LATE, details=said))
+
+
+class _Sealed(Exception):
+    def __init__(self, message: str, item: Item) -> None:
+        super().__init__(message)
+        self.about = (item.tag, item.place)

@@ -1,0 +1,276 @@
+"""The leading of a player: one of those with its name sends, by a duty of the log (P5)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from rifl._log import get_logger
+from sharedlog._aio.threads import Threads
+from sharedlog._core.duty import WHO_BYTES, Duty
+from sharedlog._core.errors import CorruptLog, Fenced, InvalidRequest, LogError
+from sharedlog._core.fences import Fence
+from sharedlog._core.player.feeder import Bounds
+from sharedlog._core.player.observer import TargetReport
+from sharedlog._core.player.rows import Told, Wish, all_told, tell, wishes
+from sharedlog._core.position import Position
+from sharedlog._log.place import Place
+from sharedlog._player import holding
+from sharedlog._player.course import Course, Stage
+from sharedlog._player.declared import Settings
+from sharedlog._player.main_stream import MainStream
+from sharedlog._player.watching import Watchers
+
+_log = get_logger("sharedlog")
+# Of the time in which another one takes over: what one must be silent for, and how often it says
+# that it is there. The rest is for beginning.
+_SILENT, _BEAT = 0.7, 0.1
+# How often operators' wishes are looked at, and holds are moved and rows told.
+_WISHES_S, _TOLD_S = 0.25, 0.5
+_THREADS = 16
+
+
+class Leading:
+    """One process's part in a player; on its event loop."""
+
+    def __init__(self, place: Place, settings: Settings, watchers: Watchers) -> None:
+        """It does not lead yet."""
+        self._place = place
+        self._settings = settings
+        self._watchers = watchers
+        self._threads = Threads(_THREADS)
+        self._beats = Threads(1)
+        patience_s = _SILENT * settings.takeover_s
+        who = secrets.token_bytes(WHO_BYTES)
+        self._duty = Duty(f"player/{settings.name}", who, patience_s)
+        self._courses: dict[str, Course] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._main: MainStream | None = None
+        self._doing: list[asyncio.Task[None]] = []
+        self.fence: Fence | None = None
+
+    @property
+    def courses(self) -> Mapping[str, Course]:
+        """Its targets' courses, while it leads."""
+        return self._courses
+
+    async def run(self, closing: asyncio.Event) -> None:
+        """Lead whenever it has the duty, until it is to end."""
+        took_s = time.monotonic()
+        while not closing.is_set() and not self._place.closing.is_set():
+            now_s = time.monotonic()
+            try:
+                fence = await self._beats.run(self._place.run, self._duty.take(now_s))
+                took_s = now_s
+            except LogError as error:
+                # Whoever can reach the log may lead by now.
+                silent = now_s - took_s > _SILENT * self._settings.takeover_s
+                fence = None if silent else self.fence
+                if silent and self.fence is not None:
+                    _log.warning("player_lost_the_log", log=self._place.name, error=str(error))
+            if fence != self.fence:
+                await self._stop()
+                if fence is not None:
+                    await self._start(fence)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(closing.wait(), _BEAT * self._settings.takeover_s)
+        await self._stop()
+        with suppress(LogError):
+            await self._beats.run(self._place.run, self._duty.leave())
+        self._threads.close()
+        self._beats.close()
+
+    def report(self) -> list[TargetReport]:
+        """Return how the targets are, for those who watch."""
+        return [
+            TargetReport(
+                name, each.state, each.lag, each.feeder.queued, each.feeder.in_flight, each.taken
+            )
+            for name, each in list(self._courses.items())
+        ]
+
+    # As the one that leads.
+
+    async def _start(self, fence: Fence) -> None:
+        self.fence = fence
+        name = self._settings.name
+        _log.info("player_leads", log=self._place.name, player=name, number=fence.number)
+        self._main = MainStream(self._place)
+        # A wish that cannot be read, and what was told: targets begin without it, and say so.
+        self._wishes: dict[str, Wish] = {}
+        self._told: dict[str, Told] = {}
+        with suppress(LogError):
+            self._told = await self._threads.run(self._place.run, all_told(name))
+        await self._look()
+        near = max([each.bounds.queue_count for each in self._settings.targets.values()] or [0])
+        self._begin_courses()
+        self._doing = [
+            asyncio.ensure_future(self._main.run(near or Bounds().queue_count)),
+            asyncio.ensure_future(self._operate()),
+            asyncio.ensure_future(self._keep()),
+        ]
+
+    async def _stop(self) -> None:
+        if self.fence is None:
+            return
+        _log.info("player_leads_no_more", log=self._place.name, player=self._settings.name)
+        self.fence = None
+        tasks = [*self._doing, *self._running.values()]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(LogError):
+            await self._move_holds()
+        self._doing, self._running, self._courses = [], {}, {}
+
+    def _begin_courses(self) -> None:
+        """Have a course for each target that is declared, as it is declared now."""
+        targets = self._settings.targets
+        main, fence = self._main, self.fence
+        if main is None or fence is None:
+            return
+        for name in list(self._courses):
+            if targets.get(name) != self._courses[name].target:
+                self._running.pop(name).cancel()
+                del self._courses[name]
+        settings = self._settings
+        for name, target in targets.items():
+            if name in self._courses:
+                continue
+            stage = Stage(
+                self._place,
+                self._threads,
+                settings.name,
+                settings.log_name,
+                settings.dead_letters,
+                fence,
+                self._watchers,
+                lambda: main.dispatched,
+            )
+            course = Course(target, stage, _attempts(self._told.get(name)))
+            course.begin_as(self._wishes.get(name, Wish()))
+            self._courses[name] = course
+            self._running[name] = asyncio.ensure_future(self._watched(course))
+        main.feeds(self._courses.values())
+
+    async def _watched(self, course: Course) -> None:
+        """Have a course that fails by a mistake of ours begin anew, and say so."""
+        while True:
+            try:
+                await course.run()
+            except InvalidRequest as error:
+                course.note(str(error))
+                _log.error("target_not_called", target=course.target.name, error=str(error))
+            except Exception:  # noqa: BLE001 - ours: other targets go on
+                course.note("the player failed: its events say why")
+                _log.exception("target_failed", target=course.target.name)
+            await asyncio.sleep(1.0)
+
+    async def _look(self) -> None:
+        """Look what operators wish."""
+        try:
+            self._wishes = await self._threads.run(self._place.run, wishes(self._settings.name))
+        except CorruptLog as error:
+            _log.error("player_wishes_unread", log=self._place.name, error=str(error))
+        except LogError:
+            # It is looked again.
+            return
+        for name, course in self._courses.items():
+            before = course.hold_name
+            course.apply(self._wishes.get(name, Wish()))
+            if course.hold_name != before:
+                with suppress(LogError):
+                    await self._threads.run(holding.let_go, self._place, before)
+
+    async def _operate(self) -> None:
+        while True:
+            await asyncio.sleep(_WISHES_S)
+            await self._look()
+            self._begin_courses()
+
+    async def _keep(self) -> None:
+        """Move holds, and tell of the targets."""
+        told: dict[str, Told | None] = {}
+        counted: dict[str, tuple[float, int]] = {}
+        while True:
+            await asyncio.sleep(_TOLD_S)
+            try:
+                await self._move_holds()
+                fresh: dict[str, Told | None] = {
+                    name: _told_of(each, counted) for name, each in self._courses.items()
+                }
+                gone = dict.fromkeys((self._told.keys() | told.keys()) - fresh.keys())
+                changed = {
+                    name: each
+                    for name, each in (fresh | gone).items()
+                    if name not in told or _unlike(told[name], each)
+                }
+                fence = self.fence
+                if changed and fence is not None:
+                    await self._threads.run(
+                        self._place.run, tell(self._settings.name, changed, fence)
+                    )
+                    told |= changed
+            except Fenced:
+                # The next beat says so.
+                continue
+            except LogError as error:
+                _log.warning("player_cannot_tell", log=self._place.name, error=str(error))
+
+    async def _move_holds(self) -> None:
+        for course in list(self._courses.values()):
+            if not course.holds:
+                continue
+            name, held = course.hold_name, course.holds
+            known = dict(course.feeder.acknowledged)
+            moved = await self._threads.run(holding.move_holds, self._place, name, held, known)
+            if course.hold_name == name and course.holds is held:
+                course.holds = moved
+
+
+def _attempts(told: Told | None) -> dict[str, tuple[Position, int]]:
+    if told is None:
+        return {}
+    return {tag: (Position.parse(place), count) for tag, (place, count) in told.attempts.items()}
+
+
+def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
+    now_s, name = time.monotonic(), course.target.name
+    before_s, before = counted.get(name, (now_s, course.taken))
+    counted[name] = now_s, course.taken
+    passed_s = now_s - before_s
+    suspended = course.suspended
+    stopped = suspended if course.state == "stopped" else None
+    feeder = course.feeder
+    return Told(
+        course.state,
+        course.target.address,
+        course.number,
+        stopped.why.name if stopped is not None else "",
+        stopped.details if stopped is not None else "",
+        stopped.tag if stopped is not None else "",
+        str(stopped.about or "") if stopped is not None else "",
+        {tag: str(place) for tag, place in feeder.acknowledged.items()},
+        course.lag,
+        feeder.queued,
+        feeder.in_flight,
+        course.taken,
+        round((course.taken - before) / passed_s, 1) if passed_s > 0 else 0.0,
+        course.error,
+        course.error_at_us,
+        time.time_ns() // 1000,
+        {tag: (str(place), count) for tag, (place, count) in course.failing.attempts.items()},
+    )
+
+
+def _unlike(one: Told | None, other: Told | None) -> bool:
+    """Whether there is something new, or it was told long ago."""
+    if one is None or other is None:
+        return one is not other
+    return other._replace(at_us=one.at_us) != one or other.at_us - one.at_us > _RENEWED_US
+
+
+_RENEWED_US = 10_000_000

@@ -1,0 +1,44 @@
+"""The letters that could not be delivered, appended to the stream of dead letters (P7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rifl._log import get_logger
+from sharedlog._core.catalog import make_stream
+from sharedlog._core.errors import LogForked, TrimmedLog
+from sharedlog._core.player.deadletters import Whose, bury, message_at, written
+from sharedlog._core.player.indexes import Unconfirmed
+from sharedlog._log.resending import until_answered
+
+if TYPE_CHECKING:
+    from sharedlog._player.course import Course
+
+_log = get_logger("sharedlog")
+
+
+def bury_one(course: Course, store: str, tag: str, skipped: Unconfirmed) -> None:
+    """Have a message that a target skipped among the dead letters, once; in a thread."""
+    stage = course.stage
+    place = stage.place
+    stream = place.run(make_stream(stage.dead_letters))
+    try:
+        envelope = until_answered(place, lambda: message_at(tag, skipped.place))
+    except (TrimmedLog, LogForked):
+        # Its hold is before it, unless somebody dropped that.
+        envelope = None
+    whose = Whose(stage.player, course.target.name, store, stage.log_name, course.number)
+    placed = written(stream, whose, tag, skipped, envelope or b"")
+    until_answered(
+        place, lambda: bury(whose, tag, skipped.number, placed, stage.fence, place.seals)
+    )
+    stage.watchers.buried(course.target.name)
+    _log.warning(
+        "dead_letter",
+        player=stage.player,
+        target=course.target.name,
+        substream=tag,
+        position=str(skipped.place),
+        reason=skipped.reason,
+        by=skipped.by,
+    )

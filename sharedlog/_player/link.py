@@ -1,0 +1,79 @@
+"""The link to one target: a channel, and the calls of the service Target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from sharedlog._core.errors import LogError
+from sharedlog._player.declared import Target
+from sharedlog._wire.errors import error_of
+from sharedlog.v1 import target_pb2
+from sharedlog.v1.target_pb2_grpc import TargetStub
+
+_OPTIONS = (
+    # What is sent again is sent again by us.
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A path that broke is noticed.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # A target that restarts is found again soon.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+class Link:
+    """To one target, of one event loop."""
+
+    def __init__(self, target: Target) -> None:
+        """Nothing is sent yet; raises ``InvalidRequest`` for files that are not there."""
+        credentials = target.credentials()
+        self._metadata = target.metadata()
+        self._patience_s = target.patience.total_seconds()
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(target.address, _OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(target.address, credentials, _OPTIONS)
+        self._stub = TargetStub(self._channel)
+
+    async def connect(self, request: target_pb2.ConnectRequest) -> target_pb2.ConnectReply:
+        """Ask where it is; raises ``LogError``."""
+        found: target_pb2.ConnectReply = await self._asked(self._stub.Connect, request)
+        return found
+
+    async def batch(self, request: target_pb2.Deliveries) -> target_pb2.DeliveryAnswers:
+        """Deliver a batch; raises ``LogError``."""
+        found: target_pb2.DeliveryAnswers = await self._asked(self._stub.DeliverBatch, request)
+        return found
+
+    def stream(self) -> Any:
+        """Return a call that takes deliveries, and answers."""
+        return self._stub.Deliver(metadata=self._metadata)
+
+    async def _asked(self, method: Any, request: Any) -> Any:
+        try:
+            return await method(request, timeout=self._patience_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise told(error) from error
+
+    async def close(self) -> None:
+        """Let go of it."""
+        await self._channel.close(None)
+
+
+class Late(LogError):
+    """No answer came in time."""
+
+
+def told(error: grpc.aio.AioRpcError) -> LogError:
+    """Return what a call's error is."""
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Late(f"{error.code().name}: {error.details()}")
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return LogError(f"it is no target: {error.details()}")
+    return error_of(error)

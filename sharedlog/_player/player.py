@@ -1,0 +1,166 @@
+"""``Player``: what calls gRPC servers with the messages of a log, each once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from lease_server._forks import refuse_in_children
+from rifl._log import get_logger
+from sharedlog._core.errors import InvalidRequest, LogError
+from sharedlog._core.player.observer import PlayerObserver
+from sharedlog._core.player.rows import Told, all_told, check_part
+from sharedlog._core.streams import check_name
+from sharedlog._engines.elsewhere import Elsewhere
+from sharedlog._log.log import Log
+from sharedlog._log.place import forked
+from sharedlog._player.declared import STREAM, Settings, Target, check_targets
+from sharedlog._player.watching import Watchers
+
+if TYPE_CHECKING:
+    from sharedlog._player.leading import Leading
+
+_log = get_logger("sharedlog")
+TAKEOVER = timedelta(seconds=2)
+_SHORTEST_TAKEOVER = timedelta(milliseconds=100)
+_MOST_LOG_NAME = 200
+
+
+class Player:
+    """Delivers a log's messages to targets, until it is closed. A context manager.
+
+    Of several of one ``name``, in any processes, one leads, and another takes over within
+    ``takeover`` when that one is gone. ``log_name``: by which targets keep their indexes of this
+    log, so that several logs may feed one target. ``dead_letters``: the stream of messages that
+    were given up. ``observer``: one or several, who are told what it does.
+
+    It runs an event loop in a thread of its own; its methods are for any thread. Of one process:
+    of no use in a forked child.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        targets: Sequence[Target] = (),
+        *,
+        name: str = "player",
+        log_name: str = "log",
+        dead_letters: str = STREAM,
+        takeover: timedelta = TAKEOVER,
+        observer: PlayerObserver | Sequence[PlayerObserver] = (),
+    ) -> None:
+        """Nothing is sent before it is entered, or ``run``.
+
+        Raises ``InvalidRequest`` for what cannot be, and for a log that is opened over gRPC:
+        players run where the log is opened itself.
+        """
+        check_part(name, "player")
+        check_name(dead_letters)
+        if not 0 < len(log_name) <= _MOST_LOG_NAME or not log_name.isprintable():
+            raise InvalidRequest(f"{log_name[:100]!r} is no name of a log")
+        if takeover < _SHORTEST_TAKEOVER:
+            raise InvalidRequest(f"a takeover within {takeover}: {_SHORTEST_TAKEOVER} is the least")
+        if isinstance(log._place.engine, Elsewhere):
+            raise InvalidRequest(
+                "a player runs where the log is opened itself, not over gRPC: beside its server"
+            )
+        self._place = log._place
+        self._settings = Settings(name, log_name, dead_letters, takeover)
+        self._settings.targets = check_targets(targets)
+        observers = (observer,) if isinstance(observer, PlayerObserver) else observer
+        self._watchers = Watchers(name, observers)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: asyncio.Event | None = None
+        self._leading: Leading | None = None
+        self._begun = threading.Event()
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        refuse_in_children(self, forked)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is this one of its name that sends, as it last knew."""
+        return self._leading is not None and self._leading.fence is not None
+
+    def start(self) -> None:
+        """Begin, in a thread; once."""
+        if self._thread is not None:
+            raise InvalidRequest("a player begins once")
+        self._thread = threading.Thread(target=self._run, name="sharedlog-player", daemon=True)
+        self._thread.start()
+        self._begun.wait()
+
+    def run(self) -> None:
+        """Deliver until another thread closes it, or an exception comes, such as a signal's."""
+        with self:
+            self._ended.wait()
+        if self._error is not None:
+            raise self._error
+
+    def reload(self, targets: Sequence[Target]) -> None:
+        """Deliver to these targets from now on; those that stay as they are go on undisturbed."""
+        found = check_targets(targets)
+        for each in found.values():
+            # Files that are not there are told to whoever says so, and nothing changes.
+            each.metadata()
+            each.credentials()
+        self._settings.targets = found
+
+    def targets(self) -> dict[str, Told]:
+        """Return how the targets are, by name, as the player that leads told last."""
+        return self._place.run(all_told(self._settings.name))
+
+    def close(self) -> None:
+        """Stop, and let another one take over at once; idempotent. Waits for what it does."""
+        loop, closing = self._loop, self._closing
+        if loop is not None and closing is not None and not self._ended.is_set():
+            # A loop that is closed has just ended.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(closing.set)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Player:
+        """Begin."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._lead())
+        except BaseException as error:  # noqa: BLE001 - told by ``run``
+            self._error = error
+            _log.exception("player_failed", log=self._place.name, player=self._settings.name)
+        finally:
+            self._begun.set()
+            self._ended.set()
+
+    async def _lead(self) -> None:
+        # gRPC is imported where it is used.
+        from sharedlog._player.leading import Leading
+
+        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        self._leading = leading = Leading(self._place, self._settings, self._watchers)
+        self._begun.set()
+        self._watchers.attached(leading.report)
+        try:
+            await leading.run(self._closing)
+        except LogError as error:
+            self._error = error
+        finally:
+            self._watchers.detached(leading.report)

@@ -1,0 +1,63 @@
+"""A log, and fake targets of it."""
+
+import threading
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+
+import sharedlog
+from sharedlog._player.declared import Target
+from sharedlog._player.player import Player
+from tests.sharedlog.player.fake_target import FakeTarget, Store
+
+
+@pytest.fixture
+def log(tmp_path):
+    """An empty log with a stream of two substreams."""
+    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
+        made.stream("orders", 2)
+        yield made
+
+
+class House:
+    """Targets and players of one test, which end with it."""
+
+    def __init__(self, log, stack):
+        self.log = log
+        self._stack = stack
+
+    def target(self, handler=lambda _: None, *, store=None, streams=True):
+        made = FakeTarget(store or Store(), handler, streams=streams)
+        self._stack.callback(made.close)
+        return made
+
+    @staticmethod
+    def wait_for(condition, timeout_s=20.0):
+        """Wait until something is so that is looked at again and again."""
+        waits = threading.Event()
+        end = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < end
+            waits.wait(0.02)
+
+    def wait_for_state(self, player, state, name="shop"):
+        """Wait until a target is told to be so; return what is told."""
+        self.wait_for(lambda: name in (told := player.targets()) and told[name].state == state)
+        return player.targets()[name]
+
+    def player(self, *targets, log=None, **options):
+        options = {"takeover": timedelta(seconds=1)} | options
+        return self._stack.enter_context(Player(log or self.log, targets, **options))
+
+
+def declared(fake, name="shop", **given):
+    """A target that is quick to be tried again."""
+    return Target(**({"name": name, "address": fake.address, "streams": ["orders"]} | given))
+
+
+@pytest.fixture
+def house(log):
+    with ExitStack() as stack:
+        yield House(log, stack)

@@ -1,0 +1,174 @@
+"""A player delivers a log to its targets, in order, each message once (DESIGN-LOG §15)."""
+
+from datetime import timedelta
+
+import pytest
+
+import sharedlog
+from sharedlog.v1.target_pb2 import DeliveryAnswer
+from tests.sharedlog.player.conftest import declared
+from tests.sharedlog.player.fake_target import Store, answer
+
+CALL = "/shop.v1.Inventory/Reserve"
+
+
+def publish(log, count, start=0):
+    """Publish numbered messages to both substreams."""
+    for number in range(start, start + count):
+        log.publish_call("orders", CALL, f"{number}".encode(), key=f"{number % 7}")
+
+
+def in_order(log, store):
+    """Whether what was done is what the log has, in its order, once."""
+    for number in range(2):
+        found = [each.text for each in log.read("orders", number)]
+        assert store.bodies(f"orders/{number}") == found
+    return True
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
+def test_what_is_there_and_what_comes_is_delivered(house, log, streams):
+    """To a target on a stream, and to one that takes batches (P1, P8)."""
+    publish(log, 30)
+    fake = house.target(streams=streams)
+    house.player(declared(fake))
+    fake.store.wait_for(lambda: len(fake.store.done) == 30)
+    publish(log, 30, 30)
+    fake.store.wait_for(lambda: len(fake.store.done) == 60)
+    assert in_order(log, fake.store)
+    assert {each.method for each in fake.store.done} == {CALL}
+    assert [each.player for each in fake.connects] == ["player"]
+
+
+def test_a_target_that_was_away_gets_what_it_missed(house, log):
+    """Killed and begun again at its place; the other one is not kept (P4)."""
+    one, two = house.target(), house.target()
+    house.player(declared(one, "one"), declared(two, "two"))
+    publish(log, 10)
+    one.store.wait_for(lambda: len(one.store.done) == 10)
+    one.stop()
+    publish(log, 40, 10)
+    two.store.wait_for(lambda: len(two.store.done) == 50)
+    one.start()
+    one.store.wait_for(lambda: len(one.store.done) == 50)
+    assert in_order(log, one.store)
+    assert in_order(log, two.store)
+
+
+def test_a_hung_target_delays_nobody_else(house, log):
+    """It answers nothing; the others get all, and it does, too, once it answers (P4)."""
+    hung, other = house.target(), house.target()
+    house.player(
+        declared(hung, "hung", patience=timedelta(seconds=1), queue=5), declared(other, "other")
+    )
+    publish(log, 3)
+    hung.store.wait_for(lambda: len(hung.store.done) == 3)
+    hung.hangs.set()
+    publish(log, 100, 3)
+    other.store.wait_for(lambda: len(other.store.done) == 103)
+    assert len(hung.store.done) == 3
+    hung.hangs.clear()
+    hung.store.wait_for(lambda: len(hung.store.done) == 103)
+    assert in_order(log, hung.store)
+
+
+def test_a_small_queue_is_cut_and_recovered(house, log):
+    """Its target loses nothing by that, and gets nothing twice (P3, P4)."""
+    fake = house.target()
+    house.player(declared(fake, queue=2, batch=1))
+    for _ in range(10):
+        with log.producer().transaction() as transaction:
+            for number in range(12):
+                transaction.publish_call("orders", CALL, f"{number}".encode(), key=f"{number}")
+    fake.store.wait_for(lambda: len(fake.store.done) == 120)
+    assert in_order(log, fake.store)
+
+
+def test_another_player_takes_over_and_goes_on(house, log, tmp_path):
+    """One leads; when it is gone another one begins at the targets' indexes (P5)."""
+    fake = house.target()
+    first = house.player(declared(fake))
+    with sharedlog.open(f"sqlite:///{tmp_path / 'log.db'}") as other:
+        second = house.player(declared(fake), log=other, takeover=timedelta(seconds=10))
+        publish(log, 10)
+        fake.store.wait_for(lambda: len(fake.store.done) == 10)
+        assert not second.leads
+        first.close()
+        publish(log, 10, 10)
+        fake.store.wait_for(lambda: len(fake.store.done) == 20)
+        assert second.leads
+        second.close()
+    assert in_order(log, fake.store)
+
+
+def test_a_failing_handler_is_called_again_in_order(house, log):
+    """With the messages behind it waiting (P7)."""
+    failures = iter(range(3))
+
+    def handler(called):
+        if called.body == b"5" and next(failures, None) is not None:
+            return answer(DeliveryAnswer.FAILED, "no room")
+        return None
+
+    fake = house.target(handler)
+    house.player(declared(fake))
+    publish(log, 20)
+    fake.store.wait_for(lambda: len(fake.store.done) == 20)
+    assert in_order(log, fake.store)
+    assert sum(each.body == b"5" for each in fake.store.called) == 4
+
+
+def test_a_message_that_fails_for_good_is_a_dead_letter(house, log):
+    """Skipped at its target first, then appended, then confirmed; the rest goes on (P7)."""
+
+    def handler(called):
+        return answer(DeliveryAnswer.FAILED, "never") if called.body == b"5" else None
+
+    fake = house.target(handler)
+    house.player(declared(fake, tries=3, failed="dead-letter"))
+    publish(log, 20)
+    fake.store.wait_for(lambda: len(fake.store.done) == 19)
+    fake.store.wait_for(lambda: not any(each.skipped for each in fake.store.indexes.values()))
+    (letter,) = [each for number in range(8) for each in log.read("deadletters", number)]
+    assert (letter.headers["target"], b"never" in letter.headers["reason"]) == (b"shop", True)
+    assert "5" not in fake.store.bodies()
+
+
+def test_a_refused_message_stops_its_target(house, log):
+    """Visible, with a typed reason, and nothing behind it is delivered (P7)."""
+
+    def handler(called):
+        return answer(DeliveryAnswer.REFUSED, "no such method") if called.body == b"0" else None
+
+    fake = house.target(handler)
+    player = house.player(declared(fake))
+    publish(log, 1)
+    house.wait_for_state(player, "stopped")
+    found = player.targets()["shop"]
+    assert (found.stopped.why, found.details) == ("REFUSED", "no such method")
+
+
+def test_a_wiped_target_is_suspended(house, log):
+    """It has no index where a hold of it moved: nothing is guessed (P6)."""
+    fake = house.target()
+    player = house.player(declared(fake))
+    publish(log, 10)
+    fake.store.wait_for(lambda: len(fake.store.done) == 10)
+    house.wait_for(lambda: any(each.position for each in log.holds()))
+    player.close()
+    empty = house.target(store=Store())
+    again = house.player(declared(empty))
+    house.wait_for_state(again, "stopped")
+    assert again.targets()["shop"].stopped.why == "WIPED"
+    assert empty.store.done == []
+
+
+def test_idle_targets_are_moved_forward(house, log, monkeypatch):
+    """What they need not is not kept from being trimmed (P5)."""
+    monkeypatch.setattr("sharedlog._player.main_stream._PASS_S", 0.1)
+    log.stream("others", 1)
+    fake = house.target()
+    house.player(declared(fake))
+    last = [log.publish("others", b"x") for _ in range(5)][-1]
+    house.wait_for(lambda: {each.lsn for each in log.holds()} == {last.lsn})
+    assert fake.store.done == []
