@@ -55,7 +55,7 @@ class Target:
     refused: Failed = "stop"
     unknown: Unknown = "stop"
     patience: timedelta = timedelta(seconds=30)
-    batch: int = 100
+    batch: int = Bounds().batch_count
     batch_bytes: int = Bounds().batch_bytes
     linger: timedelta = _ZERO
     queue: int = Bounds().queue_count

@@ -16,14 +16,15 @@ class Flight:
         self._by_tag: dict[str, deque[Item]] = {}
         self.count = 0
         self.size = 0
-        # Since when an answer is waited for: the last sign of life, or the first message.
-        self._since_s = 0.0
+        # Since when each substream waits for an answer: the last one, or the first message.
+        self._since_s: dict[str, float] = {}
 
     def add(self, item: Item, now_s: float) -> None:
         """It was sent."""
-        if not self.count:
-            self._since_s = now_s
-        self._by_tag.setdefault(item.tag, deque()).append(item)
+        waiting = self._by_tag.setdefault(item.tag, deque())
+        if not waiting:
+            self._since_s[item.tag] = now_s
+        waiting.append(item)
         self.count += 1
         self.size += item.size
 
@@ -35,14 +36,10 @@ class Flight:
             self.size -= waiting.popleft().size
             count += 1
         self.count -= count
-        self._since_s = now_s
+        self._since_s[tag] = now_s
         return count
 
-    def first(self, tag: str) -> Item | None:
-        """Return the oldest of a substream that is not answered."""
-        waiting = self._by_tag.get(tag)
-        return waiting[0] if waiting else None
-
     def waited(self, now_s: float) -> float:
-        """Return for how long nothing was answered; 0.0: nothing is waited for."""
-        return now_s - self._since_s if self.count else 0.0
+        """Return for how long a substream was answered nothing; 0.0: nothing is waited for."""
+        since = [self._since_s[tag] for tag, waiting in self._by_tag.items() if waiting]
+        return now_s - min(since) if since else 0.0

@@ -227,6 +227,19 @@ def test_a_target_is_late_only_while_something_is_in_flight():
     assert feeder.late(110.0, 5.0)
 
 
+def test_one_substream_that_hangs_is_late_though_others_are_answered():
+    """Its handler holds nobody up, and is noticed all the same (P4)."""
+    feeder = Feeder()
+    feeder.begin(feeder.connect(), {"s/0": None, "s/1": None})
+    feeder.fetch(1, [item(1), Item("s/1", position(2, "s/1")), Item("s/1", position(3, "s/1"))], 3)
+    feeder.take(100.0)
+    feeder.taken(1, "s/1", position(2, "s/1"), 105.0)
+    assert not feeder.late(105.0, 5.0)
+    assert feeder.late(106.0, 5.0)
+    feeder.taken(1, "s/0", position(1, "s/0"), 106.0)
+    assert not feeder.late(106.0, 5.0)
+
+
 def test_nothing_is_fixed_before_the_main_stream_began():
     """Its end would lie before where that begins (P4)."""
     feeder = Feeder()
