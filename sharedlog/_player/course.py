@@ -5,55 +5,32 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
 
 from rifl._log import get_logger
-from sharedlog._aio.threads import Threads
 from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
-from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold
 from sharedlog._core.player.backoff import Backoff
+from sharedlog._core.player.deadletters import Whose
 from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Why
 from sharedlog._core.player.feeder import Cause, Feeder, State, Trouble
 from sharedlog._core.player.indexes import Index, held_against
 from sharedlog._core.player.item import Skip
 from sharedlog._core.player.rows import Wish
 from sharedlog._core.position import Position
-from sharedlog._core.steps import Rule
-from sharedlog._log.place import Place
-from sharedlog._log.resending import until_answered
 from sharedlog._player import holding, letters
 from sharedlog._player.declared import Target
 from sharedlog._player.delivering import Delivering
 from sharedlog._player.link import Late, Link
-from sharedlog._player.watching import Watchers
+from sharedlog._player.stage import Stage
 from sharedlog._player.wire import Garbage, indexes_of
 from sharedlog.v1 import target_pb2
 
-_T = TypeVar("_T")
 _log = get_logger("sharedlog")
 _SHORTEST_S, _LONGEST_S = 0.05, 30.0
 # What of a message to a target is no delivery.
 _ROOM = 4 << 10
-
-
-class Stage(NamedTuple):
-    """What courses have of the player that leads, under this fence."""
-
-    place: Place
-    threads: Threads
-    player: str
-    log_name: str
-    dead_letters: str
-    fence: Fence
-    watchers: Watchers
-    dispatched: Callable[[], int | None]
-
-    async def run(self, rule: Callable[[], Rule[_T]]) -> _T:
-        """Carry out a rule that may be run again, in a thread."""
-        return await self.threads.run(until_answered, self.place, rule)
 
 
 class Course:
@@ -242,8 +219,10 @@ class Course:
     async def _bury(self, store: str, indexes: list[Index]) -> list[tuple[str, int]]:
         """Have what it skipped among the dead letters, before anything else (P7)."""
         skipped = [(each.tag, one) for each in indexes for one in each.skipped]
+        stage = self.stage
+        whose = Whose(stage.player, self.target.name, store, stage.log_name, self.number)
         for tag, one in skipped:
-            await self.stage.threads.run(letters.bury_one, self, store, tag, one)
+            await self.stage.threads.run(letters.bury_one, self.stage, whose, tag, one)
         return [(each.tag, each.skipped[-1].number) for each in indexes if each.skipped]
 
     # What it answers.

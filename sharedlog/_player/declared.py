@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sharedlog._core.envelope import check_method
 from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.holds import BEGINNING
 from sharedlog._core.player.failing import Rules, Then
 from sharedlog._core.player.feeder import Bounds
 from sharedlog._core.player.rows import check_part
@@ -49,7 +50,7 @@ class Target:
     name: str
     address: str
     streams: Sequence[str] | Mapping[str, str]
-    start: Literal["beginning", "end"] | Position | datetime = "beginning"
+    start: str | Position | datetime = BEGINNING
     tries: int | None = None
     failed: Failed = "stop"
     refused: Failed = "stop"

@@ -21,12 +21,12 @@ from sharedlog._core.sealing import opened
 from sharedlog._core.streams import stream_of
 from sharedlog._log.resending import until_answered
 from sharedlog._player.link import Late, Link, told
+from sharedlog._player.stage import Fed
 from sharedlog._player.wire import DONE, confirmed_of, delivery_of, trouble_of
 from sharedlog.v1 import sharedlog_pb2, target_pb2
 
 if TYPE_CHECKING:
     from sharedlog._core.reading import Committed
-    from sharedlog._player.course import Course
 
 # How often it is looked whether an answer is late, at most.
 _LOOK_S = 0.5
@@ -37,7 +37,7 @@ class Delivering:
 
     def __init__(
         self,
-        course: Course,
+        course: Fed,
         link: Link,
         starts: Mapping[str, Position | int],
         confirmed: Sequence[tuple[str, int]],

@@ -19,9 +19,10 @@ from sharedlog._core.player.rows import Told, Wish, all_told, tell, wishes
 from sharedlog._core.position import Position
 from sharedlog._log.place import Place
 from sharedlog._player import holding
-from sharedlog._player.course import Course, Stage
+from sharedlog._player.course import Course
 from sharedlog._player.declared import Settings
 from sharedlog._player.main_stream import MainStream
+from sharedlog._player.stage import Stage
 from sharedlog._player.watching import Watchers
 
 _log = get_logger("sharedlog")

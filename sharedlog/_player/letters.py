@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rifl._log import get_logger
 from sharedlog._core.catalog import make_stream
 from sharedlog._core.errors import LogForked, TrimmedLog
 from sharedlog._core.player.deadletters import Whose, bury, message_at, written
 from sharedlog._core.player.indexes import Unconfirmed
 from sharedlog._log.resending import until_answered
-
-if TYPE_CHECKING:
-    from sharedlog._player.course import Course
+from sharedlog._player.stage import Stage
 
 _log = get_logger("sharedlog")
 
 
-def bury_one(course: Course, store: str, tag: str, skipped: Unconfirmed) -> None:
+def bury_one(stage: Stage, whose: Whose, tag: str, skipped: Unconfirmed) -> None:
     """Have a message that a target skipped among the dead letters, once; in a thread."""
-    stage = course.stage
     place = stage.place
     stream = place.run(make_stream(stage.dead_letters))
     try:
@@ -27,16 +22,15 @@ def bury_one(course: Course, store: str, tag: str, skipped: Unconfirmed) -> None
     except (TrimmedLog, LogForked):
         # Its hold is before it, unless somebody dropped that.
         envelope = None
-    whose = Whose(stage.player, course.target.name, store, stage.log_name, course.number)
     placed = written(stream, whose, tag, skipped, envelope or b"")
     until_answered(
         place, lambda: bury(whose, tag, skipped.number, placed, stage.fence, place.seals)
     )
-    stage.watchers.buried(course.target.name)
+    stage.watchers.buried(whose.target)
     _log.warning(
         "dead_letter",
         player=stage.player,
-        target=course.target.name,
+        target=whose.target,
         substream=tag,
         position=str(skipped.place),
         reason=skipped.reason,

@@ -1,0 +1,56 @@
+"""The stage of a player that leads: what its targets' courses have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
+
+from sharedlog._aio.threads import Threads
+from sharedlog._core.fences import Fence
+from sharedlog._core.player.failing import Suspended
+from sharedlog._core.player.feeder import Feeder
+from sharedlog._core.position import Position
+from sharedlog._core.steps import Rule
+from sharedlog._log.place import Place
+from sharedlog._log.resending import until_answered
+from sharedlog._player.declared import Target
+from sharedlog._player.watching import Watchers
+from sharedlog.v1 import target_pb2
+
+_T = TypeVar("_T")
+
+
+class Stage(NamedTuple):
+    """What courses have of the player that leads, under this fence."""
+
+    place: Place
+    threads: Threads
+    player: str
+    log_name: str
+    dead_letters: str
+    fence: Fence
+    watchers: Watchers
+    dispatched: Callable[[], int | None]
+
+    async def run(self, rule: Callable[[], Rule[_T]]) -> _T:
+        """Carry out a rule that may be run again, in a thread."""
+        return await self.threads.run(until_answered, self.place, rule)
+
+
+class Fed(Protocol):
+    """A target's course, as what delivers to it sees it."""
+
+    target: Target
+    stage: Stage
+    feeder: Feeder
+    taken: int
+
+    @property
+    def feed(self) -> target_pb2.Feed:
+        """Whose index it is, to the target."""
+
+    def taken_through(self, term: int, tag: str, place: Position) -> None:
+        """It has taken a substream through there."""
+
+    def suspend(self, suspended: Suspended) -> None:
+        """Send it nothing more until somebody has seen to it."""
