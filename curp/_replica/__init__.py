@@ -10,8 +10,9 @@
 ``snapshot_taker``, ``lease_keeper``, and the lease service over the log (``authority``,
 ``lease_storage``).
 
-``group_store`` on ``role_store`` is the store that calls meet: ``engine`` and ``arrival`` bring
-them, ``lock_queue`` has them wait for locks, ``proposals`` for the log, ``reads`` for the lease.
+``group_store`` on ``turn_store`` on ``role_store`` is the store that calls meet: ``engine`` and
+``arrival`` bring them, ``lock_queue`` has them wait for locks, ``proposals`` for the log, ``reads``
+for the lease.
 
 ``services`` and ``servicers`` run the user's handlers; ``now_and_random`` is for these.
 
