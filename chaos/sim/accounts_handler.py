@@ -15,9 +15,9 @@ from chaos.sim.service import ABORTED, RAISED, UNRECORDED, Operation
 from chaos.sim.shell import Task
 from rifl._grpc.status import DETAILS_KEY, details_bin
 from rifl._wire.labels import OUTCOME_KEY, without_labels
+from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
-from rifl.core._serving.serving import HandlerResult
 from rifl.core._shared.record import CompletionRecord, Metadata
 
 __all__ = ["AccountsHandler"]

@@ -13,10 +13,10 @@ from chaos.sim.server_life import Context, ServerLife
 from chaos.sim.service import decode, policy_of
 from chaos.sim.shell import Eventual, Handlers, Task
 from rifl._server.batches import Batch
+from rifl.core._serving.answer import Answer, HandlerResult
 from rifl.core._serving.batching import BatchAnswer, serve_batch
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
-from rifl.core._serving.serving import Answer, HandlerResult
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome

@@ -12,7 +12,8 @@ from chaos.sim.service import Operation, decode, policy_of
 from chaos.sim.shell import Task, serve_fast
 from rifl._server.outcomes_service import RESOLUTION, resolution_call, resolution_reply
 from rifl._server.reply import Reply
-from rifl.core._serving.serving import Answer, resolve
+from rifl.core._serving.answer import Answer
+from rifl.core._serving.serving import resolve
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome

@@ -20,8 +20,8 @@ from rifl._grpc.codes import STATUS_CODES
 from rifl._server.engine import Engine
 from rifl._server.reply import Reply
 from rifl._stores.base import Store
+from rifl.core._serving.answer import Answer
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.serving import Answer
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import LeaseExpired, RiflError
 from rifl.core._shared.record import CompletionRecord

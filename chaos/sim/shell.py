@@ -13,11 +13,13 @@ from chaos.sim.faults import Point
 from chaos.sim.loop import Process, Timer
 from rifl._server.engine import Engine
 from rifl._stores.pending import Pending
+from rifl.core._serving.admission import Fetch, Steps, Wait
+from rifl.core._serving.answer import Answer, HandlerResult
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.fast_path import claim, end, start
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Answer, Fetch, HandlerResult, Records, Steps, Wait
+from rifl.core._serving.records import Records
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.record import CompletionRecord

@@ -26,9 +26,11 @@ from chaos.sim.shell import Eventual, Handlers, Task
 from chaos.sim.stream_network import StreamRpc
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.reply import Reply
+from rifl.core._serving.admission import admit
+from rifl.core._serving.answer import Answer, HandlerResult
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
-from rifl.core._serving.serving import Answer, HandlerResult, admit, execute
+from rifl.core._serving.serving import execute
 from rifl.core._serving.streams import RequestStream, ResponseStream
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, RiflError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from rifl.core._serving.serving import refusal_record
+from rifl.core._serving.answer import refusal_record
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId

@@ -27,7 +27,7 @@ from curp._core.steps import Wait
 from curp._core.witness_list import Publish, WitnessList, start_witnesses
 from curp._core.witnessed_call import WitnessedCall
 from curp.log._errors import LogError, may_pass
-from rifl.core._serving.serving import refusal_record
+from rifl.core._serving.answer import refusal_record
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import NotExecuted, ResponseTooLarge
 from rifl.core._shared.identity import RpcId

@@ -24,10 +24,11 @@ from curp._replica.arrival import Arrival
 from curp._replica.driver import Loop, Nested, Rule, report
 from curp._replica.parts import Parts
 from rifl._log import get_logger
+from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import HandlerResult, execute
+from rifl.core._serving.serving import execute
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RiflError
 

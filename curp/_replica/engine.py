@@ -12,7 +12,7 @@ from curp._replica.group_store import GroupStore, not_by_log
 from curp._replica.services import Services
 from rifl._server.engine import Engine
 from rifl._wire.header import find_header, parse_call
-from rifl.core._serving.serving import DEFAULT_RECEIVE_LIMIT
+from rifl.core._serving.answer import DEFAULT_RECEIVE_LIMIT
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RequestTooLarge
 

@@ -73,7 +73,7 @@ class GroupStore(TurnStore):
         # What one entry may have: what the engine takes in one append.
         self.max_entry_bytes = sys.maxsize
 
-    # -- what the serving rules ask (rifl.core._serving.serving.Records) ------------------------
+    # -- what the serving rules ask (rifl.core._serving.records.Records) ------------------------
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision:
         """Decide about a call and claim it if it is new, while this replica leads."""

@@ -18,9 +18,9 @@ from curp.v1 import curp_pb2 as pb
 from rifl._server.context import CURRENT, AioHandlerContext, HandlerContext, Serving
 from rifl._server.declarations import find_service
 from rifl._server.handler_results import raised_result, returned_result
+from rifl.core._serving.answer import bounded
 from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.policy import MethodPolicy, PolicyError
-from rifl.core._serving.serving import bounded
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord
 

@@ -16,10 +16,11 @@ from rifl._server.reply import Status, is_bare
 from rifl._stores.base import Store
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARKS, is_batch
+from rifl.core._serving.admission import Fetch, Wait
+from rifl.core._serving.answer import Answer, Handled
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.fast_path import claim, end, start
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Answer, Fetch, Handled, Wait
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome

@@ -10,8 +10,8 @@ import grpc
 
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.context import Noted
+from rifl.core._serving.answer import Handled, HandlerResult
 from rifl.core._serving.sendable import fits, sendable
-from rifl.core._serving.serving import Handled, HandlerResult
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 

@@ -28,10 +28,10 @@ from rifl._server.engine import Engine
 from rifl._server.interceptors import Handlers, Hosted, Interceptors, is_coroutine
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.rows import ConditionalRows, Move, RowCall
+from rifl.core._serving.answer import Handled, HandlerResult
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicy, PolicyError
-from rifl.core._serving.serving import Handled, HandlerResult
 from rifl.core._shared.errors import NotRecorded, RecordPending, RiflError, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 

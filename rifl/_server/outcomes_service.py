@@ -11,8 +11,9 @@ from rifl._server import aio, sync
 from rifl._server.engine import Engine
 from rifl._server.reply import Reply
 from rifl._wire.records import outcome_to_wire, record_to_message
+from rifl.core._serving.answer import Answer
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Answer, resolve
+from rifl.core._serving.serving import resolve
 from rifl.core._shared.call import Call, check_acknowledgements
 from rifl.core._shared.errors import BadHeader, RiflError
 from rifl.core._shared.identity import check_key

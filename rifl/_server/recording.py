@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rifl._server.context import Noted, noted_of
+from rifl.core._serving.answer import bounded
 from rifl.core._serving.sendable import sendable
-from rifl.core._serving.serving import bounded
 from rifl.core._shared.record import CompletionRecord
 
 

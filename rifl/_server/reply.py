@@ -19,7 +19,7 @@ from rifl._server.refusal_log import RefusalLog
 from rifl._wire.envelope import NO_INFO, ItemReply, encode_executed, encode_reply
 from rifl._wire.envelope import is_bare as is_bare_item
 from rifl._wire.labels import OUTCOME_KEY, RPC_INFO
-from rifl.core._serving.serving import Answer, refusal_record
+from rifl.core._serving.answer import Answer, refusal_record
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
     BatchTooLarge,

@@ -19,10 +19,11 @@ from rifl._server.sync_batches import batched_behavior
 from rifl._stores.base import Store
 from rifl._stores.pending import Pending
 from rifl._wire.envelope import MARKS, is_batch
+from rifl.core._serving.admission import Fetch, Steps, Wait
+from rifl.core._serving.answer import Answer, Handled
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.fast_path import claim, end, start
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Answer, Fetch, Handled, Steps, Wait
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome

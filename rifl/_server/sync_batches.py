@@ -8,11 +8,11 @@ from typing import Any
 from rifl._grpc.raw import RawAnswer
 from rifl._server.batches import Batch, ItemsContext
 from rifl._server.reply import Status
+from rifl.core._serving.answer import Handled
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Handled
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 

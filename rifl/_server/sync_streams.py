@@ -13,10 +13,12 @@ from rifl._server.context import CURRENT, HandlerContext, Serving
 from rifl._server.handler_results import first_metadata, raised_result, returned_result
 from rifl._server.reply import Status
 from rifl._server.sync import SyncShell, send
+from rifl.core._serving.admission import admit
+from rifl.core._serving.answer import Answer, HandlerResult
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Answer, HandlerResult, admit, execute
+from rifl.core._serving.serving import execute
 from rifl.core._serving.streams import RequestStream, ResponseStream
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, RiflError

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from rifl._log import get_logger
 from rifl._wire.records import record_and_seed, record_to_bytes, seed_field
+from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.client_table import match_seed
-from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.outcome import Outcome

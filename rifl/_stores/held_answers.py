@@ -8,9 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from rifl.core._serving.answer import LARGE_BYTES
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.serving import LARGE_BYTES
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
 

@@ -13,7 +13,7 @@ from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreLocked
 from rifl._stores.inspection import CallRow, Inspection
 from rifl._stores.opening import open_inspection
-from rifl.core._serving.serving import refusal_record
+from rifl.core._serving.answer import refusal_record
 from rifl.core._shared.errors import AnswerLost
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord

@@ -20,11 +20,12 @@ from rifl.core import (
     StaleRpc,
     StoreUnavailable,
 )
+from rifl.core._serving.admission import Wait
+from rifl.core._serving.answer import Answer, HandlerResult
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._serving.serving import Answer, HandlerResult, Wait
 from rifl.core._shared.call import Call
 from tests.stores.conformance import Opened
 

@@ -18,10 +18,11 @@ from rifl.core import (
     Verdict,
     WindowExceeded,
 )
+from rifl.core._serving.answer import Handled
 from rifl.core._serving.client_table import Attempt, Decision
 from rifl.core._serving.fast_path import end, start
 from rifl.core._serving.policy import Kind
-from rifl.core._serving.serving import Handled, serve
+from rifl.core._serving.serving import serve
 from tests.core.test_serving import (
     BUSY,
     CANCELLED,

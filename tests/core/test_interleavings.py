@@ -26,10 +26,12 @@ from rifl.core import (
     StoreUnavailable,
     Verdict,
 )
+from rifl.core._serving.admission import Wait
+from rifl.core._serving.answer import Answer, HandlerResult, refusal_record
 from rifl.core._serving.client_table import Attempt, ClientTable, Decision
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._serving.serving import Answer, HandlerResult, Wait, refusal_record, resolve, serve
+from rifl.core._serving.serving import resolve, serve
 from rifl.core._shared.call import Call
 
 CLIENT = 7

@@ -25,21 +25,12 @@ from rifl.core import (
     Verdict,
     WindowExceeded,
 )
+from rifl.core._serving.admission import Fetch, Wait, admit
+from rifl.core._serving.answer import Answer, HandlerResult, bounded, refusal_record
 from rifl.core._serving.client_table import Attempt, ClientEntry, Decision
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._serving.serving import (
-    Answer,
-    Fetch,
-    HandlerResult,
-    Wait,
-    admit,
-    bounded,
-    execute,
-    refusal_record,
-    resolve,
-    serve,
-)
+from rifl.core._serving.serving import execute, resolve, serve
 from rifl.core._shared.call import Call
 
 UNAVAILABLE, FAILED_PRECONDITION, UNKNOWN, TOO_LARGE, ABORTED = 14, 9, 2, 8, 10

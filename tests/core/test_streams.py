@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rifl.core import BadHeader, Outcome, OutcomeUnknown
 from rifl.core._calling.stream_attempts import Incomplete, KeptRequests
+from rifl.core._serving.answer import Answer, HandlerResult, refusal_record
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Answer, HandlerResult, refusal_record
 from rifl.core._serving.streams import RequestStream, ResponseStream
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord

@@ -19,12 +19,14 @@ import pytest
 from lease_server import LeaseAuthority, SessionRow, SessionState
 from lease_server._storage import LeaseStorage
 from rifl._stores import Store, open_store
+from rifl.core._serving.admission import Fetch, Wait, admit
+from rifl.core._serving.answer import Answer, HandlerResult
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.core._serving.serving import Answer, Fetch, HandlerResult, Wait, admit, resolve, serve
+from rifl.core._serving.serving import resolve, serve
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (

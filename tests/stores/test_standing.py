@@ -9,9 +9,10 @@ import pytest
 import rifl
 from lease_server import LeaseAuthority
 from rifl._stores import open_store
+from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import MethodPolicies
-from rifl.core._serving.serving import HandlerResult, execute, resolve, serve
+from rifl.core._serving.serving import execute, resolve, serve
 from rifl.core._shared.call import Call
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord

@@ -19,7 +19,7 @@ from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.schema import migrate, read_meta
 from rifl._stores.shared.replicas import LivingReplicas
-from rifl.core._serving.serving import refusal_record
+from rifl.core._serving.answer import refusal_record
 from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord

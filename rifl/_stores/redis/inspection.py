@@ -18,8 +18,8 @@ from rifl._stores.redis.opening import find_backend, fresh_id
 from rifl._stores.redis.scripts import ACCEPT, ENDS, LOOK, RELEASE, SETTLE, Script
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.replicas import LivingReplicas
+from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.namespace import is_namespace
-from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord

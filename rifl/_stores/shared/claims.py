@@ -13,12 +13,12 @@ from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.requests import Claim, Claimed, Found, TakeBack
 from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.steps import Rule
+from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_seed
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._serving.serving import refusal_record
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (

@@ -33,7 +33,7 @@ from rifl._stores.sqlite.ownership import Ownership, owner_of
 from rifl._stores.sqlite.restored import restored
 from rifl._stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
 from rifl._stores.sqlite.statements import FORGET_UNKNOWN, REMEMBER_UNKNOWN
-from rifl.core._serving.serving import refusal_record
+from rifl.core._serving.answer import refusal_record
 from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord

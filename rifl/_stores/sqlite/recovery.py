@@ -9,10 +9,10 @@ from rifl._log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.sqlite.database import Database, unpack_ranges
 from rifl._stores.sqlite.databases import Databases
+from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.client_entry import Kept
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import MethodPolicies
-from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.errors import OutcomeUnknown
 
 _log = get_logger("rifl.store")

@@ -13,20 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
+from rifl.core._serving.admission import Fetch, Wait, admit
+from rifl.core._serving.answer import Answer, replayed
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import (
-    Answer,
-    Fetch,
-    Records,
-    Reply,
-    Wait,
-    admit,
-    execute,
-    replayed,
-)
+from rifl.core._serving.records import Records, Reply
+from rifl.core._serving.serving import execute
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import InProgress, RiflError

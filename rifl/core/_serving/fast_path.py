@@ -9,23 +9,13 @@ handed instead.
 
 from __future__ import annotations
 
+from rifl.core._serving.admission import Admission, Steps, admit
+from rifl.core._serving.answer import Handled, bounded
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._serving.serving import (
-    NOT_ASKED,
-    Admission,
-    Handled,
-    Records,
-    Reply,
-    Steps,
-    admit,
-    bounded,
-    conclude,
-    execute,
-    or_elsewhere,
-    record_answer,
-)
+from rifl.core._serving.records import NOT_ASKED, Records, Reply
+from rifl.core._serving.serving import conclude, execute, or_elsewhere, record_answer
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord

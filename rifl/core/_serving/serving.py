@@ -17,196 +17,33 @@ What they yield:
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any
 
+from rifl.core._serving.admission import Steps, admit, admit_known
+from rifl.core._serving.answer import (
+    Answer,
+    Handled,
+    HandlerResult,
+    bounded,
+    refusal_record,
+    replayed,
+)
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.client_table import match_payload
-from rifl.core._serving.decision import Decision
-from rifl.core._serving.later import Later
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._serving.sendable import cut
-from rifl.core._serving.verdict import Verdict
+from rifl.core._serving.records import NOT_ASKED, Records, Reply, waited
 from rifl.core._shared.call import Call
-from rifl.core._shared.codes import CODE_NUMBERS
 from rifl.core._shared.errors import (
-    AnswerLost,
     InProgress,
     NotExecuted,
     NotRecorded,
     OutcomeUnknown,
     RecordPending,
-    ResponseTooLarge,
-    RiflError,
-    StaleRpc,
     StoreUnavailable,
     WindowExceeded,
 )
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-
-# Each decision more means that a record went, or an attempt ended without one.
-_MAX_DECISIONS = 100
-# gRPC's own, in bytes.
-DEFAULT_RECEIVE_LIMIT = 4 << 20
-# Smaller answers are bounded by the window well enough: 8 MiB of a client by default.
-LARGE_BYTES = 16 << 10
-# The most of an error's text, which travels twice: as the status, and in its details.
-_MAX_TEXT_BYTES = 1000
-
-
-class Wait(NamedTuple):
-    """Wait for the end of another arrival's attempt."""
-
-    attempt: Attempt
-
-
-class Fetch(NamedTuple):
-    """Read the record of a completed call."""
-
-    call: Call
-
-
-class HandlerResult(NamedTuple):
-    """What the handler did: its answer, and whether it raised instead of deciding.
-
-    ``broken``: it did not get to its end, and why: its request stream broke off, or it was
-    cancelled. ``undone``: the transaction of an atomic handler is known not to have been
-    committed, unless its record stands.
-    """
-
-    record: CompletionRecord
-    raised: bool = False
-    broken: str = ""
-    undone: bool = False
-
-
-class Answer(NamedTuple):
-    """What leaves: the record, and the outcome this arrival is told."""
-
-    record: CompletionRecord
-    outcome: Outcome
-
-
-# What a store says to a question: the result, a ``Later`` of it, or the error it raises.
-Reply = Any
-# In the place of a reply: the store was not asked yet.
-NOT_ASKED: Final = object()
-# What a handler ended with: the record of one that decided, or what says more.
-Handled = CompletionRecord | HandlerResult
-# The rest of a call's steps, for a shell to drive; they return its answer.
-Steps = Generator[Any, Any, Answer]
-# The rest of its admission, which may return the attempt to execute.
-Admission = Generator[Any, Any, Answer | Attempt]
-
-
-class Held(Protocol):
-    """Counts what answers take that nobody acknowledged yet. Any thread."""
-
-    # Whether anything is counted at all: of most servers nothing ever is.
-    active: bool
-
-    def admit(self, attempt: Attempt) -> None:
-        """Raise ``WindowExceeded`` for a new call whose answer would have no room."""
-
-    def note(self, attempt: Attempt, size: int) -> None:
-        """Note that an answer of so many bytes is kept."""
-
-
-class Records(Protocol):
-    """Where decisions are made and records kept: a store, as the rules see it.
-
-    A method that has to wait returns a ``Later``; else it returns its result, so
-    that a store in memory costs no hand-over.
-    """
-
-    @property
-    def held(self) -> Held:
-        """What answers take that are kept."""
-
-    def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
-        """Decide about a call and claim it if new: one atomic step."""
-
-    def start(self, attempt: Attempt) -> Later | None:
-        """Make durable what has to be before the handler runs."""
-
-    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
-        """Return the record that the handler's own transaction committed."""
-
-    def finish(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
-        """Make the record durable, then settle the attempt with it.
-
-        A ``Later`` whose result is a record says that this one stands instead.
-        """
-
-    def may_have_run(self, attempt: Attempt) -> bool:
-        """Whether a claimed call may have run without a trace, before a crash."""
-
-    def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
-        """Settle the attempt with a record that is durable already."""
-
-    def abandon(self, attempt: Attempt) -> Later | None:
-        """Make the call new again, durably, and wake its waiters.
-
-        Where ``attempt.ran`` is set ``may_have_run`` says so of the next one.
-        """
-
-
-def admit(
-    store: Records, call: Call, policy: MethodPolicy, first: Decision | Later | None = None
-) -> Admission:
-    """Decide about an arriving call: its answer, or the attempt to execute.
-
-    ``first`` is the store's decision where it was asked already. Raises a
-    ``RiflError`` to refuse the call.
-    """
-    for _ in range(_MAX_DECISIONS):
-        decision = store.claim(call, policy) if first is None else first
-        first = None
-        if isinstance(decision, Later):
-            decision = yield decision
-        if decision.verdict is Verdict.NEW:
-            return decision.attempt  # type: ignore[return-value]
-        if decision.verdict is Verdict.STALE:
-            raise StaleRpc(f"{call.rpc_id} was acknowledged")
-        if decision.verdict is Verdict.COMPLETED:
-            record = decision.record
-            if record is None:
-                record = yield Fetch(call)
-            if record is not None:
-                return Answer(record, replayed(record))
-            # Acknowledged between the decision and the read: decide again.
-        elif not (yield Wait(decision.attempt)):  # type: ignore[arg-type]
-            raise InProgress(f"{call.rpc_id} is still running")
-        elif (record := decision.attempt.record) is not None:  # type: ignore[union-attr]
-            # A request stream's payload may have become known only now.
-            match_payload(call, decision.attempt.call.fingerprint)  # type: ignore[union-attr]
-            # The same answer, even if its client is forgotten by now.
-            return Answer(record, replayed(record))
-    raise InProgress(f"{call.rpc_id} has changed under our hands too often: ask again")
-
-
-def admit_stream(store: Records, call: Call, policy: MethodPolicy, rest: Later) -> Admission:
-    """Decide about a call whose request stream has not ended yet, by its identity.
-
-    ``call`` has no fingerprint so far. ``rest`` reads the stream to its end,
-    keeping nothing, and sets it: for a known call, whose payload is verified then.
-    A call that turns out new after that is refused, for its payload is gone.
-    """
-    decision = store.claim(call, policy)
-    if isinstance(decision, Later):
-        decision = yield decision
-    if decision.verdict is Verdict.NEW:
-        return decision.attempt  # type: ignore[return-value]
-    if decision.verdict is Verdict.COMPLETED and not decision.verified:
-        record = decision.record
-        if record is None:
-            record = yield Fetch(call)
-        if record is not None:
-            return Answer(record, replayed(record))
-    if decision.verdict is not Verdict.STALE:
-        yield rest
-    return (yield from _answered(store, call, policy))
 
 
 def serve(store: Records, call: Call, policy: MethodPolicy) -> Steps:
@@ -239,12 +76,12 @@ def execute(store: Records, attempt: Attempt, started: Reply = NOT_ASKED) -> Ste
                 started = store.start(attempt)
             elif isinstance(started, Exception):
                 raise started
-            # Not by ``_waited``: it is what most calls on a disk wait for.
+            # Not by ``waited``: it is what most calls on a disk wait for.
             if started is not None:
                 yield started
         except Exception:
             # Left behind, the claim would never end.
-            yield from _waited(store.abandon(attempt))
+            yield from waited(store.abandon(attempt))
             raise
         result: Handled = yield attempt
         # Step 7.
@@ -269,7 +106,7 @@ def conclude(store: Records, attempt: Attempt, handled: Handled) -> Steps:
             # It stands, whatever the handler did then.
             if standing.response is not None:
                 store.held.note(attempt, len(standing.response))
-            yield from _waited(store.adopt(attempt, standing))
+            yield from waited(store.adopt(attempt, standing))
             return Answer(standing, standing.outcome)
     record, ran = _judge(attempt, result)
     if ran is not None:
@@ -310,13 +147,13 @@ def _judge(attempt: Attempt, result: HandlerResult) -> tuple[CompletionRecord, b
 def _committed(store: Records, attempt: Attempt) -> Generator[Any, Any, CompletionRecord | None]:
     """Return the record that an atomic handler's transaction committed."""
     try:
-        standing: CompletionRecord | None = yield from _waited(store.committed(attempt))
+        standing: CompletionRecord | None = yield from waited(store.committed(attempt))
         return standing
     except (InProgress, NotRecorded):
         raise
     except OutcomeUnknown as error:
         # It stands, and cannot be read now: settled, it is there for who asks later.
-        yield from _waited(store.adopt(attempt, refusal_record(error)))
+        yield from waited(store.adopt(attempt, refusal_record(error)))
         raise
     except (RecordPending, StoreUnavailable) as error:
         # Nothing happened, or nobody can tell now. A later attempt that runs meets the
@@ -327,7 +164,7 @@ def _committed(store: Records, attempt: Attempt) -> Generator[Any, Any, Completi
     except Exception:
         # A defect, ours or a driver's; kept running, the call would be waited for for ever.
         attempt.ran = True
-        yield from _waited(store.abandon(attempt))
+        yield from waited(store.abandon(attempt))
         raise
 
 
@@ -349,7 +186,7 @@ def record_answer(
         # The record cannot be written as it is, and the handler did run: without a
         # record of some kind its duplicates would wait for ever.
         record = refusal_record(OutcomeUnknown(f"the answer cannot be recorded: {error}"))
-        yield from _waited(store.finish(attempt, record))
+        yield from waited(store.finish(attempt, record))
         return Answer(record, Outcome.UNKNOWN)
     if standing is not None:
         # A record stood already, or another replica took the call for lost
@@ -370,7 +207,7 @@ def _give_up(store: Records, attempt: Attempt, record: CompletionRecord, *, ran:
     # intent, so only the store can say whether there may have been one. An atomic method's
     # effect is in the transaction of its record, and without the record there is none.
     ran = ran or (attempt.policy.kind is Kind.IDEMPOTENT and store.may_have_run(attempt))
-    yield from _waited(store.abandon(attempt))
+    yield from waited(store.abandon(attempt))
     return Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)
 
 
@@ -386,17 +223,8 @@ def _elsewhere(store: Records, attempt: Attempt) -> Steps:
     """Have another replica, which took the call over, answer it."""
     call, policy = attempt.call, attempt.policy
     if call.streamed:
-        return (yield from _answered(store, call, policy))
+        return (yield from admit_known(store, call, policy))
     return (yield from serve(store, call, policy))
-
-
-def _answered(store: Records, call: Call, policy: MethodPolicy) -> Steps:
-    """Admit a call that this arrival cannot run: what it needs was read, or sent, already."""
-    admitted = yield from admit(store, call, policy)
-    if isinstance(admitted, Attempt):
-        yield from _waited(store.abandon(admitted))
-        raise InProgress(f"{call.rpc_id} has just become new again: send it once more")
-    return admitted
 
 
 def _admit_answer(store: Records, attempt: Attempt) -> None:
@@ -412,13 +240,6 @@ def _admit_answer(store: Records, attempt: Attempt) -> None:
         if ran:
             refusal.may_have_run()
         raise
-
-
-def _waited(reply: Reply) -> Generator[Any, Any, Any]:
-    """Return what the store replied: waited for where it is not there yet, raised if an error."""
-    if isinstance(reply, Exception):
-        raise reply
-    return (yield reply) if isinstance(reply, Later) else reply
 
 
 def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
@@ -437,54 +258,10 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
         else NotExecuted(f"{call.rpc_id} was resolved before it arrived")
     )
     try:
-        standing = yield from _waited(store.finish(admitted, record))
+        standing = yield from waited(store.finish(admitted, record))
     except StoreUnavailable:
-        yield from _waited(store.abandon(admitted))
+        yield from waited(store.abandon(admitted))
         raise
     if standing is not None:
         return Answer(standing, replayed(standing))
     return Answer(record, record.outcome)
-
-
-def bounded(
-    record: CompletionRecord, attempt: Attempt, held: Held | None = None
-) -> CompletionRecord:
-    """Return the record, or the one that says it was too large to keep or to send.
-
-    ``held``, if any, is told of one that is large, or of a caller without a name.
-    """
-    response = record.response
-    if response is None:
-        return record
-    call = attempt.call
-    limit = call.max_response_bytes or DEFAULT_RECEIVE_LIMIT
-    if attempt.policy.max_response_bytes < limit:
-        limit = attempt.policy.max_response_bytes
-    size = len(response)
-    if size <= limit:
-        if (size >= LARGE_BYTES or call.source) and held is not None:
-            held.note(attempt, size)
-        return record
-    return refusal_record(
-        ResponseTooLarge(f"the answer has {len(response)} bytes, more than {limit}")
-    )
-
-
-def refusal_record(error: RiflError) -> CompletionRecord:
-    """Return the record of a call that ends with an error of ours."""
-    return CompletionRecord(
-        CODE_NUMBERS[error.code],
-        cut(str(error), _MAX_TEXT_BYTES),
-        outcome=error.outcome,
-        reason=error.reason,
-    )
-
-
-def replayed(record: CompletionRecord) -> Outcome:
-    """Return what an arrival is told that is answered from a record.
-
-    A lost answer is none that could be replayed: every arrival is told that the call ran.
-    """
-    if record.outcome is not Outcome.EXECUTED or record.reason == AnswerLost.reason:
-        return record.outcome
-    return Outcome.REPLAYED

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from rifl.core._serving.admission import Admission, admit, admit_stream
+from rifl.core._serving.answer import Answer, HandlerResult, refusal_record
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import (
-    Admission,
-    Answer,
-    HandlerResult,
-    Records,
-    admit,
-    admit_stream,
-    refusal_record,
-)
+from rifl.core._serving.records import Records
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, OutcomeUnknown, ResponseTooLarge
 from rifl.core._shared.record import CompletionRecord

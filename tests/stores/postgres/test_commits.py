@@ -14,8 +14,9 @@ from psycopg.pq import TransactionStatus
 import rifl
 from rifl._server.context import AioHandlerContext, HandlerContext, Serving
 from rifl._stores import WrongDatabase
+from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.later import Later
-from rifl.core._serving.serving import HandlerResult, serve
+from rifl.core._serving.serving import serve
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import LeaseExpired, NotRecorded, StaleRpc
 from rifl.core._shared.outcome import Outcome

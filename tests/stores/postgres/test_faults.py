@@ -19,7 +19,8 @@ from rifl._stores import (
     UnsupportedStore,
     open_store,
 )
-from rifl.core._serving.serving import HandlerResult, serve
+from rifl.core._serving.answer import HandlerResult
+from rifl.core._serving.serving import serve
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import InProgress, RecordPending, StoreUnavailable
 from rifl.core._shared.outcome import Outcome

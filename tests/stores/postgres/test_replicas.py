@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rifl._stores.shared.requests import Claim, TakeBack
+from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.policy import Kind
-from rifl.core._serving.serving import HandlerResult, serve
+from rifl.core._serving.serving import serve
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import LeaseExpired, StaleRpc, WindowExceeded
 from rifl.core._shared.record import CompletionRecord
