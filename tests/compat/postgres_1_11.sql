@@ -740,7 +740,7 @@ DECLARE
     woken bigint;
 BEGIN
     PERFORM FROM rifl.clients WHERE client_id = p_client FOR UPDATE;
-    -- Whoever begun these is gone.
+    -- Whoever began these is gone.
     PERFORM rifl.remember_1(client_id, seq, key, method, claimed_at, NULL)
     FROM rifl.calls WHERE client_id = p_client AND record IS NULL AND kind = 'plain';
     WITH gone AS (
@@ -1042,7 +1042,6 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('rifl expire', 0)) THEN
         RETURN 0;
     END IF;
-    PERFORM rifl.forget_unknown_1(interval '604800 s', 10000);
     FOR call IN
         DELETE FROM rifl.calls WHERE (client_id, seq, key) IN (
             SELECT client_id, seq, key FROM rifl.calls
@@ -1086,6 +1085,7 @@ BEGIN
             PERFORM rifl.drop_1(namespace);
         END IF;
     END LOOP;
+    PERFORM rifl.forget_unknown_1(interval '604800 s', 10000);
     RETURN expired;
 END $$;
 
@@ -1157,6 +1157,86 @@ BEGIN
     RETURN fresh;
 END $$;
 
+-- Rows that are moved conditionally, beside the records: how far others are who hand work to the
+-- servers' handlers in an order of their own.
+CREATE TABLE IF NOT EXISTS rifl.rows (
+    key text PRIMARY KEY,
+    value bytea NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- Read rows; those that are not there are left out.
+CREATE OR REPLACE FUNCTION rifl.rows_1(
+    p_store text, p_keys text[], OUT status text, OUT o_keys text[], OUT o_values bytea[]
+) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT rifl.same_store_1(p_store) THEN status := 'backwards'; RETURN; END IF;
+    SELECT 'rows', array_agg(key), array_agg(value) INTO status, o_keys, o_values
+    FROM rifl.rows WHERE key = ANY (p_keys);
+END $$;
+
+-- Move one row, if it is as expected (empty: not there).
+CREATE OR REPLACE FUNCTION rifl.put_row_1(p_key text, p_expected bytea, p_value bytea)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_expected = '' THEN
+        INSERT INTO rifl.rows VALUES (p_key, p_value) ON CONFLICT DO NOTHING;
+    ELSE
+        UPDATE rifl.rows SET value = p_value WHERE key = p_key AND value = p_expected;
+    END IF;
+    RETURN FOUND;
+END $$;
+
+-- Move rows, all or none. Their order is that of their keys, so that nobody waits in a ring.
+CREATE OR REPLACE FUNCTION rifl.move_rows_1(
+    p_store text, p_keys text[], p_expected bytea[], p_values bytea[]
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    ignored text;
+BEGIN
+    IF NOT rifl.same_store_1(p_store) THEN RETURN 'backwards'; END IF;
+    ignored := rifl.durable_1();
+    IF cardinality(p_keys) = 1 THEN
+        RETURN CASE WHEN rifl.put_row_1(p_keys[1], p_expected[1], p_values[1])
+            THEN 'moved' ELSE 'stale' END;
+    END IF;
+    BEGIN
+        FOR i IN 1 .. cardinality(p_keys) LOOP
+            IF NOT rifl.put_row_1(p_keys[i], p_expected[i], p_values[i]) THEN
+                RAISE EXCEPTION USING ERRCODE = 'RIFL2';
+            END IF;
+        END LOOP;
+    EXCEPTION WHEN SQLSTATE 'RIFL2' THEN
+        RETURN 'stale';
+    END;
+    RETURN 'moved';
+END $$;
+
+-- Move one in a handler's own transaction, in the place of a call's record. Anything but 'done'
+-- has to roll it back. The key is in UTF-8.
+CREATE OR REPLACE FUNCTION rifl.move_1(
+    p_store text, p_key bytea, p_expected bytea, p_value bytea, p_durable boolean
+) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT rifl.same_store_1(p_store) THEN RETURN 'wrong'; END IF;
+    IF NOT rifl.put_row_1(convert_from(p_key, 'UTF8'), p_expected, p_value) THEN
+        RETURN 'fenced';
+    END IF;
+    IF p_durable AND current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN 'done';
+END $$;
+
+-- The same for one who commits in the same breath, as ``record_or_fail_1``.
+CREATE OR REPLACE FUNCTION rifl.move_or_fail_1(
+    p_store text, p_key bytea, p_expected bytea, p_value bytea, p_durable boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    result text := rifl.move_1(p_store, p_key, p_expected, p_value, p_durable);
+BEGIN
+    IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
+END $$;
+
 
 INSERT INTO rifl.meta VALUES ('functions', '11')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
@@ -1165,33 +1245,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '556d84b3-62f8-4ff5-b02a-a1432dbef636');
+VALUES ('store', '9c568917-de93-4cc6-a5b8-a7568b01d635');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '11');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7711042655961116905/1');
+VALUES ('history', '7711241871725827731/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 17:05:01.508529+00', NULL);
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-23 05:58:05.531032+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 17:03:46.622857+00', NULL);
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-24 05:56:50.735627+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '4b855a17f16ac440d3a91d32fffd93f0', '68e3d0c46e2b4d0d', '{}', NULL, '2026-11-22 17:03:46.584191+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'f9d1f126127e372ad82ac17f316c4370', 'be66636bf81a5178', '{}', NULL, '2026-11-23 05:56:50.670458+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'ac5e975c44bac767933674694381a84c', '68e3d0c46e2b4d0d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 17:03:46.592469+00', '2026-11-22 17:03:46.601768+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7a980df77d576caa2a011c5b0d8eb57a', 'be66636bf81a5178', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-23 05:56:50.685794+00', '2026-11-23 05:56:50.702764+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '59d662762fbf86396563bc37a9d3ee99', '68e3d0c46e2b4d0d', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 17:03:46.610548+00', '2026-11-22 17:03:46.614298+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'f1c3fa59019c649a7551ea586f2da398', 'be66636bf81a5178', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-23 05:56:50.718646+00', '2026-11-23 05:56:50.722307+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '8da10ee75e6b89f4757a33e05db83af3', '68e3d0c46e2b4d0d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 17:03:46.623402+00', '2026-11-22 17:03:46.630851+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7f4475715ab827596094090af98fb313', 'be66636bf81a5178', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-23 05:56:50.736265+00', '2026-11-23 05:56:50.754307+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '9724893cd866de4de323b0678c96c6af', '68e3d0c46e2b4d0d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 17:03:46.646701+00', '2026-11-22 17:03:46.654801+00', '876000:00:00', '2126-10-29 17:03:48.390397+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'b7f782ac7f6badf446251f50ea83fbef', 'be66636bf81a5178', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-23 05:56:50.770711+00', '2026-11-23 05:56:50.78639+00', '876000:00:00', '2126-10-30 05:56:52.35432+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1203,4 +1283,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x570edb1cbefb96faef80c7d3df11119fb292b422ee45408beee620466b7fa9b8');
+VALUES ('1', '0', E'\\xb9b9b89e1f4ae647e12545ac17a7828f66e377806b2bb0f4faa44c61c4e34b6a');

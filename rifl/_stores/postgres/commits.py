@@ -22,13 +22,14 @@ from rifl._stores.postgres.riders import (
 from rifl._stores.postgres.statements import parameters
 from rifl._stores.postgres.transaction import (
     NOT_OURS,
-    TYPES,
+    Written,
     arguments_of,
     elsewhere,
+    function_of,
     judge,
     placeholders,
+    types_of,
 )
-from rifl._stores.shared.requests import Finish
 
 _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 # What our function says by an error, which keeps the COMMIT behind it from being done.
@@ -66,7 +67,7 @@ async def begin_async(transaction: Any) -> bool:
     return True
 
 
-def commit_record(transaction: Any, backend: PostgresBackend, finish: Finish) -> bool:
+def commit_record(transaction: Any, backend: PostgresBackend, finish: Written) -> bool:
     """Write the record and commit, in one round trip; false: it is none of psycopg's.
 
     True: the commit was answered. Raises as ``write_record`` does, and then nothing is
@@ -86,7 +87,7 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Finish) ->
     return True
 
 
-async def commit_record_async(transaction: Any, backend: PostgresBackend, finish: Finish) -> bool:
+async def commit_record_async(transaction: Any, backend: PostgresBackend, finish: Written) -> bool:
     """The same for psycopg's asynchronous ones."""
     connection = _connection(transaction)
     if not isinstance(connection, psycopg.AsyncConnection):
@@ -155,7 +156,7 @@ def _beginning(connection: _Any) -> Generator[Any, Any, None]:
 
 
 def _committing(
-    connection: _Any, backend: PostgresBackend, finish: Finish, riders: Sequence[Rider]
+    connection: _Any, backend: PostgresBackend, finish: Written, riders: Sequence[Rider]
 ) -> Generator[Any, Any, None]:
     """Record, have what rides follow, and commit: as a rule by a single message.
 
@@ -163,11 +164,12 @@ def _committing(
     error ends the message, and what follows is not done.
     """
     arguments = arguments_of(backend, finish)
-    function = f"SELECT {backend.schema}.record_or_fail_1"
+    function = f"SELECT {backend.schema}.{function_of(finish)}_or_fail_1"
     end = f"{last_statements(riders)}; COMMIT" if riders else "COMMIT"
     if len(finish.record) > _IN_TEXT:
-        called = f"{function}({placeholders(lambda at: f'${at}')})".encode()
-        connection.pgconn.send_query_params(called, *parameters(TYPES, arguments))
+        types = types_of(finish)
+        called = f"{function}({placeholders(lambda at: f'${at}', types)})".encode()
+        connection.pgconn.send_query_params(called, *parameters(types, arguments))
         yield from _answered(connection)
         connection.pgconn.send_query(end.encode())
     else:
@@ -225,7 +227,7 @@ def _check_mode(connection: _Any) -> None:
 
 
 def _refuse(
-    error: psycopg.Error, backend: PostgresBackend, finish: Finish, riders: Sequence[Rider]
+    error: psycopg.Error, backend: PostgresBackend, finish: Written, riders: Sequence[Rider]
 ) -> None:
     """Raise what an error of the record, or of what rides, means, if it means something of ours."""
     if error.sqlstate == _REFUSED:

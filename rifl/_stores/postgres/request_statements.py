@@ -15,7 +15,9 @@ from rifl._stores.shared.requests import (
     Finish,
     Finished,
     Found,
+    GetRows,
     Look,
+    MoveRows,
     TakeBack,
 )
 from rifl.core._serving.policy import Kind
@@ -48,6 +50,8 @@ class RequestStatements:
         self.finish = Statement(schema, "finish_1", _FINISH_TYPES, "text bytea")
         self.expire = _statement(schema, "expire_1", "text bytea int8")
         self.take_back = _statement(schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
+        self.get_rows = _statement(schema, "rows_1", "text text[]")
+        self.move_rows = _statement(schema, "move_rows_1", "text text[] bytea[] bytea[]")
         looked = f"{_NOW}, {schema}.copied_1(), {SETTINGS}"
         self._beat = _statement(schema, "beat_2", _BEAT_TYPES, f"*, {looked}")
 
@@ -79,12 +83,21 @@ class RequestStatements:
                 counts,
                 request.reading_s,
             )
+        if isinstance(request, GetRows):
+            return self.get_rows, (self._store_id, list(request.keys))
+        if isinstance(request, MoveRows):
+            moves = sorted(request.moves)
+            keys = [each.key for each in moves]
+            expected = [each.expected or b"" for each in moves]
+            return self.move_rows, (self._store_id, keys, expected, [m.value for m in moves])
         raise TypeError(f"not a request: {request!r}")
 
     def needs_disk(self, statement: bytes | Statement, arguments: tuple[Any, ...]) -> bool:
         """Whether it is only of use if it is durable."""
         if statement is self.finish:
             return bool(arguments[_ENDING] == "finish")
+        if statement is self.move_rows:
+            return True
         return statement is self.claim and not arguments[_REFUSING]
 
     def claimant(self, statement: bytes | Statement, arguments: tuple[Any, ...]) -> int | None:
@@ -96,6 +109,10 @@ def read_reply(request: Any, status: str, rest: Sequence[Any]) -> Any:
     """Return the reply to a request that is no beat."""
     if isinstance(request, TakeBack):
         return rest[0]
+    if isinstance(request, GetRows):
+        return dict(zip(rest[0] or (), rest[1] or (), strict=True))
+    if isinstance(request, MoveRows):
+        return status == "moved"
     if isinstance(request, Claim):
         noted = status != "recording"
         found = Found(status) if noted else Found.RUNNING

@@ -40,7 +40,7 @@ def script(schema: str) -> str:
 
 def functions(schema: str) -> str:
     """Return the statements that bring the functions of a schema up to date."""
-    parts = [_read(part) for part in ("claim", "finish", "leases", "history")]
+    parts = [_read(part) for part in ("claim", "finish", "leases", "history", "rows")]
     text = "\n".join([*parts, _NOTE])
     given = {"schema": schema, "functions": FUNCTIONS}
     given |= {"kept_s": VERDICTS_KEPT_S, "most_kept": NOTES_KEPT}

@@ -28,7 +28,7 @@ from rifl._stores.postgres.riders import (
     send_riders_async,
 )
 from rifl._stores.postgres.transaction import write_record, write_record_async
-from rifl._stores.shared.requests import Finish
+from rifl._stores.shared.requests import Finish, MoveInside
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
 from rifl._stores.shared.transactions import FencedTransactions
 from rifl.core._serving.client_entry import Attempt
@@ -41,15 +41,15 @@ class PostgresTransactions(FencedTransactions):
     def __init__(
         self,
         backend: PostgresBackend,
-        finish_of: Callable[[Attempt, CompletionRecord], Finish],
+        finish_of: Callable[[Attempt, CompletionRecord], Finish | MoveInside],
     ) -> None:
         super().__init__(finish_of)
         self._backend = backend
 
-    def _write(self, transaction: Any, finish: Finish) -> None:
+    def _write(self, transaction: Any, finish: Finish | MoveInside) -> None:
         write_record(transaction, self._backend, finish)
 
-    async def _write_async(self, transaction: Any, finish: Finish) -> None:
+    async def _write_async(self, transaction: Any, finish: Finish | MoveInside) -> None:
         await write_record_async(transaction, self._backend, finish)
 
     def begin(self, transaction: Any) -> None:
@@ -129,6 +129,7 @@ class PostgresStore(SharedStore):
             late_after_s=LATE_AFTER * address.timeout_s,
         )
         self.transactions = PostgresTransactions(self._postgres, self._settlement.finish_of)
+        self.rows = self._rows(self._postgres.store_id)
 
     def _is_own(self, url: str) -> bool:
         """Whether a URL leads to the store's own tables: its id is asked for there."""

@@ -16,16 +16,19 @@ from rifl._stores.drivers import (
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.request_statements import identity_of
-from rifl._stores.shared.requests import Finish
+from rifl._stores.shared.requests import Finish, MoveInside
 from rifl.core._shared.errors import LeaseExpired, StaleRpc
 
 _NUMBER = "SELECT CAST(txid_current() AS text)"
-TYPES = ("text", "int8", "int8", "bytea", "text", "bytea", "bytea", "bool")
+_RECORD_TYPES = ("text", "int8", "int8", "bytea", "text", "bytea", "bytea", "bool")
+_MOVE_TYPES = ("text", "bytea", "bytea", "bytea", "bool")
+# What is written in a handler's transaction.
+Written = Finish | MoveInside
 # What a database says that has no tables or functions of ours.
 NOT_OURS = {"42883", "3F000", "42P01", "42501"}
 
 
-def write_record(transaction: Any, backend: PostgresBackend, finish: Finish) -> None:
+def write_record(transaction: Any, backend: PostgresBackend, finish: Written) -> None:
     """Write the record in the transaction open on a connection.
 
     A psycopg connection or cursor, SQLAlchemy's ``Session`` or ``Connection``, or any
@@ -45,13 +48,13 @@ def write_record(transaction: Any, backend: PostgresBackend, finish: Finish) -> 
     _check(connection)
     try:
         with connection.cursor(row_factory=tuple_row) as cursor:
-            row = cursor.execute(_text(backend), arguments_of(backend, finish)).fetchone()
+            row = cursor.execute(_text(backend, finish), arguments_of(backend, finish)).fetchone()
     except psycopg.Error as error:
         raise _translated(error, error.sqlstate, backend) from error
     judge(row, backend, finish)
 
 
-async def write_record_async(transaction: Any, backend: PostgresBackend, finish: Finish) -> None:
+async def write_record_async(transaction: Any, backend: PostgresBackend, finish: Written) -> None:
     """The same for psycopg's and SQLAlchemy's asynchronous ones, or a blocking one."""
     connection = await driver_connection_async(transaction)
     if isinstance(connection, psycopg.AsyncCursor):
@@ -62,23 +65,25 @@ async def write_record_async(transaction: Any, backend: PostgresBackend, finish:
     _check(connection)
     try:
         async with connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(_text(backend), arguments_of(backend, finish))
+            await cursor.execute(_text(backend, finish), arguments_of(backend, finish))
             row = await cursor.fetchone()
     except psycopg.Error as error:
         raise _translated(error, error.sqlstate, backend) from error
     judge(row, backend, finish)
 
 
-def _write_by_name(transaction: DbApiTransaction, backend: PostgresBackend, finish: Finish) -> None:
+def _write_by_name(
+    transaction: DbApiTransaction, backend: PostgresBackend, finish: Written
+) -> None:
     transaction.check()
-    where = f"{backend.schema}.record_1"
+    where = f"{backend.schema}.{function_of(finish)}_1"
     try:
         # In autocommit each statement has a transaction of its own, and another number.
         numbers = [transaction.fetch(_NUMBER, ())[0] for _ in range(2)]
         if numbers[0] != numbers[1]:
             raise WrongDatabase("the connection is in autocommit mode: begin a transaction first")
         row = transaction.fetch(
-            f"SELECT {where}({placeholders(transaction.placeholder)})",
+            f"SELECT {where}({placeholders(transaction.placeholder, types_of(finish))})",
             arguments_of(backend, finish),
         )
     except Exception as error:
@@ -93,25 +98,38 @@ def _check(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -
         )
 
 
-def placeholders(placeholder: Any) -> str:
+def function_of(finish: Written) -> str:
+    """Return what the function that writes it is called, but for its version."""
+    return "move" if isinstance(finish, MoveInside) else "record"
+
+
+def types_of(finish: Written) -> tuple[str, ...]:
+    """Return the types of that function's parameters."""
+    return _MOVE_TYPES if isinstance(finish, MoveInside) else _RECORD_TYPES
+
+
+def placeholders(placeholder: Any, types: tuple[str, ...]) -> str:
     """Return the function's parameters as SQL."""
-    return ", ".join(f"CAST({placeholder(n)} AS {name})" for n, name in enumerate(TYPES, 1))
+    return ", ".join(f"CAST({placeholder(n)} AS {name})" for n, name in enumerate(types, 1))
 
 
-def _text(backend: PostgresBackend) -> bytes:
-    text = f"SELECT {backend.schema}.record_1({placeholders(lambda _: '%s')})"
-    return text.encode()
+def _text(backend: PostgresBackend, finish: Written) -> bytes:
+    parameters = placeholders(lambda _: "%s", types_of(finish))
+    return f"SELECT {backend.schema}.{function_of(finish)}_1({parameters})".encode()
 
 
-def arguments_of(backend: PostgresBackend, finish: Finish) -> tuple[Any, ...]:
-    """Return what the function that records is told, in the order of ``TYPES``."""
+def arguments_of(backend: PostgresBackend, finish: Written) -> tuple[Any, ...]:
+    """Return what the function that writes it is told, in the order of ``types_of``."""
+    if isinstance(finish, MoveInside):
+        key, expected, value = finish.move
+        return (backend.store_id, key.encode(), expected or b"", value, backend.durable)
     token = finish.token.decode()
     identity = identity_of(finish.call)
     fingerprint = finish.call.fingerprint or b""
     return (backend.store_id, *identity, token, finish.record, fingerprint, backend.durable)
 
 
-def judge(row: Any, backend: PostgresBackend, finish: Finish) -> None:
+def judge(row: Any, backend: PostgresBackend, finish: Written) -> None:
     """Raise what the function's result means, unless it is done."""
     result = row[0] if row else ""
     rpc_id = finish.call.rpc_id
@@ -119,6 +137,8 @@ def judge(row: Any, backend: PostgresBackend, finish: Finish) -> None:
         raise WrongDatabase(elsewhere(backend))
     if result == "gone":
         raise LeaseExpired(f"client id {finish.call.client_id} expired while the call ran")
+    if result != "done" and isinstance(finish, MoveInside):
+        raise StaleRpc(f"{finish.move.key} moved meanwhile")
     if result != "done":
         raise StaleRpc(f"{rpc_id} is recorded, acknowledged, or taken over by another replica")
 

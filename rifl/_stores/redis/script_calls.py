@@ -7,7 +7,8 @@ from typing import Any
 
 import redis
 
-from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, Script
+from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, ROWS, Script
+from rifl._stores.rows import Move
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import (
     Abandon,
@@ -19,7 +20,9 @@ from rifl._stores.shared.requests import (
     Finish,
     Finished,
     Found,
+    GetRows,
     Look,
+    MoveRows,
     TakeBack,
 )
 from rifl.core._serving.namespace import is_namespace
@@ -53,7 +56,20 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
         arguments = [member_of(request.call), request.token, b"", "take-back", b"", 0]
         reply = yield FINISH, request.call.client_id, arguments
         return int(reply[1]) / 1000
+    if isinstance(request, GetRows):
+        reply = yield ROWS, None, ["get", *request.keys]
+        pairs = zip(request.keys, reply[1:], strict=True)
+        return {key: value for key, value in pairs if value is not None}
+    if isinstance(request, MoveRows):
+        reply = yield ROWS, None, move_arguments(request.moves)
+        return reply[0] == b"moved"
     raise TypeError(f"not a request: {request!r}")
+
+
+def move_arguments(moves: Sequence[Move], what: str = "move") -> list[Any]:
+    """Return what the script that moves rows is told; ``look``: to look only."""
+    parts = [(each.key, each.expected or b"", each.value) for each in moves]
+    return [what, *(part for each in parts for part in each)]
 
 
 def rounds(

@@ -32,8 +32,9 @@ LOOK = Script("look")
 OPEN = Script("open")
 RELEASE = Script("release")
 RIGHTS = Script("rights", prelude=False)
+ROWS = Script("rows")
 SESSION = Script("session")
 SETTLE = Script("settle")
 
 # What servers run; LOOK is asked by people, as another user if they like.
-SERVING = (BEAT, CLAIM, ENDS, EXPIRE, FINISH, LEASE, LEASES, OPEN, RELEASE, SESSION)
+SERVING = (BEAT, CLAIM, ENDS, EXPIRE, FINISH, LEASE, LEASES, OPEN, RELEASE, ROWS, SESSION)

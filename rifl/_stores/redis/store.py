@@ -11,7 +11,7 @@ from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend
 from rifl._stores.redis.transaction import write_record, write_record_async
-from rifl._stores.shared.requests import Finish
+from rifl._stores.shared.requests import Finish, MoveInside
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
 from rifl._stores.shared.transactions import FencedTransactions
 from rifl.core._serving.client_entry import Attempt
@@ -27,15 +27,15 @@ class RedisTransactions(FencedTransactions):
     def __init__(
         self,
         backend: RedisBackend,
-        finish_of: Callable[[Attempt, CompletionRecord], Finish],
+        finish_of: Callable[[Attempt, CompletionRecord], Finish | MoveInside],
     ) -> None:
         super().__init__(finish_of)
         self._backend = backend
 
-    def _write(self, transaction: Any, finish: Finish) -> None:
+    def _write(self, transaction: Any, finish: Finish | MoveInside) -> None:
         write_record(transaction, self._backend, finish)
 
-    async def _write_async(self, transaction: Any, finish: Finish) -> None:
+    async def _write_async(self, transaction: Any, finish: Finish | MoveInside) -> None:
         await write_record_async(transaction, self._backend, finish)
 
 
@@ -63,3 +63,6 @@ class RedisStore(SharedStore):
             late_after_s=LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
         )
         self.transactions = RedisTransactions(self._redis, self._settlement.finish_of)
+        # On a cluster a handler's effects are in another slot than these.
+        if not address.clustered:
+            self.rows = self._rows(self._redis.store_id.decode(errors="replace"))

@@ -9,9 +9,9 @@ from typing import Any
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.rights import probe, refused
-from rifl._stores.redis.script_calls import finish_arguments, member_of
-from rifl._stores.redis.scripts import FINISH, RIGHTS
-from rifl._stores.shared.requests import Finish
+from rifl._stores.redis.script_calls import finish_arguments, member_of, move_arguments
+from rifl._stores.redis.scripts import FINISH, RIGHTS, ROWS
+from rifl._stores.shared.requests import Finish, MoveInside
 from rifl.core._shared.errors import StaleRpc
 
 # MULTI does not roll back, so all conditions are put into one key, which exists with
@@ -19,11 +19,14 @@ from rifl.core._shared.errors import StaleRpc
 # and anything that ends the attempt (a record, an acknowledgement, a take-over, the
 # end of the lease) deletes it, so that EXEC then does nothing at all.
 
+# What is written in a handler's transaction: a record, or a row's move, which is WATCHed itself.
+Written = Finish | MoveInside
+
 # Pools whose user may do what the record needs.
 _TRIED: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def write_record(pipeline: Any, backend: RedisBackend, finish: Finish) -> None:
+def write_record(pipeline: Any, backend: RedisBackend, finish: Written) -> None:
     """WATCH the attempt, check it, and queue its record first in the transaction.
 
     Raises ``WrongDatabase`` or ``StaleRpc``; the pipeline is left in MULTI.
@@ -33,26 +36,34 @@ def write_record(pipeline: Any, backend: RedisBackend, finish: Finish) -> None:
     if inspect.iscoroutinefunction(pipeline.watch):
         raise WrongDatabase("an asyncio pipeline needs `await rifl.aio.record(...)`")
     pipeline.watch(key)
-    _check_token(pipeline.get(key), finish)
+    if isinstance(finish, MoveInside):
+        _check_row(pipeline.execute_command("EVAL", *_look(backend, finish)), finish)
+    else:
+        _check_token(pipeline.get(key), finish)
     if _is_new(pipeline):
         _check_rights(pipeline, pipeline.execute_command("EVAL", *_probe(backend, finish)))
     pipeline.multi()
     pipeline.execute_command("EVAL", *_statement(backend, finish))
 
 
-async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Finish) -> None:
+async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Written) -> None:
     """The same for a pipeline of ``redis.asyncio``."""
     key = _key(backend, finish)
     _check(pipeline)
     await pipeline.watch(key)
-    _check_token(await pipeline.get(key), finish)
+    if isinstance(finish, MoveInside):
+        _check_row(await pipeline.execute_command("EVAL", *_look(backend, finish)), finish)
+    else:
+        _check_token(await pipeline.get(key), finish)
     if _is_new(pipeline):
         _check_rights(pipeline, await pipeline.execute_command("EVAL", *_probe(backend, finish)))
     pipeline.multi()
     pipeline.execute_command("EVAL", *_statement(backend, finish))
 
 
-def _key(backend: RedisBackend, finish: Finish) -> bytes:
+def _key(backend: RedisBackend, finish: Written) -> bytes:
+    if isinstance(finish, MoveInside):
+        return backend.key(f"row:{finish.move.key}").encode()
     return f"{backend.base(finish.call.client_id)}try:".encode() + member_of(finish.call)
 
 
@@ -81,13 +92,27 @@ def _check_token(found: Any, finish: Finish) -> None:
         )
 
 
+def _look(backend: RedisBackend, finish: MoveInside) -> list[Any]:
+    arguments = move_arguments([finish.move], "look")
+    return [ROWS.text, *backend.invocation(ROWS, None, arguments)]
+
+
+def _check_row(found: Any, finish: MoveInside) -> None:
+    if found[0] not in (b"same", "same"):
+        raise StaleRpc(
+            f"{finish.move.key} moved meanwhile, or the pipeline is to another Redis than the store"
+        )
+
+
 def _is_new(pipeline: Any) -> bool:
     return getattr(pipeline, "connection_pool", None) not in _TRIED
 
 
-def _probe(backend: RedisBackend, finish: Finish) -> list[Any]:
-    key = f"{backend.base(finish.call.client_id)}probe"
-    return [RIGHTS.text, 1, key, *probe([FINISH], backend.key("wake:probe"))]
+def _probe(backend: RedisBackend, finish: Written) -> list[Any]:
+    script = ROWS if isinstance(finish, MoveInside) else FINISH
+    inside = isinstance(finish, MoveInside)
+    key = backend.key("probe") if inside else f"{backend.base(finish.call.client_id)}probe"
+    return [RIGHTS.text, 1, key, *probe([script], backend.key("wake:probe"))]
 
 
 def _check_rights(pipeline: Any, failed: Any) -> None:
@@ -102,8 +127,11 @@ def _check_rights(pipeline: Any, failed: Any) -> None:
         _TRIED.add(pool)
 
 
-def _statement(backend: RedisBackend, finish: Finish) -> list[Any]:
+def _statement(backend: RedisBackend, finish: Written) -> list[Any]:
     # The text, since EVALSHA could be unknown to the server, and there is no roll-back.
+    if isinstance(finish, MoveInside):
+        moves = move_arguments([finish.move])
+        return [ROWS.text, *backend.invocation(ROWS, None, moves, late=True)]
     arguments = finish_arguments(finish)
     return [
         FINISH.text,

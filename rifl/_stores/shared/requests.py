@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from rifl._stores.rows import Move, RowCall
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.call import Call
 
@@ -193,3 +194,30 @@ class Beats(NamedTuple):
 
     beats: dict[str, int]
     now_s: float
+
+
+class GetRows(NamedTuple):
+    """Read conditional rows: a mapping of those that are there."""
+
+    keys: tuple[str, ...]
+
+
+class MoveRows(NamedTuple):
+    """Move conditional rows, durably, all or none; the reply is whether they were as expected.
+
+    Carried out twice it says that they were not.
+    """
+
+    moves: tuple[Move, ...]
+
+
+class MoveInside(NamedTuple):
+    """A move in a handler's own transaction, in the place of ``Finish``."""
+
+    call: RowCall
+    move: Move
+
+    @property
+    def record(self) -> bytes:
+        """What is written."""
+        return self.move.value

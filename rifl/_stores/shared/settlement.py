@@ -7,11 +7,21 @@ from collections.abc import Callable
 from rifl._log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import WrongDatabase
+from rifl._stores.rows import RowCall
 from rifl._stores.shared.attempts import Attempts, SharedAttempt, of_shared
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.heartbeat import Heartbeat
 from rifl._stores.shared.refusing import Refusing
-from rifl._stores.shared.requests import Abandon, Claim, Ending, Finish, Finished, Look
+from rifl._stores.shared.requests import (
+    Abandon,
+    Claim,
+    Ending,
+    Finish,
+    Finished,
+    GetRows,
+    Look,
+    MoveInside,
+)
 from rifl._stores.shared.steps import Rule
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
@@ -77,6 +87,8 @@ class AttemptSettlement:
 
     def committed(self, attempt: Attempt) -> Rule:
         """Rule: return the record that the handler's transaction left, None if it left none."""
+        if isinstance(attempt.call, RowCall):
+            return (yield from self._moved(attempt.call))
         try:
             reply: Finished = yield Look(attempt.call, of_shared(attempt).token)
         except BackendError as error:
@@ -95,6 +107,16 @@ class AttemptSettlement:
             # It stands, though nobody here can read it.
             self.settle(attempt)
             raise
+
+    @staticmethod
+    def _moved(call: RowCall) -> Rule:
+        """Rule: return a record where the handler's transaction moved the rows, None if not."""
+        try:
+            found = yield GetRows(tuple([each.key for each in call.moves]))
+        except BackendError as error:
+            raise RecordPending(f"whether it committed is not known yet: {error}") from error
+        moved = all(found.get(each.key) == each.value for each in call.moves)
+        return CompletionRecord() if moved else None
 
     def abandon(self, attempt: Attempt) -> Rule:
         """Rule: make the call new again."""
@@ -145,12 +167,15 @@ class AttemptSettlement:
             # What is answered has to be kept.
             raise BackendError(f"the store is not durable: {reason}")
 
-    def finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
+    def finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish | MoveInside:
         """Return what a handler's transaction writes, fenced; raises where it is to roll back."""
         if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
         if reason := self._refusing.weakness:
             raise StoreUnavailable(f"the store is not durable: {reason}")
+        if isinstance(attempt.call, RowCall):
+            (move,) = attempt.call.moves
+            return MoveInside(attempt.call, move)
         return Finish(
             attempt.call, attempt.token, self._codec.to_bytes(record, seed=attempt.call.seed)
         )

@@ -26,6 +26,7 @@ from rifl._stores.shared.heartbeat import LATE_AFTER_S, Heartbeat
 from rifl._stores.shared.presence import Presence
 from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
+from rifl._stores.shared.rows import SharedRows
 from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.steps import AllSteps, Rule, Steps
 from rifl._stores.transactions import SharedBlocks, Transactions
@@ -339,6 +340,9 @@ class SharedStore:
     def _is_own(self, url: str) -> bool:
         """Whether a URL names the database that this store is in."""
         return False
+
+    def _rows(self, store_id: str) -> SharedRows:
+        return SharedRows(store_id, self._backend, self._attempts, self._refusing)
 
     def _steps(self, rule: Rule) -> Steps:
         return Steps(self._backend, rule)

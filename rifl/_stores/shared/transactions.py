@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-from rifl._stores.shared.requests import Finish
+from rifl._stores.shared.requests import Finish, MoveInside
 from rifl._stores.transactions import RecordingTransactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import CompletionRecord
@@ -20,7 +20,9 @@ class FencedTransactions(RecordingTransactions, abc.ABC):
     ``AttemptSettlement.finish_of``.
     """
 
-    def __init__(self, finish_of: Callable[[Attempt, CompletionRecord], Finish]) -> None:
+    def __init__(
+        self, finish_of: Callable[[Attempt, CompletionRecord], Finish | MoveInside]
+    ) -> None:
         self._finish_of = finish_of
 
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
@@ -34,14 +36,14 @@ class FencedTransactions(RecordingTransactions, abc.ABC):
         await self._write_async(transaction, self._noted(attempt, record))
 
     @abc.abstractmethod
-    def _write(self, transaction: Any, finish: Finish) -> None:
+    def _write(self, transaction: Any, finish: Finish | MoveInside) -> None:
         """Carry the request out inside the transaction; raises to undo it."""
 
     @abc.abstractmethod
-    async def _write_async(self, transaction: Any, finish: Finish) -> None:
+    async def _write_async(self, transaction: Any, finish: Finish | MoveInside) -> None:
         """The same for an asynchronous connection."""
 
-    def _noted(self, attempt: Attempt, record: CompletionRecord) -> Finish:
+    def _noted(self, attempt: Attempt, record: CompletionRecord) -> Finish | MoveInside:
         """Return what is written for an attempt, whose record may stand from now on."""
         finish = self._finish_of(attempt, record)
         # Before it is written: if another record stands already, that is what will be answered.
