@@ -106,7 +106,10 @@ class SettingAside:
             self._ledger = yield CountDeaths(fatal, left.configuration)
 
     def given_up(self) -> list[Operation]:
-        """Return the entries that say which operations in the log are not replayed any more."""
+        """Return the entries that say which operations in the log are not replayed any more.
+
+        One that a leader has said, which died before it noted that, is not said again.
+        """
         found = [
             case
             for case in self._ledger.cases
@@ -126,7 +129,10 @@ class SettingAside:
                 set_aside=SetAside(case.deaths, case.who, case.why, case.lsn),
             )
             for case in found
-            if case.rpc_id.client_id in self._state.clients or is_namespace(case.rpc_id.client_id)
+            if case.lsn not in self._state.left_out
+            and (
+                case.rpc_id.client_id in self._state.clients or is_namespace(case.rpc_id.client_id)
+            )
         ]
 
     def judge(self, witnessed: WitnessedCall) -> Generator[Any, Any, Case | None]:

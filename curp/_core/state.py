@@ -122,6 +122,8 @@ class GroupState:
         self.secrets: tuple[tuple[int, bytes], ...] = ()
         # Clients and sessions with operations in the log.
         self.clients: set[int] = set()
+        # LSNs of which entries behind the last snapshot say that they are left out.
+        self.left_out: set[int] = set()
 
     def lead(self, leases: Leases | None) -> None:
         """Let a lease server say from now on who is alive; None: nobody says."""
@@ -280,6 +282,8 @@ class GroupState:
             gone = self.table.settle(attempt, entry.answer, keep=True, now=now)
         if entry.first_incomplete > 1 or entry.completed:
             tracker.acknowledge(entry.first_incomplete, entry.completed)
+        if entry.set_aside is not None and entry.set_aside.lsn:
+            self.left_out.add(entry.set_aside.lsn)
         return gone
 
     def _restore_key(

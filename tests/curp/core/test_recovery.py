@@ -7,7 +7,7 @@ from typing import Any
 
 from curp._core.entries import LeaderStarted, Operation, SecretsPut, SetAside
 from curp._core.leader import LeaderBounds
-from curp._core.poison import HELD, Case, Ledger, Watch
+from curp._core.poison import HELD, LOGGED, Case, Ledger, Watch
 from curp._core.poison_notes import NoteDown
 from curp._core.recovery import (
     AcceptedLoss,
@@ -476,6 +476,22 @@ def test_a_call_that_may_have_been_answered_waits_for_an_operator() -> None:
     aside = next(each for each in _entries(shell) if each.seq == 3)
     assert aside.set_aside == SetAside(3, "alice", "it kills")
     assert "alice: it kills" in aside.answer.details
+
+
+def test_an_entry_that_was_given_up_is_so_once() -> None:
+    """A leader that said so and died before it noted that has the next one note it alone (12)."""
+    case = Case(RpcId(1, 1), METHOD, LOGGED, 3, lsn=2, who="alice", why="it kills")
+    first = _Shell(committed(operation(1, 1)))
+    first.ledger = Ledger((case,))
+    assert first.run() is not None
+    (aside,) = _entries(first)
+    assert aside.set_aside == SetAside(3, "alice", "it kills", 2)
+    log = [each for step in first.steps if isinstance(step, Append) for each in step.entries]
+    again = _Shell(committed(operation(1, 1), *log), number=5)
+    again.ledger = Ledger((case,))
+    assert again.run() is not None
+    assert _entries(again) == []
+    assert [each.closed for each in again.ledger.cases] == [True]
 
 
 def test_below_the_bound_it_is_run_again() -> None:
