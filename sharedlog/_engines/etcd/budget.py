@@ -17,7 +17,7 @@ from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 _LOOK_S = 5.0
 # What was written is in a file, and so counted, a moment later.
 _COUNTED_S = 1.0
-_SHARE = 2
+SHARE = 2
 # Of the quota: what may be written between two looks.
 _STRIDE = 64
 
@@ -37,10 +37,10 @@ class Budget:
         """Return what refuses so many bytes of entries, None if there is room."""
         now = time.monotonic()
         written = size + sum(each for _, each in self._written)
-        full = self._used + written > self._quota // _SHARE
+        full = self._used + written > self._quota // SHARE
         if full or written > self._quota // _STRIDE or now >= self._looked + _LOOK_S:
             written = size + self._look(now)
-            full = self._used + written > self._quota // _SHARE
+            full = self._used + written > self._quota // SHARE
         if not full:
             self._written.append((now, size))
             return None

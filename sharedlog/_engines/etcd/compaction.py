@@ -23,8 +23,10 @@ class Space:
     It waits for nothing: the work is done in a thread of its own.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, share: int = 1) -> None:
+        """``share``: entries get the quota divided by this, of what is in use."""
         self._client = client
+        self._share = share
         self._lock = threading.Lock()
         self._busy = False
         self._compacted = 0
@@ -81,7 +83,8 @@ class Space:
         found = self._client.call(STATUS, pb.StatusRequest(), again=False)
         self._looked = time.monotonic()
         quota = self._client.address.quota_bytes
-        if found.db_size >= _NEARLY_FULL * quota or found.errors:
+        used = max(found.db_size, self._share * found.db_size_in_use)
+        if used >= _NEARLY_FULL * quota or found.errors:
             self._client.owner.events.warning(
                 "log_store_nearly_full",
                 log=str(self._client.address),
@@ -89,5 +92,6 @@ class Space:
                 bytes_in_use=found.db_size_in_use,
                 quota_bytes=quota,
                 errors=list(found.errors),
-                cost="at its quota etcd refuses every write: trim, compact, defragment",
+                cost=f"entries get {100 // self._share} % of the quota, and beyond it etcd refuses "
+                "every write: trim, compact, defragment",
             )

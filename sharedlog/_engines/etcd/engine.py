@@ -11,7 +11,7 @@ from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
 from sharedlog._engines.etcd.address import EtcdAddress
-from sharedlog._engines.etcd.budget import Budget
+from sharedlog._engines.etcd.budget import SHARE, Budget
 from sharedlog._engines.etcd.calls import LEASE_TIME_TO_LIVE, get, scan
 from sharedlog._engines.etcd.commits import MOST_CONDITIONS, Commits
 from sharedlog._engines.etcd.compaction import Space
@@ -66,7 +66,7 @@ class EtcdEngine:
         self._log = Connection(
             address, name, new=new, removed=removed, read_only=read_only, home=home
         )
-        self._space = Space(self._log.client)
+        self._space = Space(self._log.client, SHARE)
         self._commits = Commits(self._log, Budget(self._log.client), self._space)
         self._reading = Reading(self._log)
         self._removal = Removal(self._log)

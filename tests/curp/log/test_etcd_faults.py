@@ -22,7 +22,7 @@ from curp.log._errors import (
 )
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.histories import check_history, events
-from tests.curp.logs import created_older
+from tests.curp.logs import created, created_older
 from tests.helpers.etcd_backups import restore
 from tests.helpers.processes import started
 from tests.helpers.waiting import until
@@ -364,23 +364,31 @@ def test_a_leader_makes_room(small_etcd, opened, monkeypatch):
     assert status.db_size < 16 << 20
 
 
-def test_a_leader_warns_before_the_quota_is_reached(small_etcd, opened, monkeypatch):
-    """From four fifths on, with what is in use and what is refused then (DESIGN §9)."""
+@pytest.mark.parametrize(
+    ("make", "told_of", "share"), [(created_older, "bytes", 1), (created, "bytes_in_use", 2)]
+)
+def test_a_leader_warns_before_entries_are_refused(
+    small_etcd, opened, monkeypatch, make, told_of, share
+):
+    """From four fifths on of what entries get, with what is in use and what is refused (§9)."""
     monkeypatch.setattr("sharedlog._engines.etcd.compaction._LOOK_S", 0.0)
-    url = created_older(small_etcd.url(group="bank", quota_bytes=4 << 20))
+    url = make(small_etcd.url(group="bank", quota_bytes=4 << 20))
     with structlog.testing.capture_logs() as logged:
         writer = Writer(opened(url))
 
         def warned():
-            writer.append(b"x" * 100_000)
+            # What was just written is counted twice, for a second.
+            with contextlib.suppress(EngineFull):
+                writer.append(b"x" * 100_000)
             # A leader looks beside its renewals.
             writer.engine.renew_leadership(1, term_s=5)
             return [each for each in logged if each["event"] == "log_store_nearly_full"]
 
         (told, *_) = until(warned, "it warns", _PATIENCE_S)
     assert told["log_level"] == "warning"
-    assert told["bytes"] >= 0.8 * told["quota_bytes"]
+    assert told[told_of] >= 0.8 * told["quota_bytes"] / share
     assert told["quota_bytes"] == 4 << 20
+    assert f"{100 // share} %" in told["cost"]
 
 
 # Backups.
