@@ -3,7 +3,7 @@
 - ``command``: arguments and errors; ``exits``: what it ends with.
 - ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim, relay,
   producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
-- ``consuming``: the consumers' substreams.
+- ``consuming``: consumers' substreams, and processes.
 - ``serving``: a log over gRPC.
 - ``signals``: those that end what goes on until one comes.
 - ``shown``: messages, tables and progress, as they are printed; ``given``: times and durations,

@@ -182,6 +182,14 @@ def _add_operating(
     consumers.add_argument("--resume", metavar="NAME", help="let its stopped substreams go on")
     consumers.set_defaults(run=consuming.consumers)
 
+    run = commands.add_parser("run", help="run a consumer of yours, until a signal")
+    run.add_argument("consumer", metavar="MODULE:CONSUMER", help="a sharedlog.Consumer there")
+    run.add_argument(
+        "--processes", type=int, default=1, metavar="N", help="one that dies is started again (1)"
+    )
+    run.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    run.set_defaults(run=consuming.run, opens=False)
+
     trim = commands.add_parser("trim", parents=[url], help="remove what nobody needs")
     trim.add_argument(
         "--retention", type=duration, metavar="TIME", help="for longer than the streams say"

@@ -1,17 +1,31 @@
-"""The commands of consumers: who has which substream, and what is stopped."""
+"""The commands of consumers: who has which substream, what is stopped; and their processes."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.shown import print_json, print_table, print_value
+from sharedlog._cli.signals import until_signal
+from sharedlog._consumer.consumer import Consumer
 from sharedlog._core.consumer.members import Seen, all_consumers, look, resume, shard_fence
 from sharedlog._core.consumer.shard import hold_name
 from sharedlog._core.fences import fence_key, number_of
 from sharedlog._log.log import Log
+
+_LOOK_S, _PAUSE_S, _PATIENCE_S = 0.1, 1.0, 30.0
+# Of a process that may do better the next time: the log or the store does not answer.
+_STARTED_AGAIN = (ExitCode.UNAVAILABLE,)
 
 
 def consumers(log: Log, arguments: argparse.Namespace) -> int:
@@ -82,3 +96,84 @@ def _process(seen: Seen, tag: str) -> str | None:
         return None
     told = json.loads(says)
     return f"{told['pid']} on {told['host']}"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a module's consumer, in so many processes, until a signal comes."""
+    if arguments.processes < 1:
+        raise Refused("--processes are 1 or more", ExitCode.USAGE)
+    if arguments.processes > 1:
+        command = [sys.executable, "-m", "sharedlog", "run", arguments.consumer, "--child"]
+        return supervise(command, arguments.processes)
+    consumer = _loaded(arguments.consumer)
+    if arguments.child:
+        threading.Thread(target=_close_at_end, args=(consumer,), daemon=True).start()
+    with until_signal(consumer._closing):
+        consumer.run()
+    return ExitCode.DONE
+
+
+def supervise(command: Sequence[str], processes: int) -> int:
+    """Keep so many processes running; one that dies is started again, others end them all.
+
+    They end when their standard input does, so that none outlives this process.
+    """
+    running: list[subprocess.Popen[bytes]] = []
+    with until_signal() as stopped:
+        try:
+            while not stopped.is_set():
+                while len(running) < processes:
+                    running.append(_started(command))
+                stopped.wait(_LOOK_S)
+                ended = [each for each in running if each.poll() is not None]
+                running = [each for each in running if each.returncode is None]
+                for each in ended:
+                    if each.returncode not in _STARTED_AGAIN and each.returncode >= 0:
+                        return each.returncode
+                    sys.stderr.write(f"sharedlog: process {each.pid} died: another one starts\n")
+                    # One that dies at once is not started without an end.
+                    stopped.wait(_PAUSE_S)
+        finally:
+            _end(running)
+    return ExitCode.DONE
+
+
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603 - our own command
+
+
+def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    for each in running:
+        each.terminate()
+    for each in running:
+        try:
+            each.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            # What it does is undone.
+            each.kill()
+            each.wait()
+        if each.stdin is not None:
+            each.stdin.close()
+
+
+def _close_at_end(consumer: Consumer) -> None:
+    """Close a consumer once whoever started this process is gone."""
+    # Not by ``sys.stdin``, whose lock would be held while this process ends.
+    with contextlib.suppress(OSError):
+        while os.read(0, 1024):
+            pass
+    consumer.close()
+
+
+def _loaded(target: str) -> Consumer:
+    module, colon, name = target.partition(":")
+    if not colon:
+        raise Refused(f"{target!r} is not MODULE:CONSUMER", ExitCode.USAGE)
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise Refused(f"{target!r}: {error}", ExitCode.USAGE) from error
+    if not isinstance(found, Consumer):
+        raise Refused(f"{target!r} is no sharedlog.Consumer", ExitCode.USAGE)
+    return found

@@ -3,6 +3,6 @@
 - ``consumer``: ``sharedlog.Consumer``; ``handlers``: its functions; ``effects``: what they get.
 - ``working``: the shards of one process, turn after turn; ``carrying``: the steps of one.
 - ``membership``: that the process is there, said again and again.
-- ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``:
-  where it is.
+- ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,
+  ``postgres``: where it is.
 """

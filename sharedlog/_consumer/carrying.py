@@ -24,7 +24,7 @@ from sharedlog._core.consumer.asked import (
 from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.draft import Bounds, tags_for
 from sharedlog._core.envelope import About
-from sharedlog._core.errors import LogError
+from sharedlog._core.errors import LogError, StoreUnavailable
 from sharedlog._core.message import Message
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES, Placed
 from sharedlog._core.reading import Committed, State
@@ -91,10 +91,8 @@ class Carrier:
     def do(self, step: Step | StoreStep) -> Any:
         """Carry a step out."""
         match step:
-            case TakeStore(tag, number, died, anew):
-                return self._store.take(tag, number, died=died, anew=anew)
-            case Note(tag, number, attempts):
-                return self._store.note(tag, number, attempts)
+            case TakeStore() | Note():
+                return self._noted(step)
             case Run(messages):
                 return self._run(messages)
             case Bury(message, attempts, why):
@@ -104,6 +102,15 @@ class Carrier:
         observers = self._place.observers
         engine = self._place.engine
         return do(engine, step) if observers is None else observers.act(engine, step)
+
+    def _noted(self, step: TakeStore | Note) -> Any:
+        """Write what is not the handlers'; a commit that did not happen is tried again."""
+        try:
+            if isinstance(step, Note):
+                return self._store.note(step.tag, step.number, step.attempts)
+            return self._store.take(step.tag, step.number, died=step.died, anew=step.anew)
+        except Failed as failed:
+            raise StoreUnavailable(f"the store: {failed.why}") from failed
 
     def _run(self, messages: Sequence[Committed]) -> Ran:
         """Run handlers in one transaction until it is full; what they raise is ``Failed``."""

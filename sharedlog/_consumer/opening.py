@@ -9,7 +9,7 @@ from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._consumer.store import Store
 from sharedlog._core.errors import InvalidRequest
 
-_SQLITE = "sqlite:///"
+_SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
 
 
 def store_of(url: str, name: str) -> Callable[[], Store]:
@@ -17,4 +17,13 @@ def store_of(url: str, name: str) -> Callable[[], Store]:
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE) and "?" not in url:
         path = Path(url.removeprefix(_SQLITE)).absolute()
         return lambda: SqliteStore(path, name)
-    raise InvalidRequest("a consumer's store is sqlite:///FILE (four slashes: from the root)")
+    if url.startswith(_POSTGRES):
+        try:
+            from sharedlog._consumer.postgres import PostgresStore
+        except ModuleNotFoundError as error:
+            raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
+        return lambda: PostgresStore(url, name)
+    raise InvalidRequest(
+        "a consumer's store is sqlite:///FILE (four slashes: from the root), or "
+        "postgresql://HOST/DATABASE"
+    )

@@ -12,15 +12,16 @@ from sharedlog._core.position import Position
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS sharedlog_consumer (consumer TEXT NOT NULL, shard TEXT NOT NULL, "
     "fence BIGINT NOT NULL, position TEXT NOT NULL, seq BIGINT NOT NULL, intent {bytes} NOT NULL, "
-    "takeovers BIGINT NOT NULL, attempts BIGINT NOT NULL, PRIMARY KEY (consumer, shard))"
+    "takeovers BIGINT NOT NULL, attempts BIGINT NOT NULL, session TEXT NOT NULL, "
+    "PRIMARY KEY (consumer, shard))"
 )
 _INSERT = (
-    "INSERT INTO sharedlog_consumer VALUES (?, ?, 0, '', 0, ?, 0, 0) "
+    "INSERT INTO sharedlog_consumer VALUES (?, ?, 0, '', 0, ?, 0, 0, '') "
     "ON CONFLICT (consumer, shard) DO NOTHING"
 )
 # T1: only a higher number; who has a lower one commits nothing from here on.
 _TAKE = (
-    "UPDATE sharedlog_consumer SET fence = ?, takeovers = (takeovers + ?) * ?, "
+    "UPDATE sharedlog_consumer SET fence = ?, session = ?, takeovers = (takeovers + ?) * ?, "
     "attempts = attempts * ? WHERE consumer = ? AND shard = ? AND fence < ? "
     "RETURNING position, seq, intent, takeovers, attempts"
 )
@@ -30,6 +31,8 @@ _COMMIT = (
     "WHERE consumer = ? AND shard = ? AND fence = ?"
 )
 _FENCE = "SELECT fence FROM sharedlog_consumer WHERE consumer = ? AND shard = ?"
+
+_SESSION = "SELECT session FROM sharedlog_consumer WHERE consumer = ? AND shard = ?"
 
 # Executes a statement, and returns what has ``fetchone`` and ``rowcount``.
 Execute = Callable[[str, Sequence[Any]], Any]
@@ -56,19 +59,31 @@ class Table:
         self.create = _CREATE.format(bytes=dialect.bytes)
 
     def take(
-        self, execute: Execute, tag: str, number: int, *, died: bool, anew: bool
+        self,
+        execute: Execute,
+        tag: str,
+        number: int,
+        *,
+        died: bool,
+        anew: bool,
+        session: str = "",
     ) -> Checkpoint:
-        """See ``Store``."""
+        """See ``Store``; ``session``: as the database calls the one of this process."""
         shard = (self._name, tag)
         execute(self._of(_INSERT), (*shard, b""))
         kept = int(not anew)
-        taken = (number, int(died), kept, kept, *shard, number)
+        taken = (number, session, int(died), kept, kept, *shard, number)
         row = execute(self._of(_TAKE), taken).fetchone()
         if row is None:
             raise self._fenced(execute, tag, number)
         position, seq, intent, takeovers, attempts = row
         place = Position.parse(position) if position else None
         return Checkpoint(number, place, seq, bytes(intent), takeovers, attempts)
+
+    def session(self, execute: Execute, tag: str) -> str:
+        """Return the session of the process that has taken the shard last; empty: none is known."""
+        row = execute(self._of(_SESSION), (self._name, tag)).fetchone()
+        return "" if row is None else str(row[0])
 
     def note(self, execute: Execute, tag: str, number: int, attempts: int) -> None:
         """See ``Store``."""

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
         "http_front",
         "replicas_over_redis",
         "sqlalchemy_service",
+        "read_model",
         "recipes.gunicorn_front",
         "recipes.fastapi_front",
         "recipes.django_front",

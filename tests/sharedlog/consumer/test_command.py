@@ -1,10 +1,24 @@
 """``sharedlog consumers`` says who has what (DESIGN-LOG §14)."""
 
+import importlib
 import json
+import os
+import signal
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
 
+import pytest
+
+import sharedlog
 from sharedlog._cli import ExitCode, main
 from sharedlog.testing import drain, driven
+from tests.helpers.processes import Process, started
+from tests.helpers.waiting import until
 from tests.sharedlog.consumer.world import World
+
+MODULE = "tests.sharedlog.consumer.runnable"
 
 
 def told(capsys, *arguments):
@@ -41,3 +55,68 @@ def test_the_command_shows_shards_and_resumes_them(tmp_path, capsys):
     drain(world.consumer())
     world.check()
     world.log.close()
+
+
+@pytest.fixture
+def runnable(tmp_path, monkeypatch):
+    """The environment of ``runnable``, and its log and file."""
+    url, file = f"sqlite:///{tmp_path / 'log.db'}", tmp_path / "done.db"
+    monkeypatch.setenv("RUNNABLE_LOG", url)
+    monkeypatch.setenv("RUNNABLE_STORE", f"sqlite:///{file}")
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("CREATE TABLE done (what TEXT, pid INTEGER)")
+    with sharedlog.create(url) as log:
+        log.stream("orders", substreams=4)
+        yield log, file
+
+
+def done(file):
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute("SELECT what, pid FROM done").fetchall()
+
+
+def test_the_command_runs_a_consumer_of_a_module(runnable, capsys):
+    """Until it is closed, by a signal or by itself; what is no consumer is told in a line."""
+    log, file = runnable
+    log.publish("orders", "the last")
+    assert main(["run", f"{MODULE}:consumer"]) == ExitCode.DONE
+    sys.modules[MODULE].log.close()
+    assert [what for what, _ in done(file)] == ["the last"]
+    for wrong in ("nowhere:consumer", f"{MODULE}:nothing", f"{MODULE}:something_else", MODULE):
+        assert main(["run", wrong]) == ExitCode.USAGE
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["run", f"{MODULE}:consumer", "--processes", "0"]) == ExitCode.USAGE
+
+
+@pytest.mark.long
+def test_processes_that_die_are_started_again_and_end_together(runnable, tmp_path):
+    """``--processes 2``: one is killed; SIGTERM ends all, and a parent that is killed, too."""
+    log, file = runnable
+    command = ["run", f"{MODULE}:consumer", "--processes", "2"]
+    for ends in (Process.terminate, Process.kill):
+        with started("sharedlog", *command, log=tmp_path / "errors") as parent:
+
+            def working(log=log):
+                log.publish("orders", "more")
+                return len({pid for _, pid in done(file) if alive(pid)}) == 2
+
+            until(working, "two processes work")
+            pids = {pid for _, pid in done(file) if alive(pid)}
+            os.kill(min(pids), signal.SIGKILL)
+            until(lambda pids=pids: not alive(min(pids)), "it is dead")
+            until(working, "two processes work again")
+            ends(parent)
+            until(lambda: not [pid for _, pid in done(file) if alive(pid)], "all have ended")
+    module = importlib.import_module(MODULE)
+    module.consumer.once()
+    module.log.close()
+    published = sum(len(log.read("orders", each, limit=10_000)) for each in range(4))
+    assert len(done(file)) == published
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -39,7 +39,7 @@ def test_handlers_get_what_they_asked_for(tmp_path):
     for name, kind in (("a", StringValue), ("b", bytes), ("c", str), ("d", None)):
         world.log.stream(name, substreams=1)
         world.log.publish(name, StringValue(value="x") if kind is StringValue else b"x")
-    consumer = sharedlog.Consumer(world.log, "all", ["a", "b", "c", "d"], f"sqlite:///{world.file}")
+    consumer = sharedlog.Consumer(world.log, "all", ["a", "b", "c", "d"], world.database.url)
     with pytest.raises(sharedlog.InvalidRequest, match="no handler for a, b, c, d"):
         consumer.once()
 
@@ -61,7 +61,7 @@ def test_handlers_get_what_they_asked_for(tmp_path):
 def test_what_cannot_be_is_refused(tmp_path):
     """Before anything is asked of the log."""
     world = World(tmp_path, orders=0)
-    url = f"sqlite:///{world.file}"
+    url = world.database.url
     for error, arguments, named in [
         (sharedlog.InvalidRequest, ("a/b", ["orders"], url), {}),
         (sharedlog.InvalidRequest, ("a", "orders", url), {}),
@@ -91,12 +91,12 @@ def test_what_it_has_done_is_trimmed_and_nothing_else(tmp_path):
     world = World(tmp_path, orders=0)
     world.log.stream("short", 2, timedelta(0))
     world.log.publish("short", b"1", key="a")
-    consumer = sharedlog.Consumer(world.log, "quick", ["short"], f"sqlite:///{world.file}")
+    consumer = sharedlog.Consumer(world.log, "quick", ["short"], world.database.url)
     consumer.on("short", bytes)(lambda *_: None)
     assert consumer.once() == 1
     holds = world.log.holds("consumer.quick")
     assert [each.lsn for each in holds] == [1, 1]
-    again = sharedlog.Consumer(world.log, "quick", ["short"], f"sqlite:///{world.file}")
+    again = sharedlog.Consumer(world.log, "quick", ["short"], world.database.url)
     again.on("short", bytes)(lambda *_: None)
     for each in range(3):
         world.log.publish("short", f"{each}", key="a")

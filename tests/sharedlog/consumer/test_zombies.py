@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from sharedlog._core.consumer.asked import TakeStore
-from sharedlog._core.consumer.members import all_consumers, look, part
+from sharedlog._core.consumer.members import all_consumers, look, part, take
 from sharedlog._core.errors import Fenced
 from sharedlog.testing import drain, driven
 from tests.sharedlog.consumer.world import World
@@ -101,3 +101,25 @@ def test_a_shard_is_taken_in_the_log_before_its_store_is_read(tmp_path):
             process.drain()
         assert taken == [(number, number)] * 2
     assert world.log._place.run(all_consumers()) == ["billing"]
+
+
+def test_what_a_zombie_owes_is_its_successors_to_append(tmp_path):
+    """Each append is judged under the lease's number, too (T1, L4)."""
+    world = World(tmp_path, orders=3)
+    with driven(world.consumer()) as zombie:
+
+        def overtaken(_, name):
+            if name == "log: append":
+                lapsed(world)
+                for tag in zombie.shards:
+                    world.log._place.run(take("billing", tag, "another"))
+
+        zombie.before = overtaken
+        zombie.round()
+        assert "log: append" in zombie.steps
+        assert world.bills()
+        assert not world.invoices()
+        zombie.before = lambda *_: None
+        world.log._place.run(part("billing", "another"))
+    drain(world.consumer())
+    world.check()

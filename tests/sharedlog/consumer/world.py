@@ -1,26 +1,62 @@
 """A log with orders, a database, and a consumer that bills them; and what is to come of it."""
 
 import json
+import secrets
 import sqlite3
 from contextlib import closing
 
+import psycopg
+
 import sharedlog
+
+
+class SqliteDatabase:
+    """A file of the application's."""
+
+    def __init__(self, directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        self.file = directory / "bills.db"
+        self.url = f"sqlite:///{self.file}"
+
+    def connect(self):
+        return sqlite3.connect(self.file)
+
+    def of(self, statement):
+        return statement
+
+
+class PostgresDatabase:
+    """A schema of the run's server, of the test's own."""
+
+    def __init__(self, server):
+        name = f"app_{secrets.token_hex(6)}"
+        with server.connect(autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {name}")
+        self.url = server.url(options=f"-csearch_path%3D{name}")
+
+    def connect(self):
+        return psycopg.connect(self.url)
+
+    def of(self, statement):
+        return statement.replace("?", "%s")
 
 
 class World:
     """Orders of customers; a bill has the order, and its number among the customer's."""
 
-    def __init__(self, directory, orders=6, url="memory:", substreams=2, **settings):
-        directory.mkdir(parents=True, exist_ok=True)
+    def __init__(self, place, orders=6, url="memory:", substreams=2, **settings):
+        """``place``: a directory, or a database."""
+        self.database = place if hasattr(place, "connect") else SqliteDatabase(place)
         self.settings = settings
         self.substreams = substreams
-        self.file = directory / "bills.db"
         self.log = sharedlog.create(url)
         self.log.stream("orders", substreams)
         self.log.stream("invoices", substreams=2)
         self.published = 0
         with closing(self.connect()) as connection, connection:
-            connection.execute("CREATE TABLE bill (customer TEXT, number INTEGER, what TEXT)")
+            connection.execute(
+                "CREATE TABLE bill (id INTEGER, customer TEXT, number INTEGER, what TEXT)"
+            )
         self.order(orders)
         # Customers whose orders the handler refuses; called with each order before it is billed.
         self.refused = set()
@@ -44,7 +80,7 @@ class World:
                 self.log.publish("orders", value, key=f"c{at % 3}")
 
     def connect(self):
-        return sqlite3.connect(self.file)
+        return self.database.connect()
 
     def consumer(self, **settings):
         """A consumer, as another process would make it."""
@@ -52,7 +88,7 @@ class World:
             self.log,
             "billing",
             ["orders"],
-            f"sqlite:///{self.file}",
+            self.database.url,
             **{**self.settings, **settings},
         )
 
@@ -61,14 +97,25 @@ class World:
             self.looks(order, effects)
             if order["customer"] in self.refused:
                 raise ValueError(f"{order['customer']} is not billed")
-            take(effects.connection.execute, order, effects)
+            self.take(effects.connection.execute, order, effects)
 
         return consumer
+
+    def take(self, execute, order, effects):
+        """Bill an order: what is there decides what comes, so that a repetition shows."""
+        customer, what = order["customer"], order["what"]
+        of = self.database.of
+        (bills,) = execute("SELECT count(*) FROM bill").fetchone()
+        found = execute(of("SELECT count(*) FROM bill WHERE customer = ?"), (customer,))
+        (count,) = found.fetchone()
+        execute(of("INSERT INTO bill VALUES (?, ?, ?, ?)"), (bills, customer, count + 1, what))
+        invoice = {"customer": customer, "number": count + 1, "what": what}
+        effects.publish("invoices", json.dumps(invoice), key=customer)
 
     def bills(self):
         """The effects in the database, in their order by customer."""
         with closing(self.connect()) as connection:
-            rows = connection.execute("SELECT customer, number, what FROM bill ORDER BY rowid")
+            rows = connection.execute("SELECT customer, number, what FROM bill ORDER BY id")
             return by_customer(rows)
 
     def invoices(self):
@@ -96,15 +143,6 @@ class World:
         expected = self.expected()
         assert self.bills() == expected
         assert self.invoices() == expected
-
-
-def take(execute, order, effects):
-    """Bill an order: what is there decides what comes, so that a repetition shows."""
-    customer, what = order["customer"], order["what"]
-    count = execute("SELECT count(*) FROM bill WHERE customer = ?", (customer,)).fetchone()[0]
-    execute("INSERT INTO bill VALUES (?, ?, ?)", (customer, count + 1, what))
-    invoice = {"customer": customer, "number": count + 1, "what": what}
-    effects.publish("invoices", json.dumps(invoice), key=customer)
 
 
 def by_customer(rows):

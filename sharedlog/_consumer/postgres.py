@@ -1,0 +1,178 @@
+"""A consumer's store in a PostgreSQL database, which is the user's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from sharedlog._consumer.tables import POSTGRES, Execute, Table
+from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.errors import LogError, StoreUnavailable
+
+_TIMEOUT_S = 10
+# How long a take-over waits for what somebody else has begun, before it says so and tries again.
+_WAIT = b"SET LOCAL lock_timeout = '2s'"
+# Of two that make the table at once, one waits.
+_LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('sharedlog_consumer', 0))"
+_SESSION = b"SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+_END = (
+    b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    b"WHERE pid || ' ' || backend_start = %s AND pid <> pg_backend_pid()"
+)
+
+
+class PostgresStore:
+    """See ``Store``. One session; a take-over ends the one of a process that died, if it may."""
+
+    def __init__(self, url: str, name: str) -> None:
+        """``name``: the consumer's. The table is made where there is none."""
+        self._url = url
+        self._table = Table(name, POSTGRES)
+        self._connection: psycopg.Connection[Any] | None = None
+        self._transaction: contextlib.AbstractContextManager[Any] | None = None
+        # What the server calls our session, and one of ours that was lost.
+        self._session = self._lost = ""
+        with self._working() as execute:
+            if execute("SELECT to_regclass('sharedlog_consumer')", ()).fetchone()[0] is None:
+                execute(_LOCK.decode(), ())
+                execute(self._table.create, ())
+
+    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+        """See ``Store``."""
+        with self._working() as execute:
+            before = self._table.session(execute, tag)
+            ended = {self._lost, before if died else ""} - {""}
+        for each in ended:
+            self._end(each)
+        self._lost = ""
+        with self._working() as execute:
+            execute(_WAIT.decode(), ())
+            return self._table.take(
+                execute, tag, number, died=died, anew=anew, session=self._session
+            )
+
+    def note(self, tag: str, number: int, attempts: int) -> None:
+        """See ``Store``."""
+        with self._working() as execute:
+            self._table.note(execute, tag, number, attempts)
+
+    def begin(self) -> Any:
+        """See ``Store``."""
+        with self._errors():
+            connection = self._opened()
+            transaction = connection.transaction()
+            transaction.__enter__()
+            self._transaction = transaction
+            return connection
+
+    def intact(self) -> None:
+        """See ``Store``."""
+        status = self._opened().info.transaction_status
+        if status is TransactionStatus.INERROR:
+            raise Failed("a statement failed, and the handler went on", counts=True)
+        if status is TransactionStatus.IDLE:
+            raise Failed("the handler has ended the transaction itself", counts=True)
+        if status is not TransactionStatus.INTRANS:
+            raise Failed("the connection to the store was lost", counts=False)
+
+    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
+        """See ``Store``."""
+        with self._working() as execute:
+            self._table.move(execute, tag, checkpoint)
+
+    def rollback(self) -> None:
+        """See ``Store``."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            undone = psycopg.Rollback()
+            try:
+                transaction.__exit__(type(undone), undone, undone.__traceback__)
+            except psycopg.Error:
+                self.close()
+
+    def fault(self, error: Exception) -> bool:
+        """See ``Store``."""
+        if isinstance(error, errors.QueryCanceled):
+            # A statement that takes longer than it may: the handler's.
+            return False
+        lost = self._connection is None or self._connection.closed
+        return isinstance(error, psycopg.OperationalError) or (
+            isinstance(error, psycopg.Error) and bool(lost)
+        )
+
+    def close(self) -> None:
+        """See ``Store``."""
+        connection, self._connection = self._connection, None
+        self._transaction = None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                connection.close()
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[Execute]:
+        """Work in the transaction that was begun, or in one of its own, and commit it."""
+        with self._errors():
+            if self._transaction is None:
+                self.begin()
+            try:
+                with self._opened().cursor(row_factory=tuple_row) as cursor:
+                    yield lambda statement, given: cursor.execute(statement.encode(), given)
+                transaction, self._transaction = self._transaction, None
+                if transaction is not None:
+                    transaction.__exit__(None, None, None)
+            except psycopg.Error as error:
+                self._refused(error)
+                raise
+            except BaseException:
+                self.rollback()
+                raise
+
+    def _refused(self, error: psycopg.Error) -> None:
+        """Raise ``Failed`` where the server said that nothing is committed."""
+        said = error.sqlstate is not None and not error.sqlstate.startswith(("08", "57", "XX"))
+        if said:
+            self.rollback()
+            raise Failed(_line(error), counts=not self.fault(error)) from error
+
+    def _end(self, session: str) -> None:
+        """End a session whose process is taken for dead: it may hold locks, and commits nothing."""
+        with contextlib.suppress(Failed), self._working() as execute:
+            execute(_END.decode(), (session,))
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (LogError, Failed):
+            raise
+        except psycopg.Error as error:
+            self._lost = self._session
+            self.close()
+            raise StoreUnavailable(f"the store: {_line(error)}") from error
+
+    def _opened(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            connection = psycopg.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=_TIMEOUT_S,
+                keepalives_idle=_TIMEOUT_S,
+                tcp_user_timeout=_TIMEOUT_S * 1000,
+            )
+            with connection.cursor(row_factory=tuple_row) as cursor:
+                row = cursor.execute(_SESSION).fetchone()
+            self._session = "" if row is None else str(row[0])
+            self._connection = connection
+        return self._connection
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"

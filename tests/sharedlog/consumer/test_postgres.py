@@ -1,0 +1,151 @@
+"""A consumer whose database is PostgreSQL (DESIGN-LOG §14, T1, T2, T5)."""
+
+import itertools
+from contextlib import closing
+
+import psycopg
+import pytest
+
+import sharedlog
+from sharedlog.testing import die, drain, driven, lose
+from tests.helpers.log_servers import shared_postgres
+from tests.sharedlog.consumer.test_zombies import lapsed
+from tests.sharedlog.consumer.world import PostgresDatabase, World
+
+__all__ = ["shared_postgres"]
+
+
+@pytest.fixture
+def new_world(shared_postgres):
+    """Make worlds, each with a schema of its own."""
+
+    def make(**settings):
+        return World(PostgresDatabase(shared_postgres), **settings)
+
+    return make
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [die, lose])
+def test_effects_are_those_of_one_run_wherever_a_process_dies(new_world, fault):
+    """Killed before each step, or with the answer to it lost (T1, T2, T3)."""
+    for step in itertools.count(1):
+        world = new_world(orders=2, substreams=1)
+        named = {"before": step} if fault is die else {"of": step}
+        met = fault(world.consumer(), **named)
+        drain(world.consumer())
+        world.check()
+        if not met:
+            break
+    assert step > 8
+
+
+def test_a_zombie_at_each_step_changes_nothing(new_world):
+    """Its session is ended where it holds locks: in the middle of its transaction, too (T1)."""
+    for step in itertools.count(1):
+        world = new_world(orders=2, substreams=1)
+        met = False
+
+        def overtaken(number, _, world=world, step=step):
+            nonlocal met
+            if number == step and not met:
+                met = True
+                lapsed(world)
+                drain(world.consumer())
+                world.check()
+
+        with driven(world.consumer()) as zombie:
+            zombie.before = overtaken
+            zombie.drain()
+        world.check()
+        if not met:
+            break
+    assert step > 8
+
+
+def test_what_a_handler_is_not_to_blame_for_does_not_count(new_world):
+    """Serialization failures and deadlocks are tried again, for ever (T5)."""
+    world = new_world(orders=2, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    errors = [psycopg.errors.SerializationFailure("x"), psycopg.errors.DeadlockDetected("x")] * 3
+
+    def fail(_, __):
+        if errors:
+            raise errors.pop()
+
+    world.looks = fail
+    drain(world.consumer())
+    world.check()
+    assert not world.log.read("dead", 0)
+
+
+def test_a_session_that_the_server_ends_is_begun_anew(new_world):
+    """In the middle of a handler: nothing of it is there, and it does not count (T5)."""
+    world = new_world(orders=3, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    ends = [1]
+
+    def end(_, effects):
+        if ends:
+            ends.pop()
+            pid = effects.connection.info.backend_pid
+            with closing(world.connect()) as other:
+                other.execute("SELECT pg_terminate_backend(%s)", (pid,))
+                other.commit()
+
+    world.looks = end
+    drain(world.consumer())
+    world.check()
+    assert not world.log.read("dead", 0)
+
+
+def test_a_constraint_that_is_judged_at_commit_is_the_handlers_error(new_world):
+    """Nothing is there of a transaction that could not commit (T2, T5)."""
+    world = new_world(orders=3, attempts=2, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    with closing(world.connect()) as connection, connection:
+        connection.execute(
+            "CREATE TABLE known (customer TEXT PRIMARY KEY);"
+            "INSERT INTO known VALUES ('c0'), ('c2');"
+            "ALTER TABLE bill ADD CONSTRAINT known FOREIGN KEY (customer) "
+            "REFERENCES known DEFERRABLE INITIALLY DEFERRED"
+        )
+    drain(world.consumer())
+    world.refused = {"c1"}
+    world.check()
+    (dead,) = world.log.read("dead", 0)
+    assert dead.headers["dead-letter-error"].startswith(b"ForeignKeyViolation")
+
+
+@pytest.mark.parametrize("does", ["commit", "rollback", "ROLLBACK", "swallow"])
+def test_a_handler_that_ends_or_breaks_the_transaction_has_an_error(new_world, does):
+    """What it did is not taken for done (T2)."""
+    world = new_world(orders=1, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+
+    def end(_, effects):
+        effects.connection.execute("INSERT INTO bill VALUES (0, 'c0', 1, 'too early')")
+        if does == "ROLLBACK":
+            effects.connection.execute(does)
+        elif does != "swallow":
+            getattr(effects.connection, does)()
+        else:
+            with pytest.raises(psycopg.Error):
+                effects.connection.execute("SELECT nothing FROM nowhere")
+
+    world.looks = end
+    world.take = lambda *_: None
+    drain(world.consumer())
+    assert world.bills() == {}
+    assert len(world.log.read("dead", 0)) == 1
+
+
+def test_a_database_that_is_away_is_told(shared_postgres):
+    """It is told where a process begins, and nothing is done."""
+    world = World(PostgresDatabase(shared_postgres), orders=1)
+    url = world.database.url
+    world.database.url = "postgresql://127.0.0.1:1/nowhere"
+    with pytest.raises(sharedlog.StoreUnavailable):
+        world.consumer().once()
+    world.database.url = url
+    assert world.consumer().once() == 1

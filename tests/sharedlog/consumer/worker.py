@@ -1,0 +1,64 @@
+"""A process of a consumer: ``python -m tests.sharedlog.consumer.worker LOG STORE [POINT]``.
+
+It tells on standard output when it has begun, and what it did. At POINT, the name of a step, it
+tells that it is there, and stops itself.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import sharedlog
+from sharedlog.testing import _name
+
+
+def tell(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def consumer_of(log, store):
+    consumer = sharedlog.Consumer(log, "billing", ["orders"], store)
+
+    @consumer.on("orders", json.loads)
+    def bill(number, effects):
+        row = effects.connection.execute("SELECT count(*) FROM bill").fetchone()
+        place = "?" if store.startswith("sqlite") else "%s"
+        effects.connection.execute(
+            "INSERT INTO bill VALUES (?, ?)".replace("?", place), (row[0], number)
+        )
+        effects.publish("invoices", str(number), key=str(number))
+
+    return consumer
+
+
+def main() -> None:
+    url, store, *points = sys.argv[1:]
+    with sharedlog.open(url) as log:
+        consumer = consumer_of(log, store)
+        signal.signal(signal.SIGTERM, lambda *_: consumer.close())
+        if points:
+            stop_at(points[0])
+        tell("begins")
+        consumer.run()
+    tell("ended")
+
+
+def stop_at(point):
+    from sharedlog._consumer.carrying import Carrier
+
+    do, stopped = Carrier.do, []
+
+    def stopping(self, step):
+        if _name(step) == point and not stopped:
+            stopped.append(step)
+            tell("here")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return do(self, step)
+
+    Carrier.do = stopping
+
+
+if __name__ == "__main__":
+    main()
