@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 
@@ -13,7 +12,7 @@ def main() -> None:
     """Stop in a transaction; once continued, lead for a moment."""
     engine = open_engine(sys.argv[1])
     with engine._engine._file.writing():  # type: ignore[attr-defined]  # a CommitLog's
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.raise_signal(signal.SIGSTOP)
     engine.take_leadership("one", "", term_s=0.001)
     engine.close()
 

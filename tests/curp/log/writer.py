@@ -71,7 +71,7 @@ def _lead(engine: LogEngine, number: int, tell, stop_after: int | None) -> None:
         bodies = [uuid.uuid4().hex for _ in range(chance.randint(1, 5))]
         tell("try", number, *bodies)
         if count == stop_after:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.raise_signal(signal.SIGSTOP)
         tail = _append(engine, number, tail, bodies)
         tell("ack", tail, *bodies)
         if time.monotonic() > renewed + TERM_S / 4:

@@ -3,7 +3,6 @@
 python -m tests.sharedlog.log.dutiful URL PATIENCE_S [stops]
 """
 
-import os
 import signal
 import sys
 
@@ -20,7 +19,8 @@ def main(url, patience_s, *stops):
     def act(fence, now_s):
         if stopping:
             stopping.pop()
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # This very thread: one that is meant for the process may stop it a moment later.
+            signal.raise_signal(signal.SIGSTOP)
         try:
             trim_once(log._place, fence=fence)
         except Fenced:

@@ -5,7 +5,6 @@
 Under the fence's number it publishes one message that gets there, and one at which it stops.
 """
 
-import os
 import signal
 import sys
 
@@ -22,7 +21,7 @@ def main(url, fence):
 
         def stop_first(step):
             engine.commit = commit
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.raise_signal(signal.SIGSTOP)
             return commit(step)
 
         engine.commit = stop_first
