@@ -1,6 +1,9 @@
-"""A process that trims a log while it has that duty; it stops itself in its first turn if told to.
+"""A process that trims a log while it has that duty.
 
-python -m tests.sharedlog.log.dutiful URL PATIENCE_S [stops]
+    python -m tests.sharedlog.log.dutiful URL PATIENCE_S [stops|once]
+
+``stops``: it stops itself in its first turn. ``once``: it trims in that one only, and goes on
+having the duty.
 """
 
 import signal
@@ -12,15 +15,17 @@ from sharedlog._log.rounds import Rounds
 from sharedlog._log.trimming import trim_once
 
 
-def main(url, patience_s, *stops):
+def main(url, patience_s, how):
     """Print what becomes of each turn, with the fence's number; ends with its input."""
-    stopping = list(stops)
+    turns = []
 
     def act(fence, now_s):
-        if stopping:
-            stopping.pop()
+        turns.append(fence)
+        if len(turns) == 1 and how == "stops":
             # This very thread: one that is meant for the process may stop it a moment later.
             signal.raise_signal(signal.SIGSTOP)
+        elif len(turns) > 1 and how == "once":
+            return
         try:
             trim_once(log._place, fence=fence)
         except Fenced:
