@@ -136,7 +136,9 @@ def test_a_server_that_hangs_is_left_by_the_next_attempt(connect: Connect) -> No
             retry = RetryPolicy(attempt_timeout_s=0.2, initial_backoff_s=0.01)
             caller = connect(both(first, second), retry=retry)
             assert caller.call(b"x", timeout=20) == b"reply"
-            assert len(first.arrivals) == 1
+            # However often that was, on a machine where the other one was slow, too.
+            assert {arrival.attempt % 2 for arrival in first.arrivals} <= {1}
+            assert {arrival.attempt % 2 for arrival in second.arrivals} == {0}
             release.set()
     finally:
         release.set()

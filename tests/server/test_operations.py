@@ -211,7 +211,7 @@ def test_a_handler_that_never_ends_ends_with_its_process(tmp_path: Path, kind: s
                     refused += 1
                 else:
                     # Its lock is gone: so is all that it could do.
-                    assert process.wait(1) == 1
+                    assert process.wait(30) == 1
             assert refused
             assert process.wait(30) == 1
             assert future.exception() is not None
