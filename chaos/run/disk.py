@@ -25,8 +25,9 @@ class SmallDisk:
     ``mounted`` tells whether it is: who is not root has an ordinary directory there.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, size: str = _SIZE) -> None:
         self.directory = directory
+        self._size = size
         self.mounted = False
 
     def __enter__(self) -> Self:
@@ -34,7 +35,7 @@ class SmallDisk:
         self.directory.mkdir(parents=True, exist_ok=True)
         mount = shutil.which("mount")
         if mount is not None and os.geteuid() == 0:
-            command = [mount, "-t", "tmpfs", "-o", f"size={_SIZE}", "rifl-chaos"]
+            command = [mount, "-t", "tmpfs", "-o", f"size={self._size}", "rifl-chaos"]
             done = subprocess.run([*command, str(self.directory)], capture_output=True, check=False)
             self.mounted = done.returncode == 0
         return self

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from chaos.run.deployment import Deployment
 from chaos.run.disk import SmallDisk
+from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import KINDS
@@ -83,7 +84,7 @@ def _set_clock(clock: WallClock, fault: Strike) -> Callable[[], None]:
 def _fill(disk: SmallDisk, member: Member | None) -> Callable[[], None]:
     if disk.mounted:
         disk.fill()
-    elif isinstance(member, Process):
+    elif isinstance(member, Process) and not isinstance(member, PostgresqlProcess):
         member.limit_files(_said(member) + _ROOM_BYTES)
     else:
         raise RuntimeError("a disk of several processes is a small tmpfs, which needs root")
@@ -93,7 +94,7 @@ def _fill(disk: SmallDisk, member: Member | None) -> Callable[[], None]:
         # Redis ends when it cannot write to its file.
         if member is not None and not member.runs:
             _start_again(member)
-        elif isinstance(member, Process):
+        elif isinstance(member, Process) and not disk.mounted:
             member.limit_files(-1)
 
     return make_room

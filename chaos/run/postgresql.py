@@ -27,20 +27,14 @@ class PostgresqlProcess(Process):
     """A server on a port that it keeps; killed, it recovers from its log when started again."""
 
     def __init__(self, directory: Path) -> None:
-        """Make its files, elsewhere: the user it runs as may not look into ``directory``.
+        """Its files are elsewhere: the user it runs as may not look into ``directory``.
 
         Raises ``DidNotStart`` where there is no PostgreSQL.
         """
         self._programs = _programs()
-        self._home = Path(tempfile.mkdtemp(prefix="rifl-chaos-postgresql-"))
-        self._data = self._home / "data"
-        if os.geteuid() == 0:
-            os.chown(self._home, _user().pw_uid, _user().pw_gid)
-        try:
-            self._make()
-        except BaseException:
-            self.remove()
-            raise
+        # Where its files are, made by its first start: a disk may be mounted here before.
+        self.home = Path(tempfile.mkdtemp(prefix="rifl-chaos-postgresql-"))
+        self._data = self.home / "data"
         (self.port,) = free_ports(1)
         command = [*_as_user(), str(self._programs / "postgres"), "-D", str(self._data)]
         command += ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1"]
@@ -49,6 +43,8 @@ class PostgresqlProcess(Process):
 
     def start(self) -> None:
         """Start it; returns when it answers."""
+        if not self._data.exists():
+            self._make()
         super().start()
         until = time.monotonic() + _START_S
         pause = threading.Event()
@@ -70,9 +66,11 @@ class PostgresqlProcess(Process):
 
     def remove(self) -> None:
         """Remove its files."""
-        shutil.rmtree(self._home, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
 
     def _make(self) -> None:
+        if os.geteuid() == 0:
+            os.chown(self.home, _user().pw_uid, _user().pw_gid)
         command = [*_as_user(), str(self._programs / "initdb"), "-D", str(self._data)]
         command += ["-U", "rifl", "--auth=trust", "--no-sync", "-E", "UTF8"]
         done = subprocess.run(command, capture_output=True, cwd="/", check=False)

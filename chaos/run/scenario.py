@@ -85,9 +85,10 @@ KINDS: Mapping[str, Kind] = {
     "drift": Kind(targets=_CLOCKS, attributes=("percent",), signed=True),
     # Redis loses its files, and comes back empty.
     "wipe": Kind(targets=("redis",)),
-    # The target's disk is full: a server's, Redis's, that of a log in a file. Who
+    # The target's disk is full: a server's, Redis's, that of a log in a file, PostgreSQL's of a
+    # log. Who
     # ended because of that is started again when there is room.
-    "fill": Kind(targets=("server", "redis", "log")),
+    "fill": Kind(targets=("server", "redis", "log", "postgresql")),
 }
 
 

@@ -105,6 +105,8 @@ def _check(scenario: Scenario) -> None:
         raise BadScenario("a run that answers nobody shows nothing")
     known = _targets(scenario)
     for fault in scenario.faults:
+        if fault.kind == "fill" and "postgresql" in fault.targets and scenario.topology != "log":
+            raise BadScenario("fill of postgresql is for a log")
         for target in fault.targets:
             if target not in known:
                 raise BadScenario(f"{fault.kind}: there is no {target!r}")

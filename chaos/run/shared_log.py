@@ -29,6 +29,8 @@ _SUBSTREAMS = 4
 _RETENTION = timedelta(seconds=2)
 # How long a producer with something pending may be silent, and how often is trimmed.
 _SILENT_S, _TRIM_S = 2, 1
+# Of a fresh installation, with room for a run.
+_POSTGRESQL_DISK = "160m"
 # Of a path that leads to the store, or to the log's server.
 _URLS = {
     "redis": "redis://{}/0?log=chaos&timeout_s=2",
@@ -60,9 +62,12 @@ class SharedLog:
         self._etcd: EtcdCluster | None = None
         # The log's server, and its keepers: started once there is a log.
         self._others: list[Process] = []
-        for target in disks_to_fill(scenario):
-            self.disks[target] = SmallDisk(directory / target)
         self.url = self._store_url = self._add_store(deployed.store, directory)
+        for target in disks_to_fill(scenario):
+            if isinstance(self._server, PostgresqlProcess):
+                self.disks[target] = SmallDisk(self._server.home, _POSTGRESQL_DISK)
+            else:
+                self.disks[target] = SmallDisk(directory / target)
         kind = deployed.store
         port = None if self._server is None else self._server.port
         if deployed.served:
@@ -102,7 +107,7 @@ class SharedLog:
             return self._etcd.url(log="chaos")
         else:
             home = directory / "log"
-            home.mkdir()
+            home.mkdir(exist_ok=True)
             return f"sqlite:///{home / 'shared.log'}"
         self.members[store] = self._server
         return _URLS[store].format(f"127.0.0.1:{self._server.port}")

@@ -46,6 +46,14 @@ answers = 50
 """
 
 
+# Of servers nobody made room for that disk.
+POSTGRESQL_FILLED = (
+    SCENARIO.replace('method = "atomic"', 'store = "postgresql"')
+    .replace('kind = "loss"\ntarget = "server-1"', 'kind = "fill"\ntarget = "postgresql"')
+    .replace('stream = "downstream"\n', "")
+)
+
+
 @pytest.fixture
 def scenario(tmp_path: Path) -> Scenario:
     path = tmp_path / "unheard.toml"
@@ -71,7 +79,7 @@ def test_the_scenarios_break_everything_there_is() -> None:
         "kill": ("server", "leader", "witness", "redis", "postgresql", "etcd", "client", "driver"),
         "stop": ("server", "leader", "witness", "redis", "etcd", "client", "publisher", "keeper"),
         "loss": ("server", "publisher", "follower"),
-        "fill": ("server", "redis", "log"),
+        "fill": ("server", "redis", "log", "postgresql"),
         "clock": ("server", "client", "redis", "postgresql", "leader", "standby", "witness"),
     }.items():
         assert struck >= {(kind, target) for target in targets}
@@ -113,6 +121,7 @@ def test_the_scenarios_break_everything_there_is() -> None:
         ("answers = 50", "answers = 50\nforked = 3", "forked_workers"),
         ('method = "atomic"', "followers = 2", "of a log"),
         ('"server"', '"log"', "two followers"),
+        (SCENARIO, POSTGRESQL_FILLED, "for a log"),
         ("callers = 6", "callers = 0", "at least one"),
         ("callers = 6", "callers = true", "callers is"),
         ("callers = 6", "shouters = 6", "shouters"),

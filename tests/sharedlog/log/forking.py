@@ -9,11 +9,15 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
 
 import sharedlog
 from tests.sharedlog.faulty import faulty
@@ -129,7 +133,32 @@ def _both(url: str) -> None:
         assert texts(log, "s") == sorted(expected)
 
 
-_SCENARIOS = {"publisher": _publisher, "follower": _follower, "both": _both}
+def _append_in(url: str) -> None:
+    """It forks in a transaction that a message commits with; the child inherits the connection."""
+    place, _, _ = url.partition("?")
+    with sharedlog.create(url) as log:
+        log.stream("s", 1)
+        connection: Any
+        if url.startswith("sqlite"):
+            connection = sqlite3.connect(place.removeprefix("sqlite:///"), isolation_level=None)
+        else:
+            connection = psycopg.connect(place, autocommit=True)
+        connection.execute("BEGIN")
+        log.append_in(connection, "s", "first")
+        _refused(lambda: log.append_in(connection, "s", "child"))
+        log.append_in(connection, "s", "second")
+        connection.execute("COMMIT")
+        _refused(lambda: log.append_in(connection, "s", "child"))
+        connection.close()
+        assert texts(log, "s") == ["first", "second"]
+
+
+_SCENARIOS = {
+    "publisher": _publisher,
+    "follower": _follower,
+    "both": _both,
+    "append_in": _append_in,
+}
 
 if __name__ == "__main__":
     _SCENARIOS[sys.argv[1]](sys.argv[2])

@@ -20,3 +20,9 @@ def test_a_child_is_refused_the_follower_that_it_inherited(url):
 def test_parent_and_child_publish_by_logs_of_their_own(engine, tmp_path, request):
     """Each opened after the fork; their producers are two (L3)."""
     forks("both", url_of(engine, tmp_path, request.getfixturevalue))
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_a_child_appends_nothing_in_a_transaction_that_it_inherited(engine, tmp_path, request):
+    """It is refused before the connection is used; its parent's transaction commits (L3)."""
+    forks("append_in", url_of(engine, tmp_path, request.getfixturevalue))
