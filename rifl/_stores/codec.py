@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rifl._log import get_logger
+from rifl._stores.errors import StoreCorrupt
 from rifl._wire.records import record_and_seed, record_to_bytes, seed_field
 from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.client_table import match_seed
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import OutcomeUnknown
+from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
@@ -95,6 +97,21 @@ class RecordCodec:
             except Exception as error:
                 raise OutcomeUnknown(f"the call's record cannot be unsealed: {error!r}") from error
         return _read(data, call)
+
+    @staticmethod
+    def inspected(stored: bytes | None, rpc_id: RpcId) -> CompletionRecord | None:
+        """Return a record as it is seen without the user's key; None where there is none.
+
+        Raises ``StoreCorrupt`` for bytes that are none.
+        """
+        if stored is None:
+            return None
+        try:
+            return RecordCodec().from_bytes(stored)
+        except OutcomeUnknown as sealed:
+            return refusal_record(sealed)
+        except ValueError as error:
+            raise StoreCorrupt(f"the record of {rpc_id} is damaged") from error
 
     @staticmethod
     def is_unknown(data: bytes) -> bool:

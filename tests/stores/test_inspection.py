@@ -71,6 +71,14 @@ def test_a_call_and_its_record(store: Any) -> None:
     assert store.call(RpcId(1, 5)) is None
 
 
+def test_a_damaged_record_is_a_typed_error(store: Any, tmp_path: Path) -> None:
+    """Which call's it is is said, as of the other stores (DESIGN §6)."""
+    with closing(sqlite3.connect(tmp_path / "rifl.db")) as connection, connection:
+        connection.execute("UPDATE rifl_call SET record = x'ff' WHERE record IS NOT NULL")
+    with pytest.raises(StoreCorrupt, match=r"the record of 1/6 is damaged"):
+        store.record(RpcId(1, 6))
+
+
 def test_paging_returns_every_call_once(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls come page by page, seqs before keys, none twice and none left out."""
     whole = list(store.calls())

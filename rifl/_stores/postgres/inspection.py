@@ -19,8 +19,6 @@ from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.schema import migrate, read_meta
 from rifl._stores.shared.replicas import LivingReplicas
-from rifl.core._serving.answer import refusal_record
-from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
@@ -170,15 +168,7 @@ class PostgresInspection:
 
     def record(self, rpc_id: RpcId) -> CompletionRecord | None:
         """See ``Inspection``."""
-        stored = self.stored(rpc_id)
-        if stored is None:
-            return None
-        try:
-            return RecordCodec().from_bytes(stored)
-        except OutcomeUnknown as sealed:
-            return refusal_record(sealed)
-        except ValueError as error:
-            raise StoreCorrupt(f"the record of {rpc_id} is damaged") from error
+        return RecordCodec.inspected(self.stored(rpc_id), rpc_id)
 
     def stored(self, rpc_id: RpcId) -> bytes | None:
         """See ``Inspection``."""

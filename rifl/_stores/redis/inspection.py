@@ -18,9 +18,7 @@ from rifl._stores.redis.opening import find_backend, fresh_id
 from rifl._stores.redis.scripts import ACCEPT, ENDS, LOOK, RELEASE, SETTLE, Script
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.replicas import LivingReplicas
-from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.namespace import is_namespace
-from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
@@ -123,15 +121,7 @@ class RedisInspection:
 
     def record(self, rpc_id: RpcId) -> CompletionRecord | None:
         """See ``Inspection``."""
-        stored = self.stored(rpc_id)
-        if stored is None:
-            return None
-        try:
-            return RecordCodec().from_bytes(stored)
-        except OutcomeUnknown as sealed:
-            return refusal_record(sealed)
-        except ValueError as error:
-            raise StoreCorrupt(f"the record of {rpc_id} is damaged") from error
+        return RecordCodec.inspected(self.stored(rpc_id), rpc_id)
 
     def stored(self, rpc_id: RpcId) -> bytes | None:
         """See ``Inspection``."""

@@ -33,8 +33,6 @@ from rifl._stores.sqlite.ownership import Ownership, owner_of
 from rifl._stores.sqlite.restored import restored
 from rifl._stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
 from rifl._stores.sqlite.statements import FORGET_UNKNOWN, REMEMBER_UNKNOWN
-from rifl.core._serving.answer import refusal_record
-from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
@@ -149,13 +147,7 @@ class SqliteInspection:
 
     def record(self, rpc_id: RpcId) -> CompletionRecord | None:
         """See ``Inspection``."""
-        stored = self.stored(rpc_id)
-        if stored is None:
-            return None
-        try:
-            return RecordCodec().from_bytes(stored)
-        except OutcomeUnknown as sealed:
-            return refusal_record(sealed)
+        return RecordCodec.inspected(self.stored(rpc_id), rpc_id)
 
     def stored(self, rpc_id: RpcId) -> bytes | None:
         """See ``Inspection``."""
