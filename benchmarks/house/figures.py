@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.house.imports import PRODUCT, circles, files, graph, module_of
 
@@ -13,22 +14,23 @@ __all__ = ["figures"]
 
 
 def figures() -> Iterator[tuple[str, str]]:
-    """Each figure's name and what it is now; reads the source, about three seconds."""
+    """Each figure's name and what it is now; reads the source."""
     product = files(*PRODUCT)
     yield "files / lines of the product", f"{len(product)} / {sum(map(_lines, product)):,}"
     private = [file for file in product if "._" in module_of(file)]
     yield "private modules", str(len(private))
-    listed = sum(len(names) for file in product for names in _lists(file))
-    yield "names in __all__", str(listed)
+    sources = {file: _read(file) for file in product}
+    yield "names in __all__", str(sum(source.listed for source in sources.values()))
     faces = [file for file in product if "._" not in module_of(file)]
-    yield "public names", str(sum(len(names) for file in faces for names in _lists(file)))
+    yield "public names", str(sum(sources[file].listed for file in faces))
     arrows = graph(*PRODUCT, "chaos", "benchmarks", "examples")
     importers = Counter(other for seen in arrows.values() for other in seen)
     alone = [file for file in product if _module(file) and importers[module_of(file)] == 1]
     yield "modules with one importer", str(len(alone))
-    most, where = max((parameters, name) for file in product for name, parameters in _sizes(file))
+    functions = [each for source in sources.values() for each in source.functions]
+    most, where = max((parameters, name) for name, parameters, _ in functions)
     yield "most parameters of a function", f"{most} ({where})"
-    lengths = sorted(length for file in product for length in _lengths(file))
+    lengths = sorted(lines for _, _, lines in functions)
     yield "95 % of functions have at most", f"{lengths[len(lengths) * 95 // 100]} lines"
     shells = files("chaos/sim")
     yield "files / lines of the simulator", f"{len(shells)} / {sum(map(_lines, shells)):,}"
@@ -45,26 +47,28 @@ def _module(file: Path) -> bool:
     return file.stem not in ("__init__", "__main__")
 
 
-def _lists(file: Path) -> Iterator[list[ast.expr]]:
-    for node in ast.parse(file.read_text()).body:
+class _Source(NamedTuple):
+    """What is counted in a file."""
+
+    listed: int
+    # Each function's name, its parameters and its lines.
+    functions: list[tuple[str, int, int]]
+
+
+def _read(file: Path) -> _Source:
+    tree = ast.parse(file.read_text())
+    listed = 0
+    for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name("__all__")], value=ast.List(names)):
-                yield names
+                listed += len(names)
+    return _Source(listed, list(_functions(file, tree)))
 
 
-def _functions(file: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(file.read_text())):
+def _functions(file: Path, tree: ast.Module) -> Iterator[tuple[str, int, int]]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
-def _sizes(file: Path) -> Iterator[tuple[str, int]]:
-    for node in _functions(file):
-        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        named = [each for each in given if each.arg not in ("self", "cls")]
-        yield f"{module_of(file)}.{node.name}", len(named)
-
-
-def _lengths(file: Path) -> Iterator[int]:
-    for node in _functions(file):
-        yield (node.end_lineno or node.lineno) - node.lineno + 1
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            named = [each for each in given if each.arg not in ("self", "cls")]
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            yield f"{module_of(file)}.{node.name}", len(named), lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 __all__ = ["PRODUCT", "ROOT", "circles", "files", "graph", "imports", "module_of"]
@@ -27,8 +28,18 @@ def module_of(file: Path) -> str:
 def imports(file: Path) -> Iterator[str]:
     """Every module the file imports, wherever in it, relative names resolved.
 
-    ``from package import name`` is ``package.name`` where that is a module of the tree.
+    ``from package import name`` is ``package.name`` where that is a module of the tree. A file is
+    read once in a process.
     """
+    yield from _imported(file)
+
+
+@cache
+def _imported(file: Path) -> tuple[str, ...]:
+    return tuple(_read(file))
+
+
+def _read(file: Path) -> Iterator[str]:
     package = module_of(file) if file.name == "__init__.py" else module_of(file.parent / file.stem)
     if file.name != "__init__.py":
         package = package.rpartition(".")[0]
