@@ -1,4 +1,4 @@
-"""Prometheus metrics of a log (``rifl-grpc[metrics]``).
+"""Prometheus metrics of a log and of players (``rifl-grpc[metrics]``).
 
 ::
 
@@ -15,17 +15,18 @@ from typing import NamedTuple
 
 from sharedlog._core.errors import LogError
 from sharedlog._core.observer import HoldReport, LogReport, Observer
+from sharedlog._core.player.observer import PlayerObserver, TargetReport
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-    from prometheus_client.core import GaugeMetricFamily, Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ImportError as error:  # pragma: no cover - needs an environment without it
     raise ImportError(
         "sharedlog.metrics needs the extra: pip install 'rifl-grpc[metrics]'"
     ) from error
 
-__all__ = ["PrometheusObserver"]
+__all__ = ["PrometheusObserver", "PrometheusPlayerObserver"]
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAITS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0)
@@ -171,4 +172,104 @@ def _families(reports: dict[str, LogReport | None]) -> list[Metric]:
         of_holds("lag_entries", "Entries behind the hold.", lambda each: each.entries),
         of_holds("lag_seconds", "Age of the oldest one not done.", lambda each: each.seconds),
         of_holds("overdue", "1 if nobody renews it.", lambda each: float(each.overdue)),
+    ]
+
+
+class PrometheusPlayerObserver(PlayerObserver):
+    """Counts what players do, and looks at their targets when scraped.
+
+    ::
+
+        sharedlog.Player(log, targets, observer=PrometheusPlayerObserver())
+
+    Names begin with ``sharedlog_target_``, and every metric has the labels ``player`` and
+    ``target``: ``_state`` (1 for the ``state`` that it is in), ``_lag_entries``, ``_queued``,
+    ``_in_flight``, ``_taken_total``, ``_troubles_total`` by ``cause``, ``_stops_total`` by ``why``,
+    ``_dead_letters_total``. Of players that do not lead there is nothing.
+
+    Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            labels = ("player", "target", *labels)
+            return Counter(f"sharedlog_target_{name}", text, labels, registry=registry)
+
+        self._troubles = counter("troubles", "How often it was cut off.", "cause")
+        self._stops = counter("stops", "How often it stopped.", "why")
+        self._letters = counter("dead_letters", "Messages that were given up.")
+        self._players = _Players()
+        registry.register(self._players)
+
+    def attached(self, player: str, report: Callable[[], list[TargetReport]]) -> None:
+        """Look at its targets when scraped."""
+        self._players.add(player, report)
+
+    def detached(self, player: str, report: Callable[[], list[TargetReport]]) -> None:
+        """Look at them no longer."""
+        self._players.remove(player, report)
+
+    def troubled(self, player: str, target: str, cause: str) -> None:
+        """Count it."""
+        self._troubles.labels(player, target, cause).inc()
+
+    def stopped(self, player: str, target: str, why: str) -> None:
+        """Count it."""
+        self._stops.labels(player, target, why).inc()
+
+    def buried(self, player: str, target: str) -> None:
+        """Count it."""
+        self._letters.labels(player, target).inc()
+
+
+class _Players(Collector):
+    """The players of this process, asked when scraped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sources: list[tuple[str, Callable[[], list[TargetReport]]]] = []
+
+    def add(self, player: str, report: Callable[[], list[TargetReport]]) -> None:
+        with self._lock:
+            self._sources.append((player, report))
+
+    def remove(self, player: str, report: Callable[[], list[TargetReport]]) -> None:
+        with self._lock:
+            self._sources = [each for each in self._sources if each != (player, report)]
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            sources = list(self._sources)
+        return iter(_target_families({player: report() for player, report in sources}))
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(_target_families({}))
+
+
+def _target_families(reports: dict[str, list[TargetReport]]) -> list[Metric]:
+    labels = ("player", "target")
+    all_of_them = [(player, each) for player, found in reports.items() for each in found]
+
+    def family(
+        kind: type[GaugeMetricFamily | CounterMetricFamily],
+        name: str,
+        text: str,
+        value: Callable[[TargetReport], float],
+    ) -> Metric:
+        made = kind(f"sharedlog_target_{name}", text, labels=labels)
+        for player, each in all_of_them:
+            made.add_metric((player, each.target), value(each))
+        return made
+
+    state = GaugeMetricFamily(
+        "sharedlog_target_state", "1 for the state it is in.", labels=(*labels, "state")
+    )
+    for player, each in all_of_them:
+        state.add_metric((player, each.target, each.state), 1.0)
+    return [
+        state,
+        family(GaugeMetricFamily, "lag_entries", "Entries behind it.", lambda each: each.lag),
+        family(GaugeMetricFamily, "queued", "Messages that wait here.", lambda each: each.queued),
+        family(GaugeMetricFamily, "in_flight", "Not answered.", lambda each: each.in_flight),
+        family(CounterMetricFamily, "taken", "Acknowledged by it.", lambda each: each.taken),
     ]

@@ -13,9 +13,17 @@ from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from sharedlog._cli import consuming, messages, operating, recovering, serving
+from sharedlog._cli import (
+    consuming,
+    letters,
+    messages,
+    operating,
+    playing,
+    recovering,
+    serving,
+)
 from sharedlog._cli.exits import ExitCode, Refused
-from sharedlog._cli.given import after, count, duration, header, schedule, seals, some
+from sharedlog._cli.given import after, count, duration, header, position, schedule, seals, some
 from sharedlog._core.errors import (
     CorruptLog,
     Fenced,
@@ -36,6 +44,7 @@ from sharedlog._core.sealing import Seals
 from sharedlog._log.log import Log
 from sharedlog._log.opening import open_log
 from sharedlog._outbox.outbox import NAME as OUTBOX
+from sharedlog._player.declared import PLAYER, STREAM
 
 _ABOUT = """
 Look into a shared log and operate it, also beside the programs that use it. An error is one line
@@ -150,6 +159,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     sure = argparse.ArgumentParser(add_help=False)
     sure.add_argument("--yes", action="store_true", help="really")
     _add_operating(commands, url, sure)
+    _add_players(commands, url, sure)
     _add_messages(commands, url)
     return parser.parse_args(argv)
 
@@ -250,6 +260,10 @@ def _add_operating(
     serving.add_serve_options(serve)
     serve.set_defaults(run=serving.serve, opens=False)
 
+    play = commands.add_parser("play", help="call gRPC services with a log's messages")
+    playing.add_play_options(play)
+    play.set_defaults(run=playing.play, opens=False)
+
     restored = commands.add_parser(
         "restored", parents=[url, sure], help="go on with a log that was restored from a backup"
     )
@@ -267,6 +281,50 @@ def _add_operating(
     )
     tidy.add_argument("--every", type=schedule, metavar="TIME", help="again and again")
     tidy.set_defaults(run=recovering.defragment, opens=False)
+
+
+def _add_players(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    url: argparse.ArgumentParser,
+    sure: argparse.ArgumentParser,
+) -> None:
+    targets = commands.add_parser("targets", parents=[url], help="what players call, and how it is")
+    targets.add_argument("--player", metavar="NAME", help="of this one (all)")
+    targets.set_defaults(run=playing.targets)
+
+    order = argparse.ArgumentParser(add_help=False, parents=[url])
+    order.add_argument("target", metavar="TARGET")
+    order.add_argument("--player", default=PLAYER, metavar="NAME", help=f"({PLAYER})")
+    order.add_argument("--by", default="", metavar="WHO", help="who decides so (the user)")
+    order.add_argument("--why", default="", metavar="TEXT")
+
+    pause = commands.add_parser("pause", parents=[order], help="a target is sent nothing")
+    pause.set_defaults(run=playing.pause, ordered="pause")
+
+    resume = commands.add_parser("resume", parents=[order], help="one that stopped goes on, too")
+    resume.set_defaults(run=playing.resume, ordered="resume")
+
+    skip = commands.add_parser(
+        "skip", parents=[order, sure], help="a target is not called with one message"
+    )
+    skip.add_argument("--position", type=position, metavar="POSITION", help="(where it stopped)")
+    skip.add_argument("--substream", metavar="STREAM/N", help="of the position")
+    skip.set_defaults(run=playing.skip, ordered="skip")
+
+    replay = commands.add_parser(
+        "replay", parents=[order, sure], help="a target takes a log anew, from a place on"
+    )
+    replay.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
+    replay.set_defaults(run=playing.replay, ordered="replay")
+
+    dead = commands.add_parser("deadletters", parents=[url], help="messages that were given up")
+    dead.add_argument("--stream", default=STREAM, metavar="STREAM", help=f"({STREAM})")
+    dead.add_argument("--target", metavar="TARGET", help="of list: only this one's")
+    dead.add_argument("--to", metavar="STREAM", help="of retry: into this one (its own)")
+    dead.add_argument("--yes", action="store_true", help="of retry: really")
+    dead.add_argument("action", choices=("list", "show", "retry"))
+    dead.add_argument("position", type=position, nargs="?", metavar="POSITION")
+    dead.set_defaults(run=letters.dead_letters)
 
 
 def _add_messages(

@@ -60,10 +60,7 @@ def after(text: str) -> After:
     if text in ("beginning", "end"):
         return text
     if "@" in text:
-        try:
-            return Position.parse(text)
-        except InvalidRequest as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
+        return position(text)
     if _DURATION.fullmatch(text):
         try:
             return datetime.now(UTC) - duration(text)
@@ -76,6 +73,14 @@ def after(text: str) -> After:
             f"{text!r}: beginning, end, a position, a time (ISO 8601), or 15m for ago"
         ) from error
     return found if found.tzinfo else found.astimezone()
+
+
+def position(text: str) -> Position:
+    """Return a position."""
+    try:
+        return Position.parse(text)
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def seals(text: str) -> Seals:

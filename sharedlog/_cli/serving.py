@@ -91,7 +91,7 @@ def serve(arguments: argparse.Namespace) -> int:
         credentials=_credentials(arguments),
     )
     with contextlib.ExitStack() as ending:
-        observer, metrics = _observer(arguments.metrics, ending)
+        observer, metrics = observer_of(arguments.metrics, ending)
         log = ending.enter_context(open_log(arguments.url, observer=observer))
         if not arguments.no_sweep:
             ending.enter_context(log.sweeper())
@@ -142,7 +142,7 @@ async def _serve(
         signals.tell_no_more(loop, signal.SIGHUP, read_again)
 
 
-def _observer(
+def observer_of(
     listen: str | None, ending: contextlib.ExitStack
 ) -> tuple[Observer | None, str | None]:
     """Serve metrics until the stack ends, and return what counts them, and where they are."""

@@ -52,6 +52,8 @@ class Course:
         # What went wrong last, and when.
         self.error = ""
         self.error_at_us = 0
+        # Substreams of which more came at once than it takes, until something of them is taken.
+        self._crowded: set[str] = set()
         self._link: Link | None = None
         self._delivering: Delivering | None = None
         self._backoff = Backoff(_SHORTEST_S, _LONGEST_S)
@@ -212,7 +214,7 @@ class Course:
         confirmed = await self._bury(reply.store, indexes)
         if reply.most_bytes:
             self.feeder.at_once = max(1, reply.most_bytes - _ROOM)
-        if not self.feeder.begin(term, begins.indexes, begins.suspects):
+        if not self.feeder.begin(term, begins.indexes, begins.suspects | self._crowded):
             return None
         return Delivering(self, self._link, begins.starts, confirmed, streams=reply.streams)
 
@@ -231,6 +233,7 @@ class Course:
         """It has taken a substream through there."""
         if self.feeder.taken(term, tag, place, time.monotonic()):
             self.failing.done(tag, place)
+            self._crowded.discard(tag)
             self._backoff.reset()
             if not self.failing.attempts:
                 self._failing_backoff.reset()
@@ -291,6 +294,8 @@ class Course:
         if isinstance(verdict, Anew):
             self.feeder.decide(verdict.tag, verdict.place, None)
             return
+        if trouble.cause is Cause.UNAVAILABLE and trouble.tag:
+            self._crowded.add(trouble.tag)
         counted = trouble.place is not None and trouble.tag in self.failing.attempts
         backoff = self._failing_backoff if counted else self._backoff
         pause_s = backoff.pause_s(random.random())  # noqa: S311 - no secret

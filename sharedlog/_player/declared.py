@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 Failed = Literal["stop", "dead-letter"]
 Unknown = Literal["stop", "dead-letter", "again"]
 _ZERO = timedelta(0)
-# Of dead letters, if nothing else is said.
+# If nothing else is said: the stream of dead letters.
 STREAM = "deadletters"
+# The name of a player.
+PLAYER = "player"
 
 
 @dataclass(frozen=True, kw_only=True)

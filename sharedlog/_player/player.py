@@ -19,7 +19,7 @@ from sharedlog._core.streams import check_name
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
-from sharedlog._player.declared import STREAM, Settings, Target, check_targets
+from sharedlog._player.declared import PLAYER, STREAM, Settings, Target, check_targets
 from sharedlog._player.watching import Watchers
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Player:
         log: Log,
         targets: Sequence[Target] = (),
         *,
-        name: str = "player",
+        name: str = PLAYER,
         log_name: str = "log",
         dead_letters: str = STREAM,
         takeover: timedelta = TAKEOVER,
@@ -100,8 +100,7 @@ class Player:
         """Deliver until another thread closes it, or an exception comes, such as a signal's."""
         with self:
             self._ended.wait()
-        if self._error is not None:
-            raise self._error
+        self.check()
 
     def reload(self, targets: Sequence[Target]) -> None:
         """Deliver to these targets from now on; those that stay as they are go on undisturbed."""
@@ -115,6 +114,11 @@ class Player:
     def targets(self) -> dict[str, Told]:
         """Return how the targets are, by name, as the player that leads told last."""
         return self._place.run(all_told(self._settings.name))
+
+    def check(self) -> None:
+        """Raise what ended it, if something but ``close`` did."""
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
         """Stop, and let another one take over at once; idempotent. Waits for what it does."""

@@ -21,6 +21,21 @@ def log(tmp_path):
         yield made
 
 
+def until(condition, timeout_s=60.0):
+    """Wait until something is so that is looked at again and again."""
+    waits = threading.Event()
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end
+        waits.wait(0.02)
+
+
+@pytest.fixture
+def wait_for():
+    """Wait until something is so."""
+    return until
+
+
 class House:
     """Targets and players of one test, which end with it."""
 
@@ -33,14 +48,7 @@ class House:
         self._stack.callback(made.close)
         return made
 
-    @staticmethod
-    def wait_for(condition, timeout_s=20.0):
-        """Wait until something is so that is looked at again and again."""
-        waits = threading.Event()
-        end = time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < end
-            waits.wait(0.02)
+    wait_for = staticmethod(until)
 
     def wait_for_state(self, player, state, name="shop"):
         """Wait until a target is told to be so; return what is told."""

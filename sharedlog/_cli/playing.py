@@ -1,0 +1,281 @@
+"""The commands of players: play, targets, pause, resume, skip, replay."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import getpass
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rifl._log import get_logger
+from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.operating import really
+from sharedlog._cli.serving import observer_of
+from sharedlog._cli.shown import print_json, print_table, told_time
+from sharedlog._cli.signals import until_signal
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.following import Moment, find_starts
+from sharedlog._core.player.deadletters import first_of
+from sharedlog._core.player.observer import PlayerObserver
+from sharedlog._core.player.rows import (
+    Order,
+    SkipOne,
+    Told,
+    Wish,
+    all_players,
+    all_told,
+    wish,
+    wishes,
+)
+from sharedlog._core.position import Position
+from sharedlog._log.following import After
+from sharedlog._log.log import Log
+from sharedlog._log.opening import open_log
+from sharedlog._player.config import read_config
+from sharedlog._player.declared import PLAYER
+from sharedlog._player.player import Player
+
+_log = get_logger("sharedlog")
+_LOOK_S = 0.5
+
+
+def add_play_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a player."""
+    parser.add_argument("--log", required=True, metavar="URL", dest="url", help="the log's URL")
+    parser.add_argument("--name", default=PLAYER, help="of several of one name, one sends")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        required=True,
+        metavar="FILE.toml",
+        help="its targets; read again when it changes, and at SIGHUP",
+    )
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
+
+
+def play(arguments: argparse.Namespace) -> int:
+    """Play until SIGTERM or SIGINT. Prints a line when it does."""
+    config = _Config(arguments.config)
+    targets, options = config.read()
+    again = threading.Event()
+    with contextlib.ExitStack() as ending:
+        observer, metrics = observer_of(arguments.metrics, ending)
+        log = ending.enter_context(open_log(arguments.url, observer=observer))
+        watching = () if observer is None else (_player_observer(),)
+        player = Player(log, targets, name=arguments.name, observer=watching, **options)
+        with until_signal() as stopped, _at_hangup(again), player:
+            sys.stdout.write(f"{arguments.name} plays {len(targets)} targets\n")
+            if metrics is not None:
+                sys.stdout.write(f"metrics {metrics}\n")
+            sys.stdout.flush()
+            while not stopped.wait(_LOOK_S):
+                if again.is_set() or config.changed():
+                    again.clear()
+                    _reload(player, config, options)
+                player.check()
+    return ExitCode.DONE
+
+
+def _player_observer() -> PlayerObserver:
+    from sharedlog.metrics import PrometheusPlayerObserver
+
+    return PrometheusPlayerObserver()
+
+
+class _Config:
+    """The file of a player, and whether it is another one by now."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen: Any = None
+
+    def changed(self) -> bool:
+        """Whether it is not as it was read."""
+        return self._stamp() not in (None, self._seen)
+
+    def read(self) -> Any:
+        """Return what it says; raises ``Refused``."""
+        self._seen = self._stamp()
+        try:
+            return read_config(self._file.read_text())
+        except (InvalidRequest, UnicodeDecodeError, OSError) as error:
+            raise Refused(f"{self._file}: {error}", ExitCode.USAGE) from error
+
+    def _stamp(self) -> Any:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _reload(player: Player, config: _Config, options: dict[str, Any]) -> None:
+    try:
+        targets, fresh = config.read()
+        if fresh != options:
+            raise Refused("only targets change without a restart", ExitCode.USAGE)
+        player.reload(targets)
+    except (Refused, InvalidRequest) as error:
+        # It goes on as it was.
+        _log.error("player_config_refused", error=str(error))
+    else:
+        _log.info("player_config_read", targets=len(targets))
+
+
+@contextmanager
+def _at_hangup(again: threading.Event) -> Iterator[None]:
+    before = signal.signal(signal.SIGHUP, lambda *_: again.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def targets(log: Log, arguments: argparse.Namespace) -> int:
+    """List the targets of players, as they were told last."""
+    names = [arguments.player] if arguments.player else log._run(all_players())
+    found = []
+    for name in names:
+        told, wished = log._run(all_told(name)), log._run(wishes(name))
+        for target in sorted(told.keys() | wished.keys()):
+            found.append((name, target, told.get(target), wished.get(target, Wish())))
+    if arguments.player and not found:
+        raise Refused(f"nothing is known of a player {arguments.player!r}", ExitCode.NOT_FOUND)
+    if arguments.json:
+        print_json([_target_object(*each) for each in found])
+    else:
+        columns = ("player", "target", "state", "index", "lag#", "rate#", "told", "last error")
+        print_table("", columns, [_target_row(*each) for each in found])
+    return ExitCode.DONE
+
+
+def _target_object(player: str, target: str, told: Told | None, wished: Wish) -> dict[str, Any]:
+    paused = wished.paused
+    return {
+        "player": player,
+        "target": target,
+        **({"state": None} if told is None else told._asdict()),
+        "paused": None if paused is None else paused._asdict(),
+    }
+
+
+def _target_row(player: str, target: str, told: Told | None, wished: Wish) -> tuple[str, ...]:
+    paused = wished.paused
+    by = f" (paused by {paused.by}: {paused.why})" if paused is not None else ""
+    if told is None:
+        return (player, target, f"not told{by}", "", "", "", "", "")
+    state = f"{told.state} {told.why}".strip() + by
+    places = [Position.parse(each) for each in told.indexes.values()]
+    lowest = str(min(places, key=lambda each: each[:2])).partition("-")[0] if places else ""
+    return (
+        player,
+        target,
+        state,
+        lowest + (f" #{told.number}" if told.number else ""),
+        str(told.lag),
+        f"{told.rate:g}",
+        told_time(told.at_us),
+        told.details or told.error,
+    )
+
+
+def pause(log: Log, arguments: argparse.Namespace) -> int:
+    """Send a target nothing until it is resumed."""
+    order = _order(arguments)
+    return _wished(log, arguments, lambda known: known._replace(paused=order))
+
+
+def resume(log: Log, arguments: argparse.Namespace) -> int:
+    """Have a target go on that was paused, or that has stopped."""
+    _order(arguments)
+    return _wished(
+        log, arguments, lambda known: known._replace(paused=None, resumed=known.resumed + 1)
+    )
+
+
+def skip(log: Log, arguments: argparse.Namespace) -> int:
+    """Have a target not be called with one message: it becomes a dead letter."""
+    told = _told(log, arguments)
+    tag, position = told.about_tag, told.about
+    if arguments.position is not None:
+        position = str(arguments.position)
+        tag = arguments.substream or tag
+    elif not position and len(told.attempts) == 1:
+        ((tag, (position, _)),) = told.attempts.items()
+    if not tag or not position:
+        raise Refused(
+            "the target has not stopped at a message: say which, by --position and --substream",
+            ExitCode.USAGE,
+        )
+    place = Position.parse(position)
+    really(arguments, f"{arguments.target} is never called with {place} in {tag}; to skip it")
+    order = SkipOne(tag, place, _order(arguments))
+    return _wished(
+        log, arguments, lambda known: known._replace(skip=order, resumed=known.resumed + 1)
+    )
+
+
+def replay(log: Log, arguments: argparse.Namespace) -> int:
+    """Have a target take a log anew, from a place on, into an index of another number."""
+    told = _told(log, arguments)
+    first = _first(log, arguments.after)
+    really(arguments, f"{arguments.target} is called again with all from LSN {first} on; to replay")
+
+    def change(known: Wish) -> Wish:
+        number = 1 + max(known.number, told.number)
+        return known._replace(number=number, first=first, resumed=known.resumed + 1)
+
+    return _wished(log, arguments, change)
+
+
+def _first(log: Log, after: After) -> int:
+    """Return the LSN from which on a target takes what is there."""
+    if isinstance(after, Position):
+        after.check_incarnation(log.incarnation)
+        return log._run(first_of(after))
+    if isinstance(after, datetime):
+        start: Any = Moment(int(after.timestamp() * 1_000_000))
+    else:
+        start = after
+    found = log._run(find_starts(["x/0"], log.incarnation, start))["x/0"]
+    return found if isinstance(found, int) else found.lsn
+
+
+def _told(log: Log, arguments: argparse.Namespace) -> Told:
+    found = log._run(all_told(arguments.player)).get(arguments.target)
+    if found is None:
+        raise Refused(
+            f"player {arguments.player!r} tells of no target {arguments.target!r}",
+            ExitCode.NOT_FOUND,
+        )
+    return found
+
+
+def _wished(log: Log, arguments: argparse.Namespace, change: Callable[[Wish], Wish]) -> int:
+    _told(log, arguments)
+    made = log._run(wish(arguments.player, arguments.target, change))
+    _log.warning(
+        "target_ordered",
+        player=arguments.player,
+        target=arguments.target,
+        order=arguments.ordered,
+        by=arguments.by,
+        why=arguments.why,
+    )
+    if arguments.json:
+        print_json({"target": arguments.target, "order": arguments.ordered, "number": made.number})
+    else:
+        sys.stdout.write(f"{arguments.target}: {arguments.ordered}\n")
+    return ExitCode.DONE
+
+
+def _order(arguments: argparse.Namespace) -> Order:
+    return Order(arguments.by or getpass.getuser(), arguments.why, time.time_ns() // 1000)

@@ -1,0 +1,252 @@
+"""Players as operators have them: the command (DESIGN-LOG §15)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+import sharedlog
+from sharedlog._cli.command import main
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._player.config import read_config
+from sharedlog.metrics import PrometheusPlayerObserver
+from sharedlog.v1.target_pb2 import DeliveryAnswer
+from tests.sharedlog.player.conftest import declared
+from tests.sharedlog.player.fake_target import answer
+from tests.sharedlog.player.test_player import CALL, in_order, publish
+
+
+@pytest.fixture
+def url(tmp_path):
+    """Of the log."""
+    return f"sqlite:///{tmp_path / 'log.db'}"
+
+
+@pytest.fixture
+def sharedlog_command(url, capsys):
+    """Run a command, and return its exit code and what it printed as JSON."""
+
+    def run(name, *arguments):
+        capsys.readouterr()
+        code = main([name, url, *arguments, "--json"])
+        out = capsys.readouterr().out
+        return code, [json.loads(line) for line in out.splitlines()]
+
+    return run
+
+
+def refusing(*bodies):
+    """A handler that refuses some."""
+
+    def handler(called):
+        refused = called.body.decode() in bodies
+        return answer(DeliveryAnswer.REFUSED, "it cannot be") if refused else None
+
+    return handler
+
+
+def test_a_target_is_paused_and_resumed(house, log, sharedlog_command):
+    """By whom and why is told; meanwhile nothing is delivered to it."""
+    fake = house.target()
+    player = house.player(declared(fake))
+    publish(log, 5)
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+    house.wait_for_state(player, "N")
+    why = ("--by", "ann", "--why", "a new disk")
+    assert sharedlog_command("pause", "shop", *why)[0] == 0
+    house.wait_for_state(player, "paused")
+    publish(log, 5, 5)
+    ((shown,),) = sharedlog_command("targets")[1]
+    assert shown["paused"]["by"] == "ann"
+    assert (shown["target"], shown["state"]) == ("shop", "paused")
+    assert len(fake.store.done) == 5
+    sharedlog_command("resume", "shop", *why)
+    fake.store.wait_for(lambda: len(fake.store.done) == 10)
+    assert in_order(log, fake.store)
+
+
+def test_one_message_is_skipped_by_an_operator(house, log, sharedlog_command):
+    """It becomes a dead letter that says who and why; the target goes on behind it (P7)."""
+    fake = house.target(refusing("3"))
+    player = house.player(declared(fake))
+    publish(log, 10)
+    found = house.wait_for_state(player, "stopped")
+    assert (found.stopped.why, "it cannot be" in str(found.stopped)) == ("REFUSED", True)
+    arguments = ("skip", "shop", "--by", "ann", "--why", "a bad order")
+    assert sharedlog_command(*arguments)[0] == 2
+    assert sharedlog_command(*arguments, "--yes")[0] == 0
+    fake.store.wait_for(lambda: len(fake.store.done) == 9)
+    house.wait_for(lambda: sharedlog_command("deadletters", "list")[1])
+    (letter,) = sharedlog_command("deadletters", "list")[1]
+    assert (letter["target"], letter["by"], letter["reason"]) == ("shop", "ann", "a bad order")
+    code, (shown,) = sharedlog_command("deadletters", "show", letter["dead_letter"])
+    assert (code, shown["message"]["value"], shown["message"]["method"]) == (0, "3", CALL)
+    assert sharedlog_command("deadletters", "list", "--target", "mail")[1] == []
+
+
+def test_a_dead_letter_is_published_again_once(house, log, sharedlog_command):
+    """However often that is said; to a stream that is named, or to its own."""
+    fake = house.target(refusing("3"))
+    house.player(declared(fake, refused="dead-letter"))
+    log.stream("again", 1)
+    publish(log, 10)
+    fake.store.wait_for(lambda: len(fake.store.done) == 9)
+    house.wait_for(lambda: sharedlog_command("deadletters", "list")[1])
+    (letter,) = sharedlog_command("deadletters", "list")[1]
+    retry = ("deadletters", "retry", letter["dead_letter"], "--to", "again")
+    assert sharedlog_command(*retry)[0] == 2
+    first, second = (sharedlog_command(*retry, "--yes") for _ in range(2))
+    assert first == second
+    (found,) = log.read("again", 0)
+    assert (found.text, found.key, found.method) == ("3", b"3", CALL)
+
+
+def test_a_target_takes_a_log_anew(house, log, sharedlog_command):
+    """From a position on, with its whole commit, into an index of another number."""
+    fake = house.target()
+    player = house.player(declared(fake))
+    publish(log, 20)
+    fake.store.wait_for(lambda: len(fake.store.done) == 20)
+    house.wait_for_state(player, "N")
+    from_there = log.read("orders", 0)[3]
+    assert sharedlog_command("replay", "shop", "--after", str(from_there.position))[0] == 2
+    again = ("replay", "shop", "--after", str(from_there.position), "--yes")
+    assert sharedlog_command(*again)[1] == [{"target": "shop", "order": "replay", "number": 1}]
+    behind = [
+        each
+        for number in range(2)
+        for each in log.read("orders", number)
+        if each.position.lsn >= from_there.position.lsn
+    ]
+    fake.store.wait_for(lambda: len(fake.store.done) == 20 + len(behind))
+    assert sorted(fake.store.bodies()[20:]) == sorted(each.text for each in behind)
+    house.wait_for(lambda: {each.name for each in log.holds()} == {"player.shop.1"})
+
+
+def test_what_is_not_there_is_said(house, log, sharedlog_command):
+    """In a line, and by the exit code."""
+    assert sharedlog_command("targets") == (0, [[]])
+    assert sharedlog_command("targets", "--player", "nobody")[0] == 4
+    assert sharedlog_command("pause", "shop")[0] == 4
+    assert sharedlog_command("deadletters", "list") == (0, [])
+    place = log.publish("orders", b"x")
+    assert sharedlog_command("deadletters", "show", str(place))[0] == 4
+
+
+@contextmanager
+def playing(url, config):
+    """A player in a process of its own, once it plays."""
+    command = [sys.executable, "-m", "sharedlog", "play", "--log", url, "--config", str(config)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(30)
+        process.stdout.close()
+
+
+def test_play_reads_its_targets_again(house, log, url, tmp_path):
+    """When the file changes, and at SIGHUP; what it cannot read changes nothing."""
+    one, two = house.target(), house.target()
+    config = tmp_path / "player.toml"
+
+    def write(*fakes):
+        parts = ["takeover = 30"] + [
+            f'[[target]]\nname = "{name}"\naddress = "{fake.address}"\nstreams = ["orders"]\n'
+            for name, fake in fakes
+        ]
+        config.write_text("\n".join(parts))
+
+    write(("one", one))
+    publish(log, 10)
+    with playing(url, config) as process:
+        assert process.stdout.readline() == "player plays 1 targets\n"
+        one.store.wait_for(lambda: len(one.store.done) == 10, 60)
+        write(("one", one), ("two", two))
+        two.store.wait_for(lambda: len(two.store.done) == 10, 60)
+        config.write_text("no toml")
+        os.kill(process.pid, signal.SIGHUP)
+        publish(log, 10, 10)
+        for each in (one, two):
+            each.store.wait_for(lambda store=each.store: len(store.done) == 20, 60)
+        assert len(one.connects) == 1
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\n", "streams"),
+        ("[[target]]\nname = 'a.b'\naddress = 'h:1'\nstreams = ['s']", "cannot name"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = []", "no stream"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nfailed = 'again'", "again"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nfailed = 'x'", "'x'"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\npatience = '1'", "seconds"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ncolour = 1", "colour"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = {s = 'x'}", "no method"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ntries = 0", "0 tries"),
+        ("colour = 1", "colour"),
+        ("target = 1", "tables"),
+        ("x", "TOML"),
+    ],
+)
+def test_what_cannot_be_declared_is_refused(text, said):
+    """With the name of what is wrong, before anything is sent."""
+    with pytest.raises(InvalidRequest, match=said):
+        read_config(text)
+
+
+def test_what_is_declared_is_read():
+    """Times are seconds; a stream may have a method for what says none."""
+    text = """
+        dead_letters = "lost"
+        takeover = 5
+        [[target]]
+        name = "mail"
+        address = "h:1"
+        streams = {orders = "/a.B/C"}
+        tries = 3
+        failed = "dead-letter"
+        unknown = "again"
+        patience = 2.5
+    """
+    (target,), options = read_config(text)
+    assert options == {"dead_letters": "lost", "takeover": timedelta(seconds=5)}
+    assert (target.methods, target.patience) == ({"orders": "/a.B/C"}, timedelta(seconds=2.5))
+
+
+def test_two_targets_of_one_name_are_refused(log):
+    """Their indexes would be one (§15)."""
+    one = sharedlog.Target(name="a", address="h:1", streams=["orders"])
+    with pytest.raises(sharedlog.InvalidRequest, match="two targets"):
+        sharedlog.Player(log, [one, one])
+
+
+def test_those_who_watch_see_targets(house, log):
+    """States, lags and what was taken, by player and target (§15)."""
+    registry = CollectorRegistry()
+    fake = house.target(refusing("5"))
+    player = house.player(
+        declared(fake, refused="dead-letter"), observer=PrometheusPlayerObserver(registry)
+    )
+    publish(log, 10)
+    fake.store.wait_for(lambda: len(fake.store.done) == 9)
+    labels = {"player": "player", "target": "shop"}
+
+    def value(name, **more):
+        return registry.get_sample_value(f"sharedlog_target_{name}", labels | more)
+
+    house.wait_for(lambda: value("dead_letters_total") == 1)
+    house.wait_for(lambda: value("state", state="N") == 1)
+    assert value("troubles_total", cause="REFUSED") == 1
+    assert value("taken_total") > 0
+    player.close()
+    assert value("lag_entries") is None
