@@ -26,13 +26,14 @@ from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15rifl/v1/options.proto\x12\x07rifl.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\xcf\x02\n\x0b\x45xactlyOnce\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.rifl.v1.ExactlyOnce.Kind\x12\x10\n\x08required\x18\x02 \x01(\x08\x12,\n\tretention\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nunrecorded\x18\x04 \x03(\t\x12\x18\n\x10rerun_on_unknown\x18\x05 \x01(\x08\x12\x1a\n\x12max_response_bytes\x18\x06 \x01(\r\x12\x11\n\tkey_field\x18\x07 \x01(\t\x12\x19\n\x0c\x62uffer_bytes\x18\x08 \x01(\rH\x00\x88\x01\x01\"N\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\t\n\x05PLAIN\x10\x01\x12\x0e\n\nIDEMPOTENT\x10\x02\x12\n\n\x06\x41TOMIC\x10\x03\x12\t\n\x05NEVER\x10\x04\x42\x0f\n\r_buffer_bytes:L\n\x0c\x65xactly_once\x12\x1e.google.protobuf.MethodOptions\x18\xba\x8c\x03 \x01(\x0b\x32\x14.rifl.v1.ExactlyOnceb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15rifl/v1/options.proto\x12\x07rifl.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\xcf\x02\n\x0b\x45xactlyOnce\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.rifl.v1.ExactlyOnce.Kind\x12\x10\n\x08required\x18\x02 \x01(\x08\x12,\n\tretention\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nunrecorded\x18\x04 \x03(\t\x12\x18\n\x10rerun_on_unknown\x18\x05 \x01(\x08\x12\x1a\n\x12max_response_bytes\x18\x06 \x01(\r\x12\x11\n\tkey_field\x18\x07 \x01(\t\x12\x19\n\x0c\x62uffer_bytes\x18\x08 \x01(\rH\x00\x88\x01\x01\"N\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\t\n\x05PLAIN\x10\x01\x12\x0e\n\nIDEMPOTENT\x10\x02\x12\n\n\x06\x41TOMIC\x10\x03\x12\t\n\x05NEVER\x10\x04\x42\x0f\n\r_buffer_bytes:L\n\x0c\x65xactly_once\x12\x1e.google.protobuf.MethodOptions\x18\xba\x8c\x03 \x01(\x0b\x32\x14.rifl.v1.ExactlyOnceB\x10Z\x0erifl/v1;riflv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rifl.v1.options_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z\016rifl/v1;riflv1'
   _globals['_EXACTLYONCE']._serialized_start=101
   _globals['_EXACTLYONCE']._serialized_end=436
   _globals['_EXACTLYONCE_KIND']._serialized_start=341
