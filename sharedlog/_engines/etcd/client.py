@@ -66,13 +66,19 @@ class Client:
         self._signing_in = threading.Lock()
 
     def call(
-        self, method: Method[_Request, _Response], request: _Request, *, again: bool
+        self,
+        method: Method[_Request, _Response],
+        request: _Request,
+        *,
+        again: bool,
+        writes: bool = False,
     ) -> _Response:
         """Ask a node and return its reply.
 
         ``again``: when it fails the next one is asked, until the address's
         ``timeout_s`` is over: for what does no harm twice, and late. Else it is asked
-        once, and ``unavailable`` leaves open whether it happened.
+        once, and ``unavailable`` leaves open whether it happened. ``writes``: so does what
+        refuses a later try, as an earlier one may have been done.
         """
         end = time.monotonic() + self.address.timeout_s
         failed = 0
@@ -97,6 +103,10 @@ class Client:
                     or not (again and passing)
                     or left_s <= _ROUND_PAUSE_S
                 ):
+                    stopped = isinstance(error, self.owner.stopped)
+                    if writes and failed > 1 and not (passing or stopped):
+                        told = f"{error}; an earlier try may have been done"
+                        raise self.owner.unavailable(told) from error
                     raise
                 if failed % len(self._channels) == 0:
                     self.closing.wait(_ROUND_PAUSE_S)

@@ -62,10 +62,13 @@ class Cluster:
                 "(its --max-request-bytes, and max_request_bytes= of the log's URL)"
             )
 
-    def send(self, request: pb.TxnRequest, *, again: bool) -> pb.TxnResponse:
-        """Send a transaction; ``again``: to the next node too, if a reply is lost."""
+    def send(self, request: pb.TxnRequest, *, again: bool, writes: bool = False) -> pb.TxnResponse:
+        """Send a transaction; ``again``: to the next node too, if a reply is lost.
+
+        ``writes``: a refusal is told as such only where no reply was lost before it.
+        """
         before = self._revision
-        response = self.client.call(TXN, request, again=again)
+        response = self.client.call(TXN, request, again=again, writes=writes)
         # A write makes a revision that nobody has seen.
         wrote = response.succeeded and any(one.HasField("put") for one in request.success)
         self._check(response.header, before + wrote)

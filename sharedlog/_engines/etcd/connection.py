@@ -116,7 +116,7 @@ class Connection:
         )
         request.success.extend(grouped(writes, max(len(request.compare), len(request.failure))))
         self.cluster.check_size(request)
-        response = self.cluster.send(request, again=again)
+        response = self.cluster.send(request, again=again, writes=True)
         revision = response.header.revision
         if response.succeeded:
             return revision, None, []

@@ -7,6 +7,7 @@ import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
@@ -229,12 +230,12 @@ def test_a_commit_whose_reply_was_lost_is_recognised(engine, opened, url):
     """Sent to the next node it finds what it appended, also behind others' appends (L3)."""
     send, rival, between = engine._log.cluster.send, opened(url), []
 
-    def twice(request, *, again):
+    def twice(request, *, again, **more):
         if any(one.HasField("put") for one in request.success):
-            assert send(request, again=again).succeeded
+            assert send(request, again=again, **more).succeeded
             if between:
                 rival.commit(entries(b"rival"))
-        return send(request, again=again)
+        return send(request, again=again, **more)
 
     engine._log.cluster.send = twice
     engine.commit(entries(b"mine"))
@@ -250,8 +251,8 @@ def test_a_step_without_entries_is_sent_once(engine, monkeypatch):
     """It could not be recognised: its fate is unknown, and the rule asks again (L4)."""
     send, lost = engine._log.cluster.send, []
 
-    def lose(request, *, again):
-        response = send(request, again=again)
+    def lose(request, *, again, **more):
+        response = send(request, again=again, **more)
         if request.success[0].HasField("put") and not lost:
             assert not again
             lost.append(request)
@@ -465,3 +466,37 @@ def test_who_waits_is_woken_by_another_process(engine, opened, url, monkeypatch)
     writer.commit(entries(b"a"))
     waiter.join(60)
     assert woken == [1]
+
+
+class _Refused(grpc.RpcError):
+    """What etcd answers, or its client in its place."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code, self.details = lambda: code, lambda: text
+
+
+def test_a_refusal_says_nothing_of_a_try_before_it(engine, monkeypatch):
+    """Its reply was lost, and it is in the log: so what NOSPACE refuses is not known (L3)."""
+    mine, client = producer(engine), engine._log.client
+    send, tries = client._send, []
+
+    def losing(node, method, request, *more):
+        if method is not TXN or not request.compare or len(tries) == 2:
+            return send(node, method, request, *more)
+        tries.append(request)
+        if len(tries) == 1:
+            send(node, method, request, *more)
+            raise _Refused(grpc.StatusCode.UNAVAILABLE, "the connection was lost")
+        text = "etcdserver: mvcc: database space exceeded"
+        raise _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+    monkeypatch.setattr(client, "_send", losing)
+    sent = append(mine, 1, [message("a")])
+    with pytest.raises(LogUnavailable) as caught:
+        carry_out(engine, sent)
+    assert not isinstance(caught.value, LogFull)
+    assert caught.value.appended is None
+    assert len(tries) == 2
+    carry_out(engine, append(mine, 1, [message("a")]))
+    assert engine.tail() == 1
