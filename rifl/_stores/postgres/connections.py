@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 import psycopg
@@ -21,6 +21,7 @@ _Gen = Generator[Any, Any, Any]
 # After the server's own timeouts, which leave the connection usable.
 _GRACE_S = 1.0
 _CLOSE_S = 2.0
+_GONE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 
 
 class NoAnswer(psycopg.OperationalError):
@@ -91,11 +92,25 @@ def _limited(gen: _Gen, limit_s: float) -> _Gen:
 
 
 class Greeting(NamedTuple):
-    """What a new connection is asked, and who looks at the rows; ``judge`` does not raise."""
+    """What a new connection is asked, and who looks at the rows; ``judge`` does not raise.
+
+    ``gone``: where there is nothing that could be asked; nor does this. A log's statements say so.
+    """
 
     statement: bytes
     arguments: Callable[[], tuple[Any, ...]]
     judge: Callable[[Any, list[Any]], None]
+    gone: Callable[[], None] = lambda: None
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Tell what it means that the statement failed; roles of few rights may not ask."""
+        try:
+            yield
+        except _GONE:
+            self.gone()
+        except psycopg.ProgrammingError:
+            return
 
 
 class Pools:
@@ -180,7 +195,7 @@ class Pools:
         connection.limit_s, connection.prepared = self._address.timeout_s + _GRACE_S, set()
         connection.execute(self._setup)
         if self.greeting is not None:
-            with contextlib.suppress(psycopg.ProgrammingError):
+            with self.greeting.errors():
                 found = connection.execute(self.greeting.statement, self.greeting.arguments())
                 self.greeting.judge(connection, found.fetchall())
 
@@ -188,7 +203,7 @@ class Pools:
         connection.limit_s, connection.prepared = self._address.timeout_s + _GRACE_S, set()
         await connection.execute(self._setup)
         if self.greeting is not None:
-            with contextlib.suppress(psycopg.ProgrammingError):
+            with self.greeting.errors():
                 found = await connection.execute(self.greeting.statement, self.greeting.arguments())
                 self.greeting.judge(connection, await found.fetchall())
 

@@ -50,6 +50,8 @@ class Continuity:
             f"SELECT ({behind}), {schema}.history_1(), {SETTINGS}".encode(),
             lambda: (self.beats, self.owner),
             self._greeted,
+            # A standby that is behind may not even have got the store's tables.
+            lambda: self._note_lost(_LOST),
         )
 
     def check(self) -> None:

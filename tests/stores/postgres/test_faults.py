@@ -277,6 +277,25 @@ def test_another_database_at_the_address_is_not_served_from(shared_server, repli
             one.claim(call(client, 1), IDEMPOTENT)
 
 
+def test_a_database_without_the_tables_is_not_served_from(shared_server, replicas, schema):
+    """As a standby that was promoted far behind: no store that cannot be reached (DESIGN §6)."""
+    one = replicas()
+    client = one.client()
+    one.finish(one.begin(call(client, 1), IDEMPOTENT))
+    one.store._heartbeat.stop()
+    sessions = [each.info.backend_pid for each in one.store._postgres.pools.blocking._pool]
+    with shared_server.connect() as connection:
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+        connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) pid", (sessions,))
+
+    def refused():
+        with pytest.raises(StoreUnavailable) as caught:
+            one.claim(call(client, 1), IDEMPOTENT)
+        return "lost what it acknowledged" in str(caught.value)
+
+    until(refused, "a new connection finds out")
+
+
 def test_a_database_that_lost_commits_is_not_served_from(shared_server, replicas, schema):
     """A replica whose own durable beats are missing stops: so may be records (DESIGN §6)."""
     one = replicas()
