@@ -37,7 +37,10 @@ from rifl.core._shared.reasons import LOST_REASONS
 _log = get_logger("rifl.client")
 
 _time_ns = time.time_ns
-_getrandbits = random.getrandbits
+# Its own: an application that seeds the shared one would have all its processes send the same
+# seeds, and repeat at the same moments.
+_dice = random.Random()  # noqa: S311 - no secret
+_getrandbits = _dice.getrandbits
 
 
 class Waiter(Protocol):
@@ -112,7 +115,7 @@ class ClientState:
     # Clock and dice, in one place.
 
     now = staticmethod(time.monotonic)
-    jitter = staticmethod(random.random)
+    jitter = staticmethod(_dice.random)
 
     @staticmethod
     def stamp() -> tuple[int, int]:
@@ -388,6 +391,8 @@ _states: weakref.WeakSet[ClientState] = weakref.WeakSet()
 
 
 def _mark_forked() -> None:
+    # Else parent and child would draw the same.
+    _dice.seed()
     # A thread of the parent may have held any lock, for ever now: take none.
     for state in list(_states):
         state.forked = True
