@@ -378,7 +378,7 @@ def _alchemy(server):
 
 def test_a_failed_append_leaves_a_transaction_to_be_rolled_back(log, connection):
     """As any statement that fails: nothing of it commits by mistake."""
-    fence = sharedlog.Fence("never raised", 7)
+    fence = sharedlog.Fence("never-raised", 7)
     with pytest.raises(sharedlog.Fenced):
         log.append_in(connection, "orders", "lost", fence=fence)
     assert connection.info.transaction_status == TransactionStatus.INERROR
