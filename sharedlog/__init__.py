@@ -23,6 +23,7 @@
 Imports nothing of rifl, but for ``_target``, which runs the handlers of its servers.
 """
 
+from sharedlog._consumer.awaiting import await_consumer
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._consumer.effects import Effects
 from sharedlog._core.catalog import Stream
@@ -149,6 +150,7 @@ __all__ = [
     "WrongTransaction",
     "add_target_to_server",
     "adopt_outbox",
+    "await_consumer",
     "create",
     "create_outbox",
     "delivery",

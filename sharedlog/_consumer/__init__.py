@@ -3,6 +3,7 @@
 - ``consumer``: ``sharedlog.Consumer``; ``handlers``: its functions; ``effects``: what they get.
 - ``working``: the shards of one process, turn after turn; ``carrying``: the steps of one.
 - ``membership``: that the process is there, said again and again.
+- ``awaiting``: until a consumer has done what somebody published.
 - ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,
   ``postgres``: where it is.
 """

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -196,6 +196,8 @@ class Consumer:
                     yield work
                 finally:
                     work.end()
-                    membership.part()
+                    # What the log is not told, others find out in time.
+                    with suppress(LogUnavailable):
+                        membership.part()
         finally:
             self._running.release()

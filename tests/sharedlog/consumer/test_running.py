@@ -1,5 +1,6 @@
 """A consumer that runs: it waits for messages, shares, and ends when it is told to."""
 
+import json
 import threading
 from datetime import timedelta
 
@@ -102,3 +103,54 @@ def test_what_it_has_done_is_trimmed_and_nothing_else(tmp_path):
         world.log.publish("short", f"{each}", key="a")
     assert again.once() == 3
     assert {each.lsn for each in world.log.holds("consumer.quick")} == {4}
+
+
+def test_who_published_may_wait_until_it_is_consumed(tmp_path):
+    """True once the effects are committed, and not before (DESIGN-LOG §14, T7)."""
+    world = World(tmp_path, orders=0)
+    order = json.dumps({"customer": "c0", "what": "one"})
+    position = world.log.publish("orders", order, key="c0")
+
+    def awaited(timeout_s):
+        return sharedlog.await_consumer(
+            world.log, "billing", "orders", position, timedelta(seconds=timeout_s)
+        )
+
+    assert not awaited(0)
+    assert world.consumer().once() == 1
+    assert awaited(0)
+    position = world.log.publish("orders", order, key="c0")
+    assert not awaited(0.05)
+    consumer = world.consumer()
+    running = threading.Thread(target=consumer.run)
+    running.start()
+    assert awaited(20)
+    assert len(world.bills()["c0"]) == 2
+    consumer.close()
+    running.join(20)
+    with pytest.raises(sharedlog.LogForked):
+        sharedlog.await_consumer(
+            world.log, "billing", "orders", position._replace(incarnation="another")
+        )
+    with pytest.raises(sharedlog.InvalidRequest):
+        sharedlog.await_consumer(world.log, "billing", "orders", position._replace(substream=-1))
+
+
+def test_a_log_that_is_away_at_the_end_does_not_keep_a_consumer(tmp_path, monkeypatch):
+    """Its leases end by themselves: it ends without an error."""
+    world = World(tmp_path, orders=2)
+    consumer = world.consumer()
+
+    def away(*_):
+        raise sharedlog.LogUnavailable("away")
+
+    def close(*_):
+        consumer.close()
+        monkeypatch.setattr(type(world.log._engine), "commit", away)
+
+    world.looks = close
+    consumer.run()
+    monkeypatch.undo()
+    world.looks = lambda *_: None
+    world.consumer().once()
+    world.check()

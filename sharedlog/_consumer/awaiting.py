@@ -1,0 +1,38 @@
+"""Awaiting a consumer: read your writes (DESIGN-LOG §14, T7)."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from sharedlog._core.consumer.shard import hold_name
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.position import NO_SUBSTREAM, Position
+from sharedlog._core.streams import tag_of
+from sharedlog._log.log import Log
+
+_LOOK_S = 0.02
+TIMEOUT = timedelta(seconds=30)
+
+
+def await_consumer(
+    log: Log, name: str, stream: str, position: Position, timeout: timedelta = TIMEOUT
+) -> bool:
+    """Wait until a consumer has committed its effects through a message; False: it has not yet.
+
+    ``position``: of a message of ``stream``, as ``log.publish`` returned it. Known half a second
+    after the commit, as the consumer's holds tell it; also of a log that is opened over gRPC.
+    Raises ``LogForked`` for a position of another log.
+    """
+    position.check_incarnation(log.incarnation)
+    if position.substream == NO_SUBSTREAM:
+        raise InvalidRequest(f"{position} does not say its substream")
+    tag, end = tag_of(stream, position.substream), time.monotonic() + timeout.total_seconds()
+    while True:
+        holds = {each.tag: each for each in log.holds(hold_name(name))}
+        if tag in holds and holds[tag].place >= (position.lsn, position.ordinal):
+            return True
+        left_s = end - time.monotonic()
+        if left_s <= 0:
+            return False
+        log._place.closing.wait(min(_LOOK_S, left_s))
