@@ -27,10 +27,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log postgresql java kafka toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-deliver demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log postgresql java kafka toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -75,6 +75,9 @@ demo-curp: $(INSTALLED)
 # LOG=postgresql, redis or etcd: the log's server is killed, too.
 demo-log: $(INSTALLED) $(if $(filter postgresql,$(LOG)),postgresql)
 	@$(PYTHON) -m examples.shared_log $(if $(LOG),--log $(LOG)) $(DEMO_FLAGS)
+
+demo-deliver: $(INSTALLED)
+	@$(PYTHON) -m examples.delivered_orders $(DEMO_FLAGS)
 
 # BENCH_FLAGS="--only own" is what it costs (and with --log URL, another engine than SQLite),
 # "--only beside" are the others.
