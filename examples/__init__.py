@@ -7,6 +7,7 @@ Which one shows what: docs/examples.md.
 - Callers: ``retries_and_hedging``, ``header_only_client``, ``batched_rows``, ``http_front``,
   ``recipes``.
 - Several servers: ``replicas_over_redis``, ``replicated_bank``; ``deploying``: what they run in.
-- Whole services: ``bank``, ``demo``, ``flights``. A log: ``shared_log``, ``read_model``.
+- Whole services: ``bank``, ``demo``, ``flights``. A log: ``shared_log``,
+  ``read_model``, ``delivered_orders``.
 - Parts: ``server_process``, ``redis_process``, ``checking``.
 """
