@@ -64,7 +64,7 @@ class Course:
     @property
     def number(self) -> int:
         """Of its index."""
-        return self.wish.number or self.target.number
+        return max(self.wish.number, self.target.number)
 
     @property
     def hold_name(self) -> str:
@@ -196,7 +196,9 @@ class Course:
         if not self.tags:
             self.tags = await stage.threads.run(holding.tags_of, stage.place, target)
         if not self.holds:
-            name, first = self.hold_name, self.wish.first
+            name = self.hold_name
+            # Of a replay, unless its number was declared since.
+            first = self.wish.first if self.number == self.wish.number else 0
             self.holds = await stage.threads.run(
                 holding.take_holds, stage.place, target, name, first
             )

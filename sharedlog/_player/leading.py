@@ -11,8 +11,9 @@ from contextlib import suppress
 from rifl._log import get_logger
 from sharedlog._aio.threads import Threads
 from sharedlog._core.duty import WHO_BYTES, Duty
-from sharedlog._core.errors import CorruptLog, Fenced, InvalidRequest, LogError
+from sharedlog._core.errors import CorruptLog, Fenced, InvalidRequest, LogError, TrimmedLog
 from sharedlog._core.fences import Fence
+from sharedlog._core.player.failing import Suspended, Why
 from sharedlog._core.player.feeder import Bounds
 from sharedlog._core.player.observer import TargetReport
 from sharedlog._core.player.rows import Told, Wish, all_told, tell, wishes
@@ -227,7 +228,13 @@ class Leading:
                 continue
             name, held = course.hold_name, course.holds
             known = dict(course.feeder.acknowledged)
-            moved = await self._threads.run(holding.move_holds, self._place, name, held, known)
+            try:
+                moved = await self._threads.run(holding.move_holds, self._place, name, held, known)
+            except TrimmedLog as error:
+                # An operator dropped its hold: the others' are moved on.
+                course.holds = {}
+                course.suspend(Suspended(Why.TRIMMED, str(error)))
+                continue
             if course.hold_name == name and course.holds is held:
                 course.holds = moved
 

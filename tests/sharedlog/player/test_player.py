@@ -163,6 +163,22 @@ def test_a_wiped_target_is_suspended(house, log):
     assert empty.store.done == []
 
 
+def test_a_dropped_hold_stops_its_target_alone(house, log):
+    """It is told that something may be gone; the other target's hold moves on (P6)."""
+    one, two = house.target(), house.target()
+    player = house.player(declared(one, "one"), declared(two, "two"))
+    publish(log, 5)
+    for fake in (one, two):
+        fake.store.wait_for(lambda store=fake.store: len(store.done) == 5)
+    house.wait_for(lambda: all(each.position for each in log.holds("player.one.0")))
+    log.drop_hold("player.one.0")
+    publish(log, 5, 5)
+    assert house.wait_for_state(player, "stopped", "one").stopped.why == "TRIMMED"
+    last = max(each.position.lsn for number in range(2) for each in log.read("orders", number))
+    house.wait_for(lambda: last in {each.lsn for each in log.holds("player.two.0")})
+    assert len(two.store.done) == 10
+
+
 def test_idle_targets_are_moved_forward(house, log, monkeypatch):
     """What they need not is not kept from being trimmed (P5)."""
     monkeypatch.setattr("sharedlog._player.main_stream._PASS_S", 0.1)
