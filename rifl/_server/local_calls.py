@@ -79,6 +79,8 @@ class Ran(NamedTuple):
     ``code`` and ``details``: its status; OK is 0. ``committed``: an atomic handler's transaction
     committed, and the rows moved with it; of any other kind false. ``broken``: it was cancelled,
     and nobody knows how far it came. ``pending``: nobody can tell whether it committed.
+    ``committing``: of a run behind which ``more`` come, and whose shared transaction has yet to
+    commit: gives its record then, or raises why it did not.
     """
 
     code: int
@@ -86,6 +88,7 @@ class Ran(NamedTuple):
     committed: bool = False
     broken: bool = False
     pending: bool = False
+    committing: Later | None = None
 
 
 class Transport:
@@ -237,6 +240,7 @@ class LocalCalls:
         """Find out what a handler left."""
         result = handled if isinstance(handled, HandlerResult) else HandlerResult(handled)
         record = result.record
+        call: RowCall = attempt.call  # type: ignore[assignment]  # of runs that are begun here
         if raised and not result.broken:
             _log.error(
                 "local_call_raised",
@@ -249,6 +253,8 @@ class LocalCalls:
         try:
             standing: Any = self._engine.store.committed(attempt)
             if isinstance(standing, Later):
+                if call.more and getattr(standing, "record", None) is not None:
+                    return Ran(0, "", committing=standing)
                 standing = yield standing
         except NotRecorded as error:
             return Ran(_ABORTED if not record.code else record.code, str(error))

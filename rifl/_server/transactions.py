@@ -52,7 +52,8 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
     ``?foreign_keys=on``. Not to be nested. A block that is still open when the handler ends is
     undone.
 
-    Such a block waits at its end until the shared commit is on the disk. Left by an
+    Such a block waits at its end until the shared commit is on the disk (of a message that a
+    player delivers, whoever answers the player waits instead). Left by an
     exception, or without ``rifl.record``, its own part is undone. Raises
     ``StoreUnavailable`` where the turn did not come within 10 seconds or the call's
     deadline, or the commit failed: nothing happened, also if the handler lets it pass;

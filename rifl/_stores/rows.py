@@ -28,15 +28,23 @@ class RowCall(Call):
     """A run of a handler that nobody called over gRPC: in a record's place rows are moved.
 
     ``moves``: what an atomic handler's transaction makes of the rows, all or none; ``subject``:
-    what it is about, for whoever began it.
+    what it is about, for whoever began it. ``more``: another run is about to come into the same
+    shared transaction, whose commit the handler does not wait for; whoever began the runs does.
     """
 
     def __init__(
-        self, method: str, name: bytes, moves: Sequence[Move] = (), subject: Any = None
+        self,
+        method: str,
+        name: bytes,
+        moves: Sequence[Move] = (),
+        subject: Any = None,
+        *,
+        more: bool = False,
     ) -> None:
         super().__init__(0, b"", None, name, method=method)
         self.moves = tuple(moves)
         self.subject = subject
+        self.more = more
 
 
 class ConditionalRows(Protocol):

@@ -97,20 +97,23 @@ class Put(NamedTuple):
 class Run(NamedTuple):
     """Run a message's handler: an ``Ended``; of an atomic one ``move`` is in its transaction.
 
-    Raises ``MethodRefused`` and ``TargetUnavailable``: nothing ran.
+    ``more``: another one is at hand, and may share that. Raises ``MethodRefused`` and
+    ``TargetUnavailable``: nothing ran.
     """
 
     delivery: Delivery
     called: Called
     move: RowMove | None
     redelivered: bool
+    more: bool
 
 
 class Ended(NamedTuple):
     """What became of a handler.
 
     ``committed``: an atomic one's transaction was. ``broken``: it did not come to its end, which
-    is not its own doing. ``pending``: nobody can tell whether it committed.
+    is not its own doing. ``pending``: nobody can tell whether it committed. ``committing``: its
+    transaction, which others share, has yet to commit (``Await``).
     """
 
     code: int = 0
@@ -118,6 +121,13 @@ class Ended(NamedTuple):
     committed: bool = False
     broken: bool = False
     pending: bool = False
+    committing: Any = None
+
+
+class Await(NamedTuple):
+    """Wait for transactions that commit: how many did, from the first on, and why not all."""
+
+    committing: Sequence[Any]
 
 
 class AnswerKind(enum.Enum):
@@ -159,8 +169,9 @@ class Confirm(NamedTuple):
 class Seat:
     """What this process knows of one substream of a feed. One rule at a time.
 
-    ``row`` and ``durable``: the index as it is in the store, as far as is known; ``admitted``:
-    with what was taken since and is not in the store yet. ``running``: whose handler runs.
+    ``row`` and ``durable``: the index as it is in the store, as far as is known; ``flying``: what
+    becomes of it by transactions that commit just now; ``admitted``: with what was taken since and
+    is in none. ``running``: whose handler runs.
     """
 
     def __init__(self, feed: Feed, tag: str) -> None:
@@ -173,6 +184,7 @@ class Seat:
         self.stale = False
         self.row: bytes | None = None
         self.durable = Index()
+        self.flying: list[tuple[bytes, Index, Any]] = []
         self.admitted = Index()
         self.connects = Connects()
         self.running: Position | None = None
@@ -180,13 +192,21 @@ class Seat:
 
     @property
     def owes(self) -> bool:
-        """Whether the index is further than the store knows."""
-        return self.admitted != self.durable
+        """Whether the index is further than the store knows, or is about to."""
+        return self.admitted != self.next[1]
+
+    @property
+    def next(self) -> tuple[bytes | None, Index]:
+        """What the store has, once what commits just now has."""
+        if not self.flying:
+            return self.row, self.durable
+        row, index, _ = self.flying[-1]
+        return row, index
 
     def found(self, row: bytes | None) -> None:
         """Take what the store has."""
         self.durable = self.admitted = unpack_index(row)
-        self.row, self.known, self.stale = row, True, False
+        self.row, self.known, self.stale, self.flying = row, True, False, []
 
     def answer(self, kind: AnswerKind, place: Position, code: int = 0, details: str = "") -> Answer:
         """Return an answer about a place."""
@@ -207,11 +227,12 @@ def take(
     seat: Seat,
     deliveries: Iterable[Delivery | Confirm],
     resolve: Callable[[Delivery], Called],
+    at_hand: Callable[[], bool] = lambda: False,
 ) -> Rule[bool]:
     """Take deliveries of one substream in their order; false: the rest was not taken.
 
     ``resolve`` raises ``MethodRefused`` for what never runs. More may be added to ``deliveries``
-    while they are taken.
+    while they are taken; ``at_hand``: whether there is another one.
     """
     stopped: Answer | None = None
     try:
@@ -226,7 +247,7 @@ def take(
             seat.admitted = seat.admitted.confirming(each.number)
             continue
         try:
-            stopped = yield from _take(seat, each, resolve)
+            stopped = yield from _take(seat, each, resolve, at_hand)
         except (TargetUnavailable, LogError) as error:
             stopped = _unavailable(seat, each.place, error)
         if stopped is not None:
@@ -294,7 +315,10 @@ def _look(seat: Seat) -> Rule[None]:
 
 
 def _take(
-    seat: Seat, delivery: Delivery, resolve: Callable[[Delivery], Called]
+    seat: Seat,
+    delivery: Delivery,
+    resolve: Callable[[Delivery], Called],
+    at_hand: Callable[[], bool],
 ) -> Rule[Answer | None]:
     """Take one; what it is answered if not DONE."""
     if not seat.known:
@@ -327,7 +351,7 @@ def _take(
     try:
         called = resolve(delivery)
         if called.kind is HandlerKind.ATOMIC:
-            return (yield from _run_atomic(seat, delivery, called))
+            return (yield from _run_atomic(seat, delivery, called, more=at_hand()))
         if called.kind is HandlerKind.PLAIN:
             return (yield from _run_plain(seat, delivery, called))
         return _ended(seat, delivery, (yield from _run(seat, delivery, called)))
@@ -336,13 +360,18 @@ def _take(
 
 
 def _run(
-    seat: Seat, delivery: Delivery, called: Called, move: RowMove | None = None
+    seat: Seat,
+    delivery: Delivery,
+    called: Called,
+    move: RowMove | None = None,
+    *,
+    more: bool = False,
 ) -> Rule[Ended]:
     again = delivery.again or delivery.place == seat.failed
     redelivered = again or seat.connects.of(seat.admitted) > 1
     seat.running = delivery.place
     try:
-        ended: Ended = yield Run(delivery, called, move, redelivered)
+        ended: Ended = yield Run(delivery, called, move, redelivered, more)
     except Exception:
         seat.running = None
         raise
@@ -384,13 +413,25 @@ def _run_plain(seat: Seat, delivery: Delivery, called: Called) -> Rule[Answer | 
     return _ended(seat, delivery, ended)
 
 
-def _run_atomic(seat: Seat, delivery: Delivery, called: Called) -> Rule[Answer | None]:
-    stopped = yield from _flush(seat)
+def _run_atomic(
+    seat: Seat, delivery: Delivery, called: Called, *, more: bool
+) -> Rule[Answer | None]:
+    if seat.owes:
+        stopped = yield from _flush(seat)
+        if stopped is not None:
+            return stopped
+    row, before = seat.next
+    index = before.taking(delivery.place)
+    move = RowMove(seat.key, row, pack_index(index))
+    ended = yield from _run(seat, delivery, called, move, more=more)
+    if ended.committing is not None:
+        seat.flying.append((move.value, index, ended.committing))
+        seat.admitted = index
+        return None
+    # What it saw of those before it is durable, or it is nothing.
+    stopped = yield from _land(seat)
     if stopped is not None:
         return stopped
-    index = seat.durable.taking(delivery.place)
-    move = RowMove(seat.key, seat.row, pack_index(index))
-    ended = yield from _run(seat, delivery, called, move)
     if ended.committed:
         seat.row = move.value
         seat.durable = seat.admitted = index
@@ -413,8 +454,9 @@ def _run_atomic(seat: Seat, delivery: Delivery, called: Called) -> Rule[Answer |
 
 def _flush(seat: Seat) -> Rule[Answer | None]:
     """Have the store know the index; what its deliveries are answered if not DONE."""
-    if not seat.owes:
-        return None
+    stopped = yield from _land(seat)
+    if stopped is not None or not seat.owes:
+        return stopped
     wanted, before, value = seat.admitted, seat.durable, pack_index(seat.admitted)
     place = wanted.begun or wanted.at
     try:
@@ -441,6 +483,30 @@ def _flush(seat: Seat) -> Rule[Answer | None]:
     if not moved and place is not None and wanted.begun != before.begun:
         return seat.answer(AnswerKind.GAP, place, ABORTED, "the index moved meanwhile")
     return None
+
+
+def _land(seat: Seat) -> Rule[Answer | None]:
+    """Wait for what commits just now; what its deliveries are answered if not DONE."""
+    if not seat.flying:
+        return None
+    flying, seat.flying = seat.flying, []
+    committed, why = yield Await([each for _, _, each in flying])
+    if committed:
+        seat.row, seat.durable, _ = flying[committed - 1]
+        yield Tell(seat.answer(AnswerKind.DONE, seat.durable.at))  # type: ignore[arg-type]
+    if committed == len(flying):
+        return None
+    # Nothing behind the first that failed stands; but maybe nobody could tell.
+    first, last = flying[committed][1].at, flying[-1][1].at
+    seat.known, seat.admitted = False, seat.durable
+    try:
+        yield from _look(seat)
+    except (TargetUnavailable, LogError) as error:
+        return _unavailable(seat, first, error)
+    if seat.durable.at == last:
+        yield Tell(seat.answer(AnswerKind.DONE, last))  # type: ignore[arg-type]
+        return None
+    return seat.answer(AnswerKind.UNAVAILABLE, first, UNAVAILABLE, why)
 
 
 def _refusal(seat: Seat, delivery: Delivery, verdict: Verdict) -> Answer:

@@ -14,6 +14,7 @@ from sharedlog._core.target_taking import (
     UNAVAILABLE,
     Answer,
     AnswerKind,
+    Await,
     Fetch,
     HandlerKind,
     Put,
@@ -92,6 +93,9 @@ class AioTarget:
                         value = await self._run(step, context, handlers, runs)
                     elif isinstance(step, Put):
                         value = await _moved(target.put(step))
+                        self._end(runs)
+                    elif isinstance(step, Await):
+                        value = await _committed(step)
                         self._end(runs)
                     elif isinstance(step, Fetch):
                         loop = asyncio.get_running_loop()
@@ -199,7 +203,8 @@ class AioTarget:
         except RiflError as error:
             raise TargetUnavailable(str(error)) from error
         runs.append(attempt)
-        if called.kind is not HandlerKind.PLAIN:
+        # Of a plain one the index has to say so first; of one that commits, whatever it comes to.
+        if called.kind is not HandlerKind.PLAIN and ran.committing is None:
             self._end(runs)
         return ended_of(ran)
 
@@ -297,7 +302,8 @@ class _Connection:
         try:
             while len(lane):
                 async with lock, of.slots:
-                    rule = take(seat, lane.taking(), of.target.methods.resolve)
+                    resolve = of.target.methods.resolve
+                    rule = take(seat, lane.taking(), resolve, lane.at_hand)
                     await of.drive(rule, self._context, self._handlers, tell)
                 if lane.refused is not None:
                     text = "too much of this substream waits"
@@ -320,6 +326,16 @@ class _Connection:
         changed = asyncio.get_running_loop().create_future()
         self._waiting.append(changed)
         await changed
+
+
+async def _committed(step: Await) -> tuple[int, str]:
+    for at, each in enumerate(step.committing):
+        try:
+            if await each is None:
+                return at, "the transaction was rolled back"
+        except RiflError as error:
+            return at, str(error)
+    return len(step.committing), ""
 
 
 async def _moved(later: Any) -> Any:

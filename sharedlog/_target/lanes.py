@@ -56,6 +56,10 @@ class Lane:
         self.bytes += size
         return True
 
+    def at_hand(self) -> bool:
+        """Whether another one waits."""
+        return bool(self._items)
+
     def taking(self) -> Iterator[Delivery | Confirm]:
         """Yield what is to be taken now, in its order; what comes meanwhile, too."""
         for _ in range(_AT_ONCE):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -14,6 +16,7 @@ from sharedlog._core.target_taking import (
     UNAVAILABLE,
     Answer,
     AnswerKind,
+    Await,
     Fetch,
     HandlerKind,
     Put,
@@ -115,7 +118,13 @@ class SyncTarget:
             left_s = context.time_remaining()
             if lock.acquire(timeout=_LONGEST_WAIT_S if left_s is None else max(0.0, left_s)):
                 try:
-                    rule = take(seat, iter(items), self._target.methods.resolve)
+                    waiting = deque(items)
+                    rule = take(
+                        seat,
+                        iter(partial(_next, waiting), None),
+                        self._target.methods.resolve,
+                        partial(bool, waiting),
+                    )
                     self._drive(rule, context, handlers, answers)
                 finally:
                     lock.release()
@@ -142,6 +151,9 @@ class SyncTarget:
                         value = self._run(step, context, handlers, runs)
                     elif isinstance(step, Put):
                         value = _wait(target.put(step))
+                        self._end(runs)
+                    elif isinstance(step, Await):
+                        value = _committed(step)
                         self._end(runs)
                     elif isinstance(step, Fetch):
                         value = target.fetch(step)
@@ -173,7 +185,8 @@ class SyncTarget:
         except RiflError as error:
             raise TargetUnavailable(str(error)) from error
         runs.append(attempt)
-        if called.kind is not HandlerKind.PLAIN:
+        # Of a plain one the index has to say so first; of one that commits, whatever it comes to.
+        if called.kind is not HandlerKind.PLAIN and ran.committing is None:
             self._end(runs)
         return ended_of(ran)
 
@@ -182,11 +195,25 @@ class SyncTarget:
             self._target.rows.end(runs.pop())
 
 
+def _next(waiting: deque[Any]) -> Any:
+    return waiting.popleft() if waiting else None
+
+
 def _wait(later: Any) -> Any:
     try:
         return later.wait()
     except RiflError as error:
         raise TargetUnavailable(str(error)) from error
+
+
+def _committed(step: Await) -> tuple[int, str]:
+    for at, each in enumerate(step.committing):
+        try:
+            if each.wait() is None:
+                return at, "the transaction was rolled back"
+        except RiflError as error:
+            return at, str(error)
+    return len(step.committing), ""
 
 
 def _handler(behavior: _Behavior) -> Any:

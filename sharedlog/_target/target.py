@@ -89,6 +89,7 @@ class Target:
             f"{delivery.tag}@{delivery.place.lsn}.{delivery.place.ordinal}".encode(),
             () if step.move is None else (Move(*step.move),),
             Delivered(delivery, called.content, called.method, step.redelivered),
+            more=step.more,
         )
 
     @staticmethod
@@ -129,7 +130,7 @@ class Target:
 
 def ended_of(ran: Ran) -> Ended:
     """Return what became of a handler as the rules have it."""
-    return Ended(ran.code, ran.details, ran.committed, ran.broken, ran.pending)
+    return Ended(*ran)
 
 
 def refused(error: NotFound) -> MethodRefused:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
+from rifl._stores.rows import RowCall
 from rifl._stores.sqlite.attempt import SqliteAttempt
 from rifl._stores.sqlite.lent_connection import LentConnection
 from rifl._stores.sqlite.shared_transactions import BlockTurn, SharedTransactions
@@ -70,6 +71,18 @@ class _Block:
         """Whether its handler left no record, as the call has to have one."""
         return self._turn.record is None
 
+    def _leaves_early(self, exc: BaseException | None, *, missing: bool) -> bool:
+        """End the turn of a run whose commit somebody else waits for; false: it is no such run."""
+        call = self._attempt.call
+        if exc is not None or missing or not (isinstance(call, RowCall) and call.more):
+            return False
+        of = self._of
+        after = of.exit(self._turn, of.in_background, undo=False, more=True)
+        self._left(after, exc)
+        if after is Next.GATHER:
+            of.in_background(of.gather, self._turn.group)
+        return True
+
     def _left(self, after: Next | None, exc: BaseException | None) -> None:
         self._attempt.sharing = False
         if after is None and exc is None:
@@ -128,6 +141,8 @@ class SharedBlock(_Block):
         ``RecordPending`` if nobody can tell, ``NotRecorded`` where it left no record.
         """
         missing = exc is None and self._leaves_none()
+        if self._leaves_early(exc, missing=missing):
+            return
         undone = exc is not None or missing
         after = self._of.exit(self._turn, _at_once, undo=undone)
         self._left(after, exc)
@@ -192,6 +207,8 @@ class AioSharedBlock(_Block):
         """
         of = self._of
         missing = exc is None and self._leaves_none()
+        if self._leaves_early(exc, missing=missing):
+            return
         undone = exc is not None or missing
         after = of.exit(self._turn, of.in_background, undo=undone)
         self._left(after, exc)

@@ -170,11 +170,13 @@ class SharedTransactions:
             raise StoreUnavailable(f"no turn can be begun: {error}") from error
         return BlockTurn(self, group, attempt, LentConnection(connection))
 
-    def exit(self, turn: BlockTurn, run: Callable[..., Any], *, undo: bool) -> Next | None:
+    def exit(
+        self, turn: BlockTurn, run: Callable[..., Any], *, undo: bool, more: bool = False
+    ) -> Next | None:
         """End a turn, its effects kept or not; what its handler has to do next.
 
         COMMIT is being done already, by ``run``. None: the turn was over, and this is
-        another's.
+        another's. ``more``: the next one is about to come.
         """
         connection: Any = self._connection
         group = turn.group
@@ -194,7 +196,7 @@ class SharedTransactions:
                 group.error = error
         with self._lock:
             if group.error is None:
-                after, waiter = self._queue.ended(group, time.monotonic())
+                after, waiter = self._queue.ended(group, time.monotonic(), more=more)
             else:
                 group.handlers += 1
                 after, waiter = Next.COMMIT, None

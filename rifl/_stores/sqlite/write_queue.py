@@ -118,13 +118,19 @@ class WriteQueue:
         self.group = SharedTransaction(now)
         return self.group
 
-    def ended(self, group: SharedTransaction, now: float) -> tuple[Next, Pending | None]:
-        """End a handler's turn: what it does next, and whose turn it is."""
+    def ended(
+        self, group: SharedTransaction, now: float, *, more: bool = False
+    ) -> tuple[Next, Pending | None]:
+        """End a handler's turn: what it does next, and whose turn it is.
+
+        ``more``: another one is about to come.
+        """
         group.handlers += 1
         after = self.handed_on(group, now)
         if after[0] is Next.COMMIT and not self._waiting:
-            young = now - group.opened_at < LONGEST_S
-            if group.handlers < self._expected_commit.expected and young:
+            age = now - group.opened_at
+            young = age < LONGEST_S and group.handlers < self._expected_commit.expected
+            if young or (more and age < OPEN_S and group.handlers < MOST_HANDLERS):
                 self._held = False
                 if group.gathered:
                     return Next.WAIT, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from sharedlog._core.target_index import (
 )
 from sharedlog._core.target_taking import (
     AnswerKind,
+    Await,
     Called,
     Confirm,
     Ended,
@@ -186,9 +188,19 @@ class World:
         self.rows: dict[str, bytes] = {}
         self.effects: list[int] = []
         self.told: list[Any] = []
-        self.unknown = False
+        # What handlers left in the transaction that they share, which has yet to commit.
+        self.open: list[tuple[Any, int]] = []
+
+    def commit(self, *, aborts: bool = False) -> None:
+        """End the shared transaction."""
+        found, self.open = self.open, []
+        for move, lsn in () if aborts else found:
+            self.rows[move.key] = move.value
+            self.effects.append(lsn)
 
     def put(self, moves: Any) -> bool:
+        # Whoever writes has the shared transaction end first.
+        self.commit()
         if any(self.rows.get(each.key) != each.expected for each in moves):
             return False
         self.rows.update((each.key, each.value) for each in moves)
@@ -201,7 +213,16 @@ class World:
             return None
         fault = next(self.faults, "")
         if fault == "dies":
+            self.commit(aborts=True)
             raise KeyboardInterrupt
+        if isinstance(step, Await):
+            if fault == "fails":
+                self.commit(aborts=True)
+            self.commit()
+            if fault == "lost":
+                return 0, "nobody can tell"
+            stand = [lsn in self.effects for lsn in step.committing]
+            return [*stand, False].index(False), "it failed"
         if isinstance(step, Fetch):
             if fault == "away":
                 raise TargetUnavailable("away")
@@ -224,6 +245,14 @@ class World:
         if step.move is None:
             self.effects.append(lsn)
             return Ended()
+        if step.more:
+            found = self.rows.get(step.move.key)
+            if self.open:
+                found = self.open[-1][0].value
+            if found != step.move.expected:
+                return Ended(10, "it moved")
+            self.open.append((step.move, lsn))
+            return Ended(committing=lsn)
         if not self.put([step.move]):
             return Ended(10, "it moved")
         self.effects.append(lsn)
@@ -283,7 +312,9 @@ def test_whatever_fails_each_message_is_taken_in_order(
             if first == 0:
                 world.drive(connect([seats[which]]))
             else:
-                world.drive(take(seats[which], iter(some), world.resolve))
+                waiting = deque(some)
+                rest = iter(lambda: waiting.popleft() if waiting else None, None)
+                world.drive(take(seats[which], rest, world.resolve, lambda: bool(waiting)))
         except KeyboardInterrupt:
             # Another process begins in its place.
             seats[which] = Seat(FEED, TAG)

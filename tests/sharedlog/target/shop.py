@@ -106,7 +106,8 @@ def open_shop(kind: str, url: str, shop: Shop, **options: Any) -> Iterator[Playe
     methods = dict(METHODS)
     if url == "memory:":
         del methods[ATOMIC]
-    with rifl.Deduplicator(url, methods=methods, drain_s=1.0) as dedup:
+    observer = options.pop("observer", None)
+    with rifl.Deduplicator(url, methods=methods, drain_s=1.0, observer=observer) as dedup:
 
         def add(server: Any) -> None:
             sharedlog.add_target_to_server(server, dedup, STREAMS, **options)

@@ -41,10 +41,12 @@ def killed_at(url: str, effects: Path, method: str, hanging: int) -> None:
 def check_atomic(url: str, effects: Path, done: Any) -> None:
     """Each message has its effect once, whatever was under way."""
     killed_at(url, effects, ATOMIC, 3)
-    assert done() == [1, 2]
+    # Those before it may have been in the same transaction.
+    left = done()
+    assert left in ([], [1, 2])
     with target(url, effects) as (_, found):
         index = found.index()
-        assert (index.at.lsn, index.taken, index.HasField("begun")) == (2, 2, False)
+        assert (index.at.lsn, index.taken, index.HasField("begun")) == (len(left), len(left), False)
         assert told(found.batch(*row(1, 5, ATOMIC)))[-1] == ("DONE", 5)
     assert done() == [1, 2, 3, 4, 5]
 

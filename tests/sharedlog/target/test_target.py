@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
+import rifl
+from rifl._stores.sqlite.shared_transactions import SharedTransactions
 from sharedlog.v1 import target_pb2
 from tests.helpers.servers import KINDS
 from tests.sharedlog.target.player import A, Player, message, place, row, told
@@ -257,3 +260,69 @@ def test_a_store_in_memory_takes_what_needs_no_transaction(kind: str) -> None:
         assert told(deliver(kind, target, *row(1, 3, IDEMPOTENT)))[-1] == ("DONE", 3)
         assert told(deliver(kind, target, *row(2, 4, PLAIN)))[-1] == ("DONE", 4)
         assert shop.effects() == [1, 2, 3, 4]
+
+
+class _Commits(rifl.Observer):
+    """Counts what the store commits."""
+
+    def __init__(self) -> None:
+        self.entries: list[int] = []
+
+    def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
+        """Note how many there were."""
+        self.entries.append(entries)
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_deliveries_share_transactions(kind: str, shop: Shop) -> None:
+    """Messages of a substream that are at hand go into one commit of a shared block's (P1)."""
+    commits = _Commits()
+    with open_shop(kind, f"sqlite:///{shop.path}", shop, observer=commits) as target:
+        before = len(commits.entries)
+        assert told(deliver(kind, target, *row(1, 60, ATOMIC)))[-1] == ("DONE", 60)
+        shared = commits.entries[before:]
+    assert shop.effects() == list(range(1, 61))
+    assert sum(shared) >= 60
+    assert max(shared) > 1
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_of_a_shared_transaction_that_fails_nothing_stands(
+    kind: str, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its deliveries are UNAVAILABLE, and come again from where the index is (P1)."""
+    real, failed = SharedTransactions._end, []
+
+    def end(self: Any, group: Any) -> None:
+        if not failed and group.handlers > 1:
+            failed.append(group.handlers)
+            group.error = sqlite3.OperationalError("the disk is full, says the test")
+        real(self, group)
+
+    monkeypatch.setattr(SharedTransactions, "_end", end)
+    with open_shop(kind, f"sqlite:///{shop.path}", shop) as target:
+        answers = deliver(kind, target, *row(1, 60, ATOMIC))
+        assert failed
+        stopped = answers[-1]
+        assert stopped.kind == A.UNAVAILABLE
+        reached = stopped.index.at.lsn
+        assert (stopped.place.lsn, shop.effects()) == (reached + 1, list(range(1, reached + 1)))
+        assert told(deliver(kind, target, *row(reached + 1, 60, ATOMIC)))[-1] == ("DONE", 60)
+    assert shop.effects() == list(range(1, 61))
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_what_fails_behind_others_undoes_itself_alone(kind: str, shop: Shop) -> None:
+    """A handler that raises in the shared transaction leaves those before it as they are (P1)."""
+
+    def act(request: bytes, context: Any) -> None:
+        if request == b"30":
+            raise ValueError(request)
+
+    shop.act = act
+    with open_shop(kind, f"sqlite:///{shop.path}", shop) as target:
+        answers = deliver(kind, target, *row(1, 60, ATOMIC))
+        assert told(answers)[-1] == ("FAILED", 30)
+        assert ("DONE", 29) in told(answers)
+        assert answers[-1].index.at.lsn == 29
+        assert shop.effects() == list(range(1, 30))
