@@ -23,8 +23,8 @@
 - ``player``: what targets are sent, and when (§15).
 - ``consumer``: consume, process, produce (§14).
 - Of a target: ``target_index``, how far it is in a substream; ``target_delivery``, whether one
-  follows that; ``target_taking``, its way to an effect and an answer; ``target_methods``, what may
-  be called.
+  follows that; ``target_taking``, its way to an effect and an answer, by ``target_steps`` from a
+  ``target_seat``; ``target_methods``, what may be called.
 - ``observer``: who watches; ``reporting``: what a log says of itself to them.
 - ``errors``: what is refused, and whether it was appended; ``arguments``: of users, whose type is
   another than asked for.

@@ -12,7 +12,7 @@ from sharedlog._core.position import Position
 from sharedlog._core.sealing import Seals, is_sealed, opened
 from sharedlog._core.streams import check_name, stream_of
 from sharedlog._core.target_delivery import Delivery
-from sharedlog._core.target_taking import (
+from sharedlog._core.target_steps import (
     FAILED_PRECONDITION,
     INVALID_ARGUMENT,
     NOT_FOUND,

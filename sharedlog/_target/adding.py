@@ -13,7 +13,9 @@ from rifl._server.local_calls import LocalCalls, PolicyError, UnsupportedStore, 
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.sealing import Seals, Transform
 from sharedlog._core.target_methods import Delivered, Methods
-from sharedlog._core.target_taking import HandlerKind
+from sharedlog._core.target_steps import (
+    HandlerKind,
+)
 from sharedlog._target.access import PlayerAccess
 from sharedlog._target.aio_target import AioTarget
 from sharedlog._target.requests import SERVICE

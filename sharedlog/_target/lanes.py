@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import Delivery
-from sharedlog._core.target_taking import Answer, AnswerKind, Confirm
+from sharedlog._core.target_steps import (
+    Answer,
+    AnswerKind,
+    Confirm,
+)
 
 # So many deliveries of a substream are taken before the index is moved for them.
 _AT_ONCE = 64

@@ -11,7 +11,11 @@ from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import Delivery, DeliveryKind
 from sharedlog._core.target_index import Feed, Index, Skip, check_tag
-from sharedlog._core.target_taking import Answer, AnswerKind, Confirm
+from sharedlog._core.target_steps import (
+    Answer,
+    AnswerKind,
+    Confirm,
+)
 from sharedlog._wire.places import place_of, position_of
 from sharedlog.v1 import target_pb2 as pb
 from sharedlog.v1.log_pb2 import Place

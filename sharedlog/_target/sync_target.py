@@ -12,7 +12,10 @@ import grpc
 
 from rifl._server.local_calls import Attempt, Handlers, NotFound, RiflError
 from sharedlog._core.errors import LogError, LogUnavailable
-from sharedlog._core.target_taking import (
+from sharedlog._core.target_seat import (
+    settle,
+)
+from sharedlog._core.target_steps import (
     UNAVAILABLE,
     Answer,
     AnswerKind,
@@ -23,8 +26,9 @@ from sharedlog._core.target_taking import (
     Run,
     TargetUnavailable,
     Tell,
+)
+from sharedlog._core.target_taking import (
     connect,
-    settle,
     take,
 )
 from sharedlog._target.requests import (

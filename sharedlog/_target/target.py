@@ -20,7 +20,10 @@ from rifl._server.local_calls import (
 from sharedlog._core.target_delivery import Delivery
 from sharedlog._core.target_index import Feed
 from sharedlog._core.target_methods import Delivered, Methods
-from sharedlog._core.target_taking import (
+from sharedlog._core.target_seat import (
+    Seat,
+)
+from sharedlog._core.target_steps import (
     Answer,
     AnswerKind,
     Ended,
@@ -28,7 +31,6 @@ from sharedlog._core.target_taking import (
     MethodRefused,
     Put,
     Run,
-    Seat,
     TargetUnavailable,
 )
 from sharedlog._target.access import PlayerAccess

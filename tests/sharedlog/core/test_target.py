@@ -26,7 +26,10 @@ from sharedlog._core.target_index import (
     unpack_connects,
     unpack_index,
 )
-from sharedlog._core.target_taking import (
+from sharedlog._core.target_seat import (
+    Seat,
+)
+from sharedlog._core.target_steps import (
     AnswerKind,
     Await,
     Called,
@@ -37,9 +40,10 @@ from sharedlog._core.target_taking import (
     MethodRefused,
     Put,
     Run,
-    Seat,
     TargetUnavailable,
     Tell,
+)
+from sharedlog._core.target_taking import (
     connect,
     take,
 )

@@ -1,0 +1,194 @@
+"""The seat of a substream: what a process knows of its index, and what the store is yet to know.
+
+Here the index is moved for deliveries that were taken, and those that were not are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharedlog._core.errors import LogError
+from sharedlog._core.position import Position
+from sharedlog._core.target_delivery import Delivery, Verdict
+from sharedlog._core.target_index import (
+    Connects,
+    Feed,
+    Index,
+    pack_index,
+    unpack_connects,
+    unpack_index,
+)
+from sharedlog._core.target_steps import (
+    ABORTED,
+    DATA_LOSS,
+    FAILED_PRECONDITION,
+    UNAVAILABLE,
+    Answer,
+    AnswerKind,
+    Await,
+    Fetch,
+    Put,
+    RowMove,
+    Rule,
+    TargetUnavailable,
+    Tell,
+)
+
+
+class Seat:
+    """What this process knows of one substream of a feed. One rule at a time.
+
+    ``row`` and ``durable``: the index as it is in the store, as far as is known; ``flying``: what
+    becomes of it by transactions that commit just now; ``admitted``: with what was taken since and
+    is in none. ``running``: whose handler runs.
+    """
+
+    def __init__(self, feed: Feed, tag: str) -> None:
+        """Nothing is known yet."""
+        self.feed = feed
+        self.tag = tag
+        self.key = feed.index_key(tag)
+        self.known = False
+        # Another replica may have moved it.
+        self.stale = False
+        self.row: bytes | None = None
+        self.durable = Index()
+        self.flying: list[tuple[bytes, Index, Any]] = []
+        self.admitted = Index()
+        self.connects = Connects()
+        self.running: Position | None = None
+        self.failed: Position | None = None
+
+    @property
+    def owes(self) -> bool:
+        """Whether the index is further than the store knows, or is about to."""
+        return self.admitted != self.next[1]
+
+    @property
+    def next(self) -> tuple[bytes | None, Index]:
+        """What the store has, once what commits just now has."""
+        if not self.flying:
+            return self.row, self.durable
+        row, index, _ = self.flying[-1]
+        return row, index
+
+    def found(self, row: bytes | None) -> None:
+        """Take what the store has."""
+        self.durable = self.admitted = unpack_index(row)
+        self.row, self.known, self.stale, self.flying = row, True, False, []
+
+    def answer(self, kind: AnswerKind, place: Position, code: int = 0, details: str = "") -> Answer:
+        """Return an answer about a place."""
+        if kind is AnswerKind.DONE:
+            return Answer(kind, self.tag, place)
+        connects = self.connects.of(self.durable)
+        index = self.durable if self.known else None
+        return Answer(kind, self.tag, place, code, details, index, connects)
+
+    def now(self, answer: Answer) -> Answer:
+        """Return an answer with the index as it has become."""
+        if answer.kind is AnswerKind.DONE or not self.known:
+            return answer
+        return answer._replace(found=self.durable, connects=self.connects.of(self.durable))
+
+
+def settle(seat: Seat) -> Rule[None]:
+    """Have the store know what it has to, if it answers now."""
+    if seat.owes:
+        # Else it is tried again with the next delivery.
+        yield from flush(seat)
+
+
+def begin(seat: Seat) -> Rule[None]:
+    """Know the index, and owe nothing of an earlier turn; raises ``TargetUnavailable``."""
+    if not seat.known or (seat.stale and not seat.owes):
+        yield from look(seat)
+    elif seat.owes:
+        # Of an earlier turn, when the store did not answer.
+        stopped = yield from flush(seat)
+        if stopped is not None and stopped.kind is AnswerKind.UNAVAILABLE:
+            raise TargetUnavailable(stopped.details)
+
+
+def look(seat: Seat) -> Rule[None]:
+    """Read the index; what was owed is forgotten."""
+    counted = seat.feed.connects_key(seat.tag)
+    rows = yield Fetch((seat.key, counted))
+    seat.found(rows[seat.key])
+    seat.connects = unpack_connects(rows[counted])
+
+
+def flush(seat: Seat) -> Rule[Answer | None]:
+    """Have the store know the index; what its deliveries are answered if not DONE."""
+    stopped = yield from land(seat)
+    if stopped is not None or not seat.owes:
+        return stopped
+    wanted, before, value = seat.admitted, seat.durable, pack_index(seat.admitted)
+    place = wanted.begun or wanted.at
+    try:
+        moved = yield Put((RowMove(seat.key, seat.row, value),))
+        if not moved:
+            # Or the reply to this very move was lost.
+            rows = yield Fetch((seat.key,))
+            seat.found(rows[seat.key])
+            moved = seat.row == value
+    except (TargetUnavailable, LogError) as error:
+        # Skips that were confirmed, and nothing else: told again when a player connects.
+        return None if place is None else unavailable(seat, place, error)
+    if moved:
+        seat.row, seat.durable = value, wanted
+    at = wanted.at
+    if at is not None and at != before.at:
+        there = seat.durable.at
+        if seat.durable.incarnation != wanted.incarnation:
+            return seat.answer(AnswerKind.FORKED, at, FAILED_PRECONDITION, "the index moved")
+        if there is not None and there[:2] >= at[:2]:
+            yield Tell(seat.answer(AnswerKind.DONE, at))
+        else:
+            return seat.answer(AnswerKind.GAP, at, ABORTED, "the index moved meanwhile")
+    if not moved and place is not None and wanted.begun != before.begun:
+        return seat.answer(AnswerKind.GAP, place, ABORTED, "the index moved meanwhile")
+    return None
+
+
+def land(seat: Seat) -> Rule[Answer | None]:
+    """Wait for what commits just now; what its deliveries are answered if not DONE."""
+    if not seat.flying:
+        return None
+    flying, seat.flying = seat.flying, []
+    committed, why = yield Await([each for _, _, each in flying])
+    if committed:
+        seat.row, seat.durable, _ = flying[committed - 1]
+        yield Tell(seat.answer(AnswerKind.DONE, seat.durable.at))  # type: ignore[arg-type]
+    if committed == len(flying):
+        return None
+    # Nothing behind the first that failed stands; but maybe nobody could tell.
+    first, last = flying[committed][1].at, flying[-1][1].at
+    seat.known, seat.admitted = False, seat.durable
+    try:
+        yield from look(seat)
+    except (TargetUnavailable, LogError) as error:
+        return unavailable(seat, first, error)
+    if seat.durable.at == last:
+        yield Tell(seat.answer(AnswerKind.DONE, last))  # type: ignore[arg-type]
+        return None
+    return seat.answer(AnswerKind.UNAVAILABLE, first, UNAVAILABLE, why)
+
+
+def refusal(seat: Seat, delivery: Delivery, verdict: Verdict) -> Answer:
+    """Return what a delivery is answered that is not taken."""
+    at = seat.durable.at
+    where = "nothing was taken yet" if at is None else f"the index is at {at}"
+    if verdict is Verdict.FORKED:
+        text = f"{where}: of another incarnation of the log, or another message"
+        return seat.answer(AnswerKind.FORKED, delivery.place, FAILED_PRECONDITION, text)
+    if verdict is Verdict.UNKNOWN:
+        text = f"{seat.durable.begun} was begun, and nobody knows what became of it"
+        return seat.answer(AnswerKind.UNKNOWN, delivery.place, DATA_LOSS, text)
+    return seat.answer(AnswerKind.GAP, delivery.place, ABORTED, where)
+
+
+def unavailable(seat: Seat, place: Position, error: Exception) -> Answer:
+    """Return what a delivery is answered where the store is in the way."""
+    code = UNAVAILABLE if isinstance(error, TargetUnavailable) else FAILED_PRECONDITION
+    return seat.answer(AnswerKind.UNAVAILABLE, place, code, str(error))
