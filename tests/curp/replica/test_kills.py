@@ -186,9 +186,11 @@ def test_a_leader_killed_before_a_clients_first_handler_knows_it_no_less(
 @pytest.mark.parametrize("log", ["etcd"], indirect=True)
 def test_what_etcd_takes_in_no_append_stops_no_leader(group: _Group) -> None:
     """One call is refused before it is placed, many are recovered in pieces (invariant 5)."""
-    first = group.start("r1")
+    # Megabytes of calls: a busy machine takes longer than a short lease for some of them.
+    patient = {"tuning": {"batch_delay_s": 600.0, "lease_term_s": 4.0}}
+    first = group.start("r1", **patient)
     group.until_role("r1", "leader")
-    second = group.start("r2")
+    second = group.start("r2", **patient)
     client = ByHand(first)
     number = client.configuration().configuration
     refused = client.deposit("r" * (2 << 20), "large", 1, configuration=number)
