@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from sharedlog._core.envelope import unpack
-from sharedlog._core.errors import LogError, LogForked, TrimmedLog
+from sharedlog._core.errors import LogForked, TrimmedLog
 from sharedlog._core.following import Follower
 from sharedlog._core.player.failing import Suspended, Why
 from sharedlog._core.player.feeder import Cause, State, Trouble
@@ -92,7 +92,7 @@ class Delivering:
             self._course.suspend(Suspended(Why.SEALED, str(error), *error.about))
         except grpc.aio.AioRpcError as error:
             self._cut(Trouble(Cause.BROKEN, details=str(told(error))))
-        except (LogError, grpc.aio.UsageError) as error:
+        except Exception as error:  # noqa: BLE001 - such as gRPC's of a call that has just ended
             self._cut(Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {error}"))
 
     def _cut(self, trouble: Trouble) -> None:

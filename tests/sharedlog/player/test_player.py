@@ -1,10 +1,12 @@
 """A player delivers a log to its targets, in order, each message once (DESIGN-LOG §15)."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
 import sharedlog
+from sharedlog._player.link import Link
 from sharedlog.v1.target_pb2 import DeliveryAnswer
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.fake_target import Store, answer
@@ -161,6 +163,34 @@ def test_a_wiped_target_is_suspended(house, log):
     house.wait_for_state(again, "stopped")
     assert again.targets()["shop"].stopped.why == "WIPED"
     assert empty.store.done == []
+
+
+def test_a_write_to_a_call_that_has_just_ended_ends_the_connection(house, log, monkeypatch):
+    """gRPC raises what is no error of a call then; the target is connected to again (P3)."""
+    made = []
+    real = Link.stream
+
+    class Ended:
+        async def write(self, _):
+            raise asyncio.InvalidStateError("RPC already finished.")
+
+        def cancel(self):
+            pass
+
+        async def __aiter__(self):
+            await asyncio.Event().wait()
+            yield
+
+    def stream(link):
+        made.append(link)
+        return Ended() if len(made) == 1 else real(link)
+
+    monkeypatch.setattr(Link, "stream", stream)
+    fake = house.target()
+    house.player(declared(fake))
+    publish(log, 5)
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+    assert len(made) == 2
 
 
 def test_a_dropped_hold_stops_its_target_alone(house, log):
