@@ -191,12 +191,13 @@ def _ended(seat: Seat, delivery: Delivery, ended: Ended) -> Answer | None:
 
 
 def _run_plain(seat: Seat, delivery: Delivery, called: Called) -> Rule[Answer | None]:
-    seat.admitted = seat.admitted._replace(begun=delivery.place)
+    before = seat.admitted
+    seat.admitted = before._replace(begun=delivery.place)
     stopped = yield from flush(seat)
     if stopped is not None:
         if seat.owes:
             # It is not begun, whatever the store comes to know of those before it.
-            seat.admitted = seat.admitted._replace(begun=seat.durable.begun)
+            seat.admitted = before
         return stopped
     try:
         ended = yield from _run(seat, delivery, called)
