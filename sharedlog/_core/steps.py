@@ -47,6 +47,12 @@ class Rows(NamedTuple):
     through: int
 
 
+class Try(NamedTuple):
+    """Send what is read, or the ``CorruptLog`` or ``TrimmedLog`` by which it failed."""
+
+    read: Read
+
+
 class Ends(NamedTuple):
     """Send ``Lsns``: of the oldest row that is still there, and of the tail."""
 
@@ -64,5 +70,5 @@ class Lsns(NamedTuple):
     last: int
 
 
-Step = Commit | Get | Scan | Read | Ends | Remove
+Step = Commit | Get | Scan | Read | Try | Ends | Remove
 Rule = Generator[Step, Any, _T]

@@ -13,6 +13,7 @@ from sharedlog._core.sealing import Seals, check_opens, is_sealed
 from sharedlog._core.spans import MARKERS, OPEN_SPANS, begin_of
 from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule, Scan
 from sharedlog._core.streams import commits_tag, stream_of
+from sharedlog._core.tag_index import TagIndex
 
 _ROWS = 1000
 _MOST_PROBLEMS = 100
@@ -55,6 +56,7 @@ class Verifier:
         self._seqs: dict[int, int] = {}
         self._open: dict[int, dict[str, int]] = {}
         self._begun = False
+        self._index = TagIndex(self._problem)
 
     def read(self) -> Rule[bool]:
         """Read on; False: there is nothing more. Raises ``CorruptLog`` for what cannot be read."""
@@ -62,10 +64,13 @@ class Verifier:
             ends: Lsns = yield Ends()
             self._first = ends.first
             self.through = ends.first - 1
+            self._index.begin(self.through)
             self._begun = True
         rows: Rows = yield Read(self.through, _ROWS)
         for row in rows.rows:
             self._row(row)
+        if self._index.full:
+            yield from self._index.compare(self.through)
         return bool(rows.rows)
 
     def report(self) -> Rule[Report]:
@@ -75,6 +80,7 @@ class Verifier:
             if not (yield from self.read()):
                 self._spans(spans)
                 break
+        yield from self._index.compare(self.through)
         holds = yield from all_holds()
         for hold in holds:
             if hold.position is not None and not hold.dropped:
@@ -98,6 +104,7 @@ class Verifier:
         if row.lsn != self.through + 1:
             self._problem(f"LSN {row.lsn} follows {self.through}")
         self.through = row.lsn
+        self._index.add(row.lsn, row.tags)
         if row.at_us < self._at_us:
             self._problem(f"LSN {row.lsn} is older than the one before it")
         self._at_us = row.at_us

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step
+from sharedlog._core.errors import CorruptLog, TrimmedLog
+from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step, Try
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
 
@@ -51,6 +52,11 @@ def do(engine: Engine, step: Step) -> Any:
             return engine.scan(prefix)
         case Read(after, limit, tag):
             return engine.read(after, limit, tag)
+        case Try(read):
+            try:
+                return engine.read(*read)
+            except (CorruptLog, TrimmedLog) as error:
+                return error
         case Ends():
             return Lsns(engine.first(), engine.tail())
         case Remove(through):

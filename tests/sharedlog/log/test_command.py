@@ -450,3 +450,26 @@ def test_times_are_given_as_people_write_them():
     assert after("2026-01-02T03:04:05+00:00").isoformat() == "2026-01-02T03:04:05+00:00"
     assert after("2026-01-02").tzinfo is not None
     assert after("15m").tzinfo is not None
+
+
+def shorten(url):
+    """Take what it has of ``s/0`` out of the index of a log in SQLite."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+        assert connection.execute("DELETE FROM sharedlog_tag WHERE tag = 's/0'").rowcount
+
+
+def test_an_index_of_tags_that_lost_something_is_told(tmp_path, run, told):
+    """Reads by it lose messages: the log does not count as whole (§12, L5)."""
+    url = f"sqlite:///{tmp_path / 'a.log'}"
+    with sharedlog.create(url) as log:
+        log.stream("s")
+        with log.producer().transaction() as transaction:
+            for number in range(300):
+                transaction.publish("s", f"{number}")
+    assert told("verify", url)["problems"] == []
+    shorten(url)
+    code, out, _ = run("verify", url, "--json")
+    assert code == ExitCode.DAMAGED
+    (problem,) = json.loads(out)["problems"]
+    assert problem.startswith("the index of 's/0' lacks ")
+    assert problem.endswith(" entries, the first is LSN 1")
