@@ -21,7 +21,7 @@ from curp._replica.metadata import (
 from curp._wire.metadata import accepted_loss_to_bytes
 from curp.log._engine import Leadership, LogEngine
 from curp.log._errors import Deposed
-from curp.log._opening import open_engine
+from curp.log._opening import open_engine, why_stopped
 
 _TRIES = 10
 
@@ -43,6 +43,9 @@ def add_recover_command(parser: argparse.ArgumentParser, engine: str) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     with closing(open_engine(arguments.url, read_only=not arguments.accept_loss)) as engine:
         if not arguments.accept_loss:
+            stopped = why_stopped(engine, arguments.url)
+            if stopped is not None:
+                raise stopped
             return _tell(engine)
         if not arguments.why:
             raise GroupError("--accept-loss needs --why: the log keeps it")

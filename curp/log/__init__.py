@@ -22,7 +22,7 @@ Around a log:
 - ``_creation``: a new group's log, and its id
 - ``_states``: what a log that was moved, or half copied, says of itself
 - ``_copying``: a log moved to another engine; ``_verification``: a log read whole
-- ``_commands``: ``python -m curp.log``
+- ``_commands``: ``python -m curp.log``; ``_ending``: a signal lets go of what one of them holds
 """
 
 from __future__ import annotations

@@ -41,6 +41,14 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def shown_whole(url: str) -> str:
+    """Return the URL that serves the log, but for what may be secret in it."""
+    _, group, options = parts_of(url)
+    # Of the options these alone say where it is.
+    where = [(name, options[name]) for name in ("schema", "db") if name in options]
+    return f"{shown(url)}?{urlencode([('group', group), *where])}"
+
+
 def file_of(url: str, options: dict[str, str]) -> tuple[Path, float]:
     """Return a file, and how long to wait for others' writes; raises ``InvalidRequest``."""
     parts = urlsplit(url)

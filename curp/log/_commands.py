@@ -14,9 +14,10 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from curp.log._copying import copy_log
+from curp.log._ending import EndedBySignal, ended_by_signals
 from curp.log._engine import Entry, LogEngine
 from curp.log._errors import LogError
-from curp.log._opening import accept_loss, open_engine
+from curp.log._opening import accept_loss, open_engine, why_stopped
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
 
@@ -81,7 +82,8 @@ def _dump(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     with closing(open_engine(arguments.url, read_only=True)) as engine:
         found = verify(engine)
-    told = found._asdict()
+        stopped = why_stopped(engine, arguments.url)
+    told = {**found._asdict(), "stopped": None if stopped is None else str(stopped)}
     if found.leadership is not None:
         told["leadership"] = found.leadership._asdict()
     sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
@@ -89,7 +91,15 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _copy(arguments: argparse.Namespace) -> int:
-    copied = copy_log(arguments.source, arguments.target)
+    try:
+        with ended_by_signals():
+            copied = copy_log(arguments.source, arguments.target)
+    except EndedBySignal as ended:
+        sys.stderr.write(
+            f"curp: {ended}: the copy was not finished, and holds the old log no longer. The same "
+            "command says how to go on\n"
+        )
+        return ended.code
     sys.stdout.write(json.dumps({**copied._asdict(), "log": f"{copied.log:016x}"}) + "\n")
     sys.stdout.write("moved and compared; the old log is not served from any more\n")
     return 0

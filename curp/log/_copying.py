@@ -9,10 +9,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
-from curp.log._addresses import shown
+from curp.log._addresses import shown_whole
 from curp.log._creation import log_id
 from curp.log._engine import Entry, LogEngine, NewEntry, NewLog
-from curp.log._errors import CorruptLog, InvalidRequest, LogError, NoSuchLog
+from curp.log._errors import (
+    CorruptLog,
+    InvalidRequest,
+    LogError,
+    LogExists,
+    NoSuchLog,
+    UnfinishedCopy,
+)
 from curp.log._opening import FORMAT, group_of, open_in_any_state, open_new
 from curp.log._states import COPY_KEY, MOVED_KEY, Place, place_in
 from curp.log._verification import verify
@@ -49,7 +56,8 @@ def copy_log(source: str, target: str, *, layout: int = FORMAT) -> Copied:
     Invariant: at most one of the two can be served from. The target cannot be opened
     until everything was read back and compared, and the source not from just before on
     (``LogMoved``). What broke off before that leaves the source as it was, and a
-    target that nobody can open; after that, the same copy asked again finishes it.
+    target that nobody can open, nor copy to (``UnfinishedCopy``); after that, the same
+    copy asked again finishes it.
     """
     if group_of(source) != group_of(target):
         raise InvalidRequest("both URLs name the same group: its witnesses know it by that name")
@@ -65,16 +73,10 @@ def copy_log(source: str, target: str, *, layout: int = FORMAT) -> Copied:
         stack.callback(held.end)
         # Nothing is appended from here on.
         found = verify(old)
-        place = Place(secrets.token_hex(16), shown(target), time.time_ns() // 1000)
+        place = Place(secrets.token_hex(16), shown_whole(target), time.time_ns() // 1000)
         metadata = {**old.all_metadata(), COPY_KEY: place.to_bytes()}
         new = stack.enter_context(
-            closing(
-                open_new(
-                    target,
-                    NewLog(metadata, found.first - 1, held.configuration),
-                    layout=layout,
-                )
-            )
+            closing(_made(target, NewLog(metadata, found.first - 1, held.configuration), layout))
         )
         taken = _Held(new, name)
         stack.callback(taken.end)
@@ -86,6 +88,20 @@ def copy_log(source: str, target: str, *, layout: int = FORMAT) -> Copied:
         # ... and from here on the target may be.
         new.put_metadata({COPY_KEY: None}, configuration=taken.configuration)
         return _told(new)
+
+
+def _made(target: str, new: NewLog, layout: int) -> LogEngine:
+    """Make the target; raises ``LogExists``, and ``UnfinishedCopy`` for what a copy left there."""
+    try:
+        return open_new(target, new, layout=layout)
+    except LogExists as error:
+        with closing(open_in_any_state(target)) as there:
+            if place_in(there, COPY_KEY) is None:
+                raise
+        # The source was not given up for it: nobody needs it.
+        raise UnfinishedCopy(
+            "there is the copy of another log, and was not finished: remove it, and copy again"
+        ) from error
 
 
 def _finish(old: LogEngine, moved: Place, target: str) -> Copied:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from curp.log import _addresses as addresses
 from curp.log._addresses import parts_of, shown
 from curp.log._commits.meanings import meaning
 from curp.log._engine import LogEngine, NewLog
-from curp.log._errors import LogExists, NoSuchLog
+from curp.log._errors import CorruptLog, LogError, LogExists, LogMoved, NoSuchLog, UnfinishedCopy
 from curp.log._newest import accept_newest, open_newest
 from curp.log._older import accept_older, open_older
-from curp.log._states import check_state
+from curp.log._states import check_state, check_whole
 from sharedlog._core import errors as theirs
 from sharedlog._engines.formats import OlderFormat
 
@@ -38,8 +39,8 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
 
     ``NoSuchLog`` where there is none. ``new`` creates it (see ``curp.log.create_log``),
     and is ``LogExists`` where there is one. ``read_only``: for tools that only look; what
-    they may not do is not asked. A log that was moved (``LogMoved``) or is no whole copy
-    (``UnfinishedCopy``) opens only for these. An ``InvalidRequest`` also says
+    they may not do is not asked. A log that was moved (``LogMoved``) opens only for these,
+    and one that is no whole copy for nobody (``UnfinishedCopy``). An ``InvalidRequest`` also says
     which extra is not installed. It blocks while it connects; the engine is safe in any
     thread, and is closed by ``close``. No message holds the URL: it may have a
     password in it.
@@ -48,7 +49,9 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
         return open_new(url, new)
     engine = _open(url, read_only=read_only)
     try:
-        if not read_only:
+        if read_only:
+            check_whole(engine)
+        else:
             check_state(engine)
     except BaseException:
         engine.close()
@@ -69,6 +72,23 @@ def open_in_any_state(url: str) -> LogEngine:
     return _open(url, read_only=False)
 
 
+def why_stopped(engine: LogEngine, url: str) -> LogError | None:
+    """Return what a replica is told that would serve from a log, None if nothing keeps it.
+
+    ``engine``: what a tool that only looks has opened there. That a store cannot be asked,
+    or lets the tool not write, is none of the log's doing, and not returned.
+    """
+    try:
+        check_state(engine)
+        if _may_stop(url):
+            open_in_any_state(url).close()
+    except (CorruptLog, LogMoved, UnfinishedCopy) as error:
+        return error
+    except LogError:
+        return None
+    return None
+
+
 def group_of(url: str) -> str:
     """Return the group that a log's URL names; raises ``InvalidRequest``."""
     return parts_of(url)[1]
@@ -85,6 +105,16 @@ def accept_loss(url: str, who: str, why: str) -> str:
             return accept_newest(url, who, why)
     except OlderFormat:
         return accept_older(url, who, why)
+
+
+def _may_stop(url: str) -> bool:
+    """Whether a log there may have stopped for everyone, so that it opens only for looking."""
+    scheme, _, options = parts_of(url)
+    if scheme == "sqlite":
+        path, _ = addresses.file_of(url, options)
+        # Without its note nothing can be told, and who only looks makes none.
+        return path.with_name(path.name + ".curp").exists()
+    return scheme in (*addresses.ETCD, *addresses.POSTGRES)
 
 
 def _open(url: str, *, read_only: bool) -> LogEngine:

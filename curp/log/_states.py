@@ -40,6 +40,15 @@ def place_in(engine: LogEngine, key: str) -> Place | None:
         raise CorruptLog(f"the metadata key {key!r} is damaged") from error
 
 
+def check_whole(engine: LogEngine) -> None:
+    """Raise ``UnfinishedCopy`` for a log that may lack anything: also who looks is told."""
+    if place_in(engine, COPY_KEY) is not None:
+        raise UnfinishedCopy(
+            "this is the copy of another log, and was not finished: copy again, and remove this "
+            "first if that says so"
+        )
+
+
 def check_state(engine: LogEngine) -> None:
     """Raise ``LogMoved`` or ``UnfinishedCopy`` for a log that is not to be served from.
 
@@ -49,7 +58,4 @@ def check_state(engine: LogEngine) -> None:
     moved = place_in(engine, MOVED_KEY)
     if moved is not None:
         raise moved.error()
-    if place_in(engine, COPY_KEY) is not None:
-        raise UnfinishedCopy(
-            "this is the copy of another log, and was not finished: remove it, and copy again"
-        )
+    check_whole(engine)

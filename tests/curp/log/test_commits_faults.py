@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import shutil
 
 import pytest
 
+from curp._cli.command import main
 from curp.log import create_log
 from curp.log._commits import CommitLog, first_keys
 from curp.log._creation import new_log
@@ -182,13 +184,30 @@ def test_tags_that_no_engine_takes_come_back(writer, tag):
 # Losses.
 
 
+def _told_to_operators(url: str, *, stopped: bool) -> None:
+    """``recover`` and ``verify`` say what ``serve`` does (DESIGN §7)."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        recovered = main(["recover", url])
+    assert (recovered, "accept-loss" in err.getvalue()) == (int(stopped), stopped)
+    assert not (stopped and out.getvalue())
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main(["log", "verify", url]) == 0
+    told = json.loads(out.getvalue())["stopped"]
+    assert told is None or "accept-loss" in told
+    assert (told is not None) == stopped
+
+
 def _accepted(url: str) -> None:
     """Refused until an operator accepts the loss; then it goes on under higher numbers."""
     with pytest.raises(CorruptLog, match="accept-loss"):
         open_engine(url)
     # A tool looks at it all the same.
     open_engine(url, read_only=True).close()
+    _told_to_operators(url, stopped=True)
     assert accept_loss(url, "alice", "the disk burnt")
+    _told_to_operators(url, stopped=False)
     assert accept_loss(url, "alice", "again") == ""
     with contextlib.closing(open_engine(url)) as engine:
         told = json.loads(engine.metadata("curp-log-loss"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import signal
 
 import pytest
 
 from curp._cli.command import main
 from curp.log import _copying as copying
 from curp.log import create_log, open_engine
+from curp.log._addresses import parts_of, shown_whole
 from curp.log._copying import copy_log
 from curp.log._creation import log_id
 from curp.log._errors import (
@@ -91,8 +93,9 @@ def test_a_log_is_moved_whole(url, source, target):
         assert leadership.expires_in_s <= 0
         assert leadership.configuration == copied.configuration > 2
         assert Writer(engine).append(b"next") == 607
-    with pytest.raises(LogMoved, match=target.replace("postgres", "postgresql")):
+    with pytest.raises(LogMoved, match=target.replace("postgres", "postgresql")) as moved:
         open_engine(url(source))
+    assert f"group={parts_of(url(target))[1]}" in str(moved.value)
     # What is there can still be looked at.
     with contextlib.closing(open_engine(url(source), read_only=True)) as engine:
         assert engine.tail() == 606
@@ -153,7 +156,7 @@ def test_a_copy_that_breaks_off_leaves_one_log_at_most(url, monkeypatch, step):
         open_engine(url("sqlite2"))
     monkeypatch.undo()
     if step != "put_metadata":
-        with pytest.raises(LogExists):
+        with pytest.raises(UnfinishedCopy, match="remove it, and copy again"):
             copy_log(url("sqlite"), url("sqlite2"))
         with contextlib.closing(open_engine(url("sqlite"))) as engine:
             assert held(engine) == before
@@ -200,3 +203,66 @@ def test_the_command_moves_and_says_so(url, capsys):
     assert (told["first"], told["tail"], told["entries"], told["snapshot_lsn"]) == (8, 606, 599, 10)
     assert main(["log", "copy", url("sqlite"), url("sqlite2")]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_copy_and_its_lease(url, monkeypatch, capsys, number):
+    """One line, the old log is led at once, and nobody takes the rest for a log (DESIGN §7)."""
+    before = filled(url("sqlite"))
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    opened = copying.open_new
+
+    def ending(*arguments, **layout):
+        engine = opened(*arguments, **layout)
+        append = engine.append
+
+        def end(*given, **more):
+            append(*given, **more)
+            assert signal.getsignal(number) is not signal.SIG_DFL
+            signal.raise_signal(number)
+
+        monkeypatch.setattr(engine, "append", end)
+        return engine
+
+    monkeypatch.setattr(copying, "open_new", ending)
+    assert main(["log", "copy", url("sqlite"), url("sqlite2")]) == 128 + number
+    said = capsys.readouterr().err
+    assert said.startswith(f"curp: {number.name}: the copy was not finished")
+    assert said.count("\n") == 1
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    with contextlib.closing(open_engine(url("sqlite"))) as engine:
+        assert held(engine) == before
+        engine.take_leadership("next", "a:1", term_s=1)
+        engine.end_leadership(engine.leadership().configuration)
+    for command in (
+        ["log", "verify", url("sqlite2")],
+        ["log", "dump", url("sqlite2")],
+        ["recover", url("sqlite2")],
+        ["poison", "list", url("sqlite2")],
+        ["log", "copy", url("sqlite"), url("sqlite2")],
+    ):
+        assert main(command) == 1
+        told = capsys.readouterr()
+        assert not told.out
+        assert "the copy of another log, and was not finished" in told.err
+
+
+def test_a_moved_log_says_so_to_operators(url, capsys):
+    """``recover`` as ``serve`` does, with where it went; ``verify`` reads it (DESIGN §7)."""
+    filled(url("sqlite"))
+    copy_log(url("sqlite"), url("sqlite2"))
+    assert main(["recover", url("sqlite")]) == 1
+    told = capsys.readouterr()
+    assert not told.out
+    assert url("sqlite2") in told.err
+    assert main(["log", "verify", url("sqlite")]) == 0
+    assert url("sqlite2") in json.loads(capsys.readouterr().out)["stopped"]
+    assert main(["log", "verify", url("sqlite2")]) == 0
+    assert json.loads(capsys.readouterr().out)["stopped"] is None
+    assert main(["recover", url("sqlite2")]) == 0
+
+
+def test_where_a_log_went_is_told_without_secrets():
+    """All that another replica needs but for credentials (DESIGN §9)."""
+    told = shown_whole("postgresql://u:pw1@h/d?password=pw2&schema=s&group=a%20b&sslmode=require")
+    assert told == "postgresql://h/d?group=a+b&schema=s"
