@@ -302,6 +302,9 @@ def _add_players(
     pause.set_defaults(run=playing.pause, ordered="pause")
 
     resume = commands.add_parser("resume", parents=[order], help="one that stopped goes on, too")
+    resume.add_argument(
+        "--adopt", action="store_true", help="with the store that answers there (--why)"
+    )
     resume.set_defaults(run=playing.resume, ordered="resume")
 
     skip = commands.add_parser(

@@ -35,6 +35,7 @@ from sharedlog._core.player.rows import (
     wish,
     wishes,
 )
+from sharedlog._core.player.stores import adopt
 from sharedlog._core.position import Position
 from sharedlog._log.following import After
 from sharedlog._log.log import Log
@@ -195,7 +196,14 @@ def pause(log: Log, arguments: argparse.Namespace) -> int:
 
 def resume(log: Log, arguments: argparse.Namespace) -> int:
     """Have a target go on that was paused, or that has stopped."""
-    _order(arguments)
+    order = _order(arguments)
+    if arguments.adopt:
+        told = _told(log, arguments)
+        if not told.store:
+            raise Refused("no store has answered: there is none to adopt", ExitCode.NOT_FOUND)
+        if not order.why:
+            raise Refused("say --why another store is the target's from now on", ExitCode.USAGE)
+        log._run(adopt(arguments.player, arguments.target, told.number, told.store, order))
     return _wished(
         log, arguments, lambda known: known._replace(paused=None, resumed=known.resumed + 1)
     )

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 
 from rifl._log import get_logger
 from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
@@ -15,9 +16,10 @@ from sharedlog._core.player.backoff import Backoff
 from sharedlog._core.player.deadletters import Whose
 from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Why
 from sharedlog._core.player.feeder import Cause, Feeder, State, Trouble
-from sharedlog._core.player.indexes import Index, held_against
+from sharedlog._core.player.indexes import Begins, Index, check_store, held_against
 from sharedlog._core.player.item import Skip
 from sharedlog._core.player.rows import Wish
+from sharedlog._core.player.stores import bind, stores_of
 from sharedlog._core.position import Position
 from sharedlog._player import holding, letters
 from sharedlog._player.declared import Target
@@ -49,6 +51,8 @@ class Course:
         self.holds: dict[str, Hold] = {}
         self.tags: list[str] = []
         self.taken = 0
+        # The id of the store that answered last.
+        self.store = ""
         # What went wrong last, and when.
         self.error = ""
         self.error_at_us = 0
@@ -209,7 +213,8 @@ class Course:
             )
         )
         indexes = indexes_of(reply, self.tags)
-        begins = await stage.run(lambda: held_against(indexes, self.holds, incarnation))
+        self.store = reply.store
+        begins = await self._held(indexes)
         if isinstance(begins, Suspended):
             self._suspend(begins)
             return None
@@ -219,6 +224,20 @@ class Course:
         if not self.feeder.begin(term, begins.indexes, begins.suspects | self._crowded):
             return None
         return Delivering(self, self._link, begins.starts, confirmed, streams=reply.streams)
+
+    async def _held(self, indexes: list[Index]) -> Begins | Suspended:
+        """Return where it goes on, or why it does not: by its store, the log and its holds (P6)."""
+        stage, name, number = self.stage, self.target.name, self.number
+        store, incarnation = self.store, stage.place.incarnation
+        known = (await stage.run(lambda: stores_of(stage.player, name))).ids.get(number)
+        other = check_store(known, store)
+        if other is not None:
+            return other
+        found = await stage.run(lambda: held_against(indexes, self.holds, incarnation))
+        if known is None and store and isinstance(found, Begins):
+            rule = partial(bind, stage.player, name, number, store, stage.fence)
+            return check_store(await stage.run(rule), store) or found
+        return found
 
     async def _bury(self, store: str, indexes: list[Index]) -> list[tuple[str, int]]:
         """Have what it skipped among the dead letters, before anything else (P7)."""

@@ -271,6 +271,7 @@ def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
         course.error_at_us,
         time.time_ns() // 1000,
         {tag: (str(place), count) for tag, (place, count) in course.failing.attempts.items()},
+        course.store,
     )
 
 

@@ -4,6 +4,7 @@
   flight; ``flight``: what was sent and is not answered.
 - ``failing``: messages that fail, and targets that stop; ``backoff``: when it is tried again.
 - ``indexes``: what a target says of itself, held against the log, and where the main stream begins.
+- ``stores``: in which store each target's index is.
 - ``deadletters``: messages that were given up; ``rows``: what operators wish, and what is told.
 - ``observer``: who watches.
 """

@@ -33,7 +33,7 @@ class Why(enum.Enum):
     FORKED = "its index is of another incarnation of the log"
     NOT_IN_LOG = "its index is not in the log"
     TRIMMED = "what it has not taken was trimmed"
-    WIPED = "it has no index, though it had one"
+    WIPED = "its index is gone, or another store stands there"
     SEALED = "a message cannot be opened"
     DEAD_LETTER = "a dead letter cannot be appended"
     MISCONFIGURED = "it does not take what it is to be sent"

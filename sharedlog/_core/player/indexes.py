@@ -36,6 +36,17 @@ class Index(NamedTuple):
     skipped: tuple[Unconfirmed, ...] = ()
 
 
+def check_store(known: str | None, store: str) -> Suspended | None:
+    """Return why a target is not fed: its index was begun in another store than has answered."""
+    if known is None or known == store:
+        return None
+    return Suspended(
+        Why.WIPED,
+        f"another store stands there: {store or 'one without an id'} answers, and the target's "
+        f"index was begun in {known}",
+    )
+
+
 class Begins(NamedTuple):
     """Where a target goes on. ``starts``: of its recovery stream, LSNs where nothing was taken."""
 

@@ -71,6 +71,7 @@ class Told(NamedTuple):
     ``state``: that of the feeder, ``paused``, or ``stopped`` (then ``why``, and the ``about`` that
     is to be seen to). ``lag``: entries of the log behind which it is; ``behind_s``: how old the
     oldest message is that it has not taken, as far as that is known. ``rate``: messages a second.
+    ``store``: the id of the store that answered last.
     """
 
     state: str
@@ -90,6 +91,7 @@ class Told(NamedTuple):
     error_at_us: int = 0
     at_us: int = 0
     attempts: Mapping[str, tuple[str, int]] = {}
+    store: str = ""
 
     @property
     def stopped(self) -> TargetStopped | None:
@@ -120,10 +122,10 @@ def wish(player: str, target: str, change: Callable[[Wish], Wish]) -> Rule[Wish]
     """Change what is wished of a target, and return it as it is then."""
     check_part(player, "player")
     check_part(target, "target")
-    key = _key(player, "wish", target)
+    key = row_key(player, "wish", target)
     while True:
         value = (yield Get((key,)))[key]
-        made = change(Wish() if value is None else _parsed(key, value, _wish_of))
+        made = change(Wish() if value is None else parsed(key, value, _wish_of))
         try:
             yield Commit((Condition(key, value),), (Put(key, _wish_written(made)),))
         except Refused:
@@ -134,7 +136,7 @@ def wish(player: str, target: str, change: Callable[[Wish], Wish]) -> Rule[Wish]
 def tell(player: str, told: Mapping[str, Told | None], fence: Fence) -> Rule[None]:
     """Tell of targets; None: of one that is no more. Raises ``Fenced`` for who leads no more."""
     puts = [
-        Put(_key(player, "told", name), None if each is None else _told_written(each))
+        Put(row_key(player, "told", name), None if each is None else _told_written(each))
         for name, each in told.items()
     ]
     for first in range(0, len(puts), _PIECE):
@@ -145,20 +147,22 @@ def tell(player: str, told: Mapping[str, Told | None], fence: Fence) -> Rule[Non
             raise Fenced("another player leads", fence.number) from refused
 
 
-def _key(player: str, kind: str, target: str) -> str:
+def row_key(player: str, kind: str, target: str) -> str:
+    """Return the key of a target's row of a kind."""
     return f"{_PREFIX}{player}/{kind}/{target}"
 
 
 def _all(player: str, kind: str, read: Callable[[dict[str, Any]], _T]) -> Rule[dict[str, _T]]:
     check_part(player, "player")
-    prefix = _key(player, kind, "")
+    prefix = row_key(player, kind, "")
     found = yield Scan(prefix)
     return {
-        key.removeprefix(prefix): _parsed(key, value, read) for key, value in sorted(found.items())
+        key.removeprefix(prefix): parsed(key, value, read) for key, value in sorted(found.items())
     }
 
 
-def _parsed(key: str, value: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
+def parsed(key: str, value: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
+    """Return what a row says; raises ``NewerFormat`` and ``CorruptLog``."""
     try:
         data = json.loads(value)
         version = data.pop("version")
@@ -169,13 +173,14 @@ def _parsed(key: str, value: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
         raise CorruptLog(f"what is kept as {key} is not what was written") from error
 
 
-def _written(data: dict[str, Any]) -> bytes:
+def written(data: dict[str, Any]) -> bytes:
+    """Return a row as it is kept."""
     return json.dumps({"version": _VERSION} | data).encode()
 
 
 def _wish_written(made: Wish) -> bytes:
     skip = made.skip
-    return _written(
+    return written(
         {
             "paused": made.paused,
             "resumed": made.resumed,
@@ -198,7 +203,7 @@ def _wish_of(data: dict[str, Any]) -> Wish:
 
 
 def _told_written(told: Told) -> bytes:
-    return _written(told._asdict())
+    return written(told._asdict())
 
 
 def _told_of(data: dict[str, Any]) -> Told:

@@ -14,11 +14,12 @@ from prometheus_client import CollectorRegistry
 import sharedlog
 from sharedlog._cli.command import main
 from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.player.stores import stores_of
 from sharedlog._player.config import read_config
 from sharedlog.metrics import PrometheusPlayerObserver
 from sharedlog.v1.target_pb2 import DeliveryAnswer
 from tests.sharedlog.player.conftest import declared
-from tests.sharedlog.player.fake_target import answer
+from tests.sharedlog.player.fake_target import Store, answer
 from tests.sharedlog.player.test_player import CALL, in_order, publish
 
 
@@ -69,6 +70,31 @@ def test_a_target_is_paused_and_resumed(house, log, sharedlog_command):
     sharedlog_command("resume", "shop", *why)
     fake.store.wait_for(lambda: len(fake.store.done) == 10)
     assert in_order(log, fake.store)
+
+
+def test_a_store_that_was_moved_is_adopted(house, log, sharedlog_command):
+    """By an operator's word alone, who says why; by a plain resume it is not (P6)."""
+    fake = house.target(store=Store("before"))
+    player = house.player(declared(fake))
+    publish(log, 5)
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+    fake.stop()
+    fake.store.name = "after"
+    fake.start()
+    found = house.wait_for_state(player, "stopped")
+    assert (found.stopped.why, found.store) == ("WIPED", "after")
+    publish(log, 5, 5)
+    assert sharedlog_command("resume", "shop", "--adopt")[0] == 2
+    connects = len(fake.connects)
+    assert sharedlog_command("resume", "shop")[0] == 0
+    house.wait_for(lambda: len(fake.connects) > connects)
+    house.wait_for_state(player, "stopped")
+    assert len(fake.store.done) == 5
+    moved = ("resume", "shop", "--adopt", "--by", "ann", "--why", "a new disk")
+    assert sharedlog_command(*moved)[0] == 0
+    fake.store.wait_for(lambda: len(fake.store.done) == 10)
+    kept = log._run(stores_of("player", "shop"))
+    assert (kept.ids, kept.adopted[:2]) == ({0: "after"}, ("ann", "a new disk"))
 
 
 def test_one_message_is_skipped_by_an_operator(house, log, sharedlog_command):

@@ -165,6 +165,23 @@ def test_a_wiped_target_is_suspended(house, log):
     assert empty.store.done == []
 
 
+def test_stores_that_were_swapped_suspend(house, log):
+    """What another target has taken is not fed on: nothing is lost, and nothing twice (P6)."""
+    one, two = house.target(store=Store("one")), house.target(store=Store("two"))
+    player = house.player(declared(one, "one"), declared(two, "two"))
+    publish(log, 10)
+    for fake in (one, two):
+        fake.store.wait_for(lambda store=fake.store: len(store.done) == 10)
+    player.close()
+    one.store, two.store = two.store, one.store
+    publish(log, 5, 10)
+    player = house.player(declared(one, "one"), declared(two, "two"))
+    for name in ("one", "two"):
+        found = house.wait_for_state(player, "stopped", name)
+        assert (found.stopped.why, "another store stands there" in found.details) == ("WIPED", True)
+    assert len(one.store.done) == len(two.store.done) == 10
+
+
 def test_a_write_to_a_call_that_has_just_ended_ends_the_connection(house, log, monkeypatch):
     """gRPC raises what is no error of a call then; the target is connected to again (P3)."""
     made = []
