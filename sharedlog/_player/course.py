@@ -10,11 +10,11 @@ from contextlib import suppress
 from functools import partial
 
 from rifl._log import get_logger
-from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
+from sharedlog._core.errors import AlreadyCommitted, LogError, LogUnavailable, TrimmedLog
 from sharedlog._core.holds import Hold
 from sharedlog._core.player.backoff import Backoff
 from sharedlog._core.player.deadletters import Whose
-from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Why
+from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Verdict, Why
 from sharedlog._core.player.feeder import Cause, Feeder, State, Trouble
 from sharedlog._core.player.indexes import Begins, Index, check_store, held_against
 from sharedlog._core.player.item import Skip
@@ -292,7 +292,7 @@ class Course:
         if self.suspended is not None and self.suspended.why is not Why.UNKNOWN:
             return
         trouble = self.feeder.trouble
-        verdict = self.failing.judge(trouble)
+        verdict = await self._possible(self.failing.judge(trouble))
         stage, name = self.stage, self.target.name
         if isinstance(verdict, Suspended):
             self._suspend(verdict)
@@ -331,6 +331,20 @@ class Course:
             again_in_s=round(pause_s, 3),
         )
         await self._wait(pause_s)
+
+    async def _possible(self, verdict: Verdict) -> Verdict:
+        """Return it, or what is done instead: of a dead letter none is made, without end."""
+        if not isinstance(verdict, Skipped):
+            return verdict
+        run, tag, place = self.stage.threads.run, verdict.tag, verdict.place
+        try:
+            letter = await run(letters.is_one, self.stage, tag, place)
+        except LogUnavailable:
+            # It is called once more, and judged again.
+            return Again(pause=True)
+        except LogError:
+            return verdict
+        return verdict.instead if letter else verdict
 
     @property
     def lag(self) -> int:

@@ -161,10 +161,20 @@ def _file(name: str) -> bytes:
         raise InvalidRequest(str(error)) from error
 
 
-def check_targets(targets: Sequence[Target]) -> dict[str, Target]:
-    """Return targets by their names; raises ``InvalidRequest`` where two have one."""
+def check_targets(targets: Sequence[Target], dead_letters: str) -> dict[str, Target]:
+    """Return targets by their names.
+
+    Raises ``InvalidRequest`` where two have one, and where one follows the dead letters that are
+    made of what it fails at: they would be made of each other, without end.
+    """
     found = {each.name: each for each in targets}
     if len(found) < len(targets):
         twice = sorted(name for name in found if [t.name for t in targets].count(name) > 1)
         raise InvalidRequest(f"two targets are named {twice[0]!r}")
+    for each in targets:
+        if dead_letters in each.methods:
+            raise InvalidRequest(
+                f"target {each.name!r} follows {dead_letters!r}, the stream of this player's dead "
+                "letters: another player, whose dead_letters are another stream, may play it"
+            )
     return found

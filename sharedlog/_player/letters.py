@@ -5,12 +5,20 @@ from __future__ import annotations
 from rifl._log import get_logger
 from sharedlog._core.catalog import make_stream
 from sharedlog._core.errors import LogForked, TrimmedLog
-from sharedlog._core.player.deadletters import Whose, bury, message_at, written
+from sharedlog._core.player.deadletters import Whose, bury, is_letter, message_at, written
 from sharedlog._core.player.indexes import Unconfirmed
+from sharedlog._core.position import Position
 from sharedlog._log.resending import until_answered
 from sharedlog._player.stage import Stage
 
 _log = get_logger("sharedlog")
+
+
+def is_one(stage: Stage, tag: str, at: Position) -> bool:
+    """Return whether a message is a dead letter itself: none is made of that; in a thread."""
+    place = stage.place
+    envelope = until_answered(place, lambda: message_at(tag, at))
+    return envelope is not None and is_letter(envelope, place.seals)
 
 
 def bury_one(stage: Stage, whose: Whose, tag: str, skipped: Unconfirmed) -> None:

@@ -71,7 +71,7 @@ class Player:
             )
         self._place = log._place
         self._settings = Settings(name, log_name, dead_letters, takeover)
-        self._settings.targets = check_targets(targets)
+        self._settings.targets = check_targets(targets, dead_letters)
         observers = (observer,) if isinstance(observer, PlayerObserver) else observer
         self._watchers = Watchers(name, observers)
         self._thread: threading.Thread | None = None
@@ -104,7 +104,7 @@ class Player:
 
     def reload(self, targets: Sequence[Target]) -> None:
         """Deliver to these targets from now on; those that stay as they are go on undisturbed."""
-        found = check_targets(targets)
+        found = check_targets(targets, self._settings.dead_letters)
         for each in found.values():
             # Files that are not there are told to whoever says so, and nothing changes.
             each.metadata()

@@ -21,11 +21,12 @@ from sharedlog._core.position import Position
 from sharedlog._core.producers import Appended
 from sharedlog._core.publishing import Placed, committing, size_of
 from sharedlog._core.reading import verify
-from sharedlog._core.sealing import Seals, is_sealed
+from sharedlog._core.sealing import Seals, is_sealed, opened
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import substream_of, tag_of
 
 SCHEMA = "sharedlog.v1.Envelope"
+_HEADERS = {"player", "target", "tag", "position", "number", "reason", "by"}
 _NAME_CHARS, _CONTENT_BYTES = 180, 16
 # Of a header's value.
 _MOST_CHARS = 1000
@@ -93,6 +94,12 @@ def written(
     data = pack(body, key or None, about, skipped.at_us)
     tag = tag_of(stream.name, substream_of(key, stream.substreams) if key else 0)
     return Placed(data, tag, size_of(data, tag))
+
+
+def is_letter(envelope: bytes, seals: Seals | None) -> bool:
+    """Return whether a message is a dead letter, as far as it can be opened."""
+    found = unpack(opened(envelope, seals)[0])
+    return found.schema_name == SCHEMA and {each.name for each in found.headers} >= _HEADERS
 
 
 def read(message: Message) -> DeadLetter:

@@ -68,11 +68,15 @@ class Again(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A message is given up: it is skipped at the target, then a dead letter."""
+    """A message is given up: it is skipped at the target, then a dead letter.
+
+    ``instead``: the target stops, where that is no message that can be one.
+    """
 
     tag: str
     place: Position
     skip: Skip
+    instead: Suspended
 
 
 class Anew(NamedTuple):
@@ -144,8 +148,10 @@ class Failing:
 
     def _ended(self, then: Then, why: Why, trouble: Trouble, place: Position) -> Verdict:
         said = trouble.details or trouble.cause.value
+        stopped = Suspended(why, said, trouble.tag, place)
         if then is Then.DEAD_LETTER:
-            return Skipped(trouble.tag, place, Skip(f"{why.name} ({trouble.code}): {said}", "rule"))
+            skip = Skip(f"{why.name} ({trouble.code}): {said}", "rule")
+            return Skipped(trouble.tag, place, skip, stopped)
         if then is Then.AGAIN:
             return Anew(trouble.tag, place)
-        return Suspended(why, said, trouble.tag, place)
+        return stopped

@@ -256,6 +256,17 @@ def test_two_targets_of_one_name_are_refused(log):
         sharedlog.Player(log, [one, one])
 
 
+def test_nobody_follows_the_dead_letters_of_its_own_player(house, log):
+    """They would be made of each other; at start, and when targets are read again (P7)."""
+    loops = sharedlog.Target(name="a", address="h:1", streams=["orders", "deadletters"])
+    with pytest.raises(sharedlog.InvalidRequest, match="another player"):
+        sharedlog.Player(log, [loops])
+    player = house.player()
+    with pytest.raises(sharedlog.InvalidRequest, match="another player"):
+        player.reload([loops])
+    sharedlog.Player(log, [loops], dead_letters="others")
+
+
 def test_those_who_watch_see_targets(house, log):
     """States, lags and what was taken, by player and target (§15)."""
     registry = CollectorRegistry()

@@ -61,6 +61,7 @@ def test_what_cannot_be_called_becomes_what_was_declared(cause, field, why, then
         assert isinstance(found, Skipped)
         assert (found.tag, found.place, found.skip.by) == (TAG, PLACE, "rule")
         assert "no room" in found.skip.reason
+        assert found.instead == Suspended(why, "no room", TAG, PLACE)
     assert isinstance(Failing(Rules()).judge(about(cause)), Suspended)
 
 

@@ -136,6 +136,25 @@ def test_a_message_that_fails_for_good_is_a_dead_letter(house, log):
     assert "5" not in fake.store.bodies()
 
 
+def test_of_a_dead_letter_none_is_made(house, log):
+    """A target that fails at one stops, whatever was declared: nothing grows without end (P7)."""
+
+    def handler(called):
+        return answer(DeliveryAnswer.FAILED, "never") if called.body == b"5" else None
+
+    fake = house.target(handler)
+    house.player(declared(fake, tries=1, failed="dead-letter"))
+    publish(log, 6)
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+    house.wait_for(lambda: any(each.name == "deadletters" for each in log.streams()))
+    reader = house.target(lambda _: answer(DeliveryAnswer.FAILED, "never"))
+    asked = declared(reader, "reader", streams={"deadletters": CALL}, tries=1, failed="dead-letter")
+    second = house.player(asked, name="second", dead_letters="lost")
+    found = house.wait_for_state(second, "stopped", "reader")
+    assert (found.stopped.why, found.details) == ("FAILED", "never")
+    assert not any(each.name == "lost" for each in log.streams())
+
+
 def test_a_refused_message_stops_its_target(house, log):
     """Visible, with a typed reason, and nothing behind it is delivered (P7)."""
 
