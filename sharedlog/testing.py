@@ -24,7 +24,15 @@ from typing import Any
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._consumer.working import Work
 from sharedlog._core.commit import Commit
-from sharedlog._core.consumer.asked import Bury, CommitStore, Note, Run, StoreStep, TakeStore
+from sharedlog._core.consumer.asked import (
+    Bury,
+    CommitStore,
+    Died,
+    Note,
+    Run,
+    StoreStep,
+    TakeStore,
+)
 from sharedlog._core.errors import LogUnavailable, StoreUnavailable
 from sharedlog._core.steps import Step
 
@@ -34,10 +42,6 @@ _CHANGES = (Commit, TakeStore, Note, Run, Bury, CommitStore)
 # So much later is each round: whatever waits for a time has waited.
 _LATER_S = 1000.0
 _MOST_ROUNDS = 10_000
-
-
-class _Died(BaseException):
-    """The process is dead."""
 
 
 class Driven:
@@ -78,7 +82,7 @@ class Driven:
 
     def die(self) -> None:
         """Be killed, before the step that is under way; its lease is over at once."""
-        raise _Died
+        raise Died
 
     def _act(self, step: Step | StoreStep) -> Any:
         if not isinstance(step, _CHANGES):
@@ -107,7 +111,7 @@ def driven(consumer: Consumer) -> Iterator[Driven]:
         try:
             yield found
             work.end()
-        except _Died:
+        except Died:
             found.dead = True
             work.abandon()
 

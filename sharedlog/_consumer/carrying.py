@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from sharedlog._core.consumer.asked import (
     Asked,
     Bury,
     CommitStore,
+    Died,
     Failed,
     Note,
     Ran,
@@ -31,13 +33,15 @@ from sharedlog._core.reading import Committed, State
 from sharedlog._core.steps import Step
 from sharedlog._core.streams import MAX_TAGS, stream_of, substream_number
 from sharedlog._engines.driving import do
-from sharedlog._log.place import Place
+from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Placing
 
 _T = TypeVar("_T")
 # A batch ends early once it publishes so much of what an append takes: the next message may
 # publish more than is left.
 _FULL = 0.25
+# What a handler raises that is not its failure.
+_PASSED = (KeyboardInterrupt, GeneratorExit, Died)
 
 
 class Carrier:
@@ -60,6 +64,8 @@ class Carrier:
         self._handlers = handlers
         self._batch_s = batch_s
         self._dead_letters = dead_letters
+        # Handlers may fork, and return in the child: the transaction and the lease are not its own.
+        self._process = os.getpid()
         limits = place.engine.limits
         self._bounds = Bounds(
             min(APPEND_ENTRIES, limits.entries),
@@ -86,10 +92,19 @@ class Carrier:
                 except (Refused, Failed) as error:
                     thrown = error
         finally:
-            self._store.rollback()
+            # In a child the transaction is the parent's.
+            if not self.inherited:
+                self._store.rollback()
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a forked child of the one that this belongs to."""
+        return os.getpid() != self._process
 
     def do(self, step: Step | StoreStep) -> Any:
-        """Carry a step out."""
+        """Carry a step out; raises ``LogStopped`` in a forked child."""
+        if self.inherited:
+            raise forked()
         match step:
             case TakeStore() | Note():
                 return self._noted(step)
@@ -129,7 +144,8 @@ class Carrier:
                 if full or time.monotonic() >= end:
                     break
         except BaseException:
-            self._store.rollback()
+            if not self.inherited:
+                self._store.rollback()
             raise
         return Ran(done, outputs.messages)
 
@@ -137,9 +153,18 @@ class Carrier:
         try:
             message = self._message(each)
             self._handlers.run(Effects(connection, message, self._placing, outputs))
-        except Exception as error:
+        except _PASSED:
+            raise
+        except BaseException as error:
+            ends = None if isinstance(error, Exception) else error
+            if self.inherited:
+                if ends is not None:
+                    raise
+                raise forked() from error
             why = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-            raise Failed(why, counts=not self._store.fault(error)) from error
+            raise Failed(why, counts=not self._store.fault(error), ends=ends) from error
+        if self.inherited:
+            raise forked()
         self._store.intact()
 
     def _bury(self, each: Committed, attempts: int, why: str) -> Ran:

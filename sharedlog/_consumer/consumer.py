@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.handlers import Handler, Handlers, Kind
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.opening import store_of
+from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Settings, Work, new_who
 from sharedlog._core.consumer.shard import Bounds, producer_name
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable
@@ -27,6 +29,7 @@ from sharedlog._log.log import Log
 from sharedlog._log.place import forked
 
 _H = TypeVar("_H", bound=Handler)
+_E = TypeVar("_E", Store, Handlers)
 LEASE = timedelta(seconds=1.2)
 # Looks at who has what, within a lease.
 _LOOKS = 3
@@ -178,7 +181,7 @@ class Consumer:
             raise InvalidRequest("this consumer runs already")
         try:
             place, settings = self._log._place, self._settings
-            with closing(self._open_store()) as store, closing(self._handlers):
+            with _ended(self._open_store()) as store, _ended(self._handlers):
                 membership = Membership(place, self.name, new_who(), self._streams, self._lease_s)
                 carrier = Carrier(
                     place,
@@ -195,9 +198,23 @@ class Consumer:
                 try:
                     yield work
                 finally:
-                    work.end()
-                    # What the log is not told, others find out in time.
-                    with suppress(LogUnavailable):
-                        membership.part()
+                    if not carrier.inherited:
+                        try:
+                            work.end()
+                        finally:
+                            # What the log is not told, others find out in time.
+                            with suppress(LogUnavailable):
+                                membership.part()
         finally:
             self._running.release()
+
+
+@contextmanager
+def _ended(made: _E) -> Iterator[_E]:
+    """Close what was made, in the process that has made it: a child that forks has but a copy."""
+    process = os.getpid()
+    try:
+        yield made
+    finally:
+        if os.getpid() == process:
+            made.close()

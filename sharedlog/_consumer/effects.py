@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from sharedlog._core.catalog import Stream
@@ -9,6 +10,7 @@ from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.message import Message
+from sharedlog._log.place import forked
 from sharedlog._log.placing import Headers, Placing
 
 
@@ -23,11 +25,19 @@ class Effects:
         self, connection: Any, message: Message, placing: Placing, outputs: Outputs
     ) -> None:
         """Use ``Consumer.on``."""
-        self.connection = connection
+        self._connection = connection
+        self._process = os.getpid()
         self.message = message
         self._placing = placing
         self._outputs = outputs
         self._over = False
+
+    @property
+    def connection(self) -> Any:
+        """The transaction's; raises ``LogStopped`` in a child that the handler forked."""
+        if os.getpid() != self._process:
+            raise forked()
+        return self._connection
 
     def publish(
         self,

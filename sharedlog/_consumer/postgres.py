@@ -74,7 +74,10 @@ class PostgresStore:
 
     def intact(self) -> None:
         """See ``Store``."""
-        status = self._opened().info.transaction_status
+        connection = self._opened()
+        if _closed(connection):
+            raise Failed("the handler has closed the connection", counts=True)
+        status = connection.info.transaction_status
         if status is TransactionStatus.INERROR:
             raise Failed("a statement failed, and the handler went on", counts=True)
         if status is TransactionStatus.IDLE:
@@ -97,10 +100,12 @@ class PostgresStore:
             except psycopg.Error:
                 self.close()
 
-    def fault(self, error: Exception) -> bool:
+    def fault(self, error: BaseException) -> bool:
         """See ``Store``."""
         if isinstance(error, errors.QueryCanceled):
             # A statement that takes longer than it may: the handler's.
+            return False
+        if self._connection is not None and _closed(self._connection):
             return False
         lost = self._connection is None or self._connection.closed
         return isinstance(error, psycopg.OperationalError) or (
@@ -171,6 +176,11 @@ class PostgresStore:
             self._session = "" if row is None else str(row[0])
             self._connection = connection
         return self._connection
+
+
+def _closed(connection: psycopg.Connection[Any]) -> bool:
+    """Whether somebody has closed it here, and not the server, or the network."""
+    return connection.closed and not connection.broken
 
 
 def _line(error: Exception) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from sharedlog._consumer.tables import SQLITE, Execute, Table
+from lease_server._forks import in_children
+from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.errors import LogError, StoreUnavailable
+from sharedlog._core.errors import InvalidRequest, LogError, StoreUnavailable
 
 _BUSY_S = 5.0
 # Not what handlers would write, whose statements are looked at as they are prepared.
@@ -33,6 +36,15 @@ _ITS_OWN = (
     sqlite3.SQLITE_NOTADB,
 )
 _PRIMARY = 0xFF
+# What handlers do to no row, and not to the table, of the consumers' own.
+_WRITES = (
+    sqlite3.SQLITE_INSERT,
+    sqlite3.SQLITE_UPDATE,
+    sqlite3.SQLITE_DELETE,
+    sqlite3.SQLITE_DROP_TABLE,
+    sqlite3.SQLITE_ALTER_TABLE,
+)
+_OURS = "the consumer begins, commits and closes what handlers write with (a savepoint is yours)"
 
 
 class SqliteStore:
@@ -43,6 +55,7 @@ class SqliteStore:
         self._path = path
         self._table = Table(name, SQLITE)
         self._connection: sqlite3.Connection | None = None
+        self._process = os.getpid()
         # Handlers run: they neither begin nor end transactions.
         self._lent = False
         with self._transaction() as execute:
@@ -68,7 +81,11 @@ class SqliteStore:
 
     def intact(self) -> None:
         """See ``Store``."""
-        if not self._opened().in_transaction:
+        try:
+            begun = self._opened().in_transaction
+        except sqlite3.ProgrammingError as error:
+            raise Failed("the handler has closed the connection", counts=True) from error
+        if not begun:
             raise Failed("the transaction was undone while the handler ran", counts=True)
 
     def commit(self, tag: str, checkpoint: Checkpoint) -> None:
@@ -81,13 +98,15 @@ class SqliteStore:
         """See ``Store``."""
         self._lent = False
         connection = self._connection
-        if connection is not None and connection.in_transaction:
-            try:
+        if connection is None:
+            return
+        try:
+            if connection.in_transaction:
                 connection.execute(_ROLLBACK)
-            except sqlite3.Error:
-                self.close()
+        except sqlite3.Error:
+            self.close()
 
-    def fault(self, error: Exception) -> bool:
+    def fault(self, error: BaseException) -> bool:
         """See ``Store``."""
         code = getattr(error, "sqlite_errorcode", None)
         return isinstance(error, sqlite3.Error) and (
@@ -100,7 +119,7 @@ class SqliteStore:
         self._lent = False
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
-                connection.close()
+                sqlite3.Connection.close(connection)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Execute]:
@@ -139,15 +158,55 @@ class SqliteStore:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
-            connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+            connection = sqlite3.connect(
+                self._path, timeout=_BUSY_S, isolation_level=None, factory=_Connection
+            )
+            in_children(connection, _keep)
             connection.execute("PRAGMA synchronous = FULL")
             connection.set_authorizer(self._allowed)
             self._connection = connection
         return self._connection
 
-    def _allowed(self, action: int, *_: object) -> int:
-        ends = self._lent and action == sqlite3.SQLITE_TRANSACTION
-        return sqlite3.SQLITE_DENY if ends else sqlite3.SQLITE_OK
+    def _allowed(self, action: int, first: object, second: object, *_: object) -> int:
+        if self._lent and (
+            action == sqlite3.SQLITE_TRANSACTION
+            or (action in _WRITES and TABLE in (first, second))
+            or os.getpid() != self._process
+        ):
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+
+class _Connection(sqlite3.Connection):
+    """What handlers get: the consumer begins its transactions, ends them, and closes it."""
+
+    def execute(self, *given: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*given)
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:
+                raise
+            raise InvalidRequest(f"{_OURS}, and writes its table ({error})") from error
+
+    def executescript(self, *_: Any) -> NoReturn:
+        raise InvalidRequest(f"executescript commits: {_OURS}")
+
+    def __enter__(self) -> NoReturn:
+        raise InvalidRequest(f"'with connection' commits: {_OURS}")
+
+    def commit(self) -> NoReturn:
+        raise InvalidRequest(_OURS)
+
+    def rollback(self) -> NoReturn:
+        raise InvalidRequest(_OURS)
+
+    def close(self) -> NoReturn:
+        raise InvalidRequest(_OURS)
+
+
+def _keep(connection: _Connection) -> None:
+    """Have a forked child never let go of it: closing would undo the parent's transaction."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def _line(error: Exception) -> str:

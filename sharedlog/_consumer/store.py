@@ -32,7 +32,7 @@ class Store(Protocol):
     def rollback(self) -> None:
         """Undo what was begun, if something was; does not fail."""
 
-    def fault(self, error: Exception) -> bool:
+    def fault(self, error: BaseException) -> bool:
         """Whether an error that a handler raised is the database's affair, and not its own."""
 
     def close(self) -> None:

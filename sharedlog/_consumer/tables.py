@@ -9,6 +9,7 @@ from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import Fenced
 from sharedlog._core.position import Position
 
+TABLE = "sharedlog_consumer"
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS sharedlog_consumer (consumer TEXT NOT NULL, shard TEXT NOT NULL, "
     "fence BIGINT NOT NULL, position TEXT NOT NULL, seq BIGINT NOT NULL, intent {bytes} NOT NULL, "

@@ -248,6 +248,9 @@ class Work:
             if failed.counts:
                 _log.warning("consumer_failed", **told, attempts=attempts, error=failed.why)
             self._failed(own, "" if failed.counts else failed.why)
+            if failed.ends is not None and attempts:
+                # Noted: it counts in whatever process comes next.
+                raise failed.ends
         else:
             own.failures = 0
             if turned.buried:

@@ -80,14 +80,20 @@ class Failed(Exception):
     """The handlers raised, or the store did not commit: nothing of the transaction is there.
 
     ``counts``: it was the handler's fault, as far as can be told: not that of a store that does
-    not answer, or that asks to try again. ``why``: in a line.
+    not answer, or that asks to try again. ``why``: in a line. ``ends``: what the handler raised
+    to end the process with, such as ``SystemExit``: raised once the attempt is noted.
     """
 
-    def __init__(self, why: str, *, counts: bool) -> None:
+    def __init__(self, why: str, *, counts: bool, ends: BaseException | None = None) -> None:
         """``why``: for people."""
         super().__init__(why)
         self.why = why
         self.counts = counts
+        self.ends = ends
+
+
+class Died(BaseException):
+    """The process is dead: a test kit's, which no rule and no handler's failure hides."""
 
 
 StoreStep = TakeStore | Note | Run | Bury | CommitStore

@@ -149,3 +149,26 @@ def test_a_database_that_is_away_is_told(shared_postgres):
         world.consumer().once()
     world.database.url = url
     assert world.consumer().once() == 1
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_handler_that_closes_its_session_has_failed(new_world, goes_on):
+    """It counts: it is not taken for a database that went away (T5)."""
+    world = new_world(orders=3, attempts=2, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    world.refused = {"c1"} if goes_on else set()
+
+    def close(order, effects):
+        if order["customer"] == "c1":
+            effects.connection.close()
+            if goes_on:
+                effects.connection.execute("SELECT 1")
+
+    world.looks = close
+    world.take = lambda execute, order, effects: (
+        order["customer"] != "c1" and World.take(world, execute, order, effects)
+    )
+    drain(world.consumer())
+    world.refused = {"c1"}
+    world.check()
+    assert len(world.log.read("dead", 0)) == 1

@@ -1,0 +1,104 @@
+"""Handlers that end what is not theirs: a process, a connection, a table (DESIGN-LOG §14, T5)."""
+
+import os
+import sqlite3
+import sys
+import threading
+
+import pytest
+
+import sharedlog
+from sharedlog._core.consumer.members import look
+from sharedlog.testing import drain
+from tests.sharedlog.consumer.world import World
+
+
+@pytest.mark.parametrize("ends", ["returns", "raises", "writes"])
+def test_a_child_that_a_handler_forks_commits_nothing(tmp_path, ends):
+    """It is refused before the commit, and the parent goes on with its own transaction (T1)."""
+    world = World(tmp_path, orders=6, url=f"sqlite:///{tmp_path / 'log.db'}", substreams=1)
+    parent, children = os.getpid(), []
+
+    def fork(order, effects):
+        if order["what"] != "order 2" or children:
+            return
+        children.append(os.fork())
+        if os.getpid() == parent:
+            _, status = os.waitpid(children[0], 0)
+            children[0] = os.waitstatus_to_exitcode(status)
+        elif ends == "raises":
+            raise ValueError("in the child")
+        elif ends == "writes":
+            effects.connection.execute("INSERT INTO bill VALUES (0, 'child', 0, 'nothing')")
+
+    world.looks = fork
+    # Nothing of pytest's goes on in the child.
+    code = 1
+    try:
+        world.consumer().once()
+    except sharedlog.LogStopped:
+        code = 42
+    finally:
+        if os.getpid() != parent:
+            os._exit(code)
+    assert children == [42]
+    world.check()
+    world.log.close()
+
+
+@pytest.mark.parametrize("kind", [sqlite3.Connection.close, lambda each: each.close()])
+def test_a_handler_that_closes_its_connection_has_failed(tmp_path, kind):
+    """It counts, others go on, and nothing that says it is there outlives the consumer (T5)."""
+    world = World(tmp_path, orders=3, attempts=2, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    world.refused = {"c1"}
+
+    def close(order, effects):
+        if order["customer"] == "c1":
+            kind(effects.connection)
+
+    world.looks = close
+    drain(world.consumer())
+    world.check()
+    assert len(world.log.read("dead", 0)) == 1
+    world.order(3)
+    world.consumer().once()
+    world.check()
+    assert not world.log._place.run(look("billing")).members
+    assert not [each for each in threading.enumerate() if "sharedlog-consumer" in each.name]
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE {}", "DELETE FROM {}", "UPDATE {} SET seq = 9"])
+def test_a_handler_does_not_write_the_consumers_table(tmp_path, statement):
+    """It is the handler's failure, which counts: it is not tried for ever (T5)."""
+    world = World(tmp_path, orders=2, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    world.looks = lambda _, effects: effects.connection.execute(
+        statement.format("sharedlog_consumer")
+    )
+    drain(world.consumer())
+    assert world.bills() == {}
+    dead = world.log.read("dead", 0)
+    assert len(dead) == 2
+    assert b"the consumer begins, commits" in dead[0].headers["dead-letter-error"]
+
+
+def test_a_handler_that_ends_the_process_has_used_an_attempt(tmp_path):
+    """Noted before it is raised: after so many the message is given up (T5)."""
+    world = World(tmp_path, orders=6, attempts=3, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+
+    def leave(order, _):
+        if order["customer"] == "c1":
+            sys.exit(3)
+
+    world.looks = leave
+    world.refused = {"c1"}
+    # Two messages, three attempts of each.
+    for _ in range(6):
+        with pytest.raises(SystemExit, match="3"):
+            drain(world.consumer())
+    drain(world.consumer())
+    world.check()
+    dead = world.log.read("dead", 0)
+    assert [each.headers["dead-letter-attempts"] for each in dead] == [b"3", b"3"]
