@@ -95,6 +95,8 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except (LogError, ImportError, OSError) as error:
+        if isinstance(error, CorruptLog) and arguments.run is operating.verify and arguments.json:
+            return operating.unverified(error, arguments)
         if isinstance(error, ImportError):
             return _failed(error, ExitCode.MISSING_EXTRA)
         codes = (code for kinds, code in _CODES if isinstance(error, kinds))

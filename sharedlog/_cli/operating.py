@@ -12,12 +12,12 @@ from typing import Any
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.shown import print_json, print_table, print_value, progress, told_time
 from sharedlog._cli.signals import until_signal
-from sharedlog._core.errors import LogError, UnknownProducer
+from sharedlog._core.errors import CorruptLog, LogError, UnknownProducer
 from sharedlog._core.holds import Hold
 from sharedlog._core.named import all_names
 from sharedlog._core.roster import granted_producers
 from sharedlog._core.trim import Outcome
-from sharedlog._core.verifying import Verifier
+from sharedlog._core.verifying import Report, Verifier
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log
 from sharedlog._outbox.adopting import adopt_outbox
@@ -195,11 +195,22 @@ def forget(log: Log, arguments: argparse.Namespace) -> int:
 def verify(log: Log, arguments: argparse.Namespace) -> int:
     """Read everything, and hold it against the rules."""
     verifier = Verifier(log._place.seals)
-    tail = log._engine.tail()
-    with progress("verify", tail) as told:
-        while log._run(verifier.read()):
-            told(verifier.through)
-        report = log._run(verifier.report())
+    try:
+        with progress("verify", log._engine.tail()) as told:
+            while log._run(verifier.read()):
+                told(verifier.through)
+            report = log._run(verifier.report())
+    except CorruptLog as error:
+        report = verifier.broken_off(error)
+    return _verified(report, arguments)
+
+
+def unverified(error: CorruptLog, arguments: argparse.Namespace) -> int:
+    """Tell of a log that is too damaged to be opened what ``verify`` tells of others."""
+    return _verified(Verifier().broken_off(error), arguments)
+
+
+def _verified(report: Report, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(report._asdict())
     else:

@@ -13,7 +13,14 @@ from typing import NamedTuple, NoReturn
 
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
-from sharedlog._core.errors import CorruptLog, HoldMoved, InvalidRequest, NewerFormat, TrimmedLog
+from sharedlog._core.errors import (
+    CorruptLog,
+    HoldMoved,
+    InvalidRequest,
+    LogError,
+    NewerFormat,
+    TrimmedLog,
+)
 from sharedlog._core.position import Position
 from sharedlog._core.reading import place_at, verify
 from sharedlog._core.steps import Ends, Get, Lsns, Rule, Scan
@@ -75,6 +82,18 @@ def all_holds(name: str | None = None) -> Rule[list[Hold]]:
     """Return the holds of the log, or of one name; the dropped ones, too."""
     found = yield Scan(_PREFIX if name is None else hold_key(name, ""))
     return [_read(key, value) for key, value in sorted(found.items())]
+
+
+def each_hold() -> Rule[list[Hold | LogError]]:
+    """Return the holds of the log, or what is wrong with one."""
+    found = yield Scan(_PREFIX)
+    each: list[Hold | LogError] = []
+    for key, value in sorted(found.items()):
+        try:
+            each.append(_read(key, value))
+        except LogError as error:
+            each.append(error)
+    return each
 
 
 def take(
@@ -317,8 +336,13 @@ def _read(key: str, value: bytes) -> Hold:
     if len(value) < _VALUE.size or value[0] != _VERSION:
         raise CorruptLog(f"what is kept of hold {name!r} on {tag} is not what was written")
     _, dropped, lsn, renewed_us, retention_us = _VALUE.unpack(value[: _VALUE.size])
-    text = value[_VALUE.size :].decode()
-    position = Position.parse(text) if text else None
+    try:
+        text = value[_VALUE.size :].decode()
+        position = Position.parse(text) if text else None
+    except (UnicodeDecodeError, InvalidRequest) as error:
+        raise CorruptLog(
+            f"what is kept of hold {name!r} on {tag} is not what was written"
+        ) from error
     return Hold(name, tag, lsn, position, renewed_us, retention_us, dropped)
 
 

@@ -6,11 +6,12 @@ import re
 
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
-from sharedlog._core.errors import InvalidRequest, LogForked, NewerFormat, NoSuchLog
+from sharedlog._core.errors import CorruptLog, InvalidRequest, LogForked, NewerFormat, NoSuchLog
 from sharedlog._core.steps import Get, Rule
 
 FORMAT = 1
 _INCARNATION, _FORMAT = "log/incarnation", "log/format"
+_NUMBER = re.compile(rb"[1-9][0-9]{0,9}")
 _NAME = re.compile(r"[0-9a-f]{16}")
 
 
@@ -29,15 +30,19 @@ def read_incarnation(expected: str | None = None) -> Rule[str]:
     """Return the log's incarnation; raises ``LogForked`` if another one is expected.
 
     Raises ``NoSuchLog`` where an engine has rows or keys of something else, ``NewerFormat``
-    where a newer release made the log.
+    where a newer release made the log, ``CorruptLog`` where either makes no sense.
     """
     found = yield Get((_INCARNATION, _FORMAT))
     name, version = found[_INCARNATION], found[_FORMAT]
     if name is None or version is None:
         raise NoSuchLog("no log was created there")
+    if not _NUMBER.fullmatch(version):
+        raise CorruptLog("the log is damaged: it has no format number")
     if int(version) > FORMAT:
         raise NewerFormat(f"the log is of format {int(version)}, this release knows {FORMAT}")
-    incarnation: str = name.decode()
+    incarnation: str = name.decode(errors="replace")
+    if not _NAME.fullmatch(incarnation):
+        raise CorruptLog("the log is damaged: what it is known by is no incarnation")
     if expected is not None and incarnation != expected:
         raise LogForked(
             f"the log is of incarnation {incarnation}, and {expected} is expected: it is another "

@@ -189,8 +189,12 @@ def _check_next(turn: Turn, highest: int) -> None:
 
 
 def seq_of(value: bytes | None) -> int:
-    """Return the seq of what is kept under a name; 0: nothing is."""
-    return 0 if value is None else int.from_bytes(value[:8], "big")
+    """Return the seq of what is kept under a name; 0: nothing is. Raises ``CorruptLog``."""
+    if value is None:
+        return 0
+    if len(value) < 8 + LSN_BYTES:
+        raise CorruptLog("what is kept of a named producer is not what was written")
+    return int.from_bytes(value[:8], "big")
 
 
 @portable

@@ -96,7 +96,11 @@ def verify(after: Position) -> Rule[Entry]:
 
     ``TrimmedLog`` if it was trimmed.
     """
-    rows: Rows = yield Read(after.lsn - 1, 1)
+    return check_at(after, (yield Read(after.lsn - 1, 1)))
+
+
+def check_at(after: Position, rows: Rows) -> Entry:
+    """Return the entry that a position names, which was read; raises ``LogForked``."""
     entry = read_row(rows.rows[0]) if rows.rows else None
     if entry is None or (entry.lsn, entry.checksum) != (after.lsn, after.checksum):
         raise LogForked(

@@ -6,14 +6,16 @@ from typing import NamedTuple
 
 from sharedlog._core.entry import Decision, Entry, Kind, Row, read_row
 from sharedlog._core.envelope import unpack
-from sharedlog._core.errors import CorruptLog, LogError, LogForked, NewerFormat, TrimmedLog
-from sharedlog._core.holds import all_holds
-from sharedlog._core.reading import verify
+from sharedlog._core.errors import CorruptLog, LogError, TrimmedLog
+from sharedlog._core.holds import Hold, each_hold
+from sharedlog._core.position import Position
+from sharedlog._core.reading import check_at
 from sharedlog._core.sealing import Seals, check_opens, is_sealed
 from sharedlog._core.spans import MARKERS, OPEN_SPANS, begin_of
-from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule, Scan
+from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule, Scan, Try
 from sharedlog._core.streams import commits_tag, stream_of
 from sharedlog._core.tag_index import TagIndex
+from sharedlog._core.whole import read_trimmed
 
 _ROWS = 1000
 _MOST_PROBLEMS = 100
@@ -56,22 +58,55 @@ class Verifier:
         self._seqs: dict[int, int] = {}
         self._open: dict[int, dict[str, int]] = {}
         self._begun = False
+        self._limit = _ROWS
+        self._unreadable = 0
+        # Spans that began before it are not judged.
+        self._known = 0
         self._index = TagIndex(self._problem)
 
     def read(self) -> Rule[bool]:
-        """Read on; False: there is nothing more. Raises ``CorruptLog`` for what cannot be read."""
+        """Read on; False: there is nothing more. What cannot be read is a problem."""
         if not self._begun:
             ends: Lsns = yield Ends()
-            self._first = ends.first
+            self._first = self._known = ends.first
             self.through = ends.first - 1
             self._index.begin(self.through)
             self._begun = True
-        rows: Rows = yield Read(self.through, _ROWS)
+        rows: Rows | CorruptLog | TrimmedLog = yield Try(Read(self.through, self._limit))
+        if isinstance(rows, CorruptLog | TrimmedLog):
+            return (yield from self._unread(rows))
+        self._limit = min(_ROWS, 2 * self._limit)
         for row in rows.rows:
             self._row(row)
         if self._index.full:
             yield from self._index.compare(self.through)
         return bool(rows.rows)
+
+    def _unread(self, error: CorruptLog | TrimmedLog) -> Rule[bool]:
+        """Find what cannot be read, tell it, and go on behind it; False: that is the end."""
+        ends: Lsns = yield Ends()
+        if isinstance(error, TrimmedLog) and ends.first > self.through + 1:
+            # Trimmed meanwhile.
+            self._pass(ends.first - 1)
+            return True
+        if self._limit > 1:
+            self._limit //= 2
+            return True
+        self._problem(str(error))
+        self._unreadable += 1
+        if self.through >= ends.last or self._unreadable == _MOST_PROBLEMS:
+            return False
+        self._index.unread(self.through + 1)
+        self._pass(self.through + 1)
+        return True
+
+    def _pass(self, lsn: int) -> None:
+        """Go on behind this LSN, as if what is before it had been trimmed."""
+        self.through = lsn
+        self._known = lsn + 1
+        self._append = None
+        self._seqs.clear()
+        self._open.clear()
 
     def report(self) -> Rule[Report]:
         """Hold what was read against what the log keeps of spans and holds, and tell."""
@@ -81,13 +116,26 @@ class Verifier:
                 self._spans(spans)
                 break
         yield from self._index.compare(self.through)
-        holds = yield from all_holds()
+        holds = yield from each_hold()
         for hold in holds:
-            if hold.position is not None and not hold.dropped:
-                try:
-                    yield from verify(hold.position)
-                except (LogForked, TrimmedLog, CorruptLog, NewerFormat) as error:
-                    self._problem(f"the hold of {hold.name!r} on {hold.tag}: {error}")
+            if isinstance(hold, LogError):
+                self._problem(str(hold))
+            elif hold.position is not None and not hold.dropped:
+                yield from self._held(hold, hold.position)
+        trimmed = yield from read_trimmed()
+        if trimmed.removed < self._first - 1:
+            self._problem(
+                f"what is before LSN {self._first} is gone, and was declared trimmed through "
+                f"{trimmed.removed} only"
+            )
+        return self._told(len(holds))
+
+    def broken_off(self, error: CorruptLog) -> Report:
+        """Tell what was found until this ended it all."""
+        self._problems.append(str(error))
+        return self._told(0)
+
+    def _told(self, holds: int) -> Report:
         return Report(
             self._first,
             self.through,
@@ -95,10 +143,21 @@ class Verifier:
             self._counts[Kind.MARKER],
             self._counts[Kind.ROLLBACK],
             sum(map(len, self._open.values())),
-            len(holds),
+            holds,
             self._sealed,
             self._problems,
         )
+
+    def _held(self, hold: Hold, position: Position) -> Rule[None]:
+        found: Rows | CorruptLog | TrimmedLog = yield Try(Read(position.lsn - 1, 1))
+        try:
+            if isinstance(found, LogError):
+                raise found
+            check_at(position, found)
+        except LogError as error:
+            # It may have moved, and what was before it been trimmed.
+            if hold in (yield from each_hold()):
+                self._problem(f"the hold of {hold.name!r} on {hold.tag}: {error}")
 
     def _row(self, row: Row) -> None:
         if row.lsn != self.through + 1:
@@ -177,7 +236,7 @@ class Verifier:
     def _closed(self, entry: Entry, decision: Decision) -> None:
         known = self._open.pop(decision.producer, {})
         for tag, begin in decision.begins.items():
-            if begin >= self._first and known.get(tag) != begin:
+            if begin >= self._known and known.get(tag) != begin:
                 self._problem(
                     f"LSN {entry.lsn} says that producer {decision.producer} began in {tag} at "
                     f"{begin}; it did at {known.get(tag)}"
@@ -191,17 +250,18 @@ class Verifier:
         kept = {
             key.removeprefix(OPEN_SPANS): begin_of(value)
             for key, value in spans.items()
-            if begin_of(value) >= self._first
+            if begin_of(value) >= self._known
         }
         found = {
             f"{producer}/{tag}": begin
             for producer, begins in self._open.items()
             for tag, begin in begins.items()
+            if begin >= self._known
         }
         for name in sorted(kept.keys() | found.keys()):
             # One that began before the first row may have more behind it.
-            old = begin_of(spans[OPEN_SPANS + name]) if OPEN_SPANS + name in spans else self._first
-            if kept.get(name) != found.get(name) and old >= self._first:
+            old = begin_of(spans[OPEN_SPANS + name]) if OPEN_SPANS + name in spans else self._known
+            if kept.get(name) != found.get(name) and old >= self._known:
                 self._problem(
                     f"the log keeps that {name} is pending from {kept.get(name)}; read was "
                     f"{found.get(name)}"

@@ -297,6 +297,9 @@ class LogFile:
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")):
             # SQLITE_ERROR: no such table or column, where there was one.
             return self._owner.corrupt(f"{self.path} is damaged, or no log: {error}")
+        if "decode to UTF-8" in str(error):
+            # The module's own: no text of ours is so.
+            return self._owner.corrupt(f"{self.path} is damaged: {error}")
         if name == "SQLITE_FULL":
             return self._owner.full(f"{self.path}: there is no room on its disk: {error}")
         if name == "SQLITE_IOERR_WRITE":

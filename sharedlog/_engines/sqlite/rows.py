@@ -139,7 +139,10 @@ def head_of(connection: sqlite3.Connection) -> Head:
     row = connection.execute(_HEAD).fetchone()
     if row is None:
         raise CorruptLog("the log's head is gone")
-    return Head(*row)
+    head = Head(*row)
+    if not head.removed <= head.indexed <= head.tail:
+        raise CorruptLog("the log's head is damaged: it says another end of the index of tags")
+    return head
 
 
 def wrote_none(connection: sqlite3.Connection, head: Head) -> Head:
@@ -153,13 +156,20 @@ def values_of(connection: sqlite3.Connection, keys: Iterable[str]) -> dict[str, 
     found: dict[str, bytes | None] = {}
     for key in keys:
         row = connection.execute(_KEY, (key,)).fetchone()
-        found[key] = None if row is None else row[0]
+        found[key] = None if row is None else _value(key, row[0])
     return found
 
 
 def scan(connection: sqlite3.Connection, prefix: str) -> dict[str, bytes]:
     """Return the keys with this prefix, and what they hold."""
-    return dict(connection.execute(_SCAN, (prefix, prefix.encode() + b"\xff")).fetchall())
+    rows = connection.execute(_SCAN, (prefix, prefix.encode() + b"\xff"))
+    return {key: _value(key, value) for key, value in rows}
+
+
+def _value(key: str, value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise CorruptLog(f"the log's key {key[:200]!r} is damaged")
+    return value
 
 
 class Batch:

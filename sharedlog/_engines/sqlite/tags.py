@@ -47,7 +47,10 @@ def tagged(
     """Return the first LSNs above ``after`` that have the tag."""
     wanted: list[int] = []
     for last, below in connection.execute(_TAGGED, (tag, after, limit)):
-        wanted += [lsn for lsn in _lsns(last, below) if lsn > after]
+        lsns = _lsns(tag, last, below)
+        if wanted and lsns[0] <= wanted[-1]:
+            raise CorruptLog(f"the index of {tag!r} goes back behind LSN {wanted[-1]}")
+        wanted += [lsn for lsn in lsns if lsn > after]
         if len(wanted) >= limit:
             return wanted[:limit]
     if max(after, indexed) < tail:
@@ -93,8 +96,14 @@ def _below(lsns: Sequence[int]) -> bytes | None:
     return struct.pack(f"<{len(lsns) - 1}I", *[last - lsn for lsn in reversed(lsns[:-1])])
 
 
-def _lsns(last: int, below: bytes | None) -> list[int]:
-    """Return the LSNs of a row of the index, growing."""
+def _lsns(tag: str, last: int, below: bytes | None) -> list[int]:
+    """Return the LSNs of a row of the index, growing; raises ``CorruptLog``."""
     if below is None:
         return [last]
-    return [last - each for each in reversed(struct.unpack(f"<{len(below) // 4}I", below))] + [last]
+    if not isinstance(below, bytes) or not below or len(below) % 4:
+        raise CorruptLog(f"the index of {tag!r} through LSN {last} is damaged")
+    steps = struct.unpack(f"<{len(below) // 4}I", below)
+    # Growing, and none is the last one itself: so no LSN is there twice.
+    if not steps[0] or list(steps) != sorted(set(steps)):
+        raise CorruptLog(f"the index of {tag!r} through LSN {last} is damaged")
+    return [last - each for each in reversed(steps)] + [last]

@@ -473,3 +473,84 @@ def test_an_index_of_tags_that_lost_something_is_told(tmp_path, run, told):
     (problem,) = json.loads(out)["problems"]
     assert problem.startswith("the index of 's/0' lacks ")
     assert problem.endswith(" entries, the first is LSN 1")
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """Damage a closed log in SQLite, of a hold, a name and 300 messages, by a statement."""
+    made = tmp_path / "a.log"
+    url = f"sqlite:///{made}"
+    with sharedlog.create(url) as log:
+        log.stream("s")
+        with log.producer().transaction() as transaction:
+            for number in range(300):
+                transaction.publish("s", f"{number}")
+        log.producer("bob").publish("s", "x", seq=1, follows=0)
+        with log.follow("s", name="me") as following:
+            following.done(following.poll()[0])
+
+    def damaged_(statement):
+        with closing(sqlite3.connect(made)) as connection, connection:
+            assert connection.execute(statement).rowcount
+        return url
+
+    return damaged_
+
+
+def test_verify_goes_on_behind_what_cannot_be_read(damaged, run):
+    """Every row that is damaged is told, as JSON where that is asked for (§12)."""
+    url = damaged("UPDATE sharedlog_entry SET body = x'00' WHERE lsn IN (5, 100, 290)")
+    damaged("UPDATE sharedlog_entry SET body = 'text' WHERE lsn = 200")
+    code, out, err = run("verify", url, "--json")
+    assert (code, err) == (ExitCode.DAMAGED, "")
+    problems = json.loads(out)["problems"]
+    told = [each for each in problems if each.startswith("LSN ")]
+    assert told == [f"LSN {lsn} is damaged" for lsn in (5, 100, 200, 290)]
+    # Nothing else is wrong, but what goes by the index meets them, too.
+    assert all("is damaged" in each for each in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE sharedlog_head SET removed = 5", "is gone"),
+        ("UPDATE sharedlog_key SET value = 'abc' WHERE key LIKE 'hold/%'", "damaged"),
+        ("UPDATE sharedlog_key SET value = x'01ff' WHERE key LIKE 'hold/%'", "hold 'me'"),
+        ("UPDATE sharedlog_key SET value = value || x'ff' WHERE key LIKE 'hold/%'", "UTF-8"),
+        ("UPDATE sharedlog_tag SET below = x'010203'", "the index of"),
+        ("UPDATE sharedlog_tag SET below = x'0100000001000000'", "the index of"),
+        ("UPDATE sharedlog_tag SET below = zeroblob(length(below))", "the index of"),
+        ("UPDATE sharedlog_tag SET below = 'text'", "the index of"),
+        ("UPDATE sharedlog_head SET indexed = indexed + 1000", "head is damaged"),
+        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'log/format'", "format number"),
+        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'log/incarnation'", "incarnation"),
+        ("UPDATE sharedlog_key SET value = x'7a7a' WHERE key = 'log/incarnation'", "incarnation"),
+    ],
+)
+def test_damage_beside_the_rows_is_told(damaged, run, statement, problem):
+    """With exit code 6, and no error of Python's (§12)."""
+    code, out, err = run("verify", damaged(statement), "--json")
+    assert (code, err) == (ExitCode.DAMAGED, "")
+    assert [each for each in json.loads(out)["problems"] if problem in each], out
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE sharedlog_tag SET below = x'010203'",
+        "UPDATE sharedlog_tag SET below = 'text'",
+        "UPDATE sharedlog_tag SET below = zeroblob(length(below))",
+    ],
+)
+def test_an_index_that_makes_no_sense_is_damage_for_readers(damaged, statement):
+    """No message is lost or doubled for it (§12, L5)."""
+    url = damaged(statement)
+    with sharedlog.open(url) as log, pytest.raises(sharedlog.CorruptLog):
+        log.read("s", 0, limit=1000)
+
+
+def test_a_name_s_value_that_is_cut_is_damage(damaged):
+    """No seq is made of what is left of it (§12, L3)."""
+    url = damaged("UPDATE sharedlog_key SET value = x'ff0102' WHERE key = 'named/bob'")
+    with sharedlog.open(url) as log, pytest.raises(sharedlog.CorruptLog):
+        log.producer("bob").last()
