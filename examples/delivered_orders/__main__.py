@@ -117,9 +117,11 @@ def _run(console: Console, options: argparse.Namespace, fleet: _Fleet) -> tuple[
     dice = Random(options.seed)  # noqa: S311 - repeatable, not secret
     wanted = [f"order {number}" for number in range(options.orders)]
     errors: list[BaseException] = []
+    # The second half is placed once somebody was killed, however few orders there are.
+    killed = threading.Event()
     threads = [
         threading.Thread(
-            target=_place, args=(fleet.address, wanted[caller::_CALLERS], errors.append)
+            target=_place, args=(fleet.address, wanted[caller::_CALLERS], killed, errors.append)
         )
         for caller in range(_CALLERS)
     ]
@@ -139,10 +141,12 @@ def _run(console: Console, options: argparse.Namespace, fleet: _Fleet) -> tuple[
                     if now[0] < whole:
                         fleet.kill(dice.choice(fleet.names))
                         kills += 1
+                        killed.set()
                 done = now
                 progress.update(delivered, completed=done[0])
                 progress.update(dispatched, completed=done[1])
         finally:
+            killed.set()
             for thread in threads:
                 thread.join()
     if errors:
@@ -150,11 +154,18 @@ def _run(console: Console, options: argparse.Namespace, fleet: _Fleet) -> tuple[
     return audit(wanted, shop.orders(fleet.database), fleet.views), kills
 
 
-def _place(address: str, orders: list[str], failed: Callable[[BaseException], None]) -> None:
+def _place(
+    address: str,
+    orders: list[str],
+    killed: threading.Event,
+    failed: Callable[[BaseException], None],
+) -> None:
     try:
         with contextlib.closing(rifl.connect(address)) as channel:
             call = channel.unary_unary(shop.METHOD)
-            for order in orders:
+            for place, order in enumerate(orders):
+                if place == len(orders) // 2:
+                    killed.wait()
                 if call(order.encode(), timeout=_CALL_S) != b"placed " + order.encode():
                     raise RuntimeError(f"{order} was answered wrongly")
     except BaseException as error:  # noqa: BLE001 - raised by the main thread
