@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from sharedlog._engines.etcd.calls import COMPACT, STATUS
+from sharedlog._engines.etcd.calls import COMPACT, LEASE_GRANT, STATUS
 from sharedlog._engines.etcd.client import Client
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
@@ -14,6 +14,10 @@ from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 _COMPACTED_AT = 10_000
 _KEPT = 1_000
 _LOOK_S = 30.0
+# A member's file counts what was freed as free with its next write but one, which may never come
+# where all that is written waits for that. A lease is the smallest, and goes by itself.
+_WRITTEN_EVERY_S = 1.0
+_LEASE_S = 2
 _NEARLY_FULL = 0.8
 
 
@@ -32,6 +36,7 @@ class Space:
         self._compacted = 0
         # All that was over by then.
         self._forgotten = 0
+        self._wrote = 0.0
         self._looked = time.monotonic()
 
     def moved(self, revision: int, *, trimmed: bool = False) -> None:
@@ -50,23 +55,33 @@ class Space:
         self._start(revision - _KEPT if compacts else 0, looks=looks)
 
     def make_room(self, revision: int) -> None:
-        """Have all forgotten that was over by this revision: there is no room for more."""
+        """Have all forgotten that was over by this revision: there is no room for more.
+
+        Asked again, it has the members count what that freed.
+        """
         with self._lock:
-            if self._busy or revision <= self._forgotten or not self._client.address.compact:
+            if self._busy or not self._client.address.compact:
+                return
+            writes = revision <= self._forgotten
+            if writes and time.monotonic() < self._wrote + _WRITTEN_EVERY_S:
                 return
             self._busy = True
-            self._compacted = self._forgotten = revision
-        self._start(revision, looks=False)
+            self._wrote = time.monotonic()
+            if not writes:
+                self._compacted = self._forgotten = revision
+        self._start(0 if writes else revision, looks=False, writes=writes)
 
-    def _start(self, revision: int, *, looks: bool) -> None:
+    def _start(self, revision: int, *, looks: bool, writes: bool = False) -> None:
         threading.Thread(
-            target=self._work, args=(revision, looks), name="log-etcd-space", daemon=True
+            target=self._work, args=(revision, looks, writes), name="log-etcd-space", daemon=True
         ).start()
 
-    def _work(self, revision: int, looks: bool) -> None:
+    def _work(self, revision: int, looks: bool, writes: bool) -> None:
         try:
             if revision > 0:
                 self._client.call(COMPACT, pb.CompactionRequest(revision=revision), again=False)
+            if writes:
+                self._client.call(LEASE_GRANT, pb.LeaseGrantRequest(ttl=_LEASE_S), again=False)
             if looks:
                 self._look()
         except self._client.owner.errors as error:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -25,7 +26,8 @@ from sharedlog._core.fences import raise_fence
 from sharedlog._core.producers import append
 from sharedlog._core.spans import pend, retire
 from sharedlog._engines.driving import carry_out
-from sharedlog._engines.etcd.calls import TXN, delete, get, put, scan
+from sharedlog._engines.etcd import compaction
+from sharedlog._engines.etcd.calls import COMPACT, LEASE_GRANT, TXN, delete, get, put, scan
 from sharedlog._engines.etcd.keys import Place
 from sharedlog._engines.etcd.opening import create_log, open_log
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
@@ -500,3 +502,30 @@ def test_a_refusal_says_nothing_of_a_try_before_it(engine, monkeypatch):
     assert len(tries) == 2
     carry_out(engine, append(mine, 1, [message("a")]))
     assert engine.tail() == 1
+
+
+def test_what_was_freed_is_counted_though_nothing_else_is_written(monkeypatch):
+    """Asked for room again after a compaction, it writes a little, now and then (§18)."""
+    now, called = [100.0], []
+    monkeypatch.setattr(compaction, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Client:
+        address = SimpleNamespace(compact=True)
+        owner = SimpleNamespace(errors=(LogUnavailable,))
+
+        def call(self, method, request, *, again):
+            called.append(method)
+
+    space = compaction.Space(Client())
+
+    def asked(revision):
+        space.make_room(revision)
+        until(lambda: not space._busy, "its thread has ended")
+        return called[-1]
+
+    assert asked(7) == COMPACT
+    assert (asked(7), len(called)) == (COMPACT, 1)
+    now[0] += 2
+    assert asked(7) == LEASE_GRANT
+    assert (asked(7), len(called)) == (LEASE_GRANT, 2)
+    assert asked(8) == COMPACT
