@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
+from sharedlog._core.consumer.members import check_follows
 from sharedlog._core.consumer.shard import hold_name
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import NO_SUBSTREAM, Position
-from sharedlog._core.streams import tag_of
+from sharedlog._core.streams import check_name, tag_of
+from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.log import Log
 
 _LOOK_S = 0.02
@@ -22,8 +24,17 @@ def await_consumer(
 
     ``position``: of a message of ``stream``, as ``log.publish`` returned it. Known half a second
     after the commit, as the consumer's holds tell it; also of a log that is opened over gRPC.
-    Raises ``LogForked`` for a position of another log.
+    Raises ``LogForked`` for a position of another log, ``NoSuchStream``, and ``InvalidRequest``
+    for a stream that the consumer does not follow (over gRPC that is not known: False).
     """
+    if not isinstance(position, Position):
+        raise InvalidRequest(f"position={position!r:.100}: it is what log.publish returned")
+    if not isinstance(timeout, timedelta):
+        raise InvalidRequest(f"timeout={timeout!r:.100}: it is a timedelta")
+    check_name(name, "consumer")
+    log._placing.stream(stream)
+    if not isinstance(log._place.engine, Elsewhere):
+        log._place.run(check_follows(name, stream))
     position.check_incarnation(log.incarnation)
     if position.substream == NO_SUBSTREAM:
         raise InvalidRequest(f"{position} does not say its substream")

@@ -18,8 +18,10 @@ from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.opening import store_of
 from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Settings, Work, new_who
+from sharedlog._core.arguments import check_whole
 from sharedlog._core.consumer.shard import Bounds, producer_name
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable
+from sharedlog._core.fences import MAX_NUMBER
 from sharedlog._core.holds import BEGINNING, END
 from sharedlog._core.named import check_producer_name
 from sharedlog._core.streams import check_name, tag_of
@@ -75,13 +77,24 @@ class Consumer:
             raise InvalidRequest(f"streams={streams!r:.100}: several are given, as ['orders']")
         if start not in (BEGINNING, END):
             raise InvalidRequest(f"start={start!r:.100}; it is {BEGINNING} or {END}")
-        if attempts < 1 or batch < 1 or lease <= timedelta(0):
-            raise InvalidRequest("attempts, batch and lease are more than nothing")
+        if not isinstance(lease, timedelta):
+            raise InvalidRequest(f"lease={lease!r:.100}: it is a timedelta")
+        if not isinstance(store, str):
+            raise InvalidRequest(f"store={store!r:.100}: it is a URL, as 'sqlite:///billing.db'")
+        check_whole(attempts, "attempts", 1, MAX_NUMBER)
+        check_whole(batch, "batch", 1, MAX_NUMBER)
+        if lease <= timedelta(0):
+            raise InvalidRequest("the lease is more than nothing")
         place = log._place
         refuse_served(place.engine)
         found = [log._placing.stream(each) for each in sorted(set(streams))]
         if dead_letters is not None:
             log._placing.stream(dead_letters)
+            if dead_letters in {each.name for each in found}:
+                raise InvalidRequest(
+                    f"dead_letters={dead_letters!r} is followed by the consumer itself: it would "
+                    "bury what it has buried"
+                )
         self.name = name
         self._log = log
         self._handlers = Handlers([each.name for each in found])

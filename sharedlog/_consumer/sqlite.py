@@ -14,7 +14,7 @@ from lease_server._forks import in_children
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.errors import InvalidRequest, LogError, StoreUnavailable
+from sharedlog._core.errors import InvalidRequest, LogError, StoreUnavailable, StoreWentBack
 
 _BUSY_S = 5.0
 # Not what handlers would write, whose statements are looked at as they are prepared.
@@ -55,6 +55,8 @@ class SqliteStore:
         self._path = path
         self._table = Table(name, SQLITE)
         self._connection: sqlite3.Connection | None = None
+        # Which file it is, once it was opened.
+        self._file: tuple[int, int] | None = None
         self._process = os.getpid()
         # Handlers run: they neither begin nor end transactions.
         self._lent = False
@@ -76,6 +78,7 @@ class SqliteStore:
         with self._errors():
             connection = self._opened()
             connection.execute(_BEGIN)
+            self._check_file()
         self._lent = True
         return connection
 
@@ -132,6 +135,7 @@ class SqliteStore:
                 cursor = connection.cursor()
                 cursor.row_factory = None
                 yield cursor.execute
+                self._check_file()
                 self._commit(connection)
             except BaseException:
                 self.rollback()
@@ -158,6 +162,9 @@ class SqliteStore:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
+            # One that was there, and is not: an empty one is not made in its place.
+            if self._file is not None:
+                self._check_file()
             connection = sqlite3.connect(
                 self._path, timeout=_BUSY_S, isolation_level=None, factory=_Connection
             )
@@ -165,7 +172,20 @@ class SqliteStore:
             connection.execute("PRAGMA synchronous = FULL")
             connection.set_authorizer(self._allowed)
             self._connection = connection
+            if self._file is None:
+                self._file = _file_of(self._path)
         return self._connection
+
+    def _check_file(self) -> None:
+        """Raise ``StoreWentBack`` where the file was removed, or another is in its place.
+
+        What is committed to one that has no name any more, nobody finds.
+        """
+        if _file_of(self._path) != self._file:
+            raise StoreWentBack(
+                f"the store {self._path} was removed, or replaced by another file, while it was "
+                "open: nothing more is done with it"
+            )
 
     def _allowed(self, action: int, first: object, second: object, *_: object) -> int:
         if self._lent and (
@@ -202,6 +222,17 @@ class _Connection(sqlite3.Connection):
 
     def close(self) -> NoReturn:
         raise InvalidRequest(_OURS)
+
+
+def _file_of(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from any other of its name; None: there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreUnavailable(f"the store {path}: {_line(error)}") from error
+    return found.st_dev, found.st_ino
 
 
 def _keep(connection: _Connection) -> None:

@@ -12,6 +12,7 @@ from rifl._log import get_logger
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.membership import Membership
 from sharedlog._core.consumer.members import Lease, leave, look, plan, stop, take
+from sharedlog._core.consumer.reconciling import check_given
 from sharedlog._core.consumer.shard import Bounds, Shard, Turned
 from sharedlog._core.errors import Fenced, LogError, LogStopped, LogUnavailable, StoreUnavailable
 from sharedlog._log.place import Place
@@ -191,7 +192,7 @@ class Work:
                 self._carrier.carry(shard.settle())
             self._kept(own, now_s, idle=not turned.done and turned.failed is None)
         except Fenced as error:
-            self._drop(shard.tag, str(error))
+            self._fenced(shard, error)
             return 0
         except LogStopped:
             raise
@@ -203,6 +204,16 @@ class Work:
         self.done += turned.done
         self._told(own, turned)
         return turned.done
+
+    def _fenced(self, shard: Shard, error: Fenced) -> None:
+        """Another one took over: by a number of this log's, or it is not the store's log."""
+        try:
+            self._carrier.carry(check_given(shard.fence, error.number))
+        except LogStopped:
+            raise
+        except LogUnavailable as away:
+            self._unavailable(away)
+        self._drop(shard.tag, str(error))
 
     def _ready(self, own: _Own) -> bool:
         """Take the shard over, where that is to be done before anything else (T1, T5)."""

@@ -188,6 +188,11 @@ def _check_next(turn: Turn, highest: int) -> None:
         )
 
 
+def begun_at(seq: int) -> bytes:
+    """Return what is kept of a name that goes on behind a seq, of whose append nothing is known."""
+    return number(seq) + bytes(_CONTENT_BYTES) + bytes(LSN_BYTES)
+
+
 def seq_of(value: bytes | None) -> int:
     """Return the seq of what is kept under a name; 0: nothing is. Raises ``CorruptLog``."""
     if value is None:

@@ -94,6 +94,17 @@ def look(name: str) -> Rule[Seen]:
     )
 
 
+def check_follows(name: str, stream: str) -> Rule[None]:
+    """Raise ``InvalidRequest`` where a consumer is known, and follows other streams."""
+    seen = yield from look(name)
+    if seen.streams is None:
+        return
+    if stream not in {each.rpartition("/")[0] for each in seen.streams.decode().split(",")}:
+        raise InvalidRequest(
+            f"the consumer {name!r} follows {_told(seen.streams)}, and not {stream!r}"
+        )
+
+
 def all_consumers() -> Rule[list[str]]:
     """Return the names of the log's consumers."""
     found = yield Scan(CONSUMERS)

@@ -23,9 +23,10 @@ from sharedlog._core.consumer.asked import (
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Lease, gone_on, resumed
 from sharedlog._core.consumer.outputs import content_of, intended, recorded
+from sharedlog._core.consumer.reconciling import reconcile
 from sharedlog._core.errors import AlreadyCommitted, HoldMoved, StoreWentBack
 from sharedlog._core.fences import Fence, check_fence, fence_key
-from sharedlog._core.holds import Hold, move
+from sharedlog._core.holds import Hold, hold_key, move
 from sharedlog._core.holds import take as take_holds
 from sharedlog._core.named import Turn, append_named, check_producer_name, highest_of
 from sharedlog._core.position import Position
@@ -127,7 +128,7 @@ class Shard:
         """T1, in its order; the lease, whose number is the fence's, was taken before.
 
         Raises ``Fenced`` where the store has a higher number, ``StoreWentBack``, ``LogForked``
-        and ``TrimmedLog``.
+        and ``TrimmedLog``: before anything is appended where the log is another one.
         """
         self.sure = False
         self._died |= lease.died
@@ -144,6 +145,11 @@ class Shard:
         self._ready.clear()
         self._noted = False
         self._limit = 0 if found.takeovers or found.attempts else self._bounds.messages
+        if found.position is not None:
+            found.position.check_incarnation(self._incarnation)
+        yield from reconcile(
+            self._producer, hold_key(hold_name(self._name), self.tag), self._fence, found
+        )
         # T1, T2: before anything else, once more, what the one before may not have appended.
         yield from self.settle()
         yield from self._check_seq()
