@@ -73,7 +73,7 @@ def play(arguments: argparse.Namespace) -> int:
         watching = () if observer is None else (_player_observer(),)
         player = Player(log, targets, name=arguments.name, observer=watching, **options)
         with until_signal() as stopped, _at_hangup(again), player:
-            sys.stdout.write(f"{arguments.name} plays {len(targets)} targets\n")
+            sys.stdout.write(f"{arguments.name} plays {_count(len(targets))}\n")
             if metrics is not None:
                 sys.stdout.write(f"metrics {metrics}\n")
             sys.stdout.flush()
@@ -83,6 +83,10 @@ def play(arguments: argparse.Namespace) -> int:
                     _reload(player, config, options)
                 player.check()
     return ExitCode.DONE
+
+
+def _count(targets: int) -> str:
+    return "1 target" if targets == 1 else f"{targets} targets"
 
 
 def _player_observer() -> PlayerObserver:

@@ -31,6 +31,8 @@ def read_config(text: str) -> tuple[list[Target], dict[str, Any]]:
     _check_known(data, _OPTIONS, "the file")
     if "takeover" in data:
         data["takeover"] = _time(data["takeover"], "takeover")
+    if not targets:
+        raise InvalidRequest("nobody is called: a table [[target]] says who is")
     return [_target(each) for each in targets], data
 
 

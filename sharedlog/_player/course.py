@@ -24,7 +24,7 @@ from sharedlog._core.position import Position
 from sharedlog._player import holding, letters
 from sharedlog._player.declared import Target
 from sharedlog._player.delivering import Delivering
-from sharedlog._player.link import Late, Link
+from sharedlog._player.link import Link, why
 from sharedlog._player.stage import Stage
 from sharedlog._player.wire import Garbage, indexes_of
 from sharedlog.v1 import target_pb2
@@ -62,6 +62,9 @@ class Course:
         self._delivering: Delivering | None = None
         self._backoff = Backoff(_SHORTEST_S, _LONGEST_S)
         self._failing_backoff = Backoff(_SHORTEST_S, _LONGEST_S)
+        # Of connections that did not come to be: a target that restarts is soon found again.
+        self._reaching_backoff = Backoff(_SHORTEST_S, _LONGEST_S)
+        self._reached = False
         self._changed = asyncio.Event()
         self._asked = asyncio.Event()
 
@@ -126,6 +129,7 @@ class Course:
                 self.suspended = None
         self._backoff.reset()
         self._failing_backoff.reset()
+        self._reaching_backoff.reset()
         self.cut(Trouble(Cause.ORDERED))
         self._changed.set()
 
@@ -149,9 +153,13 @@ class Course:
                 await self._judge()
         finally:
             self.feeder.cut(Trouble(Cause.RESTARTED))
-            if self._link is not None:
-                with suppress(Exception):
-                    await self._link.close()
+            await self._unlink()
+
+    async def _unlink(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            with suppress(Exception):
+                await link.close()
 
     async def _allowed(self) -> None:
         while self.wish.paused is not None or self.suspended is not None:
@@ -172,6 +180,7 @@ class Course:
     async def _once(self) -> None:
         """Make one connection, and deliver until it ends."""
         term = self.feeder.connect()
+        self._reached = False
         try:
             found = await self._begun(term)
             if found is not None:
@@ -180,17 +189,18 @@ class Course:
                 await found.run()
         except Garbage as error:
             self.feeder.cut(Trouble(Cause.GARBAGE, details=str(error)))
-        except Late as error:
-            self.feeder.cut(Trouble(Cause.LATE, details=str(error)))
         except AlreadyCommitted as error:
             self._suspend(Suspended(Why.DEAD_LETTER, str(error)))
         except TrimmedLog as error:
             self._suspend(Suspended(Why.TRIMMED, str(error)))
         except LogError as error:
-            self.feeder.cut(Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {error}"))
+            self.feeder.cut(why(error))
         finally:
             self._delivering = None
             self.feeder.cut(Trouble(Cause.BROKEN))
+            if self.feeder.trouble.cause in (Cause.NOT_ALLOWED, Cause.CONFIG):
+                # Its files may have changed.
+                await self._unlink()
 
     async def _begun(self, term: int) -> Delivering | None:
         """Ask it where it is; None: it is not fed from there."""
@@ -212,6 +222,8 @@ class Course:
                 feed=self.feed, incarnation=incarnation, tags=self.tags, player=stage.player
             )
         )
+        self._reached = True
+        self._reaching_backoff.reset()
         indexes = indexes_of(reply, self.tags)
         self.store = reply.store
         begins = await self._held(indexes)
@@ -319,6 +331,8 @@ class Course:
             self._crowded.add(trouble.tag)
         counted = trouble.place is not None and trouble.tag in self.failing.attempts
         backoff = self._failing_backoff if counted else self._backoff
+        if not self._reached:
+            backoff = self._reaching_backoff
         pause_s = backoff.pause_s(random.random())  # noqa: S311 - no secret
         _log.warning(
             "target_down",

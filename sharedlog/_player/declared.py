@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from sharedlog._core.envelope import check_method
 from sharedlog._core.errors import InvalidRequest
@@ -78,16 +78,29 @@ class Target:
         for name, method in self.methods.items():
             check_name(name)
             check_method(method)
-        if not self.address:
-            raise InvalidRequest(f"target {self.name!r} has no address")
-        if self.tries is not None and self.tries < 1:
-            raise InvalidRequest(f"{self.tries} tries of a message")
-        least = min(self.batch, self.batch_bytes, self.queue)
-        if least < 1 or self.number < 0 or self.patience <= _ZERO or self.linger < _ZERO:
-            raise InvalidRequest(f"target {self.name!r} has bounds that cannot be")
+        if not isinstance(self.address, str) or ":" not in self.address:
+            raise InvalidRequest(f"target {self.name!r}: address = {self.address!r}: HOST:PORT")
+        self._check_numbers()
         if self.start not in ("beginning", "end") and isinstance(self.start, str):
             raise InvalidRequest(f"{self.start!r:.100} is no place for a target to begin at")
         _ = self.rules
+
+    def _check_numbers(self) -> None:
+        if self.tries is not None:
+            self._check_whole("tries", self.tries, 1)
+        self._check_whole("number", self.number, 0)
+        for name in ("batch", "batch_bytes", "queue"):
+            self._check_whole(name, getattr(self, name), 1)
+        if self.patience <= _ZERO:
+            raise InvalidRequest(f"target {self.name!r}: patience is more than no time")
+        if self.linger < _ZERO:
+            raise InvalidRequest(f"target {self.name!r}: linger is less than no time")
+
+    def _check_whole(self, name: str, value: object, least: int) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidRequest(
+                f"target {self.name!r}: {name} = {value!r}: a whole number, {least} or more"
+            )
 
     @property
     def methods(self) -> dict[str, str]:
@@ -98,14 +111,15 @@ class Target:
     @property
     def rules(self) -> Rules:
         """What becomes of messages that fail."""
-        try:
-            failed, refused = Then(self.failed), Then(self.refused)
-            found = Rules(self.tries, failed, refused, Then(self.unknown))
-        except ValueError as error:
-            raise InvalidRequest(f"target {self.name!r}: {error}") from None
-        if Then.AGAIN in (failed, refused):
-            raise InvalidRequest(f"target {self.name!r}: only what is unknown is called again")
-        return found
+        for name, choices in (
+            *(("failed", get_args(Failed)), ("refused", get_args(Failed))),
+            ("unknown", get_args(Unknown)),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                said = ", ".join(map(repr, choices))
+                raise InvalidRequest(f"target {self.name!r}: {name} = {value!r} is none of {said}")
+        return Rules(self.tries, Then(self.failed), Then(self.refused), Then(self.unknown))
 
     @property
     def bounds(self) -> Bounds:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from sharedlog._core.envelope import unpack
-from sharedlog._core.errors import LogForked, TrimmedLog
+from sharedlog._core.errors import LogError, LogForked, TrimmedLog
 from sharedlog._core.following import Follower
 from sharedlog._core.player.failing import Suspended, Why
 from sharedlog._core.player.feeder import Cause, State, Trouble
@@ -20,7 +20,7 @@ from sharedlog._core.position import Position
 from sharedlog._core.sealing import opened
 from sharedlog._core.streams import stream_of
 from sharedlog._log.resending import until_answered
-from sharedlog._player.link import Late, Link, told
+from sharedlog._player.link import Link, told, why
 from sharedlog._player.stage import Fed
 from sharedlog._player.wire import DONE, confirmed_of, delivery_of, trouble_of
 from sharedlog.v1 import sharedlog_pb2, target_pb2
@@ -82,8 +82,6 @@ class Delivering:
         """Have what goes wrong end the connection."""
         try:
             await doing
-        except Late as error:
-            self._cut(Trouble(Cause.LATE, details=str(error)))
         except TrimmedLog as error:
             self._course.suspend(Suspended(Why.TRIMMED, str(error)))
         except LogForked as error:
@@ -91,7 +89,9 @@ class Delivering:
         except _Sealed as error:
             self._course.suspend(Suspended(Why.SEALED, str(error), *error.about))
         except grpc.aio.AioRpcError as error:
-            self._cut(Trouble(Cause.BROKEN, details=str(told(error))))
+            self._cut(why(told(error)))
+        except LogError as error:
+            self._cut(why(error))
         except Exception as error:  # noqa: BLE001 - such as gRPC's of a call that has just ended
             self._cut(Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {error}"))
 

@@ -7,7 +7,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from sharedlog._core.errors import LogError
+from sharedlog._core.errors import InvalidRequest, LogError, NoSuchStream, NotAllowed
+from sharedlog._core.player.feeder import Cause, Trouble
 from sharedlog._player.declared import Target
 from sharedlog._wire.errors import error_of
 from sharedlog.v1 import target_pb2
@@ -70,10 +71,22 @@ class Late(LogError):
     """No answer came in time."""
 
 
+def why(error: LogError) -> Trouble:
+    """Return what a target is cut off for by an error."""
+    match error:
+        case Late():
+            return Trouble(Cause.LATE, details=str(error))
+        case NotAllowed():
+            return Trouble(Cause.NOT_ALLOWED, details=str(error))
+        case InvalidRequest() | NoSuchStream():
+            return Trouble(Cause.CONFIG, details=str(error))
+    return Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {error}")
+
+
 def told(error: grpc.aio.AioRpcError) -> LogError:
     """Return what a call's error is."""
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Late(f"{error.code().name}: {error.details()}")
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return LogError(f"it is no target: {error.details()}")
+        return InvalidRequest(f"it is no target: {error.details()}")
     return error_of(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from lease_server._forks import refuse_in_children
 from rifl._log import get_logger
-from sharedlog._core.errors import InvalidRequest, LogError
+from sharedlog._core.errors import InvalidRequest, LogError, LogUnavailable, NoSuchStream
 from sharedlog._core.player.observer import PlayerObserver
 from sharedlog._core.player.rows import Told, all_told, check_part
 from sharedlog._core.streams import check_name
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
+from sharedlog._player import holding
 from sharedlog._player.declared import PLAYER, STREAM, Settings, Target, check_targets
 from sharedlog._player.watching import Watchers
 
@@ -89,9 +90,10 @@ class Player:
         return self._leading is not None and self._leading.fence is not None
 
     def start(self) -> None:
-        """Begin, in a thread; once."""
+        """Begin, in a thread; once. Raises ``InvalidRequest`` for what is not there."""
         if self._thread is not None:
             raise InvalidRequest("a player begins once")
+        self._check(self._settings.targets)
         self._thread = threading.Thread(target=self._run, name="sharedlog-player", daemon=True)
         self._thread.start()
         self._begun.wait()
@@ -105,11 +107,21 @@ class Player:
     def reload(self, targets: Sequence[Target]) -> None:
         """Deliver to these targets from now on; those that stay as they are go on undisturbed."""
         found = check_targets(targets, self._settings.dead_letters)
-        for each in found.values():
-            # Files that are not there are told to whoever says so, and nothing changes.
-            each.metadata()
-            each.credentials()
+        self._check(found)
         self._settings.targets = found
+
+    def _check(self, targets: Mapping[str, Target]) -> None:
+        """Raise ``InvalidRequest`` for files and streams that are not there: nothing changes."""
+        for name, each in targets.items():
+            try:
+                each.metadata()
+                each.credentials()
+                holding.streams_of(self._place, each)
+            except LogUnavailable:
+                # It begins when the log is there.
+                continue
+            except (InvalidRequest, NoSuchStream) as error:
+                raise InvalidRequest(f"target {name!r}: {error}") from error
 
     def targets(self) -> dict[str, Told]:
         """Return how the targets are, by name, as the player that leads told last."""

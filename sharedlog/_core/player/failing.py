@@ -13,6 +13,7 @@ from sharedlog._core.position import Position
 
 # Connections that a target makes at one index before it counts as a message's doing.
 SUSPICIOUS = 3
+_DIED = "the target died, or its connection broke, with this message"
 
 
 class Then(enum.Enum):
@@ -147,10 +148,12 @@ class Failing:
         return self._ended(self.rules.failed, Why.FAILED, trouble, place)
 
     def _ended(self, then: Then, why: Why, trouble: Trouble, place: Position) -> Verdict:
-        said = trouble.details or trouble.cause.value
+        died = trouble.cause is Cause.BROKEN
+        said = _DIED if died else trouble.details or trouble.cause.value
         stopped = Suspended(why, said, trouble.tag, place)
         if then is Then.DEAD_LETTER:
-            skip = Skip(f"{why.name} ({trouble.code}): {said}", "rule")
+            code = f" ({trouble.code})" if trouble.code else ""
+            skip = Skip(f"{why.name}{code}: {said}", "rule")
             return Skipped(trouble.tag, place, skip, stopped)
         if then is Then.AGAIN:
             return Anew(trouble.tag, place)

@@ -44,6 +44,8 @@ class Cause(enum.Enum):
     UNKNOWN = "nobody knows what became of a message"
     FORKED = "its index is of another log"
     UNAVAILABLE = "it takes nothing at present"
+    NOT_ALLOWED = "it does not let this player in"
+    CONFIG = "it cannot be called as it is declared"
     RESTARTED = "the player begins anew"
     ORDERED = "an operator decided so"
 

@@ -55,6 +55,11 @@ class House:
         self.wait_for(lambda: name in (told := player.targets()) and told[name].state == state)
         return player.targets()[name]
 
+    def told_that(self, player, condition, name="shop"):
+        """Wait until something is told of a target; return what."""
+        self.wait_for(lambda: name in (told := player.targets()) and condition(told[name]))
+        return player.targets()[name]
+
     def player(self, *targets, log=None, **options):
         options = {"takeover": timedelta(seconds=1)} | options
         return self._stack.enter_context(Player(log or self.log, targets, **options))

@@ -77,6 +77,10 @@ class FakeTarget(TargetServicer):
         self.connects: list[ConnectRequest] = []
         self.hangs = threading.Event()
         self.tokens: list[str] = []
+        # What a player has to show; "": as if there was no such service.
+        self.allowed: str | None = None
+        # So many connections are refused, as while it restarts.
+        self.refuses = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -113,6 +117,13 @@ class FakeTarget(TargetServicer):
         """Where it is."""
         self.connects.append(request)
         self.tokens += [str(v) for k, v in context.invocation_metadata() if k == "authorization"]
+        if self.refuses:
+            self.refuses -= 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "Connection refused")
+        if self.allowed == "":
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such method")
+        if self.allowed is not None and self.tokens[-1:] != [self.allowed]:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not with this token")
         await self._hang()
         found = []
         for tag in request.tags:

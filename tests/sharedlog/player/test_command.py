@@ -193,7 +193,7 @@ def test_play_reads_its_targets_again(house, log, url, tmp_path):
     write(("one", one))
     publish(log, 10)
     with playing(url, config) as process:
-        assert process.stdout.readline() == "player plays 1 targets\n"
+        assert process.stdout.readline() == "player plays 1 target\n"
         one.store.wait_for(lambda: len(one.store.done) == 10, 60)
         write(("one", one), ("two", two))
         two.store.wait_for(lambda: len(two.store.done) == 10, 60)
@@ -213,12 +213,19 @@ def test_play_reads_its_targets_again(house, log, url, tmp_path):
         ("[[target]]\nname = 'a'\naddress = 'h:1'\n", "streams"),
         ("[[target]]\nname = 'a.b'\naddress = 'h:1'\nstreams = ['s']", "cannot name"),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = []", "no stream"),
-        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nfailed = 'again'", "again"),
+        (
+            "[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nfailed = 'again'",
+            "'stop', 'dead-",
+        ),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nfailed = 'x'", "'x'"),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\npatience = '1'", "seconds"),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ncolour = 1", "colour"),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = {s = 'x'}", "no method"),
-        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ntries = 0", "0 tries"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ntries = 0", "tries = 0"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ntries = '3'", "whole number"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\npatience = 0", "patience"),
+        ("[[target]]\nname = 'a'\naddress = 'h'\nstreams = ['s']", "HOST:PORT"),
+        ("", "nobody is called"),
         ("colour = 1", "colour"),
         ("target = 1", "tables"),
         ("x", "TOML"),
@@ -265,6 +272,20 @@ def test_nobody_follows_the_dead_letters_of_its_own_player(house, log):
     with pytest.raises(sharedlog.InvalidRequest, match="another player"):
         player.reload([loops])
     sharedlog.Player(log, [loops], dead_letters="others")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"streams": ["nowhere"]}, "no stream 'nowhere'"), ({"token_file": "/no/file"}, "/no/file")],
+)
+def test_what_is_not_there_is_told_at_the_start(house, log, given, said):
+    """A stream, a token's file: before anything is sent, and when targets are read again (§15)."""
+    fake = house.target()
+    player = sharedlog.Player(log, [declared(fake, **given)])
+    with pytest.raises(sharedlog.InvalidRequest, match=said):
+        player.start()
+    with pytest.raises(sharedlog.InvalidRequest, match=said):
+        house.player().reload([declared(fake, **given)])
 
 
 def test_those_who_watch_see_targets(house, log):

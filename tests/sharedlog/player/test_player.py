@@ -6,10 +6,16 @@ from datetime import timedelta
 import pytest
 
 import sharedlog
+from sharedlog._player.course import Course
 from sharedlog._player.link import Link
 from sharedlog.v1.target_pb2 import DeliveryAnswer
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.fake_target import Store, answer
+
+
+class _Dies(Exception):
+    pass
+
 
 CALL = "/shop.v1.Inventory/Reserve"
 
@@ -243,6 +249,60 @@ def test_a_dropped_hold_stops_its_target_alone(house, log):
     last = max(each.position.lsn for number in range(2) for each in log.read("orders", number))
     house.wait_for(lambda: last in {each.lsn for each in log.holds("player.two.0")})
     assert len(two.store.done) == 10
+
+
+def test_a_wrong_token_is_told_and_read_again(house, log, tmp_path):
+    """Why nothing is taken is said; the right one is found in its file without a restart (P4)."""
+    token = tmp_path / "token"
+    token.write_text("wrong")
+    fake = house.target()
+    fake.allowed = "Bearer right"
+    player = house.player(declared(fake, token_file=str(token)))
+    publish(log, 5)
+    found = house.told_that(player, lambda told: "let this player in" in told.error)
+    assert (found.state, fake.store.done) == ("S", [])
+    token.write_text("right")
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+
+
+def test_a_target_that_is_none_is_told(house, log):
+    """A server without the service: that is no broken connection (P4)."""
+    fake = house.target()
+    fake.allowed = ""
+    player = house.player(declared(fake))
+    assert "no target" in house.told_that(player, lambda told: told.error).error
+
+
+def test_what_a_target_dies_of_is_given_up_soon(house, log, monkeypatch):
+    """Connections that its restart refuses do not lengthen the message's own pauses (P7)."""
+    deaths = []
+    pauses = []
+
+    def handler(called):
+        if called.body != b"5":
+            return
+        deaths.append(called)
+        raise _Dies
+
+    real = Course._wait
+
+    async def wait(course, timeout_s):
+        if timeout_s is not None:
+            pauses.append((course._reached, timeout_s))
+            if course._reached:
+                fake.refuses = 8
+        return await real(course, None if timeout_s is None else min(timeout_s, 0.01))
+
+    monkeypatch.setattr(Course, "_wait", wait)
+    fake = house.target(handler)
+    house.player(declared(fake, tries=2, failed="dead-letter"))
+    publish(log, 7)
+    fake.store.wait_for(lambda: len(fake.store.done) == 6)
+    assert len(deaths) >= 2
+    assert max(pause for reached, pause in pauses if reached) < 1
+    fake.store.wait_for(lambda: not any(each.skipped for each in fake.store.indexes.values()))
+    (letter,) = [each for number in range(8) for each in log.read("deadletters", number)]
+    assert letter.headers["reason"].startswith(b"FAILED: the target died, or its connection broke")
 
 
 def test_idle_targets_are_moved_forward(house, log, monkeypatch):

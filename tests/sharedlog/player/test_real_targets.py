@@ -81,7 +81,9 @@ def test_a_target_that_does_not_know_its_player_takes_nothing(house, log, shop, 
     """The wrong token is told as its last error, and it is tried again (§15)."""
     player = house.player(declared(shop, token=SHOWN[::-1]))
     log.publish_call("orders", METHOD, b"1")
-    house.wait_for(lambda: any("NotAllowed" in each.error for each in player.targets().values()))
+    house.wait_for(
+        lambda: any("let this player in" in each.error for each in player.targets().values())
+    )
     assert effects(tmp_path) == []
     player.reload([declared(shop, token=SHOWN)])
     house.wait_for(lambda: len(effects(tmp_path)) == 1, 60)
