@@ -20,7 +20,7 @@
   what stays (L6); ``times``: where a moment is.
 - ``duty``: what one of several processes does; ``roster``: the producers; ``restoring``: after a
   backup; ``verifying``: what a log has, held against its rules, and by ``tag_index`` against
-  its index.
+  its index, by ``kept_keys`` against its keys.
 - ``player``: what targets are sent, and when (§15).
 - ``consumer``: consume, process, produce (§14).
 - Of a target: ``target_index``, how far it is in a substream; ``target_delivery``, whether one

@@ -44,6 +44,11 @@ class TagIndex:
         self._unread.add(lsn)
 
     @property
+    def tags(self) -> list[str]:
+        """Those that rows had."""
+        return [tag for tag in self._seen if tag != MARKERS]
+
+    @property
     def full(self) -> bool:
         """Whether it keeps so much that it should be compared."""
         return self._kept >= _KEPT

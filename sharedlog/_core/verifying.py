@@ -8,6 +8,7 @@ from sharedlog._core.entry import Decision, Entry, Kind, Row, read_row
 from sharedlog._core.envelope import unpack
 from sharedlog._core.errors import CorruptLog, LogError, TrimmedLog
 from sharedlog._core.holds import Hold, each_hold
+from sharedlog._core.kept_keys import judge_keys
 from sharedlog._core.position import Position
 from sharedlog._core.reading import check_at
 from sharedlog._core.sealing import Seals, check_opens, is_sealed
@@ -56,6 +57,8 @@ class Verifier:
         self._at_us = 0
         self._append: Entry | None = None
         self._seqs: dict[int, int] = {}
+        # Of all that were read, also before a row that could not be.
+        self._highest: dict[int, int] = {}
         self._open: dict[int, dict[str, int]] = {}
         self._begun = False
         self._limit = _ROWS
@@ -128,6 +131,8 @@ class Verifier:
                 f"what is before LSN {self._first} is gone, and was declared trimmed through "
                 f"{trimmed.removed} only"
             )
+        for problem in (yield from judge_keys(self._index.tags, self._highest, len(holds))):
+            self._problem(problem)
         return self._told(len(holds))
 
     def broken_off(self, error: CorruptLog) -> Report:
@@ -222,6 +227,8 @@ class Verifier:
                 f"LSN {entry.lsn} is seq {entry.seq} of producer {entry.producer}, behind {known}"
             )
         self._seqs[entry.producer] = entry.seq
+        if entry.producer:
+            self._highest[entry.producer] = max(entry.seq, self._highest.get(entry.producer, 0))
 
     def _decided(self, entry: Entry, row: Row) -> None:
         tags = {tag for each in entry.decisions for tag in each.begins}

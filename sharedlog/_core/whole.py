@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from sharedlog._core.errors import TrimmedLog
+from sharedlog._core.errors import CorruptLog, TrimmedLog
 from sharedlog._core.steps import Get, Rule
 
 TRIMMED = "trimmed"
@@ -43,7 +43,11 @@ class Trimmed(NamedTuple):
 
 def trimmed_of(value: bytes | None) -> Trimmed:
     """Return what the key says; where it is absent, nothing was ever trimmed."""
-    return Trimmed() if value is None else Trimmed(*_VALUE.unpack(value))
+    if value is None:
+        return Trimmed()
+    if len(value) != _VALUE.size:
+        raise CorruptLog("what was declared trimmed is not what was written")
+    return Trimmed(*_VALUE.unpack(value))
 
 
 def read_trimmed() -> Rule[Trimmed]:

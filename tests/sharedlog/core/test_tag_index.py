@@ -3,6 +3,7 @@
 import pytest
 
 from sharedlog._core import envelope, tag_index
+from sharedlog._core.catalog import make_stream
 from sharedlog._core.producers import NewMessage, append
 from sharedlog._core.verifying import Verifier
 from sharedlog._engines.driving import carry_out
@@ -16,6 +17,7 @@ ENVELOPE = envelope.pack(b"a", None, None, 0)
 def engine():
     """A log of ten messages, by turns of substreams 0 and 1."""
     made = MemoryEngine()
+    carry_out(made, make_stream("s", 2))
     made.mine = producer(made)
     fill(made, range(1, 11))
     return made
