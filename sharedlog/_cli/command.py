@@ -197,9 +197,14 @@ def _add_operating(
     run = commands.add_parser("run", help="run a consumer of yours, until a signal")
     run.add_argument("consumer", metavar="MODULE:CONSUMER", help="a sharedlog.Consumer there")
     run.add_argument(
-        "--processes", type=int, default=1, metavar="N", help="one that dies is started again (1)"
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with 2 or more, one that dies or exits is started again, later and later; "
+        "1 runs in this process, and is not (1)",
     )
-    run.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    run.add_argument("--child", type=int, metavar="FD", help=argparse.SUPPRESS)
     run.set_defaults(run=consuming.run, opens=False)
 
     trim = commands.add_parser("trim", parents=[url], help="remove what nobody needs")

@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from sharedlog._cli.signals import until_signal
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._core.consumer.members import Seen, all_consumers, look, resume, shard_fence
 from sharedlog._core.consumer.shard import hold_name
+from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.fences import fence_key, number_of
 from sharedlog._log.log import Log
 
-_LOOK_S, _PAUSE_S, _PATIENCE_S = 0.1, 1.0, 30.0
-# Of a process that may do better the next time: the log or the store does not answer.
-_STARTED_AGAIN = (ExitCode.UNAVAILABLE,)
+_LOOK_S, _PATIENCE_S = 0.1, 30.0
+# Before one that died is started again: doubled, up to that, unless it ran for so long.
+_SHORTEST_S, _LONGEST_S, _LIVED_S = 1.0, 30.0, 60.0
 
 
 def consumers(log: Log, arguments: argparse.Namespace) -> int:
@@ -105,41 +107,99 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.processes > 1:
         command = [sys.executable, "-m", "sharedlog", "run", arguments.consumer, "--child"]
         return supervise(command, arguments.processes)
-    consumer = _loaded(arguments.consumer)
-    if arguments.child:
+    with _told_why(arguments.child):
+        try:
+            consumer = _loaded(arguments.consumer)
+        except SystemExit as ended:
+            raise Refused(f"{arguments.consumer!r} exits: {ended}", ExitCode.USAGE) from ended
+    if arguments.child is not None:
         threading.Thread(target=_close_at_end, args=(consumer,), daemon=True).start()
-    with until_signal(consumer._closing):
+    with until_signal(consumer._closing), _told_why(arguments.child, LogError):
         consumer.run()
     return ExitCode.DONE
 
 
-def supervise(command: Sequence[str], processes: int) -> int:
-    """Keep so many processes running; one that dies is started again, others end them all.
+@contextlib.contextmanager
+def _told_why(
+    end: int | None, kind: tuple[type[Exception], ...] | type[Exception] = Exception
+) -> Iterator[None]:
+    """Tell who has started this process that none of its kind does better: what is wrong lasts.
 
-    They end when their standard input does, so that none outlives this process.
+    ``end``: of the pipe; None: nobody started it.
     """
-    running: list[subprocess.Popen[bytes]] = []
+    try:
+        yield
+    except kind as error:
+        if end is not None and not isinstance(error, LogUnavailable):
+            os.write(end, b"!")
+        raise
+
+
+def supervise(command: Sequence[str], processes: int) -> int:
+    """Keep so many processes running; one that dies, or exits, is started again, later and later.
+
+    One that ends well ends them all, and so does one that says that no other does better; its code
+    is returned. They end when their standard input does, so that none outlives this process.
+    """
+    running: list[_Process] = []
+    pause_s = _SHORTEST_S
     with until_signal() as stopped:
         try:
             while not stopped.is_set():
                 while len(running) < processes:
-                    running.append(_started(command))
+                    running.append(_Process(command))
                 stopped.wait(_LOOK_S)
-                ended = [each for each in running if each.poll() is not None]
-                running = [each for each in running if each.returncode is None]
+                ended = [each for each in running if each.process.poll() is not None]
+                running = [each for each in running if each.process.returncode is None]
                 for each in ended:
-                    if each.returncode not in _STARTED_AGAIN and each.returncode >= 0:
-                        return each.returncode
-                    sys.stderr.write(f"sharedlog: process {each.pid} died: another one starts\n")
-                    # One that dies at once is not started without an end.
-                    stopped.wait(_PAUSE_S)
+                    code, lasts = each.process.returncode, each.lasts()
+                    if code == ExitCode.DONE or (lasts and code > 0):
+                        return code
+                    if stopped.is_set():
+                        break
+                    if time.monotonic() - each.began_s > _LIVED_S:
+                        pause_s = _SHORTEST_S
+                    how = f"exited with {code}" if code > 0 else f"died of signal {-code}"
+                    sys.stderr.write(
+                        f"sharedlog: process {each.process.pid} {how}: "
+                        f"another one starts in {pause_s:g} s\n"
+                    )
+                    stopped.wait(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_S)
         finally:
-            _end(running)
+            _end([each.process for each in running])
+            for each in running:
+                each.lasts()
     return ExitCode.DONE
 
 
-def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603 - our own command
+class _Process:
+    """One that was started."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """``command``: gets the number of the pipe on which it says that what is wrong lasts."""
+        self.began_s = time.monotonic()
+        self._says, end = os.pipe()
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 - our own command
+                [*command, str(end)], stdin=subprocess.PIPE, pass_fds=(end,)
+            )
+        except BaseException:
+            os.close(self._says)
+            raise
+        finally:
+            os.close(end)
+
+    def lasts(self) -> bool:
+        """Say, once, of one that has ended, whether no other does better."""
+        os.set_blocking(self._says, False)
+        try:
+            return os.read(self._says, 1) == b"!"
+        except BlockingIOError:
+            # A process that a handler has left behind has the pipe still.
+            return False
+        finally:
+            os.close(self._says)
 
 
 def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:

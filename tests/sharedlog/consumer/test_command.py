@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import sharedlog
-from sharedlog._cli import ExitCode, main
+from sharedlog._cli import ExitCode, consuming, main
 from sharedlog.testing import drain, driven
 from tests.helpers.processes import Process, started
 from tests.helpers.waiting import until
@@ -120,3 +120,34 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_a_process_that_exits_is_started_again_and_what_lasts_ends_them(
+    tmp_path, monkeypatch, capfd
+):
+    """Exit codes of handlers are not the command's own: those come with a word on the pipe."""
+    monkeypatch.setattr(consuming, "_SHORTEST_S", 0.01)
+    starts = tmp_path / "starts"
+    program = f"""
+import os, sys
+with open({str(starts)!r}, "a") as file:
+    file.write("x")
+count = os.path.getsize({str(starts)!r})
+if count == 1:
+    os._exit(9)
+if count == 2:
+    sys.exit(3)
+os.write(int(sys.argv[1]), b"!")
+sys.exit(4)
+"""
+    assert consuming.supervise([sys.executable, "-c", program], 1) == ExitCode.NOT_FOUND
+    assert starts.read_text() == "xxx"
+    told = capfd.readouterr().err
+    assert "exited with 9: another one starts in 0.01 s" in told
+    assert "exited with 3: another one starts in 0.02 s" in told
+
+
+def test_processes_of_a_module_that_is_none_end_at_once(capfd):
+    """What is wrong at the very start lasts: the command ends with its code."""
+    assert main(["run", "nowhere:consumer", "--processes", "2"]) == ExitCode.USAGE
+    assert "another one starts" not in capfd.readouterr().err
