@@ -144,19 +144,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     url = argparse.ArgumentParser(add_help=False)
     url.add_argument("url", metavar="URL", help=_URL)
     url.add_argument("--json", action="store_true", help="print JSON, a message a line")
-    url.add_argument(
-        "--timeout",
-        type=duration,
-        default=timedelta(seconds=10),
-        metavar="TIME",
-        help="how long a server that does not answer is asked again (10s)",
-    )
-    url.add_argument(
-        "--keys",
-        type=seals,
-        metavar="MODULE",
-        help="Python module whose seal and unseal encrypt the log's messages",
-    )
+    _add_opening(url)
     url.set_defaults(opens=True)
     sure = argparse.ArgumentParser(add_help=False)
     sure.add_argument("--yes", action="store_true", help="really")
@@ -164,6 +152,22 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     _add_players(commands, url, sure)
     _add_messages(commands, url)
     return parser.parse_args(argv)
+
+
+def _add_opening(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--timeout",
+        type=duration,
+        default=timedelta(seconds=10),
+        metavar="TIME",
+        help="how long a server that does not answer is asked again (10s)",
+    )
+    parser.add_argument(
+        "--keys",
+        type=seals,
+        metavar="MODULE",
+        help="Python module whose seal and unseal encrypt the log's messages",
+    )
 
 
 def _add_operating(
@@ -269,6 +273,7 @@ def _add_operating(
 
     play = commands.add_parser("play", help="call gRPC services with a log's messages")
     playing.add_play_options(play)
+    _add_opening(play)
     play.set_defaults(run=playing.play, opens=False)
 
     restored = commands.add_parser(

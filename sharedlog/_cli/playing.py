@@ -23,6 +23,7 @@ from sharedlog._cli.shown import print_json, print_table, told_time
 from sharedlog._cli.signals import until_signal
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Moment, find_starts
+from sharedlog._core.observer import Observer
 from sharedlog._core.player.deadletters import first_of
 from sharedlog._core.player.observer import PlayerObserver
 from sharedlog._core.player.rows import (
@@ -69,7 +70,7 @@ def play(arguments: argparse.Namespace) -> int:
     again = threading.Event()
     with contextlib.ExitStack() as ending:
         observer, metrics = observer_of(arguments.metrics, ending)
-        log = ending.enter_context(open_log(arguments.url, observer=observer))
+        log = ending.enter_context(_opened(arguments, observer))
         watching = () if observer is None else (_player_observer(),)
         player = Player(log, targets, name=arguments.name, observer=watching, **options)
         with until_signal() as stopped, _at_hangup(again), player:
@@ -83,6 +84,13 @@ def play(arguments: argparse.Namespace) -> int:
                     _reload(player, config, options)
                 player.check()
     return ExitCode.DONE
+
+
+def _opened(arguments: argparse.Namespace, observer: Observer | None) -> Log:
+    url, timeout, seals = arguments.url, arguments.timeout, arguments.keys
+    if seals is None:
+        return open_log(url, timeout=timeout, observer=observer)
+    return open_log(url, timeout=timeout, observer=observer, seal=seals.seal, unseal=seals.unseal)
 
 
 def _count(targets: int) -> str:
@@ -157,7 +165,17 @@ def targets(log: Log, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([_target_object(*each) for each in found])
     else:
-        columns = ("player", "target", "state", "index", "lag#", "rate#", "told", "last error")
+        columns = (
+            "player",
+            "target",
+            "state",
+            "index",
+            "lag#",
+            "rate#",
+            "told",
+            "led by",
+            "last error",
+        )
         print_table("", columns, [_target_row(*each) for each in found])
     return ExitCode.DONE
 
@@ -176,7 +194,7 @@ def _target_row(player: str, target: str, told: Told | None, wished: Wish) -> tu
     paused = wished.paused
     by = f" (paused by {paused.by}: {paused.why})" if paused is not None else ""
     if told is None:
-        return (player, target, f"not told{by}", "", "", "", "", "")
+        return (player, target, f"not told{by}", "", "", "", "", "", "")
     state = f"{told.state} {told.why}".strip() + by
     places = [Position.parse(each) for each in told.indexes.values()]
     lowest = str(min(places, key=lambda each: each[:2])).partition("-")[0] if places else ""
@@ -188,6 +206,7 @@ def _target_row(player: str, target: str, told: Told | None, wished: Wish) -> tu
         str(told.lag),
         f"{told.rate:g}",
         told_time(told.at_us),
+        told.process,
         told.details or told.error,
     )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -272,6 +274,7 @@ def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
         time.time_ns() // 1000,
         {tag: (str(place), count) for tag, (place, count) in course.failing.attempts.items()},
         course.store,
+        f"{socket.gethostname()}:{os.getpid()}",
     )
 
 

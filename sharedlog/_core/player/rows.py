@@ -71,7 +71,7 @@ class Told(NamedTuple):
     ``state``: that of the feeder, ``paused``, or ``stopped`` (then ``why``, and the ``about`` that
     is to be seen to). ``lag``: entries of the log behind which it is; ``behind_s``: how old the
     oldest message is that it has not taken, as far as that is known. ``rate``: messages a second.
-    ``store``: the id of the store that answered last.
+    ``store``: the id of the store that answered last. ``process``: which one leads, HOST:PID.
     """
 
     state: str
@@ -92,6 +92,7 @@ class Told(NamedTuple):
     at_us: int = 0
     attempts: Mapping[str, tuple[str, int]] = {}
     store: str = ""
+    process: str = ""
 
     @property
     def stopped(self) -> TargetStopped | None:

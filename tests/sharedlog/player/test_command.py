@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from sharedlog._cli.command import main
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.player.stores import stores_of
 from sharedlog._player.config import read_config
+from sharedlog._player.player import Player
 from sharedlog.metrics import PrometheusPlayerObserver
 from sharedlog.v1.target_pb2 import DeliveryAnswer
 from tests.sharedlog.player.conftest import declared
@@ -286,6 +288,32 @@ def test_what_is_not_there_is_told_at_the_start(house, log, given, said):
         player.start()
     with pytest.raises(sharedlog.InvalidRequest, match=said):
         house.player().reload([declared(fake, **given)])
+
+
+def test_play_opens_a_log_that_is_sealed(log, url, tmp_path, monkeypatch):
+    """With the keys that its sisters take (§15)."""
+    (tmp_path / "players_keys.py").write_text("def seal(x):\n    return x\nunseal = seal\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = tmp_path / "player.toml"
+    config.write_text("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['nowhere']\n")
+    opened = []
+    real = Player.__init__
+
+    def made(player, log, *arguments, **options):
+        opened.append(log._place.seals)
+        real(player, log, *arguments, **options)
+
+    monkeypatch.setattr(Player, "__init__", made)
+    assert main(["play", "--log", url, "--config", str(config), "--keys", "players_keys"]) == 2
+    assert opened[0].unseal(b"x") == b"x"
+
+
+def test_which_process_leads_is_told(house, log, sharedlog_command):
+    """By its host and its number there (§15)."""
+    player = house.player(declared(house.target()))
+    house.wait_for_state(player, "N")
+    ((shown,),) = sharedlog_command("targets")[1]
+    assert shown["process"] == f"{socket.gethostname()}:{os.getpid()}"
 
 
 def test_those_who_watch_see_targets(house, log):
