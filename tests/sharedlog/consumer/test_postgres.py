@@ -1,6 +1,7 @@
 """A consumer whose database is PostgreSQL (DESIGN-LOG §14, T1, T2, T5)."""
 
 import itertools
+import os
 from contextlib import closing
 
 import psycopg
@@ -172,3 +173,30 @@ def test_a_handler_that_closes_its_session_has_failed(new_world, goes_on):
     world.refused = {"c1"}
     world.check()
     assert len(world.log.read("dead", 0)) == 1
+
+
+def test_a_child_that_a_handler_forks_leaves_the_session_to_its_parent(new_world):
+    """It is refused, and its end does not end the parent's transaction (T1)."""
+    world = new_world(orders=6, substreams=1)
+    parent, codes = os.getpid(), []
+
+    def fork(order, _):
+        if order["what"] != "order 2":
+            return
+        child = os.fork()
+        if os.getpid() == parent:
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    world.looks = fork
+    # Nothing of pytest's goes on in the child.
+    code = 1
+    try:
+        drain(world.consumer())
+    except sharedlog.LogStopped:
+        code = 42
+    finally:
+        if os.getpid() != parent:
+            os._exit(code)
+    # Once: the parent's transaction was committed at the first attempt.
+    assert codes == [42]
+    world.check()
