@@ -259,8 +259,8 @@ def test_a_wrong_token_is_told_and_read_again(house, log, tmp_path):
     fake.allowed = "Bearer right"
     player = house.player(declared(fake, token_file=str(token)))
     publish(log, 5)
-    found = house.told_that(player, lambda told: "let this player in" in told.error)
-    assert (found.state, fake.store.done) == ("S", [])
+    house.told_that(player, lambda told: "let this player in" in told.error)
+    assert fake.store.done == []
     token.write_text("right")
     fake.store.wait_for(lambda: len(fake.store.done) == 5)
 
@@ -296,8 +296,9 @@ def test_what_a_target_dies_of_is_given_up_soon(house, log, monkeypatch):
     monkeypatch.setattr(Course, "_wait", wait)
     fake = house.target(handler)
     house.player(declared(fake, tries=2, failed="dead-letter"))
-    publish(log, 7)
-    fake.store.wait_for(lambda: len(fake.store.done) == 6)
+    # One of those behind it is of its substream: that is taken once it was given up.
+    publish(log, 20)
+    fake.store.wait_for(lambda: len(fake.store.done) == 19)
     assert len(deaths) >= 2
     assert max(pause for reached, pause in pauses if reached) < 1
     fake.store.wait_for(lambda: not any(each.skipped for each in fake.store.indexes.values()))
