@@ -13,7 +13,7 @@ from sharedlog._core.commit import LSN_BYTES
 from sharedlog._core.errors import LogError
 from sharedlog._core.holds import HOLDS
 from sharedlog._core.named import named_key, seq_of
-from sharedlog._core.producers import GRANTED, identity_key, seq_key
+from sharedlog._core.producers import GRANTED, identity_key, number, seq_key
 from sharedlog._core.steps import Ends, Get, Lsns, Rule, Scan
 from sharedlog._core.streams import stream_of
 
@@ -58,7 +58,10 @@ def _producers(seqs: Mapping[int, int]) -> Rule[list[str]]:
     if not seqs:
         return []
     problems: list[str] = []
-    count = int.from_bytes((yield Get((GRANTED,)))[GRANTED] or b"", "big")
+    granted: bytes = (yield Get((GRANTED,)))[GRANTED] or b""
+    count = int.from_bytes(granted, "big")
+    if granted and len(granted) != len(number(0)):
+        problems.append("the count of producers is not what was written")
     if count < max(seqs):
         problems.append(f"{count} producers were granted, and entries are of producer {max(seqs)}")
     ids = sorted(seqs)
@@ -69,7 +72,10 @@ def _producers(seqs: Mapping[int, int]) -> Rule[list[str]]:
         for each in piece:
             if found[identity_key(each)] is None:
                 problems.append(f"producer {each} is gone, and entries are of it")
-            highest = int.from_bytes(found[seq_key(each)] or b"", "big")
+            seq: bytes = found[seq_key(each)] or b""
+            highest = int.from_bytes(seq, "big")
+            if seq and len(seq) != len(number(0)):
+                problems.append(f"the seq of producer {each} is not what was written")
             if highest < seqs[each]:
                 problems.append(
                     f"producer {each} is at seq {highest}, and an entry is its seq {seqs[each]}"

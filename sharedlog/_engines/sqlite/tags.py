@@ -51,6 +51,8 @@ def tagged(
         if wanted and lsns[0] <= wanted[-1]:
             raise CorruptLog(f"the index of {tag!r} goes back behind LSN {wanted[-1]}")
         wanted += [lsn for lsn in lsns if lsn > after]
+        if last > indexed:
+            raise CorruptLog(f"the index of {tag!r} goes on behind LSN {indexed}, where it ends")
         if len(wanted) >= limit:
             return wanted[:limit]
     if max(after, indexed) < tail:

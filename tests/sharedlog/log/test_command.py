@@ -522,6 +522,9 @@ def test_verify_goes_on_behind_what_cannot_be_read(damaged, run):
         ("UPDATE sharedlog_key SET value = x'08011000' WHERE key = 'stream/s'", "stream 's'"),
         ("UPDATE sharedlog_key SET value = x'08011001' WHERE key = 'stream/s'", "1 substreams"),
         ("DELETE FROM sharedlog_key WHERE key = 'producers'", "0 producers were granted"),
+        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'producers'", "count of producers"),
+        ("UPDATE sharedlog_key SET value = x'ff0102' WHERE key = 'producer/1/seq'", "the seq of"),
+        ("UPDATE sharedlog_head SET indexed = 0", "goes on behind LSN 0"),
         ("DELETE FROM sharedlog_key WHERE key = 'producer/1'", "producer 1 is gone"),
         ("DELETE FROM sharedlog_key WHERE key = 'producer/1/seq'", "producer 1 is at seq 0"),
         ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'named/bob'", "named/bob"),
@@ -548,6 +551,7 @@ def test_damage_beside_the_rows_is_told(damaged, run, statement, problem):
     [
         "UPDATE sharedlog_tag SET below = x'010203'",
         "UPDATE sharedlog_tag SET below = 'text'",
+        "UPDATE sharedlog_head SET indexed = 0",
         "UPDATE sharedlog_tag SET below = zeroblob(length(below))",
     ],
 )
