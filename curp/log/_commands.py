@@ -92,8 +92,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _copy(arguments: argparse.Namespace) -> int:
     try:
-        with ended_by_signals():
-            copied = copy_log(arguments.source, arguments.target)
+        with ended_by_signals() as check:
+            copied = copy_log(arguments.source, arguments.target, check=check)
     except EndedBySignal as ended:
         sys.stderr.write(
             f"curp: {ended}: the copy was not finished, and holds the old log no longer. The same "

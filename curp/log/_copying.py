@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
@@ -43,10 +43,17 @@ class Copied(NamedTuple):
     configuration: int
 
 
-def copy_log(source: str, target: str, *, layout: int = FORMAT) -> Copied:
+def _goes_on() -> None:
+    """Nobody ends the copy."""
+
+
+def copy_log(
+    source: str, target: str, *, layout: int = FORMAT, check: Callable[[], None] = _goes_on
+) -> Copied:
     """Move the log at one URL to another, where there is none. Raises a ``LogError``.
 
-    ``layout``: the format that it has from then on.
+    ``layout``: the format that it has from then on. ``check`` is called between any two
+    pieces until the source is given up; what it raises breaks the copy off.
 
     Refused (``LeaseHeld``) while a leader's lease runs: the copy holds the lease itself
     then, so that nobody appends. The log keeps its id, entries with their LSNs and tags,
@@ -69,20 +76,21 @@ def copy_log(source: str, target: str, *, layout: int = FORMAT) -> Copied:
         if place_in(old, COPY_KEY) is not None:
             raise InvalidRequest("that log is itself a copy that was not finished")
         name = f"curp log copy/{secrets.token_hex(4)}"
-        held = _Held(old, name)
+        held = _Held(old, name, check)
         stack.callback(held.end)
         # Nothing is appended from here on.
-        found = verify(old)
+        found = verify(old, between=held.renew)
         place = Place(secrets.token_hex(16), shown_whole(target), time.time_ns() // 1000)
         metadata = {**old.all_metadata(), COPY_KEY: place.to_bytes()}
         new = stack.enter_context(
             closing(_made(target, NewLog(metadata, found.first - 1, held.configuration), layout))
         )
-        taken = _Held(new, name)
+        taken = _Held(new, name, check)
         stack.callback(taken.end)
         _write(old, new, found.first, held, taken)
         _compare(old, new, (held, taken))
-        verify(new)
+        verify(new, between=taken.renew)
+        check()
         # From here on the source is not served from, ...
         old.put_metadata({MOVED_KEY: place.to_bytes()}, configuration=held.configuration)
         # ... and from here on the target may be.
@@ -114,7 +122,7 @@ def _finish(old: LogEngine, moved: Place, target: str) -> Copied:
         place = place_in(new, COPY_KEY)
         if place is None or place.token != moved.token:
             raise moved.error()
-        held = _Held(new, f"curp log copy/{secrets.token_hex(4)}")
+        held = _Held(new, f"curp log copy/{secrets.token_hex(4)}", _goes_on)
         try:
             new.put_metadata({COPY_KEY: None}, configuration=held.configuration)
         finally:
@@ -125,13 +133,15 @@ def _finish(old: LogEngine, moved: Place, target: str) -> Copied:
 class _Held:
     """A lease that the copy holds, and renews while it goes on."""
 
-    def __init__(self, engine: LogEngine, name: str) -> None:
+    def __init__(self, engine: LogEngine, name: str, check: Callable[[], None]) -> None:
         self._engine = engine
+        self._check = check
         self.configuration = engine.take_leadership(name, "", term_s=_TERM_S)
         self._renewed = time.monotonic()
 
     def renew(self) -> None:
-        """Renew it when some of it is over. Raises ``Deposed``."""
+        """Renew it when some of it is over. Raises ``Deposed``, and what ``check`` does."""
+        self._check()
         if time.monotonic() > self._renewed + _TERM_S / 4:
             self._engine.renew_leadership(self.configuration, term_s=_TERM_S)
             self._renewed = time.monotonic()

@@ -1,19 +1,17 @@
-"""Signals that end a command which holds something, as an error would."""
+"""Signals that end a command which holds something, where it can let go of it."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
-from types import FrameType
-from typing import NoReturn
+from collections.abc import Callable, Iterator
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class EndedBySignal(KeyboardInterrupt):
-    """A signal came: what drivers do about Ctrl-C, they do about each. ``code`` to exit with."""
+class EndedBySignal(Exception):
+    """A signal came, and nothing is under way. ``code`` to exit with."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -21,23 +19,26 @@ class EndedBySignal(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Have SIGINT and SIGTERM raise ``EndedBySignal`` in the main thread, the first of them only.
+def ended_by_signals() -> Iterator[Callable[[], None]]:
+    """Have SIGINT and SIGTERM noted; what is yielded raises ``EndedBySignal`` once one came.
 
-    So that what is held is let go of; a second one does not break that off.
+    A handler that raised would break off a commit, or be lost in whatever the interpreter
+    runs just then, such as a callback of its garbage collector.
     """
+    came: list[int] = []
 
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise EndedBySignal(number)
+    def check() -> None:
+        if came:
+            raise EndedBySignal(came[0])
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield check
         return
-    before = {each: signal.signal(each, end) for each in _SIGNALS}
+    before = {
+        each: signal.signal(each, lambda number, frame: came.append(number)) for each in _SIGNALS
+    }
     try:
-        yield
+        yield check
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

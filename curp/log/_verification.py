@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from curp.log._engine import Entry, Leadership, LogEngine
@@ -24,12 +25,17 @@ class Verification(NamedTuple):
     leadership: Leadership | None
 
 
-def verify(engine: LogEngine) -> Verification:
+def _nothing() -> None:
+    """Nobody has anything to do between two reads."""
+
+
+def verify(engine: LogEngine, *, between: Callable[[], None] = _nothing) -> Verification:
     """Read everything up to the tail found at the start; may run beside a leader.
 
     Raises ``CorruptLog`` for a missing or damaged entry, an index of tags that says
     otherwise than the entries, a damaged snapshot, or one that does not reach the
-    oldest entry. What is trimmed or replaced meanwhile is left out.
+    oldest entry. What is trimmed or replaced meanwhile is left out. ``between`` is called
+    before each read of entries.
     """
     tail = engine.tail()
     lsn, chunks, size = _snapshot(engine)
@@ -40,6 +46,7 @@ def verify(engine: LogEngine) -> Verification:
     sizes: Counter[str] = Counter()
     position = first - 1
     while position < tail:
+        between()
         try:
             found = engine.read(position)
         except TrimmedLog as error:
@@ -51,7 +58,7 @@ def verify(engine: LogEngine) -> Verification:
                 _count(entry, carried, sizes)
         position = found[-1].lsn
     for tag, lsns in carried.items():
-        _check_tag(engine, tag, lsns, tail)
+        _check_tag(engine, tag, lsns, tail, between)
     return Verification(
         first,
         tail,
@@ -84,9 +91,12 @@ def _count(entry: Entry, carried: dict[str, list[int]], sizes: Counter[str]) -> 
         carried.setdefault(tag, []).append(entry.lsn)
 
 
-def _check_tag(engine: LogEngine, tag: str, lsns: list[int], tail: int) -> None:
+def _check_tag(
+    engine: LogEngine, tag: str, lsns: list[int], tail: int, between: Callable[[], None]
+) -> None:
     position, left = lsns[0] - 1, set(lsns)
     while position < tail:
+        between()
         try:
             found = engine.read(position, tag=tag)
         except TrimmedLog as error:
