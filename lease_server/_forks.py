@@ -40,11 +40,23 @@ def refuse_in_children(made: Any, error: Callable[[], Exception]) -> None:
     """
 
     def refuse(inherited: Any) -> None:
-        for name, method in inspect.getmembers_static(type(inherited), inspect.isfunction):
-            if not name.startswith("_"):
-                object.__setattr__(inherited, name, _refusing(name, method, error))
+        for name, method in _public_methods(type(inherited)):
+            object.__setattr__(inherited, name, _refusing(name, method, error))
 
     in_children(made, refuse)
+
+
+def _public_methods(made: type[Any]) -> list[tuple[str, Callable[..., Any]]]:
+    # Once for a class: a process may have made any number of them when it forks.
+    found = _methods.get(made)
+    if found is None:
+        members = inspect.getmembers_static(made, inspect.isfunction)
+        found = [(name, method) for name, method in members if not name.startswith("_")]
+        _methods[made] = found
+    return found
+
+
+_methods: dict[type[Any], list[tuple[str, Callable[..., Any]]]] = {}
 
 
 def leases_forked() -> ForkedProcess:

@@ -175,6 +175,8 @@ def test_a_handler_that_closes_its_session_has_failed(new_world, goes_on):
     assert len(world.log.read("dead", 0)) == 1
 
 
+# It forks a process that may have anything: alone, as few others run beside it.
+@pytest.mark.long
 def test_a_child_that_a_handler_forks_leaves_the_session_to_its_parent(new_world):
     """It is refused, and its end does not end the parent's transaction (T1)."""
     world = new_world(orders=6, substreams=1)
