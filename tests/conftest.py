@@ -10,7 +10,25 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests.helpers.log_servers import (
+    own_etcd,
+    own_postgres,
+    own_redis,
+    shared_etcd,
+    shared_postgres,
+    shared_redis,
+)
 from tests.helpers.raw import SESSION_SECRET
+
+# Here, once: a fixture that several conftests import is made anew for each of them.
+__all__ = [
+    "own_etcd",
+    "own_postgres",
+    "own_redis",
+    "shared_etcd",
+    "shared_postgres",
+    "shared_redis",
+]
 
 # Other work on the machine must not fail an example.
 settings.register_profile("rifl", deadline=None)

@@ -22,9 +22,6 @@ from sharedlog._engines.etcd.client import Client
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from tests.compat import group_logs
 from tests.compat.group_logs import CURRENT, LOG_ID, SCHEMA, check
-from tests.helpers.log_servers import shared_etcd, shared_postgres, shared_redis
-
-__all__ = ["shared_etcd", "shared_postgres", "shared_redis"]
 
 _HERE = Path(__file__).parent
 

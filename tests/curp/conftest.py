@@ -1,4 +1,4 @@
-"""Servers for logs, one of each kind for the whole run, and some to be broken."""
+"""Logs of groups, of each engine."""
 
 from __future__ import annotations
 
@@ -9,23 +9,6 @@ import pytest
 
 from tests.curp import kept_logs
 from tests.curp.logs import created
-from tests.helpers.log_servers import (
-    own_etcd,
-    own_postgres,
-    own_redis,
-    shared_etcd,
-    shared_postgres,
-    shared_redis,
-)
-
-__all__ = [
-    "own_etcd",
-    "own_postgres",
-    "own_redis",
-    "shared_etcd",
-    "shared_postgres",
-    "shared_redis",
-]
 
 _NAMES = itertools.count()
 

@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from examples.outbox import POINTS
-from tests.helpers.log_servers import shared_postgres
-
-__all__ = ["shared_postgres"]
 
 ROOT = Path(__file__).parents[2]
 

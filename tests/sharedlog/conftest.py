@@ -1,29 +1,10 @@
-"""Servers for logs, and logs of a test's own in them."""
+"""Logs of a test's own."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
-
-from tests.helpers.log_servers import (
-    own_etcd,
-    own_postgres,
-    own_redis,
-    shared_etcd,
-    shared_postgres,
-    shared_redis,
-)
-
-__all__ = [
-    "name",
-    "own_etcd",
-    "own_postgres",
-    "own_redis",
-    "shared_etcd",
-    "shared_postgres",
-    "shared_redis",
-]
 
 _NAMES = itertools.count()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 import time
 
@@ -36,8 +37,10 @@ _WRITER = "tests.curp.log.writer"
 @pytest.fixture(scope="module")
 def module_etcd(tmp_path_factory):
     """A cluster for this module."""
-    with EtcdCluster(tmp_path_factory.mktemp("faulty-etcd")) as cluster:
+    folder = tmp_path_factory.mktemp("faulty-etcd")
+    with EtcdCluster(folder) as cluster:
         yield cluster
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

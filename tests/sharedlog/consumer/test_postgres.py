@@ -9,11 +9,8 @@ import pytest
 
 import sharedlog
 from sharedlog.testing import die, drain, driven, lose
-from tests.helpers.log_servers import shared_postgres
 from tests.sharedlog.consumer.test_zombies import lapsed
 from tests.sharedlog.consumer.world import PostgresDatabase, World
-
-__all__ = ["shared_postgres"]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 from functools import partial
 
@@ -29,8 +30,10 @@ _PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def module_etcd(tmp_path_factory):
     """A cluster for this module."""
-    with EtcdCluster(tmp_path_factory.mktemp("faulty-etcd")) as cluster:
+    folder = tmp_path_factory.mktemp("faulty-etcd")
+    with EtcdCluster(folder) as cluster:
         yield cluster
+    shutil.rmtree(folder)
 
 
 @pytest.fixture
