@@ -19,8 +19,8 @@ from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.shown import print_json, print_table, print_value
 from sharedlog._cli.signals import until_signal
 from sharedlog._consumer.consumer import Consumer
-from sharedlog._core.consumer.members import Seen, all_consumers, look, resume, shard_fence
-from sharedlog._core.consumer.shard import hold_name
+from sharedlog._core.consumer.members import Seen, all_consumers, look, resume
+from sharedlog._core.consumer.names import hold_name, shard_fence
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.fences import fence_key, number_of
 from sharedlog._log.log import Log

@@ -1,7 +1,8 @@
 """Consumers: functions that consume a stream, change a database and publish (DESIGN-LOG §14).
 
 - ``consumer``: ``sharedlog.Consumer``; ``handlers``: its functions; ``effects``: what they get.
-- ``working``: the shards of one process, turn after turn; ``carrying``: the steps of one.
+- ``working``: the shards of one process, turn after turn; ``owned``: one of them;
+  ``carrying``: the steps of one; ``events``: what is told of them.
 - ``membership``: that the process is there, said again and again.
 - ``awaiting``: until a consumer has done what somebody published.
 - ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,

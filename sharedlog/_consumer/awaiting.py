@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 
 from sharedlog._core.consumer.members import check_follows
-from sharedlog._core.consumer.shard import hold_name
+from sharedlog._core.consumer.names import hold_name
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import NO_SUBSTREAM, Position
 from sharedlog._core.streams import check_name, tag_of

@@ -19,7 +19,8 @@ from sharedlog._consumer.opening import store_of
 from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Settings, Work, new_who
 from sharedlog._core.arguments import check_whole
-from sharedlog._core.consumer.shard import Bounds, producer_name
+from sharedlog._core.consumer.names import producer_name
+from sharedlog._core.consumer.shard import Bounds
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable
 from sharedlog._core.fences import MAX_NUMBER
 from sharedlog._core.holds import BEGINNING, END

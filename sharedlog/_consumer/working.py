@@ -8,22 +8,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rifl._log import get_logger
 from sharedlog._consumer.carrying import Carrier
+from sharedlog._consumer.events import Events
 from sharedlog._consumer.membership import Membership
+from sharedlog._consumer.owned import Owned
+from sharedlog._core.consumer.keeping import InStore
 from sharedlog._core.consumer.members import Lease, leave, look, plan, stop, take
 from sharedlog._core.consumer.reconciling import check_given
 from sharedlog._core.consumer.shard import Bounds, Shard, Turned
 from sharedlog._core.errors import Fenced, LogError, LogStopped, LogUnavailable, StoreUnavailable
 from sharedlog._log.place import Place
 
-_log = get_logger("sharedlog")
 WHO_BYTES = 8
-# How often holds are moved, and checkpoints where nothing is to be done.
-_HELD_S, _PASSED_S = 0.5, 10.0
-# Between two attempts at what failed: doubled, up to that.
-_SHORTEST_S, _LONGEST_S = 0.05, 10.0
-_DOUBLINGS = 16
 # Of a lease: what renews it is late by less.
 _OVER = 1.2
 
@@ -37,19 +33,6 @@ class Settings(NamedTuple):
     bounds: Bounds
     start: str
     look_s: float
-
-
-class _Own:
-    """A shard that this process has."""
-
-    def __init__(self, shard: Shard, lease: Lease) -> None:
-        self.shard = shard
-        # Taken, and not taken over yet.
-        self.lease: Lease | None = lease
-        self.failures = 0
-        # Before then it is left alone.
-        self.not_before_s = 0.0
-        self.held_s = self.passed_s = 0.0
 
 
 class Work:
@@ -70,7 +53,8 @@ class Work:
         self._membership = membership
         self.carrier = self._carrier = carrier
         self._clock = clock
-        self._own: dict[str, _Own] = {}
+        self._events = Events(place.name, settings.name)
+        self._own: dict[str, Owned] = {}
         self._looked_s: float | None = None
         # Some shard was free, and then was not.
         self._wants = True
@@ -173,14 +157,20 @@ class Work:
         own = self._own.get(tag)
         if own is None:
             settings = self._settings
+            incarnation = self._place.incarnation
             shard = Shard(
-                settings.name, tag, self._place.incarnation, settings.bounds, settings.start
+                settings.name,
+                tag,
+                incarnation,
+                settings.bounds,
+                settings.start,
+                InStore(settings.name, tag, incarnation),
             )
-            self._own[tag] = _Own(shard, lease)
+            self._own[tag] = Owned(shard, lease)
         else:
             own.lease = lease
 
-    def _turn(self, own: _Own) -> int:
+    def _turn(self, own: Owned) -> int:
         shard, now_s = own.shard, self._clock()
         if now_s < own.not_before_s:
             return 0
@@ -199,7 +189,7 @@ class Work:
         except (LogUnavailable, StoreUnavailable) as error:
             # The store may have this lease's number: it is taken over with the next one.
             own.lease = None
-            self._failed(own, str(error))
+            self._waits(own, str(error))
             return 0
         self.done += turned.done
         self._told(own, turned)
@@ -215,7 +205,7 @@ class Work:
             self._unavailable(away)
         self._drop(shard.tag, str(error))
 
-    def _ready(self, own: _Own) -> bool:
+    def _ready(self, own: Owned) -> bool:
         """Take the shard over, where that is to be done before anything else (T1, T5)."""
         shard, settings = own.shard, self._settings
         if own.lease is None and not shard.sure:
@@ -228,68 +218,40 @@ class Work:
             died = own.lease.died
             self._carrier.carry(shard.take_over(own.lease, _now_us(), settings.retention_us))
             own.lease = None
-            _log.info(
-                "consumer_took_over",
-                log=self._place.name,
-                consumer=settings.name,
-                shard=shard.tag,
-                number=shard.fence.number,
-                died=died,
-                position=str(shard.checkpoint.position or ""),
-            )
+            self._events.took_over(shard, died=died)
         return True
 
-    def _told(self, own: _Own, turned: Turned) -> None:
+    def _told(self, own: Owned, turned: Turned) -> None:
         shard, failed = own.shard, turned.failed
-        told = {"log": self._place.name, "consumer": self._settings.name, "shard": shard.tag}
         if turned.stops:
-            self._carrier.carry(
-                stop(
-                    self._settings.name,
-                    shard.tag,
-                    self._membership.who,
-                    shard.fence,
-                    turned.stops,
-                )
-            )
+            name, who = self._settings.name, self._membership.who
+            self._carrier.carry(stop(name, shard.tag, who, shard.fence, turned.stops))
             self._own.pop(shard.tag, None)
-            _log.critical("consumer_stopped", **told, why=turned.stops)
+            self._events.stopped(shard, turned.stops)
         elif failed is not None:
-            attempts = shard.checkpoint.attempts
             if failed.counts:
-                _log.warning("consumer_failed", **told, attempts=attempts, error=failed.why)
-            self._failed(own, "" if failed.counts else failed.why)
-            if failed.ends is not None and attempts:
+                self._events.failed(shard, failed)
+                own.failed(self._clock())
+            else:
+                self._waits(own, failed.why)
+            if failed.ends is not None and shard.checkpoint.attempts:
                 # Noted: it counts in whatever process comes next.
                 raise failed.ends
         else:
             own.failures = 0
             if turned.buried:
-                _log.error("consumer_buried", **told, position=str(shard.checkpoint.position or ""))
+                self._events.buried(shard)
 
-    def _kept(self, own: _Own, now_s: float, *, idle: bool) -> None:
+    def _kept(self, own: Owned, now_s: float, *, idle: bool) -> None:
         """Have the log know what is done, now and then."""
-        shard = own.shard
-        if idle and now_s - own.passed_s >= _PASSED_S:
-            own.passed_s = now_s
-            self._carrier.carry(shard.pass_by())
-        if now_s - own.held_s >= _HELD_S:
-            own.held_s = now_s
-            self._carrier.carry(shard.move_hold(_now_us()))
+        if idle and own.passes(now_s):
+            self._carrier.carry(own.shard.pass_by())
+        if own.holds(now_s):
+            self._carrier.carry(own.shard.move_hold(_now_us()))
 
-    def _failed(self, own: _Own, why: str) -> None:
-        """It is tried again, later and later; others go on."""
-        own.failures += 1
-        pause_s = min(_SHORTEST_S * 2 ** min(own.failures - 1, _DOUBLINGS), _LONGEST_S)
-        own.not_before_s = self._clock() + pause_s
-        if why:
-            _log.warning(
-                "consumer_waits",
-                log=self._place.name,
-                consumer=self._settings.name,
-                shard=own.shard.tag,
-                error=why,
-            )
+    def _waits(self, own: Owned, why: str) -> None:
+        own.failed(self._clock())
+        self._events.waits(own.shard.tag, why)
 
     def _leave(self, tag: str) -> None:
         """Give a shard up: another one has it at once. What it owes was appended, or will be."""
@@ -310,22 +272,10 @@ class Work:
 
     def _drop(self, tag: str, why: str) -> None:
         if self._own.pop(tag, None) is not None:
-            _log.warning(
-                "consumer_lost_shard",
-                log=self._place.name,
-                consumer=self._settings.name,
-                shard=tag,
-                why=why,
-            )
+            self._events.lost(tag, why)
 
     def _unavailable(self, error: LogError) -> None:
-        _log.warning(
-            "consumer_waits",
-            log=self._place.name,
-            consumer=self._settings.name,
-            shard="",
-            error=str(error),
-        )
+        self._events.waits("", str(error))
 
 
 def new_who() -> str:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
+from sharedlog._core.consumer.names import shard_fence
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.fences import Fence, condition_of, fence_key, number_of
 from sharedlog._core.steps import Get, Rule, Scan
@@ -57,11 +58,6 @@ class Lease(NamedTuple):
 
     fence: Fence
     died: bool
-
-
-def shard_fence(name: str, tag: str) -> str:
-    """Return the name of a shard's fence, which no user's can have."""
-    return f"*consumer/{name}/{tag}"
 
 
 def _key(name: str, kind: str, what: str = "") -> str:

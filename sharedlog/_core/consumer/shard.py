@@ -1,8 +1,7 @@
 """A shard: one substream of a consumer, by one process at a time (DESIGN-LOG §14, T1 to T3, T5).
 
 A transaction takes committed messages in, and has the handlers' effects and the outputs that they
-published. It commits by one write to the store: the effects, through which message they go
-(``Checkpoint``), and what is to be appended. Then that is appended.
+published. A ``Keeper`` commits it, with through which message its effects go (``Checkpoint``).
 """
 
 from __future__ import annotations
@@ -10,28 +9,14 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from sharedlog._core.consumer.asked import (
-    Asked,
-    Bury,
-    CommitStore,
-    Failed,
-    Note,
-    Ran,
-    Run,
-    TakeStore,
-)
+from sharedlog._core.consumer.asked import Asked, Bury, Failed, Ran, Run
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.holding import ShardHold
+from sharedlog._core.consumer.keeping import Keeper
 from sharedlog._core.consumer.members import Lease, gone_on, resumed
-from sharedlog._core.consumer.outputs import content_of, intended, recorded
-from sharedlog._core.consumer.reconciling import reconcile
-from sharedlog._core.errors import AlreadyCommitted, HoldMoved, StoreWentBack
-from sharedlog._core.fences import Fence, check_fence, fence_key
-from sharedlog._core.holds import Hold, hold_key, move
-from sharedlog._core.holds import take as take_holds
-from sharedlog._core.named import Turn, append_named, check_producer_name, highest_of
-from sharedlog._core.position import Position
+from sharedlog._core.fences import Fence
 from sharedlog._core.reading import Committed, Reader, place_at
-from sharedlog._core.steps import Get, Rule
+from sharedlog._core.steps import Rule
 from sharedlog._core.streams import substream_number
 
 # Messages of one read; what was read is kept until it is done.
@@ -60,40 +45,29 @@ class Turned(NamedTuple):
     buried: bool = False
 
 
-def hold_name(name: str) -> str:
-    """Return the name of a consumer's holds."""
-    return f"consumer.{name}"
-
-
-def producer_name(name: str, tag: str) -> str:
-    """Return the name under which a shard's outputs are appended."""
-    return f"consumer/{name}/{tag}"
-
-
 class Shard:
     """One substream of a consumer; one step at a time. After any error it can be gone on with.
 
-    ``sure``: what the store has is known. Where it is not (nothing was taken over yet; a commit
-    was not answered), the shard is taken over, from this process itself if need be, before
-    anything else: that waits for what is on its way, or fences it off.
+    Where it is not known what its keeper has (nothing was taken over yet; a commit was not
+    answered), it is taken over, from this process itself if need be, before anything else: that
+    waits for what is on its way, or fences it off.
     """
 
-    def __init__(self, name: str, tag: str, incarnation: str, bounds: Bounds, start: str) -> None:
+    def __init__(
+        self, name: str, tag: str, incarnation: str, bounds: Bounds, start: str, keeper: Keeper
+    ) -> None:
         """``start``: ``BEGINNING`` or ``END``, of a consumer that is new."""
         self.tag = tag
-        self.sure = False
+        self.keeper = keeper
         self._name = name
         self._incarnation = incarnation
         self._bounds = bounds
         self._start = start
-        self._producer = producer_name(name, tag)
-        check_producer_name(self._producer)
+        self._hold = ShardHold(name, tag, incarnation)
         self._died = False
         self._fence = Fence("", 0)
-        self._checkpoint = Checkpoint(0)
-        # The newest outputs may not be in the log.
-        self._owes = False
-        self._held: dict[str, Hold] = {}
+        # Whether it was taken over, wholly.
+        self._taken = False
         self._reader: Reader | None = None
         self._ready: deque[Committed] = deque()
         # Messages of the next transaction. After an error none but one, which is noted (0), then
@@ -110,9 +84,14 @@ class Shard:
         return self._fence
 
     @property
+    def sure(self) -> bool:
+        """Whether it was taken over, and is known since then."""
+        return self._taken and self.keeper.sure
+
+    @property
     def checkpoint(self) -> Checkpoint:
-        """What the store has, as far as it is known."""
-        return self._checkpoint
+        """What the keeper has, as far as it is known."""
+        return self.keeper.checkpoint
 
     @property
     def through(self) -> int:
@@ -130,49 +109,32 @@ class Shard:
         Raises ``Fenced`` where the store has a higher number, ``StoreWentBack``, ``LogForked``
         and ``TrimmedLog``: before anything is appended where the log is another one.
         """
-        self.sure = False
+        self._taken = False
         self._died |= lease.died
         self._fence = lease.fence
         # T5: what was counted is forgotten where an operator lets it go on.
         anew = yield from resumed(self._name, self.tag)
         # T1: from here on a zombie's commit fails, and what it committed is seen.
-        found: Checkpoint = yield TakeStore(self.tag, lease.fence.number, self._died, anew)
+        yield from self.keeper.take(lease.fence, died=self._died, anew=anew)
         self._died = False
         if anew:
             yield from gone_on(self._name, self.tag)
-        self._checkpoint = found
-        self._owes = bool(found.intent)
         self._ready.clear()
         self._noted = False
-        self._limit = 0 if found.takeovers or found.attempts else self._bounds.messages
-        if found.position is not None:
-            found.position.check_incarnation(self._incarnation)
-        yield from reconcile(
-            self._producer, hold_key(hold_name(self._name), self.tag), self._fence, found
+        again = self.checkpoint.takeovers or self.checkpoint.attempts
+        self._limit = 0 if again else self._bounds.messages
+        # T1, T2: before anything else, once more, what the one before may not have finished.
+        yield from self.keeper.recover()
+        start = yield from self._hold.take(
+            self._fence, self.checkpoint, self._start, now_us, retention_us
         )
-        # T1, T2: before anything else, once more, what the one before may not have appended.
-        yield from self.settle()
-        yield from self._check_seq()
-        start = yield from self._hold(now_us, retention_us)
         self._reader = Reader(self.tag, self._incarnation, start)
         yield from self._reader.begin()
-        self.sure = True
+        self._taken = True
 
     def settle(self) -> Rule[None]:
-        """T2: append the outputs that the store has committed, unless they are acknowledged.
-
-        Under the name and the seq with which they were recorded, so that they are in the log
-        once; and under the lease's number (T1).
-        """
-        if not self._owes:
-            return
-        intent, seq = self._checkpoint.intent, self._checkpoint.seq
-        turn = Turn(self._producer, seq, seq - 1)
-        try:
-            yield from append_named(turn, content_of(intent), intended(intent), fence=self._fence)
-        except AlreadyCommitted as error:
-            raise (yield from self._went_back(str(error))) from error
-        self._owes = False
+        """T2: have what was committed in the log, once its keeper has committed it."""
+        yield from self.keeper.settle()
 
     def turn(self) -> Asked[Turned]:
         """Carry out one transaction, of messages that are there; then ``settle`` at once.
@@ -197,50 +159,33 @@ class Shard:
 
         In the store, as every move: a hold is never ahead of what the store says.
         """
-        if self._ready or self._owes or not self.sure:
+        if self._ready or self.keeper.owes or not self.sure:
             return False
-        position, through = self._checkpoint.position, self.through
+        position, through = self.checkpoint.position, self.through
         # The commit there has nothing of this substream: it would have been done, and be
         # ``position``; or it was before all that is wanted.
-        if through <= (self._held[self.tag].lsn - 1 if position is None else position.lsn):
+        if through <= (self._hold.lsn - 1 if position is None else position.lsn):
             return False
         place = yield from place_at(through, self._incarnation)
         if place is None:
             return False
-        at = place._replace(substream=substream_number(self.tag))
-        moved = Checkpoint(self._fence.number, at, self._checkpoint.seq)
-        self.sure = False
         try:
-            yield CommitStore(self.tag, moved)
+            yield from self.keeper.move(place._replace(substream=substream_number(self.tag)))
         except Failed:
-            self.sure = True
             return False
-        self._checkpoint = moved
-        self.sure = True
         return True
 
     def move_hold(self, now_us: int) -> Rule[None]:
         """Let the log trim what the store has the effects of."""
-        place, hold = self._checkpoint.position, self._held[self.tag]
-        if place is not None and (place.lsn, place.ordinal) <= hold.place:
-            place = None
-        if place is None and 4 * (now_us - hold.renewed_us) <= hold.retention_us:
-            return
-        try:
-            self._held = yield from move(self._held, {self.tag: place}, now_us)
-        except HoldMoved:
-            # By a successor: this one learns of it by its next commit.
-            return
+        yield from self._hold.move(self.checkpoint.position, now_us)
 
     def _alone(self, message: Committed) -> Asked[Turned]:
         """T5: one message, whose attempts are noted in the store before each."""
-        attempts = self._checkpoint.attempts
+        attempts = self.checkpoint.attempts
         if not self._noted:
             if attempts >= self._bounds.attempts:
                 return (yield from self._give_up(message, attempts))
-            attempts += 1
-            yield Note(self.tag, self._fence.number, attempts)
-            self._checkpoint = self._checkpoint._replace(attempts=attempts)
+            yield from self.keeper.note(attempts + 1)
             self._noted = True
         turned = yield from self._transact(Run([message]))
         if turned.failed is not None and turned.failed.counts:
@@ -259,25 +204,12 @@ class Shard:
         """One transaction of the store."""
         try:
             ran: Ran = yield step
-            intent = recorded(ran.outputs)
-            checkpoint = Checkpoint(
-                self._fence.number,
-                self._ready[ran.done - 1].position,
-                self._checkpoint.seq + bool(intent),
-                intent,
-            )
-            self.sure = False
-            # T2: until here nothing of it is anywhere in the log.
-            yield CommitStore(self.tag, checkpoint)
+            yield from self.keeper.commit(ran, self._ready[ran.done - 1].position)
         except Failed as failed:
-            self.sure = True
             self._limit = 0
             if failed.counts:
                 self._why = failed.why
             return Turned(failed=failed)
-        self.sure = True
-        self._checkpoint = checkpoint
-        self._owes = bool(intent)
         self._noted = False
         self._why = ""
         self._limit = min(max(1, 2 * self._limit), self._bounds.messages)
@@ -295,43 +227,3 @@ class Shard:
                 break
             found.append(each)
         return found
-
-    def _check_seq(self) -> Rule[None]:
-        """Hold the store against what the log has of this shard's outputs."""
-        highest = yield from highest_of(self._producer)
-        if highest > self._checkpoint.seq:
-            raise (
-                yield from self._went_back(
-                    f"the log has {highest} of its outputs, the store {self._checkpoint.seq}"
-                )
-            )
-
-    def _hold(self, now_us: int, retention_us: int) -> Rule[Position | int]:
-        """Take the hold, and return where to go on."""
-        position = self._checkpoint.position
-        start = self._start if position is None else position
-        self._held = yield from take_holds(
-            hold_name(self._name), {self.tag: start}, self._incarnation, now_us, retention_us
-        )
-        hold = self._held[self.tag]
-        if position is None:
-            if hold.position is not None:
-                raise (
-                    yield from self._went_back(
-                        f"it was done through {hold.position}, and has nothing"
-                    )
-                )
-            return hold.lsn
-        if hold.place > (position.lsn, position.ordinal):
-            raise (yield from self._went_back(f"it was done through {hold.position or hold.lsn}"))
-        return position
-
-    def _went_back(self, why: str) -> Rule[StoreWentBack]:
-        """Raises ``Fenced`` where it is this one that is behind: a successor was further on."""
-        key = fence_key(self._fence.name)
-        check_fence(self._fence, (yield Get((key,)))[key])
-        return StoreWentBack(
-            f"the store of the consumer {self._name!r} has {self.tag} done through "
-            f"{self._checkpoint.position}, and was further on ({why}): it was restored from a "
-            "backup, or is another one"
-        )

@@ -1,0 +1,58 @@
+"""The events of a consumer's process: what it tells of its shards, to whoever reads its log."""
+
+from __future__ import annotations
+
+from rifl._log import get_logger
+from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.shard import Shard
+
+_log = get_logger("sharedlog")
+
+
+class Events:
+    """Of one consumer, in one process."""
+
+    def __init__(self, log: str, consumer: str) -> None:
+        """``log``: as it is told."""
+        self._said = {"log": log, "consumer": consumer}
+
+    def took_over(self, shard: Shard, *, died: bool) -> None:
+        """The process goes on with a shard; ``died``: who had it did not leave it."""
+        _log.info(
+            "consumer_took_over",
+            **self._said,
+            shard=shard.tag,
+            number=shard.fence.number,
+            died=died,
+            position=_place(shard),
+        )
+
+    def lost(self, tag: str, why: str) -> None:
+        """Another process has a shard."""
+        _log.warning("consumer_lost_shard", **self._said, shard=tag, why=why)
+
+    def failed(self, shard: Shard, failed: Failed) -> None:
+        """A handler raised."""
+        _log.warning(
+            "consumer_failed",
+            **self._said,
+            shard=shard.tag,
+            attempts=shard.checkpoint.attempts,
+            error=failed.why,
+        )
+
+    def buried(self, shard: Shard) -> None:
+        """A message is among the dead letters."""
+        _log.error("consumer_buried", **self._said, shard=shard.tag, position=_place(shard))
+
+    def stopped(self, shard: Shard, why: str) -> None:
+        """A shard is nobody's, until an operator resumes it."""
+        _log.critical("consumer_stopped", **self._said, shard=shard.tag, why=why)
+
+    def waits(self, tag: str, error: str) -> None:
+        """Log or store do not answer; ``tag``: of the shard that waits, empty: the process."""
+        _log.warning("consumer_waits", **self._said, shard=tag, error=error)
+
+
+def _place(shard: Shard) -> str:
+    return str(shard.checkpoint.position or "")

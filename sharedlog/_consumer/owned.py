@@ -1,0 +1,46 @@
+"""An owned shard: one that this process has, and when it takes its next turn."""
+
+from __future__ import annotations
+
+from sharedlog._core.consumer.members import Lease
+from sharedlog._core.consumer.shard import Shard
+
+# Between two attempts at what failed: doubled, up to that.
+_SHORTEST_S, _LONGEST_S = 0.05, 10.0
+_DOUBLINGS = 16
+# How often holds are moved, and checkpoints where nothing is to be done.
+_HELD_S, _PASSED_S = 0.5, 10.0
+
+
+class Owned:
+    """A shard that this process has."""
+
+    def __init__(self, shard: Shard, lease: Lease) -> None:
+        """``lease``: with which it is taken over, before anything else."""
+        self.shard = shard
+        # Taken, and not taken over yet.
+        self.lease: Lease | None = lease
+        self.failures = 0
+        # Before then it is left alone.
+        self.not_before_s = 0.0
+        self._held_s = self._passed_s = 0.0
+
+    def failed(self, now_s: float) -> None:
+        """It is tried again, later and later; others go on."""
+        self.failures += 1
+        pause_s = min(_SHORTEST_S * 2 ** min(self.failures - 1, _DOUBLINGS), _LONGEST_S)
+        self.not_before_s = now_s + pause_s
+
+    def holds(self, now_s: float) -> bool:
+        """Whether its hold is to be moved now; then not again for a while."""
+        due = now_s - self._held_s >= _HELD_S
+        if due:
+            self._held_s = now_s
+        return due
+
+    def passes(self, now_s: float) -> bool:
+        """Whether its checkpoint is to follow the log now, where nothing is to be done."""
+        due = now_s - self._passed_s >= _PASSED_S
+        if due:
+            self._passed_s = now_s
+        return due

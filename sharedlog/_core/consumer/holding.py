@@ -1,0 +1,66 @@
+"""The hold of a shard: it follows the checkpoint, so that nothing undone is trimmed (L6)."""
+
+from __future__ import annotations
+
+from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.keeping import went_back
+from sharedlog._core.consumer.names import hold_name
+from sharedlog._core.errors import HoldMoved
+from sharedlog._core.fences import Fence
+from sharedlog._core.holds import Hold, move, take
+from sharedlog._core.position import Position
+from sharedlog._core.steps import Rule
+
+
+class ShardHold:
+    """Of one substream. It is never ahead of what the store says."""
+
+    def __init__(self, name: str, tag: str, incarnation: str) -> None:
+        """``name``: the consumer's."""
+        self._name = name
+        self._tag = tag
+        self._incarnation = incarnation
+        self._held: dict[str, Hold] = {}
+
+    @property
+    def lsn(self) -> int:
+        """From where on commits are kept."""
+        return self._held[self._tag].lsn
+
+    def take(
+        self, fence: Fence, checkpoint: Checkpoint, start: str, now_us: int, retention_us: int
+    ) -> Rule[Position | int]:
+        """Take the hold, and return where to go on; ``start``: of a consumer that is new.
+
+        Raises ``StoreWentBack`` where it is further on than the checkpoint, and ``TrimmedLog``.
+        """
+        position = checkpoint.position
+        self._held = yield from take(
+            hold_name(self._name),
+            {self._tag: start if position is None else position},
+            self._incarnation,
+            now_us,
+            retention_us,
+        )
+        hold, why = self._held[self._tag], ""
+        if position is None:
+            if hold.position is not None:
+                why = f"it was done through {hold.position}, and has nothing"
+        elif hold.place > (position.lsn, position.ordinal):
+            why = f"it was done through {hold.position or hold.lsn}"
+        if why:
+            raise (yield from went_back(self._name, self._tag, fence, checkpoint, why))
+        return hold.lsn if position is None else position
+
+    def move(self, place: Position | None, now_us: int) -> Rule[None]:
+        """Let the log trim what is done, through a place; or renew the hold, where that is due."""
+        hold = self._held[self._tag]
+        if place is not None and (place.lsn, place.ordinal) <= hold.place:
+            place = None
+        if place is None and 4 * (now_us - hold.renewed_us) <= hold.retention_us:
+            return
+        try:
+            self._held = yield from move(self._held, {self._tag: place}, now_us)
+        except HoldMoved:
+            # By a successor: this one learns of it by its next commit.
+            return

@@ -1,0 +1,152 @@
+"""A keeper: by what a shard commits its transactions, and what it knows of that (DESIGN-LOG §14).
+
+``InStore`` commits in the user's database, by the steps that a store carries out, and appends the
+outputs to the log afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sharedlog._core.consumer.asked import Asked, CommitStore, Failed, Note, Ran, TakeStore
+from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.names import hold_name, producer_name
+from sharedlog._core.consumer.outputs import content_of, intended, recorded
+from sharedlog._core.consumer.reconciling import reconcile
+from sharedlog._core.errors import AlreadyCommitted, StoreWentBack
+from sharedlog._core.fences import Fence, check_fence, fence_key
+from sharedlog._core.holds import hold_key
+from sharedlog._core.named import Turn, append_named, check_producer_name, highest_of
+from sharedlog._core.position import Position
+from sharedlog._core.steps import Get, Rule
+
+
+class Keeper(Protocol):
+    """What has a shard's checkpoint; one step at a time.
+
+    ``checkpoint``: as it is there, as far as that is known. ``sure``: it is known. ``owes``: some
+    of what was committed is not in the log yet.
+    """
+
+    checkpoint: Checkpoint
+    sure: bool
+    owes: bool
+
+    def take(self, fence: Fence, *, died: bool, anew: bool) -> Asked[None]:
+        """T1: from here on nobody else commits; the checkpoint is what was committed.
+
+        ``died``, ``anew``: see ``TakeStore``. Raises ``Fenced``, ``LogForked``.
+        """
+
+    def recover(self) -> Asked[None]:
+        """T1: finish what the process before has begun; raises ``StoreWentBack``, ``LogForked``."""
+
+    def note(self, attempts: int) -> Asked[None]:
+        """Note, durably, how often the next message was begun alone."""
+
+    def commit(self, ran: Ran, position: Position) -> Asked[None]:
+        """Commit what was run, through a position. ``Failed``: nothing of it is there."""
+
+    def move(self, position: Position) -> Asked[None]:
+        """Commit that there is nothing to do through a position; fails as ``commit``."""
+
+    def settle(self) -> Rule[None]:
+        """T2: have in the log what was committed, if it is not there; before anything else."""
+
+
+class InStore:
+    """See ``Keeper``: the user's database, in which a commit has the outputs beside the effects."""
+
+    def __init__(self, name: str, tag: str, incarnation: str) -> None:
+        """Nothing was taken over yet."""
+        self.checkpoint = Checkpoint(0)
+        self.sure = False
+        self.owes = False
+        self._name = name
+        self._tag = tag
+        self._incarnation = incarnation
+        self._producer = producer_name(name, tag)
+        check_producer_name(self._producer)
+        self._fence = Fence("", 0)
+
+    def take(self, fence: Fence, *, died: bool, anew: bool) -> Asked[None]:
+        """See ``Keeper``."""
+        self.sure = False
+        self._fence = fence
+        found: Checkpoint = yield TakeStore(self._tag, fence.number, died, anew)
+        self.checkpoint = found
+        self.owes = bool(found.intent)
+        if found.position is not None:
+            found.position.check_incarnation(self._incarnation)
+
+    def recover(self) -> Asked[None]:
+        """See ``Keeper``: append, once more, what the one before may not have."""
+        hold = hold_key(hold_name(self._name), self._tag)
+        yield from reconcile(self._producer, hold, self._fence, self.checkpoint)
+        yield from self.settle()
+        highest = yield from highest_of(self._producer)
+        if highest > self.checkpoint.seq:
+            why = f"the log has {highest} of its outputs, the store {self.checkpoint.seq}"
+            raise (yield from self._went_back(why))
+        self.sure = True
+
+    def note(self, attempts: int) -> Asked[None]:
+        """See ``Keeper``."""
+        yield Note(self._tag, self._fence.number, attempts)
+        self.checkpoint = self.checkpoint._replace(attempts=attempts)
+
+    def commit(self, ran: Ran, position: Position) -> Asked[None]:
+        """See ``Keeper``: effects, position and what is to be appended are one commit."""
+        intent = recorded(ran.outputs)
+        seq = self.checkpoint.seq + bool(intent)
+        # T2: until here nothing of it is anywhere in the log.
+        yield from self._commit(Checkpoint(self._fence.number, position, seq, intent))
+
+    def move(self, position: Position) -> Asked[None]:
+        """See ``Keeper``."""
+        yield from self._commit(Checkpoint(self._fence.number, position, self.checkpoint.seq))
+
+    def settle(self) -> Rule[None]:
+        """See ``Keeper``: append the outputs that the store has, unless they are acknowledged.
+
+        Under the name and the seq with which they were recorded, so that they are in the log
+        once; and under the lease's number (T1).
+        """
+        if not self.owes:
+            return
+        intent, seq = self.checkpoint.intent, self.checkpoint.seq
+        turn = Turn(self._producer, seq, seq - 1)
+        try:
+            yield from append_named(turn, content_of(intent), intended(intent), fence=self._fence)
+        except AlreadyCommitted as error:
+            raise (yield from self._went_back(str(error))) from error
+        self.owes = False
+
+    def _commit(self, checkpoint: Checkpoint) -> Asked[None]:
+        self.sure = False
+        try:
+            yield CommitStore(self._tag, checkpoint)
+        except Failed:
+            self.sure = True
+            raise
+        self.checkpoint = checkpoint
+        self.owes = bool(checkpoint.intent)
+        self.sure = True
+
+    def _went_back(self, why: str) -> Rule[StoreWentBack]:
+        return went_back(self._name, self._tag, self._fence, self.checkpoint, why)
+
+
+def went_back(
+    name: str, tag: str, fence: Fence, checkpoint: Checkpoint, why: str
+) -> Rule[StoreWentBack]:
+    """Return the error of a store that has less than was done.
+
+    Raises ``Fenced`` where it is this process that is behind: a successor was further on.
+    """
+    key = fence_key(fence.name)
+    check_fence(fence, (yield Get((key,)))[key])
+    return StoreWentBack(
+        f"the store of the consumer {name!r} has {tag} done through {checkpoint.position}, and was "
+        f"further on ({why}): it was restored from a backup, or is another one"
+    )
