@@ -9,7 +9,8 @@ A call arrives at ``interceptors``; ``sync`` or ``aio`` drives the rules for it,
 - ``sync_streams``, ``aio_streams``, ``abandoned_streams``: calls with a stream on one side
 - ``sync_batches``, ``aio_batches``, ``batches``: batched calls
 - ``eager_task``: how a coroutine handler begins at once
-- ``local_calls``: handlers run for somebody who is no caller of gRPC's
+- ``local_calls``: handlers run for somebody who is no caller of gRPC's; ``local_handlers``: how
+  they are found
 
 The user's objects and functions:
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import copy
 import functools
 import threading
 from collections.abc import Generator, Mapping
@@ -26,6 +25,14 @@ from rifl._server.context import noted_of
 from rifl._server.eager_task import start_task
 from rifl._server.engine import Engine
 from rifl._server.interceptors import Handlers, Hosted, Interceptors, is_coroutine
+from rifl._server.local_handlers import (
+    NotFound,
+    Parsed,
+    Transport,
+    again,
+    read_request,
+    unary_of,
+)
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.rows import ConditionalRows, Move, RowCall
 from rifl.core._serving.answer import Handled, HandlerResult
@@ -59,20 +66,6 @@ _log = get_logger("rifl.server")
 _THREADS = 32
 
 
-class NotFound(Exception):
-    """There is no unary method of this name, or the request is none of its messages.
-
-    ``code``: a google.rpc.Code.
-    """
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(code, message)
-        self.code = code
-
-    def __str__(self) -> str:
-        return str(self.args[1])
-
-
 class Ran(NamedTuple):
     """What became of a run.
 
@@ -89,43 +82,6 @@ class Ran(NamedTuple):
     broken: bool = False
     pending: bool = False
     committing: Later | None = None
-
-
-class Transport:
-    """gRPC's context of the call that brought the work, as far as a handler may see it.
-
-    ``metadata``: what is said of this piece of work. Its answer is nobody's message: what would
-    be done to the call's own, compression and cancelling, is not done.
-    """
-
-    def __init__(self, inner: Any, metadata: tuple[tuple[str, str | bytes], ...] = ()) -> None:
-        self._inner = inner
-        self._metadata = metadata
-
-    def __getattr__(self, name: str) -> Any:
-        # What an interceptor outside put on the context for handlers to read.
-        return getattr(self._inner, name)
-
-    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """Return what is said of the work, not what came with the call."""
-        return self._metadata
-
-    def is_active(self) -> bool:
-        """Whether the call that brought it goes on."""
-        active = getattr(self._inner, "is_active", None)
-        if active is not None:
-            return bool(active())
-        return not (self._inner.cancelled() or self._inner.done())
-
-    def set_compression(self, compression: Any) -> None:
-        """Nothing: the answer is not sent."""
-
-    def disable_next_message_compression(self) -> None:
-        """Nothing, either."""
-
-    def cancel(self) -> bool:
-        """Nothing: the call is not this handler's."""
-        return False
 
 
 class LocalCalls:
@@ -166,12 +122,12 @@ class LocalCalls:
         Raises ``NotFound``.
         """
         details = type(handlers.details)(method, tuple(metadata))
-        return _unary(method, handlers.continuation(details))
+        return unary_of(method, handlers.continuation(details))
 
     async def find_async(self, handlers: Handlers, method: str, metadata: Any = ()) -> Any:
         """The same on a ``grpc.aio.server``."""
         details = type(handlers.details)(method, tuple(metadata))
-        return _unary(method, await again(handlers.continuation)(details))
+        return unary_of(method, await again(handlers.continuation)(details))
 
     def run(
         self, handler: Any, request: bytes, context: Any, call: RowCall, policy: MethodPolicy
@@ -181,7 +137,7 @@ class LocalCalls:
         Raises ``NotFound`` for a request that is none, or what new calls are refused with: then
         nothing ran.
         """
-        message = _read(handler, request)
+        message = read_request(handler, request)
         attempt = self.rows.begin(call, policy)
         raised: list[BaseException] = []
         try:
@@ -196,7 +152,7 @@ class LocalCalls:
         self, handler: Any, request: bytes, context: Any, call: RowCall, policy: MethodPolicy
     ) -> tuple[Ran, Attempt]:
         """The same on an event loop; a plain function runs in a thread."""
-        message = _read(handler, request)
+        message = read_request(handler, request)
         attempt = self.rows.begin(call, policy)
         raised: list[BaseException] = []
         try:
@@ -275,7 +231,7 @@ class LocalCalls:
 
 
 # Of google.rpc.Code.
-_INVALID_ARGUMENT, _ABORTED, _UNIMPLEMENTED, _UNAVAILABLE = 3, 10, 12, 14
+_ABORTED, _UNAVAILABLE = 10, 14
 
 
 def subject_of(context: Any) -> Any:
@@ -285,52 +241,13 @@ def subject_of(context: Any) -> Any:
     return call.subject if isinstance(call, RowCall) else None
 
 
-def again(continuation: Any) -> Any:
-    """Return a continuation of a ``grpc.aio`` interceptor that can be called once more.
-
-    gRPC's own goes through the interceptors by an iterator, so that a second call would pass by
-    those behind ours.
-    """
-    if isinstance(continuation, functools.partial) and continuation.args:
-        rest, *others = continuation.args
-        return functools.partial(continuation.func, copy.copy(rest), *others)
-    raise TypeError(f"a continuation that is not gRPC's own cannot be called twice: {continuation}")
-
-
-def _unary(method: str, handler: Any) -> Any:
-    if handler is None:
-        raise NotFound(_UNIMPLEMENTED, f"the server has no method {method}")
-    if handler.request_streaming or handler.response_streaming:
-        raise NotFound(_UNIMPLEMENTED, f"{method} is a stream")
-    return handler
-
-
-class _Parsed(NamedTuple):
-    """A handler whose request is deserialised already."""
-
-    unary_unary: Any
-    request_deserializer: None
-    response_serializer: Any
-
-
-def _read(handler: Any, request: bytes) -> Any:
-    if handler.request_deserializer is None:
-        return request
-    try:
-        return handler.request_deserializer(request)
-    except Exception as error:
-        raise NotFound(
-            _INVALID_ARGUMENT, f"the request cannot be deserialised: {type(error).__name__}"
-        ) from error
-
-
 def _sync_run(engine: Engine, handler: Any, *, aio: bool = False) -> sync.Run:
-    parsed = _Parsed(handler.unary_unary, None, handler.response_serializer)
+    parsed = Parsed(handler.unary_unary, None, handler.response_serializer)
     return sync.running(engine.store, parsed, aio=aio)
 
 
 def _aio_run(engine: Engine, handler: Any) -> aio.Run:
-    parsed = _Parsed(handler.unary_unary, None, handler.response_serializer)
+    parsed = Parsed(handler.unary_unary, None, handler.response_serializer)
     return aio.running(engine.store, parsed)
 
 

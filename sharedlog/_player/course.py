@@ -7,26 +7,24 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 
 from rifl._log import get_logger
-from sharedlog._core.errors import AlreadyCommitted, LogError, LogUnavailable, TrimmedLog
+from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
 from sharedlog._core.holds import Hold
 from sharedlog._core.player.backoff import Backoff
-from sharedlog._core.player.deadletters import Whose
-from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Verdict, Why
-from sharedlog._core.player.feeder import Cause, Feeder, State, Trouble
-from sharedlog._core.player.indexes import Begins, Index, check_store, held_against
+from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Why
+from sharedlog._core.player.feeder import Feeder, State
 from sharedlog._core.player.item import Skip
 from sharedlog._core.player.rows import Wish
-from sharedlog._core.player.stores import bind, stores_of
+from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._player import holding, letters
+from sharedlog._player.beginning import ask, bury, held
 from sharedlog._player.declared import Target
 from sharedlog._player.delivering import Delivering
 from sharedlog._player.link import Link, why
 from sharedlog._player.stage import Stage
-from sharedlog._player.wire import Garbage, indexes_of
+from sharedlog._player.wire import Garbage
 from sharedlog.v1 import target_pb2
 
 _log = get_logger("sharedlog")
@@ -216,49 +214,20 @@ class Course:
             self.holds = await stage.threads.run(
                 holding.take_holds, stage.place, target, name, first
             )
-        incarnation = stage.place.incarnation
-        reply = await self._link.connect(
-            target_pb2.ConnectRequest(
-                feed=self.feed, incarnation=incarnation, tags=self.tags, player=stage.player
-            )
-        )
+        here = await ask(stage, self._link, self.feed, self.tags)
         self._reached = True
         self._reaching_backoff.reset()
-        indexes = indexes_of(reply, self.tags)
-        self.store = reply.store
-        begins = await self._held(indexes)
+        self.store = here.store
+        begins = await held(stage, target.name, self.number, here, self.holds)
         if isinstance(begins, Suspended):
             self._suspend(begins)
             return None
-        confirmed = await self._bury(reply.store, indexes)
-        if reply.most_bytes:
-            self.feeder.at_once = max(1, reply.most_bytes - _ROOM)
+        confirmed = await bury(stage, target.name, self.number, here)
+        if here.most_bytes:
+            self.feeder.at_once = max(1, here.most_bytes - _ROOM)
         if not self.feeder.begin(term, begins.indexes, begins.suspects | self._crowded):
             return None
-        return Delivering(self, self._link, begins.starts, confirmed, streams=reply.streams)
-
-    async def _held(self, indexes: list[Index]) -> Begins | Suspended:
-        """Return where it goes on, or why it does not: by its store, the log and its holds (P6)."""
-        stage, name, number = self.stage, self.target.name, self.number
-        store, incarnation = self.store, stage.place.incarnation
-        known = (await stage.run(lambda: stores_of(stage.player, name))).ids.get(number)
-        other = check_store(known, store)
-        if other is not None:
-            return other
-        found = await stage.run(lambda: held_against(indexes, self.holds, incarnation))
-        if known is None and store and isinstance(found, Begins):
-            rule = partial(bind, stage.player, name, number, store, stage.fence)
-            return check_store(await stage.run(rule), store) or found
-        return found
-
-    async def _bury(self, store: str, indexes: list[Index]) -> list[tuple[str, int]]:
-        """Have what it skipped among the dead letters, before anything else (P7)."""
-        skipped = [(each.tag, one) for each in indexes for one in each.skipped]
-        stage = self.stage
-        whose = Whose(stage.player, self.target.name, store, stage.log_name, self.number)
-        for tag, one in skipped:
-            await self.stage.threads.run(letters.bury_one, self.stage, whose, tag, one)
-        return [(each.tag, each.skipped[-1].number) for each in indexes if each.skipped]
+        return Delivering(self, self._link, begins.starts, confirmed, streams=here.streams)
 
     # What it answers.
 
@@ -304,7 +273,7 @@ class Course:
         if self.suspended is not None and self.suspended.why is not Why.UNKNOWN:
             return
         trouble = self.feeder.trouble
-        verdict = await self._possible(self.failing.judge(trouble))
+        verdict = await letters.possible(self.stage, self.failing.judge(trouble))
         stage, name = self.stage, self.target.name
         if isinstance(verdict, Suspended):
             self._suspend(verdict)
@@ -345,20 +314,6 @@ class Course:
             again_in_s=round(pause_s, 3),
         )
         await self._wait(pause_s)
-
-    async def _possible(self, verdict: Verdict) -> Verdict:
-        """Return it, or what is done instead: of a dead letter none is made, without end."""
-        if not isinstance(verdict, Skipped):
-            return verdict
-        run, tag, place = self.stage.threads.run, verdict.tag, verdict.place
-        try:
-            letter = await run(letters.is_one, self.stage, tag, place)
-        except LogUnavailable:
-            # It is called once more, and judged again.
-            return Again(pause=True)
-        except LogError:
-            return verdict
-        return verdict.instead if letter else verdict
 
     @property
     def lag(self) -> int:

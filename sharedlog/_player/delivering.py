@@ -14,8 +14,9 @@ from sharedlog._core.envelope import unpack
 from sharedlog._core.errors import LogError, LogForked, TrimmedLog
 from sharedlog._core.following import Follower
 from sharedlog._core.player.failing import Suspended, Why
-from sharedlog._core.player.feeder import Cause, State, Trouble
+from sharedlog._core.player.feeder import State
 from sharedlog._core.player.item import Item, Kind, Outgoing, items
+from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.sealing import opened
 from sharedlog._core.streams import stream_of

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rifl._log import get_logger
 from sharedlog._core.catalog import make_stream
-from sharedlog._core.errors import LogForked, TrimmedLog
+from sharedlog._core.errors import LogError, LogForked, LogUnavailable, TrimmedLog
 from sharedlog._core.player.deadletters import Whose, bury, is_letter, message_at, written
+from sharedlog._core.player.failing import Again, Skipped, Verdict
 from sharedlog._core.player.indexes import Unconfirmed
 from sharedlog._core.position import Position
 from sharedlog._log.resending import until_answered
@@ -14,7 +15,21 @@ from sharedlog._player.stage import Stage
 _log = get_logger("sharedlog")
 
 
-def is_one(stage: Stage, tag: str, at: Position) -> bool:
+async def possible(stage: Stage, verdict: Verdict) -> Verdict:
+    """Return it, or what is done instead: of a dead letter none is made, without end."""
+    if not isinstance(verdict, Skipped):
+        return verdict
+    try:
+        letter = await stage.threads.run(_is_one, stage, verdict.tag, verdict.place)
+    except LogUnavailable:
+        # It is called once more, and judged again.
+        return Again(pause=True)
+    except LogError:
+        return verdict
+    return verdict.instead if letter else verdict
+
+
+def _is_one(stage: Stage, tag: str, at: Position) -> bool:
     """Return whether a message is a dead letter itself: none is made of that; in a thread."""
     place = stage.place
     envelope = until_answered(place, lambda: message_at(tag, at))

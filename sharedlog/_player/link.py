@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 
 from sharedlog._core.errors import InvalidRequest, LogError, NoSuchStream, NotAllowed
-from sharedlog._core.player.feeder import Cause, Trouble
+from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._player.declared import Target
 from sharedlog._wire.errors import error_of
 from sharedlog.v1 import target_pb2

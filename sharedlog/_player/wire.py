@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sharedlog._core.player.feeder import Cause, Trouble
 from sharedlog._core.player.indexes import Index, Unconfirmed
 from sharedlog._core.player.item import Kind, Outgoing
+from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.streams import substream_number
 from sharedlog._wire.places import place_of, position_of

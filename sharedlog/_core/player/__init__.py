@@ -1,8 +1,9 @@
 """The player's rules: what each of its targets is sent, and when (DESIGN-LOG §15).
 
-- ``item``: a message on its way; ``feeder``: the states of one target, its queue, what is in
-  flight; ``flight``: what was sent and is not answered.
-- ``failing``: messages that fail, and targets that stop; ``backoff``: when it is tried again.
+- ``item``: a message on its way; ``feeder``: the states of one target; ``backlog``: what waits for
+  it here; ``flight``: what was sent and is not answered.
+- ``trouble``: what it was cut off for; ``failing``: messages that fail, and targets that stop;
+  ``backoff``: when it is tried again.
 - ``indexes``: what a target says of itself, held against the log, and where the main stream begins.
 - ``stores``: in which store each target's index is.
 - ``deadletters``: messages that were given up; ``rows``: what operators wish, and what is told.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sharedlog._core.errors import LogError
-from sharedlog._core.player.feeder import Cause, Trouble
 from sharedlog._core.player.item import Skip
+from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 
 # Connections that a target makes at one index before it counts as a message's doing.

@@ -7,12 +7,13 @@ Whoever drives it calls its methods one at a time: that is the dispatch lock.
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from sharedlog._core.player.backlog import Backlog
 from sharedlog._core.player.flight import Flight
 from sharedlog._core.player.item import Item, Kind, Outgoing, Skip
+from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 
 
@@ -29,39 +30,6 @@ class State(enum.Enum):
     FC = "FC"
     # Fed by the main stream.
     N = "N"
-
-
-class Cause(enum.Enum):
-    """Why a target was cut off."""
-
-    FULL = "its queue is full"
-    GAP = "its index is elsewhere than it was asked"
-    LATE = "it does not answer"
-    BROKEN = "its connection broke"
-    GARBAGE = "it answers what was not asked"
-    FAILED = "a handler failed"
-    REFUSED = "a message is refused"
-    UNKNOWN = "nobody knows what became of a message"
-    FORKED = "its index is of another log"
-    UNAVAILABLE = "it takes nothing at present"
-    NOT_ALLOWED = "it does not let this player in"
-    CONFIG = "it cannot be called as it is declared"
-    RESTARTED = "the player begins anew"
-    ORDERED = "an operator decided so"
-
-
-class Trouble(NamedTuple):
-    """What a target was cut off for, and the message that it is about, if one is known.
-
-    ``alone``: that one was in flight by itself: nothing else can be the reason.
-    """
-
-    cause: Cause
-    tag: str = ""
-    place: Position | None = None
-    code: int = 0
-    details: str = ""
-    alone: bool = False
 
 
 class Bounds(NamedTuple):
@@ -96,10 +64,8 @@ class Feeder:
         self._forget()
 
     def _forget(self) -> None:
-        self._queue: deque[Item] = deque()
-        self._queue_bytes = 0
-        self._fetched: deque[Item] = deque()
-        self._fetched_bytes = 0
+        self._queue = Backlog()
+        self._fetched = Backlog()
         self._sent: dict[str, Position | None] = {}
         # Through which LSN its recovery was read, None before it was, and where that ends.
         self._read: int | None = None
@@ -126,9 +92,8 @@ class Feeder:
     def crowded(self) -> bool:
         """Whether the main stream had better wait, if all targets are so."""
         bounds = self._bounds
-        return (
-            2 * len(self._queue) >= bounds.queue_count or 2 * self._queue_bytes > bounds.queue_bytes
-        )
+        queue = self._queue
+        return 2 * len(queue) >= bounds.queue_count or 2 * queue.size > bounds.queue_bytes
 
     @property
     def fed(self) -> bool:
@@ -184,11 +149,8 @@ class Feeder:
     def wants(self) -> bool:
         """Whether its recovery stream is to be read on."""
         if self.state is State.RF or (self.state is State.FC and (self._read or 0) < self._end):
-            bounds = self._bounds
-            return (
-                2 * len(self._fetched) < bounds.queue_count
-                and 2 * self._fetched_bytes < bounds.queue_bytes
-            )
+            bounds, fetched = self._bounds, self._fetched
+            return 2 * len(fetched) < bounds.queue_count and 2 * fetched.size < bounds.queue_bytes
         return False
 
     def fetch(self, term: int, found: Iterable[Item], through: int) -> None:
@@ -198,8 +160,7 @@ class Feeder:
         for item in found:
             # What is behind the fixed end is queued by the main stream.
             if self.state is State.RF or item.place.lsn <= self._end:
-                self._fetched.append(item)
-                self._fetched_bytes += item.size
+                self._fetched.add(item)
         self._read = max(self._read or 0, through)
         self._turn_over()
 
@@ -233,12 +194,11 @@ class Feeder:
                 continue
             if (
                 len(self._queue) >= bounds.queue_count
-                or self._queue_bytes + item.size > bounds.queue_bytes
+                or self._queue.size + item.size > bounds.queue_bytes
             ):
                 self.cut(Trouble(Cause.FULL))
                 return
-            self._queue.append(item)
-            self._queue_bytes += item.size
+            self._queue.add(item)
 
     def move_on(self, places: Mapping[str, Position]) -> None:
         """Have its indexes moved to where there was nothing for it to do; in N only (P5).
@@ -253,9 +213,7 @@ class Feeder:
             if before is not None and place.lsn <= before.lsn:
                 continue
             if tag in last and len(self._queue) < self._bounds.queue_count:
-                item = Item(tag, place, empty=True)
-                self._queue.append(item)
-                self._queue_bytes += item.size
+                self._queue.add(Item(tag, place, empty=True))
 
     # What it is sent.
 
@@ -274,9 +232,9 @@ class Feeder:
         size = 0
         while True:
             source = self._source()
-            if not source:
+            item = None if source is None else source.first
+            if item is None:
                 break
-            item = source[0]
             if not item.behind(self._sent.get(item.tag)):
                 self._pop()
                 continue
@@ -288,16 +246,16 @@ class Feeder:
             size += item.size
         return found
 
-    def _source(self) -> deque[Item] | None:
+    def _source(self) -> Backlog | None:
         if self.state in (State.RF, State.FC):
             return self._fetched
         return self._queue if self.state is State.N else None
 
     def _pop(self) -> None:
         if self.state is State.N:
-            self._queue_bytes -= self._queue.popleft().size
+            self._queue.pop()
         else:
-            self._fetched_bytes -= self._fetched.popleft().size
+            self._fetched.pop()
             self._turn_over()
 
     def _may_send(self, item: Item, *, lonely: bool, count: int, size: int) -> bool:

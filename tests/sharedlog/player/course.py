@@ -10,8 +10,9 @@ import random
 from collections import deque
 from typing import Any
 
-from sharedlog._core.player.feeder import Bounds, Cause, Feeder, State, Trouble
+from sharedlog._core.player.feeder import Bounds, Feeder, State
 from sharedlog._core.player.item import Item, Kind, Outgoing
+from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 
 TAGS = ("s/0", "s/1")

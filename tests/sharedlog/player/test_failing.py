@@ -15,8 +15,8 @@ from sharedlog._core.player.failing import (
     Then,
     Why,
 )
-from sharedlog._core.player.feeder import Cause, Trouble
 from sharedlog._core.player.indexes import Begins, Index, held_against, main_begins
+from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.producers import append
 from sharedlog._core.reading import Reader
 from sharedlog._core.whole import TRIMMED, Trimmed

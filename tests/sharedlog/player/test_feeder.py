@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharedlog._core.player.feeder import Bounds, Cause, Feeder, State, Trouble
+from sharedlog._core.player.feeder import Bounds, Feeder, State
 from sharedlog._core.player.item import Item, Kind, Skip
+from sharedlog._core.player.trouble import Cause, Trouble
 from tests.sharedlog.player.course import position, run
 
 
@@ -23,15 +24,15 @@ class TermsUnchecked(Feeder):
         return super().taken(self.term, tag, place, now_s)
 
     def connect(self):
-        queue, size = self._queue, self._queue_bytes
+        queue = self._queue
         term = super().connect()
-        self._queue, self._queue_bytes = queue, size
+        self._queue = queue
         return term
 
     def cut(self, trouble):
-        queue, size = self._queue, self._queue_bytes
+        queue = self._queue
         super().cut(trouble)
-        self._queue, self._queue_bytes = queue, size
+        self._queue = queue
 
 
 class EndUnlocked(Feeder):
@@ -69,7 +70,7 @@ class MovedInRecovery(Feeder):
         state = self.state
         if state in (State.RF, State.FC):
             for tag, place in places.items():
-                self._fetched.appendleft(Item(tag, place, empty=True))
+                self._fetched._items.appendleft(Item(tag, place, empty=True))
         else:
             super().move_on(places)
 

@@ -1,0 +1,68 @@
+"""The beginning of a connection: where a target is, held against the log (DESIGN-LOG §15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from sharedlog._core.holds import Hold
+from sharedlog._core.player.deadletters import Whose
+from sharedlog._core.player.failing import Suspended
+from sharedlog._core.player.indexes import Begins, Index, check_store, held_against
+from sharedlog._core.player.stores import bind, stores_of
+from sharedlog._player import letters
+from sharedlog._player.link import Link
+from sharedlog._player.stage import Stage
+from sharedlog._player.wire import indexes_of
+from sharedlog.v1 import target_pb2
+
+
+class Here(NamedTuple):
+    """Where a target says that it is.
+
+    ``store``: the id of its store; ``most_bytes``: of one message to it, 0 where it says nothing.
+    """
+
+    store: str
+    indexes: Sequence[Index]
+    streams: bool
+    most_bytes: int
+
+
+async def ask(stage: Stage, link: Link, feed: target_pb2.Feed, tags: Sequence[str]) -> Here:
+    """Ask a target where it is; raises ``LogError``, and ``Garbage`` for what is no answer."""
+    reply = await link.connect(
+        target_pb2.ConnectRequest(
+            feed=feed, incarnation=stage.place.incarnation, tags=tags, player=stage.player
+        )
+    )
+    return Here(reply.store, indexes_of(reply, tags), reply.streams, reply.most_bytes)
+
+
+async def held(
+    stage: Stage, name: str, number: int, here: Here, holds: Mapping[str, Hold]
+) -> Begins | Suspended:
+    """Return where it goes on, or why it does not: by its store, the log and its holds (P6)."""
+    store, incarnation = here.store, stage.place.incarnation
+    known = (await stage.run(lambda: stores_of(stage.player, name))).ids.get(number)
+    other = check_store(known, store)
+    if other is not None:
+        return other
+    found = await stage.run(lambda: held_against(here.indexes, holds, incarnation))
+    if known is None and store and isinstance(found, Begins):
+        rule = partial(bind, stage.player, name, number, store, stage.fence)
+        return check_store(await stage.run(rule), store) or found
+    return found
+
+
+async def bury(stage: Stage, name: str, number: int, here: Here) -> list[tuple[str, int]]:
+    """Have what it skipped among the dead letters, before anything else (P7).
+
+    Returns through which number of each substream.
+    """
+    whose = Whose(stage.player, name, here.store, stage.log_name, number)
+    for each in here.indexes:
+        for one in each.skipped:
+            await stage.threads.run(letters.bury_one, stage, whose, each.tag, one)
+    return [(each.tag, each.skipped[-1].number) for each in here.indexes if each.skipped]
