@@ -31,6 +31,7 @@ from sharedlog._core.envelope import About
 from sharedlog._core.errors import (
     AlreadyCommitted,
     AnswerGone,
+    CheckpointWentBack,
     CorruptLog,
     Fenced,
     HoldMoved,
@@ -92,6 +93,7 @@ __all__ = [
     "Adopted",
     "AlreadyCommitted",
     "AnswerGone",
+    "CheckpointWentBack",
     "Consumer",
     "CorruptLog",
     "Delivered",

@@ -22,7 +22,7 @@
   backup; ``verifying``: what a log has, held against its rules, and by ``tag_index`` against
   its index, by ``kept_keys`` against its keys.
 - ``player``: what targets are sent, and when (§15).
-- ``consumer``: consume, process, produce (§14).
+- ``consumer``: consume, process, produce (§14); ``query``: batches of many tasks (§16).
 - Of a target: ``target_index``, how far it is in a substream; ``target_delivery``, whether one
   follows that; ``target_taking``, its way to an effect and an answer, by ``target_steps`` from a
   ``target_seat``; ``target_methods``, what may be called.

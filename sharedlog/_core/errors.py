@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "AlreadyCommitted",
     "AnswerGone",
+    "CheckpointWentBack",
     "CorruptLog",
     "Fenced",
     "HoldMoved",
@@ -95,6 +96,13 @@ class ProducerRetired(LogError):
     """Somebody retired the producer. What it had pending was rolled back.
 
     What it appended before that is answered still: nothing of this request is in the log.
+    """
+
+
+class CheckpointWentBack(LogError):
+    """A query's checkpoint is behind what the query has committed: an older copy, or a new one.
+
+    Going on would commit again what is in the log. Nothing of its batch is.
     """
 
 

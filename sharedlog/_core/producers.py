@@ -38,6 +38,9 @@ TOKEN_BYTES = 16
 _FINGERPRINT_BYTES = 16
 GRANTED = "producers"
 _NOTHING_DECIDED = {each: body_of(each, 0, 0) for each in Kind}
+# From here on are the ids of queries' tasks (``query.tasks``), which have a count of their own and
+# are removed with their batch; it decides what they have pending, and nobody else.
+FIRST_TASK = 1 << 40
 # Before a producer's id: the keys with it are the producers that have something pending.
 OPEN = "open/"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sharedlog._core.entry import Decision, Entry, Kind, Row, checksum_of, parsed, read_row
+from sharedlog._core.entry import Entry, Kind, Row, checksum_of, parsed, read_row
 from sharedlog._core.errors import CorruptLog, LogForked
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Read, Rows, Rule
@@ -77,15 +77,16 @@ class PendingRing:
             self._bytes -= len(oldest.message)
             self._above = oldest.lsn
 
-    def spans(self, decision: Decision, begin: int) -> list[Entry] | None:
-        """Return what a decision is about, None if the ring does not have it all."""
-        if self._above is None or begin <= self._above:
+    def spans(self, begins: Mapping[int, int]) -> list[Entry] | None:
+        """Return what producers have pending from where theirs begins; None: it lacks some."""
+        first = min(begins.values())
+        if self._above is None or first <= self._above:
             return None
         found: list[Entry] = []
         for entry in reversed(self._kept):
-            if entry.lsn < begin:
+            if entry.lsn < first:
                 break
-            if entry.producer == decision.producer:
+            if begins.get(entry.producer, entry.lsn + 1) <= entry.lsn:
                 found.append(entry)
         found.reverse()
         return found
@@ -258,26 +259,27 @@ class Reader:
             return []
         if entry.kind is Kind.ROLLBACK:
             return []
-        found: list[Entry] = []
-        for decision in entry.decisions:
-            begin = decision.begins.get(self._tag)
-            if begin is not None:
-                found += yield from self._span(decision, begin, entry.lsn)
-        return self._placed(sorted(found, key=_lsn), entry.lsn, entry.checksum)
+        tag = self._tag
+        begins = {each.producer: each.begins[tag] for each in entry.decisions if tag in each.begins}
+        if not begins:
+            return []
+        return self._placed((yield from self._spans(begins, entry.lsn)), entry.lsn, entry.checksum)
 
-    def _span(self, decision: Decision, begin: int, end: int) -> Rule[list[Entry]]:
-        kept = self._ring.spans(decision, begin)
+    def _spans(self, begins: Mapping[int, int], end: int) -> Rule[list[Entry]]:
+        """Return what these producers have pending below an LSN: of many tasks read once."""
+        kept = self._ring.spans(begins)
         if kept is not None:
             return kept
         found: list[Entry] = []
-        after = begin - 1
+        after = min(begins.values()) - 1
         while after < end - 1:
             rows: Rows = yield Read(after, _MOST_ROWS, self._tag)
             for row in rows.rows:
                 if row.lsn >= end:
                     break
                 entry = read_row(row)
-                if entry.kind is Kind.PENDING and entry.producer == decision.producer:
+                begin = begins.get(entry.producer)
+                if entry.kind is Kind.PENDING and begin is not None and entry.lsn >= begin:
                     found.append(entry)
             if rows.through <= after:
                 raise CorruptLog(f"the log ends at {after}, before a marker at {end}")
@@ -308,10 +310,6 @@ def check_whole(messages: Sequence[Committed]) -> Rule[None]:
     if messages:
         trimmed = yield from read_trimmed()
         trimmed.check(messages[0].position.lsn)
-
-
-def _lsn(entry: Entry) -> int:
-    return entry.lsn
 
 
 def _at(rows: Rows, lsn: int) -> Row:

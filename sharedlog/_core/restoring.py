@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sharedlog._core.incarnation import replace_incarnation
+from sharedlog._core.query.closing import abandon
+from sharedlog._core.query.state import all_queries
 from sharedlog._core.roster import granted_producers
 from sharedlog._core.spans import retire
 from sharedlog._core.steps import Rule
@@ -28,4 +30,6 @@ def restore(incarnation: str) -> Rule[Restored]:
         if not each.retired:
             yield from retire(each.id)
             retired += 1
+    for query in (yield from all_queries()):
+        yield from abandon(query.name, query.plan)
     return Restored(incarnation, retired)

@@ -16,6 +16,7 @@ from sharedlog._core.entry import Decision, Kind, body_of
 from sharedlog._core.errors import InvalidRequest, SpanGone, UnknownProducer
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.producers import (
+    FIRST_TASK,
     Appended,
     NewMessage,
     Producer,
@@ -67,6 +68,28 @@ def pend(
     ``opened``: the tags under which the producer has something pending already, by appends that
     were answered or are on their way. A span that is not as ``opened`` says: ``SpanGone``.
     """
+    try:
+        return (yield from pend_under(producer, seq, messages, opened, fence=fence))
+    except Refused as refused:
+        raise SpanGone(
+            f"producer {producer.id} has other tags pending than {sorted(opened)}"
+        ) from refused
+
+
+def pend_under(
+    producer: Producer,
+    seq: int,
+    messages: Sequence[NewMessage],
+    opened: Sequence[str],
+    *,
+    fence: Fence | None = None,
+    conditions: Sequence[Condition] = (),
+    name: str = "",
+) -> Rule[Pended]:
+    """Append as ``pend`` does, while these conditions hold, too; ``name``: for whom.
+
+    Raises ``Refused`` where one of them does not, or the spans are not as ``opened`` says.
+    """
     if not messages:
         raise InvalidRequest("an append has at least one message")
     fresh = sorted({tag for each in messages for tag in each.tags} - set(opened))
@@ -76,6 +99,7 @@ def pend(
         (
             Condition(open_key(producer.id), number(len(opened)) if opened else None),
             *(Condition(key, None) for key in keys),
+            *conditions,
         ),
         (
             Put(open_key(producer.id), number(len(opened) + len(fresh))),
@@ -90,6 +114,7 @@ def pend(
                     index=index,
                     count=count,
                     message=message.envelope,
+                    name=name,
                 ),
                 message.tags,
             )
@@ -97,12 +122,7 @@ def pend(
         ),
     )
     fingerprint = fingerprint_of(Kind.PENDING, messages, ())
-    try:
-        appended = yield from once(producer, seq, fingerprint, commit, fence)
-    except Refused as refused:
-        raise SpanGone(
-            f"producer {producer.id} has other tags pending than {sorted(opened)}"
-        ) from refused
+    appended = yield from once(producer, seq, fingerprint, commit, fence)
     if appended.first is not None:
         return Pended(appended.lsn, dict.fromkeys(fresh, appended.first))
     # It was there already. A begin that is gone was decided since: a marker will be refused.
@@ -157,7 +177,7 @@ def decided(
             conditions.append(Condition(seq_key(each.producer), number(each.through)))
         conditions += _as_they_are(each.producer, each.begins)
         puts += _closed(each.producer, each.begins)
-    entry = _marker(kind, producer, seq, ordered(decisions), name)
+    entry = marker(kind, producer, seq, ordered(decisions), name)
     return Commit(tuple(conditions), tuple(puts), (entry,))
 
 
@@ -186,10 +206,12 @@ def retire(producer: int, *, seq: int | None = None, fence: Fence | None = None)
 
     One step: whoever of it and a marker comes first decides. Done again it changes nothing.
     ``seq``: only if that is its highest still, and it is not retired; else ``Refused``. Raises
-    ``UnknownProducer`` and ``Fenced``.
+    ``UnknownProducer``, ``Fenced``, and ``InvalidRequest`` for the producer of a query's task.
     """
     prefix = span_key(producer, "")
     mine = (identity_key(producer), retired_key(producer), seq_key(producer), open_key(producer))
+    if producer >= FIRST_TASK:
+        raise InvalidRequest(f"producer {producer} is of a query's task: its batch decides for it")
     while True:
         found = yield Get(mine)
         if found[identity_key(producer)] is None:
@@ -209,7 +231,7 @@ def retire(producer: int, *, seq: int | None = None, fence: Fence | None = None)
         ]
         puts = [Put(retired_key(producer), b"\x01"), *_closed(producer, begins)]
         decision = Decision(producer, highest, begins)
-        entries = (_marker(Kind.ROLLBACK, producer, highest, (decision,)),) if begins else ()
+        entries = (marker(Kind.ROLLBACK, producer, highest, (decision,)),) if begins else ()
         try:
             yield Commit(tuple(conditions), tuple(puts), entries)
         except Refused as refused:
@@ -220,9 +242,10 @@ def retire(producer: int, *, seq: int | None = None, fence: Fence | None = None)
         return highest
 
 
-def _marker(
+def marker(
     kind: Kind, producer: int, seq: int, decisions: Sequence[Decision], name: str = ""
 ) -> NewEntry:
+    """Return the entry that decides, with every tag of what it decides."""
     tags = {tag for each in decisions for tag in each.begins}
     if kind is Kind.MARKER:
         tags |= {commits_tag(stream_of(tag)) for tag in tags} | {MARKERS}

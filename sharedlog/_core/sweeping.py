@@ -2,35 +2,45 @@
 
 Nobody's clock is trusted: a producer is silent when its highest seq stays the same for a time that
 the sweeper measures itself, from when it first saw it, while it could look. One of the sweepers
-of a log works (``duty``).
+of a log works (``duty``). The producers of one plan of a query are silent together, when none of
+them shows any sign of life.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
 
 from sharedlog._core.commit import Refused
 from sharedlog._core.errors import Fenced
 from sharedlog._core.fences import Fence
-from sharedlog._core.producers import OPEN, seq_key
+from sharedlog._core.producers import FIRST_TASK, OPEN, seq_key
+from sharedlog._core.query.closing import abandon
+from sharedlog._core.query.tasks import members
 from sharedlog._core.spans import retire
 from sharedlog._core.steps import Get, Rule, Scan
 
+_Who = TypeVar("_Who", bound=Hashable)
+_Sign = TypeVar("_Sign")
+# Of a query, by its name and the plan's number; of each task its producer, and what it did.
+Plan = tuple[str, int]
+Signs = frozenset[tuple[int, int, bytes | None]]
+_PIECE = 100
 # Part of the time after which a producer is silent that may pass between two looks.
 _BLIND = 0.5
 
 
-class Silences:
+class Silences(Generic[_Who, _Sign]):
     """What one sweeper saw of producers that have something pending, and since when."""
 
     def __init__(self, silent_s: float) -> None:
         """Nothing was seen yet."""
         self._silent_s = silent_s
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._seen: dict[_Who, tuple[_Sign, float]] = {}
         self._looked_s = 0.0
 
-    def look(self, there: Mapping[int, int], now_s: float) -> dict[int, int]:
-        """Note producers with their highest seqs; return those that are silent.
+    def look(self, there: Mapping[_Who, _Sign], now_s: float) -> dict[_Who, _Sign]:
+        """Note producers with their highest seqs (or plans, with theirs); return the silent ones.
 
         What passed while nobody looked does not count: the log did not answer producers either,
         or this process was stopped, maybe with them.
@@ -54,11 +64,38 @@ class Silences:
 
 def unfinished() -> Rule[dict[int, int]]:
     """Return the producers that have something pending, each with its highest seq."""
-    ids = [int(key.removeprefix(OPEN)) for key in (yield Scan(OPEN))]
+    opened = [int(key.removeprefix(OPEN)) for key in (yield Scan(OPEN))]
+    ids = [each for each in opened if each < FIRST_TASK]
     if not ids:
         return {}
     found: Mapping[str, bytes | None] = yield Get(tuple(seq_key(each) for each in ids))
     return {each: int.from_bytes(found[seq_key(each)] or b"", "big") for each in ids}
+
+
+def unfinished_plans() -> Rule[dict[Plan, Signs]]:
+    """Return the plans of queries that have tasks' producers, each with all their signs of life."""
+    there = yield from members()
+    if not there:
+        return {}
+    seqs: dict[str, bytes | None] = {}
+    for first in range(0, len(there), _PIECE):
+        piece = there[first : first + _PIECE]
+        seqs |= yield Get(tuple(seq_key(each.id) for each in piece))
+    signs: dict[Plan, Signs] = {}
+    for each in there:
+        sign = (each.id, each.signs, seqs[seq_key(each.id)])
+        plan = (each.name, each.plan)
+        signs[plan] = signs.get(plan, frozenset()) | {sign}
+    return signs
+
+
+def abandon_silent(plan: Plan, fence: Fence) -> Rule[bool]:
+    """Abandon a plan that is in, or what an older one left; False: somebody else sweeps."""
+    try:
+        yield from abandon(*plan, fence=fence)
+    except (Fenced, Refused):
+        return False
+    return True
 
 
 def retire_silent(producer: int, seq: int, fence: Fence) -> Rule[bool]:

@@ -11,7 +11,15 @@ from rifl._log import get_logger
 from sharedlog._core.arguments import check_time
 from sharedlog._core.errors import LogError
 from sharedlog._core.fences import Fence
-from sharedlog._core.sweeping import Silences, retire_silent, unfinished
+from sharedlog._core.sweeping import (
+    Plan,
+    Signs,
+    Silences,
+    abandon_silent,
+    retire_silent,
+    unfinished,
+    unfinished_plans,
+)
 from sharedlog._log.place import Place
 from sharedlog._log.rounds import Rounds
 
@@ -39,7 +47,8 @@ class Sweeper:
         check_time(silent, "silent", positive=True)
         silent_s = silent.total_seconds()
         self._place = place
-        self._silences = Silences(silent_s)
+        self._silences = Silences[int, int](silent_s)
+        self._plans = Silences[Plan, Signs](silent_s)
         self._retired: list[int] = []
         # Of the fence, when this one swept last.
         self._number = 0
@@ -85,6 +94,10 @@ class Sweeper:
             if self._place.run(retire_silent(producer, seq, fence)):
                 self._retired.append(producer)
                 _log.info("producer_retired", log=self._place.name, producer=producer, seq=seq)
+        for plan in self._plans.look(self._place.run(unfinished_plans()), now_s):
+            if self._place.run(abandon_silent(plan, fence)):
+                name, number = plan
+                _log.info("batch_abandoned", log=self._place.name, query=name, plan=number)
 
 
 def _look_again(error: LogError) -> None:

@@ -248,9 +248,9 @@ def position_without_its_place() -> _Patch:
 def ring_believed() -> _Patch:
     original = PendingRing.spans
 
-    def of(self: PendingRing, decision: Any, begin: int) -> Any:
+    def of(self: PendingRing, begins: Any) -> Any:
         self._above = 0
-        return original(self, decision, begin)
+        return original(self, begins)
 
     return unittest.mock.patch.object(PendingRing, "spans", of)
 

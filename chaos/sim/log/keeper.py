@@ -120,7 +120,7 @@ class Sweeping(_Keeper):
 
     def begin(self) -> None:
         """Have seen nobody."""
-        self._silences = sweeping.Silences(SILENT_S)
+        self._silences = sweeping.Silences[int, int](SILENT_S)
 
     def act(self, fence: Fence) -> None:
         """Look who is silent."""

@@ -1,0 +1,103 @@
+"""The cleaning of a query: producers of tasks that can append no more are removed (DESIGN-LOG §16).
+
+Whoever comes next does it where a crash came between a marker and this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
+from sharedlog._core.entry import Decision, Kind, read_row
+from sharedlog._core.errors import CorruptLog
+from sharedlog._core.producers import answer_key, identity_key, open_key, seq_key
+from sharedlog._core.query.state import Query, State, by_name, find_query
+from sharedlog._core.query.tasks import Member, member_key, members
+from sharedlog._core.spans import OPEN_SPANS, begin_of, marker, ordered, span_key
+from sharedlog._core.steps import Get, Read, Rows, Rule, Scan
+
+# Conditions and puts of one step: etcd takes few.
+_OPERATIONS = 90
+
+
+def clean(name: str) -> Rule[int]:
+    """Remove the producers of a query's tasks that can append no more; return how many.
+
+    What they have pending and no marker names is rolled back.
+    """
+    while True:
+        # In this order: of who is granted a producer afterwards nothing is seen.
+        there = yield from members(name)
+        query = yield from find_query(name)
+        live = query is not None and query.state in (State.OPEN, State.CLOSING)
+        over = [
+            each
+            for each in there
+            if query is None or each.plan < query.plan or (each.plan == query.plan and not live)
+        ]
+        named: set[int] = set()
+        if query is not None and query.lsn and over:
+            named = yield from _named(query)
+        try:
+            yield from _remove(over, named)
+        except Refused:
+            # Somebody else cleans.
+            continue
+        return len(over)
+
+
+def open_spans() -> Rule[dict[int, dict[str, bytes]]]:
+    """Return what each producer has pending, by tag, as its keys hold it."""
+    found: Mapping[str, bytes] = yield Scan(OPEN_SPANS)
+    spans: dict[int, dict[str, bytes]] = {}
+    for key, value in found.items():
+        producer, _, tag = key.removeprefix(OPEN_SPANS).partition("/")
+        spans.setdefault(int(producer), {})[tag] = value
+    return spans
+
+
+def _named(query: Query) -> Rule[set[int]]:
+    """Return the producers that the query's last marker names."""
+    rows: Rows = yield Read(query.lsn - 1, 1)
+    entry = read_row(rows.rows[0]) if rows.rows else None
+    if entry is None or entry.lsn != query.lsn or entry.name != by_name(query.name):
+        raise CorruptLog(f"LSN {query.lsn} is not what {query.name!r} committed")
+    return {each.producer for each in entry.decisions}
+
+
+def _remove(over: Sequence[Member], named: set[int]) -> Rule[None]:
+    """Remove producers, several in one step."""
+    conditions: list[Condition] = []
+    puts: list[Put] = []
+    undone: list[Decision] = []
+    all_spans = (yield from open_spans()) if over else {}
+    for each in over:
+        spans = all_spans.get(each.id, {})
+        if puts and len(conditions) + len(puts) + 2 * len(spans) > _OPERATIONS:
+            yield from _step(conditions, puts, undone)
+            conditions, puts, undone = [], [], []
+        keys = [span_key(each.id, tag) for tag in sorted(spans)]
+        puts += [Put(key, None) for key in (*_keys_of(each), *keys)]
+        if spans and each.id not in named:
+            seq = (yield Get((seq_key(each.id),)))[seq_key(each.id)]
+            through = int.from_bytes(seq or b"", "big")
+            begins = {tag: begin_of(value) for tag, value in spans.items()}
+            undone.append(Decision(each.id, through, begins))
+            conditions += [Condition(span_key(each.id, tag), spans[tag]) for tag in sorted(spans)]
+    if puts:
+        yield from _step(conditions, puts, undone)
+
+
+def _step(
+    conditions: Sequence[Condition], puts: Sequence[Put], undone: Sequence[Decision]
+) -> Rule[None]:
+    entries: tuple[NewEntry, ...] = ()
+    if undone:
+        entries = (marker(Kind.ROLLBACK, 0, 0, ordered(undone), "*queries"),)
+    yield Commit(tuple(conditions), tuple(puts), entries)
+
+
+def _keys_of(member: Member) -> Iterator[str]:
+    each = member.id
+    yield from (identity_key(each), seq_key(each), open_key(each))
+    yield from (answer_key(each, 0, 1), member_key(member.name, member.plan, each))

@@ -1,0 +1,198 @@
+"""The closing of a batch: what its tasks wrote is validated while nobody can append, then decided.
+
+The row goes from open to closing, which freezes every task's producer at once; the marker is then
+conditional on that row alone, however many producers and substreams it names (DESIGN-LOG §18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharedlog._core.commit import Commit, Condition, Put, Refused, Stamp
+from sharedlog._core.entry import Decision, Kind
+from sharedlog._core.errors import Fenced, InvalidRequest, SpanGone
+from sharedlog._core.fences import Fence, condition_of
+from sharedlog._core.producers import (
+    number,
+    seq_key,
+)
+from sharedlog._core.query.cleaning import clean, open_spans
+from sharedlog._core.query.joining import join
+from sharedlog._core.query.state import (
+    Query,
+    State,
+    Ticket,
+    by_name,
+    find_query,
+    query_key,
+)
+from sharedlog._core.query.tasks import late, member_key
+from sharedlog._core.spans import begin_of, marker, ordered
+from sharedlog._core.steps import Get, Rule
+
+# Producers whose keys are asked for together.
+_PIECE = 30
+
+
+class Batch(NamedTuple):
+    """What the tasks of a batch tell who commits it.
+
+    ``decisions``: of each task that appended something, its producer, its highest seq and where
+    it began, by tag. ``content``: the sum of what tells rows, so that no order matters.
+    ``replayed``: they were told that the batch is committed, and have appended nothing.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+    rows: int = 0
+    content: int = 0
+    replayed: bool = False
+
+
+class Closed(NamedTuple):
+    """A batch that is committed: the query, and whether an earlier commit did it."""
+
+    query: Query
+    again: bool
+
+
+def close(ticket: Ticket, batch: Batch) -> Rule[Closed]:
+    """Commit a batch by one marker, with everything that its tasks appended, and nothing else.
+
+    Run again, by anybody who has this ticket, it finds that it did. A batch without rows writes no
+    entry. Raises ``Fenced`` where another plan took over, ``SpanGone`` where what is pending is
+    not what the tasks told, and as ``join``.
+    """
+    key = query_key(ticket.name)
+    while True:
+        found, value = yield from _joined(ticket)
+        if found.closed == ticket.batch:
+            if not batch.replayed and found.closed_by != ticket.plan:
+                raise Fenced(
+                    f"batch {ticket.batch} of {ticket.name!r} was committed by another plan, "
+                    f"{found.closed_by}; nothing of this one's is",
+                    found.plan,
+                )
+            yield from clean(ticket.name)
+            return Closed(found, again=True)
+        if batch.replayed:
+            raise Fenced(f"batch {ticket.batch} of {ticket.name!r} is open again", found.plan)
+        if found.state is State.OPEN and batch.decisions:
+            found = found._replace(state=State.CLOSING)
+            try:
+                yield Commit((Condition(key, value),), (Put(key, found.value()),))
+            except Refused:
+                continue
+            value = found.value()
+        yield from _validate(ticket, batch.decisions)
+        after = found._replace(
+            state=State.CLOSED,
+            closed=ticket.batch,
+            closed_by=ticket.plan,
+            rows=batch.rows,
+            content=batch.content,
+            lsn=0,
+        )
+        commit = Commit((Condition(key, value),), (Put(key, after.value()),))
+        if batch.decisions:
+            entry = marker(
+                Kind.MARKER, 0, ticket.batch + 1, ordered(batch.decisions), by_name(ticket.name)
+            )
+            commit = Commit(
+                commit.conditions, (Put(key, after.value(stamped=True), Stamp.LAST),), (entry,)
+            )
+        try:
+            lsns = yield commit
+        except Refused:
+            continue
+        yield from clean(ticket.name)
+        return Closed(after._replace(lsn=lsns.last if batch.decisions else 0), again=False)
+
+
+def abandon(name: str, plan: int, fence: Fence | None = None) -> Rule[bool]:
+    """Have a plan's tasks append no more, and roll back what they did; False: a newer one is in.
+
+    Of who is in that is refused from then on, commit included: its batch is planned again.
+    """
+    key = query_key(name)
+    under = () if fence is None else (condition_of(fence),)
+    while True:
+        query = yield from find_query(name)
+        if query is None or query.plan != plan:
+            yield from clean(name)
+            return False
+        if query.state in (State.OPEN, State.CLOSING):
+            after = query._replace(state=State.ABANDONED)
+            try:
+                yield Commit((Condition(key, query.value()), *under), (Put(key, after.value()),))
+            except Refused as refused:
+                if refused.found[key] == query.value():
+                    raise
+                continue
+        yield from clean(name)
+        return True
+
+
+def forget(name: str) -> Rule[Query | None]:
+    """Forget a query, and roll back what it has pending; what it commits again is there twice."""
+    key = query_key(name)
+    while True:
+        query = yield from find_query(name)
+        if query is None:
+            return None
+        yield from abandon(name, query.plan)
+        query = yield from find_query(name)
+        if query is None or query.state in (State.OPEN, State.CLOSING):
+            continue
+        try:
+            yield Commit((Condition(key, query.value()),), (Put(key, None),))
+        except Refused:
+            continue
+        return query
+
+
+def _joined(ticket: Ticket) -> Rule[tuple[Query, bytes]]:
+    """Return the query that a ticket commits for, also while it is being committed."""
+    found = yield from find_query(ticket.name)
+    if found is None:
+        # Its tasks have joined.
+        raise late(ticket, None)
+    if (found.closed, found.closed_by) == (ticket.batch, ticket.plan):
+        # As an append is answered before its fence is judged.
+        return found, found.value()
+    if (found.plan, found.batch, found.state) == (ticket.plan, ticket.batch, State.CLOSING):
+        return found, found.value()
+    joined = yield from join(ticket)
+    return joined.query, joined.value
+
+
+def _validate(ticket: Ticket, decisions: Sequence[Decision]) -> Rule[None]:
+    """Raise ``SpanGone`` unless these producers have pending exactly what is said of them."""
+    if len({each.producer for each in decisions}) < len(decisions):
+        raise InvalidRequest("a batch decides each of its producers once")
+    if not decisions:
+        return
+    spans = yield from open_spans()
+    for first in range(0, len(decisions), _PIECE):
+        piece = decisions[first : first + _PIECE]
+        keys = {
+            each.producer: (
+                member_key(ticket.name, ticket.plan, each.producer),
+                seq_key(each.producer),
+            )
+            for each in piece
+        }
+        found = yield Get(tuple(key for both in keys.values() for key in both))
+        for each in piece:
+            mine, seq = keys[each.producer]
+            begins = {tag: begin_of(value) for tag, value in spans.get(each.producer, {}).items()}
+            if not begins or begins != dict(each.begins):
+                problem = "other spans"
+            elif found[mine] is None or found[seq] != number(each.through):
+                problem = "other entries"
+            else:
+                continue
+            raise SpanGone(
+                f"task producer {each.producer} of {ticket.name!r} has {problem} pending than its "
+                "task told"
+            )

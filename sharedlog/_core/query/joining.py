@@ -1,0 +1,46 @@
+"""The joining of a batch: a plan is in unless a newer one is (DESIGN-LOG §16)."""
+
+from __future__ import annotations
+
+from sharedlog._core.commit import Commit, Condition, Put, Refused
+from sharedlog._core.errors import Fenced
+from sharedlog._core.query.cleaning import clean
+from sharedlog._core.query.state import (
+    Joined,
+    Query,
+    State,
+    Ticket,
+    admitted,
+    query_key,
+    query_of,
+)
+from sharedlog._core.steps import Get, Rule
+from sharedlog._core.streams import check_name
+
+
+def join(ticket: Ticket) -> Rule[Joined]:
+    """Have a query's row say that this plan is in, unless a newer one is; run again it is.
+
+    Every task does so before it appends, one without rows too, and who commits (``closing``).
+    Raises ``Fenced`` for a plan or a run that another one followed, and for a batch that is being
+    committed; ``CheckpointWentBack``, ``PredecessorMismatch``.
+    """
+    check_name(ticket.name, "query")
+    key = query_key(ticket.name)
+    while True:
+        value = (yield Get((key,)))[key]
+        if value is None and ticket.made:
+            raise Fenced(f"the write {ticket.name!r} is over: this task is late", ticket.plan)
+        found = Query(ticket.name) if value is None else query_of(ticket.name, value)
+        after = admitted(ticket, found)
+        if value is not None and after == found:
+            return Joined(found, value, found.closed == ticket.batch)
+        if found.lsn and after.state is not State.CLOSED:
+            # While it is known which of them the last marker names.
+            yield from clean(ticket.name)
+        now = after.value()
+        try:
+            yield Commit((Condition(key, value),), (Put(key, now),))
+        except Refused:
+            continue
+        return Joined(after, now, after.closed == ticket.batch)

@@ -1,0 +1,208 @@
+"""The state of a query: which plan of which batch may append, and what was committed last.
+
+``query/NAME`` is one row, and every task's append is conditional on it as the task found it. So one
+step ends all that tasks of older plans, of a batch that is being committed, or of an abandoned one
+have under way, however many they are (DESIGN-LOG §16, §18).
+
+A *plan* is a number that the log gives once, to whoever plans a batch. Of two plans of a query the
+higher one is in; a *run* that was in, and that another one followed, is not in again.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from sharedlog._core.commit import LSN_BYTES
+from sharedlog._core.errors import (
+    CheckpointWentBack,
+    CorruptLog,
+    Fenced,
+    InvalidRequest,
+    NewerFormat,
+    PredecessorMismatch,
+)
+from sharedlog._core.fences import raise_fence
+from sharedlog._core.steps import Get, Rule, Scan
+
+QUERIES = "query/"
+# The number of the plan that was drawn last; no user's fence has such a name.
+_PLANS = "*plans"
+_VERSION = 1
+# Runs that are remembered as deposed: one more with each restart.
+_DEPOSED = 100
+
+
+class State(enum.Enum):
+    """What the tasks of a query's plan may do."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    ABANDONED = "abandoned"
+
+
+class Query(NamedTuple):
+    """A query as the log keeps it.
+
+    ``identity``: whose name it is, Spark's id of the query, or of a job a word of ours. ``run``,
+    ``plan``, ``batch``: who was in last, and for what. ``closed``: the highest batch that was
+    committed, -1 for none, by ``closed_by``, a plan; ``lsn``: of its marker, 0 where it had no
+    rows; ``rows``, ``content``: what it committed. ``deposed``: runs that others followed.
+    """
+
+    name: str
+    state: State = State.CLOSED
+    identity: str = ""
+    run: str = ""
+    plan: int = 0
+    batch: int = -1
+    closed: int = -1
+    closed_by: int = 0
+    rows: int = 0
+    content: int = 0
+    deposed: tuple[str, ...] = ()
+    lsn: int = 0
+
+    def value(self, *, stamped: bool = False) -> bytes:
+        """Return what the row holds; ``stamped``: the engine puts the LSN behind it."""
+        said = self._asdict() | {"version": _VERSION, "state": self.state.value}
+        del said["name"], said["lsn"]
+        data = json.dumps(said, separators=(",", ":")).encode()
+        return data if stamped else data + self.lsn.to_bytes(LSN_BYTES, "big")
+
+
+class Ticket(NamedTuple):
+    """Who acts for a batch of a query.
+
+    ``gaps``: it may have no batch between this one and the last. ``adopt``: the name's next batch
+    is this one, whoever had the name before. ``made``: by its planner, so that what comes when
+    the row is gone is late.
+    """
+
+    name: str
+    identity: str
+    run: str
+    plan: int
+    batch: int
+    gaps: bool = False
+    adopt: bool = False
+    made: bool = False
+
+
+class Joined(NamedTuple):
+    """A query that a ticket is in: its row's value; ``committed``: its batch was before."""
+
+    query: Query
+    value: bytes
+    committed: bool
+
+
+def query_key(name: str) -> str:
+    """Return the key of a query's row."""
+    return QUERIES + name
+
+
+def by_name(name: str) -> str:
+    """Return the name that entries of a query have; no named producer has such a one."""
+    return f"*query/{name}"
+
+
+def draw_plan() -> Rule[int]:
+    """Return a number that no plan of this log has had, above all of them."""
+    return (yield from raise_fence(_PLANS))
+
+
+def find_query(name: str) -> Rule[Query | None]:
+    """Return a query, or None."""
+    value = (yield Get((query_key(name),)))[query_key(name)]
+    return None if value is None else query_of(name, value)
+
+
+def all_queries() -> Rule[list[Query]]:
+    """Return the queries of the log, by name."""
+    found: Mapping[str, bytes] = yield Scan(QUERIES)
+    return [query_of(key.removeprefix(QUERIES), found[key]) for key in sorted(found)]
+
+
+def admitted(ticket: Ticket, found: Query) -> Query:
+    """Return the query once this ticket is in; raises why it is not."""
+    if found.identity and found.identity != ticket.identity:
+        if not ticket.adopt:
+            raise CheckpointWentBack(
+                f"{ticket.name!r} has committed batches up to {found.closed} for another query "
+                f"({found.identity}): its checkpoint was deleted, or two have one name"
+            )
+        found = found._replace(identity=ticket.identity, closed=ticket.batch - 1, lsn=0)
+    elif not found.identity:
+        found = found._replace(identity=ticket.identity)
+        if ticket.adopt:
+            found = found._replace(closed=ticket.batch - 1)
+    run = run_of(ticket.run)
+    if ticket.plan < found.plan or (run != found.run and run in found.deposed):
+        raise Fenced(
+            f"another run of {ticket.name!r} took over (plan {found.plan}; this is "
+            f"{ticket.plan}): of two on copies of one checkpoint the newer goes on",
+            found.plan,
+        )
+    if ticket.batch < found.closed:
+        raise CheckpointWentBack(
+            f"{ticket.name!r} has committed batch {found.closed}, and this is batch "
+            f"{ticket.batch}: the checkpoint is an older copy"
+        )
+    if ticket.batch > found.closed + 1 and not ticket.gaps:
+        raise PredecessorMismatch(
+            f"batch {ticket.batch} of {ticket.name!r} does not follow {found.closed}, the last "
+            "that this log has: the log is another one, or was restored",
+            found.closed,
+        )
+    if ticket.plan == found.plan:
+        if ticket.batch != found.closed:
+            _check_same(ticket, found)
+        return found
+    deposed = found.deposed
+    if found.run and found.run != run:
+        deposed = (*deposed, found.run)[-_DEPOSED:]
+    state = State.CLOSED if ticket.batch == found.closed else State.OPEN
+    return found._replace(
+        state=state, run=run, plan=ticket.plan, batch=ticket.batch, deposed=deposed
+    )
+
+
+def run_of(run: str) -> str:
+    """Return how a run is remembered."""
+    return hashlib.blake2b(run.encode(), digest_size=6).hexdigest() if run else ""
+
+
+def query_of(name: str, value: bytes) -> Query:
+    """Read a query's row; raises ``CorruptLog``, ``NewerFormat``."""
+    try:
+        said: dict[str, Any] = json.loads(value[:-LSN_BYTES])
+        version = said.pop("version")
+        if version > _VERSION:
+            raise NewerFormat(f"query {name!r} is of version {version}: a newer release's")
+        said["state"] = State(said["state"])
+        said["deposed"] = tuple(said["deposed"])
+        return Query(name, **said, lsn=int.from_bytes(value[-LSN_BYTES:], "big"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptLog(f"what is kept of query {name!r} is not what was written") from error
+
+
+def _check_same(ticket: Ticket, found: Query) -> None:
+    if ticket.batch != found.batch or run_of(ticket.run) != found.run:
+        raise InvalidRequest(f"plan {ticket.plan} of {ticket.name!r} is of another batch or run")
+    if found.state is not State.OPEN:
+        _refuse(ticket, found)
+
+
+def _refuse(ticket: Ticket, found: Query) -> NoReturn:
+    why = {
+        State.CLOSING: "is being committed: this task is late",
+        State.ABANDONED: "was silent for so long that it was taken for abandoned",
+    }
+    raise Fenced(
+        f"batch {ticket.batch} of {ticket.name!r} {why.get(found.state, 'is over')}", found.plan
+    )

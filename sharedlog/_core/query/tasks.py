@@ -1,0 +1,144 @@
+"""The tasks of a query: each attempt has a producer of its own, of its plan's group (§16).
+
+``query-task/NAME/PLAN/ID`` is there from the grant until the batch is decided and counts the
+task's signs of life. A producer of a task is removed with its batch; ids are never given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sharedlog._core.commit import Commit, Condition, Put, Refused
+from sharedlog._core.errors import Fenced, LogError, UnknownProducer
+from sharedlog._core.producers import (
+    FIRST_TASK,
+    NewMessage,
+    Producer,
+    identity_key,
+    identity_of,
+    number,
+    seq_key,
+)
+from sharedlog._core.query.state import (
+    Joined,
+    Ticket,
+    admitted,
+    by_name,
+    query_key,
+    query_of,
+)
+from sharedlog._core.spans import Pended, pend_under
+from sharedlog._core.steps import Get, Rule, Scan
+
+TASKS = "query-task/"
+# How many tasks were granted a producer.
+_GRANTED = "query-tasks"
+
+
+class Task(NamedTuple):
+    """One attempt of a task: its ticket, the query's row as it found it, its producer."""
+
+    ticket: Ticket
+    row: bytes
+    producer: Producer
+
+
+class Member(NamedTuple):
+    """A task's producer as the log keeps it; ``signs``: how often it showed that it is there."""
+
+    name: str
+    plan: int
+    id: int
+    signs: int
+
+
+def member_key(name: str, plan: int, producer: int) -> str:
+    """Return the key of a task's producer, among those of its query."""
+    return f"{TASKS}{name}/{plan}/{producer}"
+
+
+def members(name: str | None = None) -> Rule[list[Member]]:
+    """Return the producers of a query's tasks, or of all queries', that were not removed."""
+    found: Mapping[str, bytes] = yield Scan(TASKS if name is None else f"{TASKS}{name}/")
+    return [_member(key, found[key]) for key in sorted(found)]
+
+
+def grant_task(joined: Joined, ticket: Ticket, token: bytes) -> Rule[Task]:
+    """Make a producer for a task of a batch that is open; raises ``Fenced`` where it is not.
+
+    Run again after a lost reply it makes another; the first is removed with the batch.
+    """
+    key = query_key(ticket.name)
+    while True:
+        value = (yield Get((_GRANTED,)))[_GRANTED]
+        count = 1 + (0 if value is None else int.from_bytes(value, "big"))
+        granted = FIRST_TASK + count
+        puts = (
+            Put(_GRANTED, number(count)),
+            Put(identity_key(granted), identity_of(1, token)),
+            Put(seq_key(granted), number(0)),
+            Put(member_key(ticket.name, ticket.plan, granted), number(0)),
+        )
+        try:
+            yield Commit((Condition(_GRANTED, value), Condition(key, joined.value)), puts)
+        except Refused as refused:
+            if refused.found[key] != joined.value:
+                raise late(ticket, refused.found[key]) from refused
+            continue
+        return Task(ticket, joined.value, Producer(granted, token, 1))
+
+
+def pend_task(
+    task: Task, seq: int, messages: Sequence[NewMessage], opened: Sequence[str]
+) -> Rule[Pended]:
+    """Append messages that the batch's marker decides: once, as ``spans.pend`` does.
+
+    Raises ``Fenced`` once the query's row is another than the task found.
+    """
+    key = query_key(task.ticket.name)
+    try:
+        return (
+            yield from pend_under(
+                task.producer,
+                seq,
+                messages,
+                opened,
+                conditions=(Condition(key, task.row),),
+                name=by_name(task.ticket.name),
+            )
+        )
+    except Refused as refused:
+        raise late(task.ticket, refused.found[key]) from refused
+    except UnknownProducer as error:
+        value = (yield Get((key,)))[key]
+        if value == task.row:
+            raise
+        raise late(task.ticket, value) from error
+
+
+def sign(task: Task, count: int) -> Rule[None]:
+    """Show that a task is there which has nothing to append for the moment; raises ``Fenced``."""
+    key = query_key(task.ticket.name)
+    mine = member_key(task.ticket.name, task.ticket.plan, task.producer.id)
+    try:
+        yield Commit((Condition(key, task.row),), (Put(mine, number(count)),))
+    except Refused as refused:
+        raise late(task.ticket, refused.found[key]) from refused
+
+
+def late(ticket: Ticket, value: bytes | None) -> LogError:
+    """Return why a batch takes nothing more of this ticket's tasks."""
+    if value is None:
+        return Fenced(f"the query {ticket.name!r} was forgotten: this is late", ticket.plan)
+    found = query_of(ticket.name, value)
+    try:
+        admitted(ticket, found)
+    except LogError as error:
+        return error
+    return Fenced(f"batch {ticket.batch} of {ticket.name!r} is over: this task is late", found.plan)
+
+
+def _member(key: str, value: bytes) -> Member:
+    name, plan, producer = key.removeprefix(TASKS).split("/")
+    return Member(name, int(plan), int(producer), int.from_bytes(value, "big"))

@@ -1,0 +1,391 @@
+"""A query's batches are committed once each, whole, whatever its tasks and drivers do (§16)."""
+
+import pytest
+
+from sharedlog._core.commit import Commit, Put
+from sharedlog._core.entry import Decision, Kind, read_row
+from sharedlog._core.errors import (
+    CheckpointWentBack,
+    Fenced,
+    InvalidRequest,
+    PredecessorMismatch,
+    SpanGone,
+)
+from sharedlog._core.fences import Fence, raise_fence
+from sharedlog._core.incarnation import new_log
+from sharedlog._core.query.closing import Batch, abandon, close, forget
+from sharedlog._core.query.joining import join
+from sharedlog._core.query.state import State, Ticket, all_queries, draw_plan, find_query
+from sharedlog._core.query.tasks import TASKS, grant_task, pend_task, sign
+from sharedlog._core.restoring import restore
+from sharedlog._core.roster import granted_producers
+from sharedlog._core.spans import OPEN_SPANS, retire
+from sharedlog._core.sweeping import Silences, abandon_silent, unfinished, unfinished_plans
+from sharedlog._core.uncommitted import AllReader
+from sharedlog._core.verifying import Verifier
+from sharedlog._engines.driving import carry_out
+from sharedlog._engines.memory import MemoryEngine
+from tests.sharedlog.logs import INCARNATION, TOKEN, pending, texts, to_commit
+
+
+@pytest.fixture
+def engine():
+    return MemoryEngine()
+
+
+class Driver:
+    """One run of a query's driver, and its tasks."""
+
+    def __init__(self, engine, run="run", name="q", identity="id", **how):
+        self.engine, self.run, self.name, self.identity, self.how = (
+            engine,
+            run,
+            name,
+            identity,
+            how,
+        )
+
+    def plan(self, batch):
+        """Plan a batch, as each of its tries is."""
+        plan = carry_out(self.engine, draw_plan())
+        return Ticket(self.name, self.identity, self.run, plan, batch, **self.how)
+
+    def task(self, ticket, *batches):
+        """Run a task that appends these texts, several appends; None: it was committed before."""
+        joined = carry_out(self.engine, join(ticket))
+        if joined.committed:
+            return None
+        task = carry_out(self.engine, grant_task(joined, ticket, TOKEN))
+        begins = {}
+        for seq, each in enumerate(batches, 1):
+            begins |= self.append(task, seq, each, sorted(begins)).begins
+        return Decision(task.producer.id, len(batches), begins)
+
+    def append(self, task, seq, those, opened):
+        """Append texts, each in the substream of its last digit."""
+        messages = [pending(text, int(text[-1])) for text in those]
+        return carry_out(self.engine, pend_task(task, seq, messages, opened))
+
+    def commit(self, ticket, *decisions):
+        """Commit what tasks told."""
+        there = tuple(each for each in decisions if each is not None)
+        batch = Batch(there, len(there), 0, replayed=len(there) < len(decisions))
+        return carry_out(self.engine, close(ticket, batch))
+
+    def run_batch(self, batch, *tasks):
+        """Plan, run and commit a batch of one task for each text."""
+        ticket = self.plan(batch)
+        return self.commit(ticket, *[self.task(ticket, [each]) for each in tasks])
+
+
+def _left(engine):
+    """What is kept of producers of tasks: nothing, once a batch is decided."""
+    return [key for kept in ("producer/", "open/", OPEN_SPANS, TASKS) for key in engine.scan(kept)]
+
+
+def _verified(engine):
+    verifier = Verifier()
+    while carry_out(engine, verifier.read()):
+        pass
+    return [
+        each
+        for each in carry_out(engine, verifier.report()).problems
+        if "envelope" not in each and "stream" not in each
+    ]
+
+
+def test_one_marker_commits_what_all_tasks_of_a_batch_appended(engine):
+    """In all substreams at one moment, and nothing of the tasks' producers stays (§16)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    tasks = [driver.task(ticket, ["a0", "b1"], ["c0"]), driver.task(ticket, ["d1"])]
+    assert (texts(engine, 0), texts(engine, 1)) == ([], [])
+    closed = driver.commit(ticket, *tasks)
+    assert (texts(engine, 0), texts(engine, 1)) == (["a0", "c0"], ["b1", "d1"])
+    assert (closed.again, closed.query.closed, closed.query.lsn) == (False, 0, engine.tail())
+    assert _left(engine) == []
+    assert _verified(engine) == []
+
+
+def test_a_commit_that_is_called_again_finds_that_it_did(engine):
+    """Its reply was lost, or its driver died behind it (§16)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    task = driver.task(ticket, ["a0"])
+    driver.commit(ticket, task)
+    tail = engine.tail()
+    assert driver.commit(ticket, task).again
+    # Another run plans the batch again: its tasks are told, and discard their rows.
+    later = Driver(engine, run="later")
+    again = later.plan(0)
+    assert later.task(again, ["a0"]) is None
+    assert later.commit(again, None).again
+    assert engine.tail() == tail
+    assert texts(engine) == ["a0"]
+    later.run_batch(1, "b0")
+    assert texts(engine) == ["a0", "b0"]
+
+
+def test_what_the_marker_does_not_name_is_rolled_back(engine):
+    """A task that failed, a slow twin of one: nobody reads what they appended (§16)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    driver.task(ticket, ["a0"])
+    done = driver.task(ticket, ["a0"])
+    twin = carry_out(engine, grant_task(carry_out(engine, join(ticket)), ticket, TOKEN))
+    driver.append(twin, 1, ["a0"], [])
+    driver.commit(ticket, done)
+    with pytest.raises(Fenced, match="over"):
+        driver.append(twin, 2, ["b0"], ["s/0"])
+    assert texts(engine) == ["a0"]
+    assert _left(engine) == []
+    reader = AllReader({"s/0": 1}, INCARNATION)
+    states = [each.state.value for each in carry_out(engine, reader.read())]
+    assert sorted(states) == ["committed", "rolled back", "rolled back"]
+    assert _verified(engine) == []
+
+
+def test_an_empty_batch_writes_no_entry_and_is_closed(engine):
+    """The next one follows it, and it is not committed later with rows (§16)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    carry_out(engine, join(ticket))
+    assert driver.commit(ticket).query.closed == 0
+    assert engine.tail() == 0
+    assert driver.task(driver.plan(0), ["late0"]) is None
+    driver.run_batch(1, "a0")
+    assert texts(engine) == ["a0"]
+
+
+@pytest.mark.parametrize("when", ["before the tasks", "while they append", "before the commit"])
+def test_a_driver_that_is_planned_again_ends_the_older_plan(engine, when):
+    """Its tasks are refused, and so is its commit: the batch is committed once (§16)."""
+    old, new = Driver(engine, run="old"), Driver(engine, run="new")
+    ticket = old.plan(0)
+    task = carry_out(engine, grant_task(carry_out(engine, join(ticket)), ticket, TOKEN))
+    found = Decision(task.producer.id, 1, {"s/0": 1})
+    if when != "before the tasks":
+        old.append(task, 1, ["old0"], [])
+    again = new.plan(0)
+    mine = new.task(again, ["new0"])
+    if when != "before the commit":
+        with pytest.raises(Fenced, match="took over"):
+            old.append(task, 2 if when == "while they append" else 1, ["more0"], ["s/0"])
+    with pytest.raises(Fenced, match="took over"):
+        old.commit(ticket, found)
+    new.commit(again, mine)
+    with pytest.raises(Fenced):
+        old.commit(ticket, found)
+    assert texts(engine) == ["new0"]
+    assert _left(engine) == []
+    # The run that another one followed is never in again, however new its plans are.
+    with pytest.raises(Fenced, match="took over"):
+        old.task(old.plan(1), ["zombie0"])
+    new.run_batch(1, "next0")
+    assert texts(engine) == ["new0", "next0"]
+
+
+def test_a_task_that_comes_between_freeze_and_marker_is_refused(engine):
+    """From the freeze on nobody appends, so that what was validated is what is committed (§18)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    joined = carry_out(engine, join(ticket))
+    task = carry_out(engine, grant_task(joined, ticket, TOKEN))
+    begins = driver.append(task, 1, ["a0"], []).begins
+    rule = close(ticket, Batch((Decision(task.producer.id, 1, begins),), 1))
+    freeze = to_commit(engine, rule)
+    lsns = engine.commit(freeze)
+    with pytest.raises(Fenced, match="committed"):
+        driver.append(task, 2, ["b0"], ["s/0"])
+    with pytest.raises(Fenced, match="committed"):
+        driver.task(ticket, ["c0"])
+    with pytest.raises(Fenced, match="committed"):
+        carry_out(engine, grant_task(joined, ticket, TOKEN))
+    marker = to_commit(engine, rule, lsns)
+    engine.commit(marker)
+    assert texts(engine) == ["a0"]
+    # Who died here has left the producers; whoever comes next removes them.
+    assert _verified(engine) == []
+    assert driver.commit(ticket, Decision(task.producer.id, 1, begins)).again
+    assert _left(engine) == []
+    assert texts(engine) == ["a0"]
+
+
+def test_the_producers_of_a_batch_are_removed_before_the_next_one_is_open(engine):
+    """While it is known which the marker names: none of them is rolled back after it (§16)."""
+    driver = Driver(engine, gaps=True)
+    ticket = driver.plan(0)
+    task = driver.task(ticket, ["a0"])
+    rule = close(ticket, Batch((task,), 1))
+    lsns = engine.commit(to_commit(engine, rule))
+    engine.commit(to_commit(engine, rule, lsns))
+    driver.run_batch(5, "b0")
+    assert [read_row(row).kind for row in engine.read(0, 100).rows].count(Kind.ROLLBACK) == 0
+    assert texts(engine) == ["a0", "b0"]
+    assert _left(engine) == []
+
+
+def test_a_task_is_not_committed_with_less_or_more_than_it_told(engine):
+    """What is pending is exactly what was told (C1)."""
+    driver = Driver(engine)
+    for wrong in (
+        lambda each: each._replace(through=2),
+        lambda each: each._replace(begins={"s/0": each.begins["s/0"] + 1}),
+        lambda each: each._replace(begins=each.begins | {"s/1": 1}),
+        lambda each: each._replace(producer=each.producer + 1),
+    ):
+        ticket = driver.plan(0)
+        task = driver.task(ticket, ["a0"])
+        with pytest.raises(SpanGone):
+            driver.commit(ticket, wrong(task))
+    ticket = driver.plan(0)
+    task = driver.task(ticket, ["b0"])
+    with pytest.raises(InvalidRequest):
+        driver.commit(ticket, task, task)
+    driver.run_batch(0, "c0")
+    assert texts(engine) == ["c0"]
+    assert _left(engine) == []
+
+
+def test_a_checkpoint_that_is_older_is_refused(engine):
+    """A batch below the highest is never a silent success (§16)."""
+    driver = Driver(engine)
+    for batch in range(3):
+        driver.run_batch(batch, f"{batch}0")
+    with pytest.raises(CheckpointWentBack, match="older copy"):
+        driver.task(driver.plan(1), ["x0"])
+    with pytest.raises(CheckpointWentBack):
+        driver.commit(driver.plan(1))
+    with pytest.raises(PredecessorMismatch) as error:
+        driver.task(driver.plan(4), ["x0"])
+    assert error.value.found == 2
+    assert texts(engine) == ["00", "10", "20"]
+
+
+def test_a_checkpoint_that_was_deleted_is_refused_under_a_name(engine):
+    """It has another id, and would commit everything again; an operator adopts it (§16)."""
+    Driver(engine).run_batch(0, "a0")
+    fresh = Driver(engine, identity="other")
+    with pytest.raises(CheckpointWentBack, match="another query"):
+        fresh.task(fresh.plan(0), ["a0"])
+    adopting = Driver(engine, identity="other", adopt=True)
+    adopting.run_batch(0, "b0")
+    # Adopted once, it is as any.
+    assert adopting.task(adopting.plan(0), ["b0"]) is None
+    assert texts(engine) == ["a0", "b0"]
+
+
+def test_a_write_whose_row_is_gone_takes_nothing_of_late_tasks(engine):
+    """It is made by its planner, and forgotten once it is committed (§16)."""
+    made = Driver(engine)
+    ticket = made.plan(0)
+    carry_out(engine, join(ticket))
+    late = ticket._replace(made=True)
+    task = made.task(late, ["a0"])
+    made.commit(late, task)
+    assert carry_out(engine, forget("q")).closed == 0
+    with pytest.raises(Fenced, match="late"):
+        made.task(late, ["b0"])
+    assert texts(engine) == ["a0"]
+
+
+def test_producers_of_one_batch_are_swept_together_by_the_newest_sign_of_any(engine):
+    """A task that has finished waits for those that still run (C2)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    finished = driver.task(ticket, ["a0"])
+    running = carry_out(engine, grant_task(carry_out(engine, join(ticket)), ticket, TOKEN))
+    fence = Fence("sweeper", carry_out(engine, raise_fence("sweeper")))
+    silences = Silences(10.0)
+    for second in range(0, 40, 4):
+        carry_out(engine, sign(running, second + 1))
+        assert silences.look(carry_out(engine, unfinished_plans()), second) == {}
+    assert carry_out(engine, unfinished()) == {}
+    for second in range(40, 60, 4):
+        silent = silences.look(carry_out(engine, unfinished_plans()), second)
+    assert list(silent) == [("q", ticket.plan)]
+    assert carry_out(engine, abandon_silent(("q", ticket.plan), fence))
+    with pytest.raises(Fenced, match="abandoned"):
+        driver.commit(ticket, finished)
+    with pytest.raises(Fenced):
+        carry_out(engine, sign(running, 99))
+    assert _left(engine) == []
+    driver.run_batch(0, "b0")
+    assert texts(engine) == ["b0"]
+    assert _verified(engine) == []
+
+
+def test_a_sweeper_that_was_replaced_abandons_nothing(engine):
+    """Its number is no longer the fence's (C2)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    task = driver.task(ticket, ["a0"])
+    old = Fence("sweeper", carry_out(engine, raise_fence("sweeper")))
+    carry_out(engine, raise_fence("sweeper"))
+    assert not carry_out(engine, abandon_silent(("q", ticket.plan), old))
+    driver.commit(ticket, task)
+    assert texts(engine) == ["a0"]
+
+
+def test_a_marker_and_an_abandoning_exclude_each_other(engine):
+    """Whoever comes first decides (C2)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    task = driver.task(ticket, ["a0"])
+    rule = close(ticket, Batch((task,), 1))
+    marker = to_commit(engine, rule, engine.commit(to_commit(engine, rule)))
+    assert carry_out(engine, abandon("q", ticket.plan))
+    with pytest.raises(Exception) as refused:  # noqa: PT011 - Refused is no error of ours
+        engine.commit(marker)
+    with pytest.raises(Fenced, match="abandoned"):
+        to_commit(engine, rule, refused.value)
+    assert texts(engine) == []
+
+
+def test_nobody_else_decides_for_a_task(engine):
+    """Its batch does, or an operator who abandons or forgets the query (C2)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    task = driver.task(ticket, ["a0"])
+    with pytest.raises(InvalidRequest, match="its batch"):
+        carry_out(engine, retire(task.producer))
+    assert [each.id for each in carry_out(engine, granted_producers())] == []
+    assert carry_out(engine, forget("q")).name == "q"
+    assert carry_out(engine, find_query("q")) is None
+    assert _left(engine) == []
+    with pytest.raises(Fenced):
+        driver.commit(ticket, task)
+    assert texts(engine) == []
+
+
+def test_a_log_that_was_restored_goes_on_where_it_is_for_none_of_its_queries(engine):
+    """What was pending is rolled back, and a checkpoint that is further is told so (§12)."""
+    engine.commit(Commit(puts=tuple(Put(*each) for each in new_log("beef" * 4).items())))
+    driver = Driver(engine)
+    driver.run_batch(0, "a0")
+    driver.task(driver.plan(1), ["lost0"])
+    carry_out(engine, restore("f00d" * 4))
+    assert [each.state for each in carry_out(engine, all_queries())] == [State.ABANDONED]
+    assert _left(engine) == []
+    with pytest.raises(PredecessorMismatch):
+        driver.task(driver.plan(2), ["b0"])
+    assert texts(engine) == ["a0"]
+
+
+def test_many_tasks_over_many_substreams_fit_small_steps(engine):
+    """No step has conditions for each task and substream together (§18)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    tasks = [driver.task(ticket, [f"{task}.{each}" for each in range(8)]) for task in range(25)]
+    sizes = []
+    original = engine.commit
+
+    def commit(step):
+        sizes.append(len(step.conditions) + len(step.puts))
+        return original(step)
+
+    engine.commit = commit
+    driver.commit(ticket, *tasks[::2])
+    assert max(sizes) <= 100
+    assert texts(engine, 3) == [f"{task}.3" for task in range(0, 25, 2)]
+    assert _left(engine) == []
