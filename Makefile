@@ -27,10 +27,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-deliver demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log postgresql java kafka toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-deliver demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log postgresql java browser kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -130,6 +130,18 @@ java:
 	  exit 1; \
 	fi
 
+# What shows the status page.
+browser:
+	@if ! command -v chromium >/dev/null; then \
+	  if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing Debian's chromium ..."; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
+	  else \
+	    echo "The status page is tried in chromium; on Debian and Ubuntu: apt-get install chromium" >&2; \
+	    exit 1; \
+	  fi; \
+	fi
+
 # The model's checker, and the C compiler that it and wrong wall clocks need.
 spin:
 	@if ! command -v spin >/dev/null || ! command -v cc >/dev/null; then \
@@ -183,8 +195,13 @@ test: $(INSTALLED) postgresql spin toxiproxy java
 	  --durations 25 --durations-min 5 $(PYTEST_FLAGS)
 
 # What takes minutes each: a Spark driver killed again and again, storms over replicas.
-test-long: $(INSTALLED) postgresql java
+test-long: $(INSTALLED) postgresql java browser
 	@$(PYTHON) -m pytest -m long $(PYTEST_FLAGS)
+
+# Pages for people, as a browser shows them; with SHOTS=DIRECTORY it leaves pictures there.
+test-browser: $(INSTALLED) browser
+	@$(if $(SHOTS),RIFL_SCREENSHOTS="$(SHOTS)") $(PYTHON) -m pytest -m long \
+	  tests/sharedlog/player/test_status_in_a_browser.py $(PYTEST_FLAGS)
 
 # Other people's software, unmodified, over our channel: in a virtual environment of its own.
 LIBRARIES := $(VENV)/libraries

@@ -61,6 +61,11 @@ def add_play_options(parser: argparse.ArgumentParser) -> None:
         help="its targets; read again when it changes, and at SIGHUP",
     )
     parser.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
+    parser.add_argument(
+        "--status",
+        metavar="[HOST:]PORT",
+        help="a page of its targets over HTTP, without a host for this machine alone",
+    )
 
 
 def play(arguments: argparse.Namespace) -> int:
@@ -72,11 +77,15 @@ def play(arguments: argparse.Namespace) -> int:
         observer, metrics = observer_of(arguments.metrics, ending)
         log = ending.enter_context(_opened(arguments, observer))
         watching = () if observer is None else (_player_observer(),)
-        player = Player(log, targets, name=arguments.name, observer=watching, **options)
+        player = Player(
+            log, targets, name=arguments.name, observer=watching, status=arguments.status, **options
+        )
         with until_signal() as stopped, _at_hangup(again), player:
             sys.stdout.write(f"{arguments.name} plays {_count(len(targets))}\n")
             if metrics is not None:
                 sys.stdout.write(f"metrics {metrics}\n")
+            if player.status_url is not None:
+                sys.stdout.write(f"status {player.status_url}\n")
             sys.stdout.flush()
             while not stopped.wait(_LOOK_S):
                 if again.is_set() or config.changed():

@@ -8,4 +8,5 @@
 - ``link``: the connection to a target; ``wire``: what travels on it.
 - ``holding``: holds that follow what is acknowledged; ``letters``: dead letters.
 - ``watching``: what those who watch are told.
+- ``overview``: how the targets are, and were lately; ``status_page``: that, for people, over HTTP.
 """

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sharedlog._core.holds import Hold
-from sharedlog._core.player.deadletters import Whose
+from sharedlog._core.player.deadletters import Whose, count_of
 from sharedlog._core.player.failing import Suspended
 from sharedlog._core.player.indexes import Begins, Index, check_store, held_against
 from sharedlog._core.player.stores import bind, stores_of
@@ -66,3 +66,9 @@ async def bury(stage: Stage, name: str, number: int, here: Here) -> list[tuple[s
         for one in each.skipped:
             await stage.threads.run(letters.bury_one, stage, whose, each.tag, one)
     return [(each.tag, each.skipped[-1].number) for each in here.indexes if each.skipped]
+
+
+async def buried(stage: Stage, name: str, number: int, here: Here) -> int:
+    """Return how many messages its index has given up."""
+    whose = Whose(stage.player, name, here.store, stage.log_name, number)
+    return await stage.run(lambda: count_of(whose, [each.tag for each in here.indexes]))

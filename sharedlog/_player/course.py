@@ -19,7 +19,7 @@ from sharedlog._core.player.rows import Wish
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._player import holding, letters
-from sharedlog._player.beginning import ask, bury, held
+from sharedlog._player.beginning import ask, buried, bury, held
 from sharedlog._player.declared import Target
 from sharedlog._player.delivering import Delivering
 from sharedlog._player.link import Link, why
@@ -49,6 +49,8 @@ class Course:
         self.holds: dict[str, Hold] = {}
         self.tags: list[str] = []
         self.taken = 0
+        # Messages that its index has given up.
+        self.dead_letters = 0
         # The id of the store that answered last.
         self.store = ""
         # What went wrong last, and when.
@@ -223,6 +225,7 @@ class Course:
             self._suspend(begins)
             return None
         confirmed = await bury(stage, target.name, self.number, here)
+        self.dead_letters = await buried(stage, target.name, self.number, here)
         if here.most_bytes:
             self.feeder.at_once = max(1, here.most_bytes - _ROOM)
         if not self.feeder.begin(term, begins.indexes, begins.suspects | self._crowded):

@@ -275,6 +275,7 @@ def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
         {tag: (str(place), count) for tag, (place, count) in course.failing.attempts.items()},
         course.store,
         f"{socket.gethostname()}:{os.getpid()}",
+        course.dead_letters,
     )
 
 

@@ -21,6 +21,8 @@ from sharedlog._log.log import Log
 from sharedlog._log.place import forked
 from sharedlog._player import holding
 from sharedlog._player.declared import PLAYER, STREAM, Settings, Target, check_targets
+from sharedlog._player.overview import Overview
+from sharedlog._player.status_page import StatusPage
 from sharedlog._player.watching import Watchers
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ class Player:
     Of several of one ``name``, in any processes, one leads, and another takes over within
     ``takeover`` when that one is gone. ``log_name``: by which targets keep their indexes of this
     log, so that several logs may feed one target. ``dead_letters``: the stream of messages that
-    were given up. ``observer``: one or several, who are told what it does.
+    were given up. ``observer``: one or several, who are told what it does. ``status``:
+    ``[HOST:]PORT`` of a page for people, read only, by HTTP; without a host, for this machine.
 
     It runs an event loop in a thread of its own; its methods are for any thread. Of one process:
     of no use in a forked child.
@@ -54,6 +57,7 @@ class Player:
         dead_letters: str = STREAM,
         takeover: timedelta = TAKEOVER,
         observer: PlayerObserver | Sequence[PlayerObserver] = (),
+        status: str | None = None,
     ) -> None:
         """Nothing is sent before it is entered, or ``run``.
 
@@ -79,6 +83,9 @@ class Player:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
         self._leading: Leading | None = None
+        self._status = status
+        self._overview: Overview | None = None
+        self._page: StatusPage | None = None
         self._begun = threading.Event()
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -89,11 +96,20 @@ class Player:
         """Whether it is this one of its name that sends, as it last knew."""
         return self._leading is not None and self._leading.fence is not None
 
+    @property
+    def status_url(self) -> str | None:
+        """Where its status page is, while it has one."""
+        return None if self._page is None else self._page.url
+
     def start(self) -> None:
         """Begin, in a thread; once. Raises ``InvalidRequest`` for what is not there."""
         if self._thread is not None:
             raise InvalidRequest("a player begins once")
         self._check(self._settings.targets)
+        if self._status is not None:
+            self._overview = Overview(self._place, self._settings.name, lambda: self.leads)
+            self._page = StatusPage(self._status, self._overview.shown)
+            self._overview.start()
         self._thread = threading.Thread(target=self._run, name="sharedlog-player", daemon=True)
         self._thread.start()
         self._begun.wait()
@@ -141,6 +157,10 @@ class Player:
                 loop.call_soon_threadsafe(closing.set)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        for each in (self._page, self._overview):
+            if each is not None:
+                each.close()
+        self._page = self._overview = None
 
     def __enter__(self) -> Player:
         """Begin."""

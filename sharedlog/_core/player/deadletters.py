@@ -7,6 +7,7 @@ stands, why and by whom it was given up.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedlog._core.catalog import Stream
@@ -15,14 +16,14 @@ from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.fences import Fence
 from sharedlog._core.following import read_some
 from sharedlog._core.message import Message
-from sharedlog._core.named import Turn, append_named, highest_of
+from sharedlog._core.named import Turn, append_named, highest_of, named_key, seq_of
 from sharedlog._core.player.indexes import Unconfirmed
 from sharedlog._core.position import Position
 from sharedlog._core.producers import Appended
 from sharedlog._core.publishing import Placed, committing, size_of
 from sharedlog._core.reading import verify
 from sharedlog._core.sealing import Seals, is_sealed, opened
-from sharedlog._core.steps import Rule
+from sharedlog._core.steps import Get, Rule
 from sharedlog._core.streams import substream_of, tag_of
 
 SCHEMA = "sharedlog.v1.Envelope"
@@ -135,6 +136,13 @@ def bury(
     if seals is not None:
         placed = placed._replace(envelope=seals.sealed(placed.envelope))
     return (yield from append_named(turn, content, committing([placed]), fence=fence))
+
+
+def count_of(whose: Whose, tags: Sequence[str]) -> Rule[int]:
+    """Return how many messages of these substreams are dead letters of an index."""
+    keys = tuple(named_key(whose.producer(tag)) for tag in tags)
+    found = yield Get(keys)
+    return sum(seq_of(found[key]) for key in keys)
 
 
 def message_at(tag: str, place: Position) -> Rule[bytes | None]:

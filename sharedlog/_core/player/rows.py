@@ -69,9 +69,9 @@ class Told(NamedTuple):
     """What a player tells of one target.
 
     ``state``: that of the feeder, ``paused``, or ``stopped`` (then ``why``, and the ``about`` that
-    is to be seen to). ``lag``: entries of the log behind which it is; ``behind_s``: how old the
-    oldest message is that it has not taken, as far as that is known. ``rate``: messages a second.
+    is to be seen to). ``lag``: entries of the log behind which it is. ``rate``: messages a second.
     ``store``: the id of the store that answered last. ``process``: which one leads, HOST:PID.
+    ``dead_letters``: messages that its index has given up.
     """
 
     state: str
@@ -93,6 +93,7 @@ class Told(NamedTuple):
     attempts: Mapping[str, tuple[str, int]] = {}
     store: str = ""
     process: str = ""
+    dead_letters: int = 0
 
     @property
     def stopped(self) -> TargetStopped | None:

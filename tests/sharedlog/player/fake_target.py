@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ class Store:
     def __init__(self, name: str = "store") -> None:
         self.name = name
         self.indexes: dict[tuple[str, int, str], Index] = {}
+        self.skips: Counter[tuple[str, int, str]] = Counter()
         self.done: list[Called] = []
         self.called: list[Called] = []
         self.changed = threading.Condition()
@@ -215,7 +217,9 @@ class FakeTarget(TargetServicer):
             skipped = index.skipped.add()
             skipped.CopyFrom(delivery.skip)
             skipped.place.CopyFrom(delivery.place)
-            skipped.number = index.taken + 1
+            feed = (first.feed.log, first.feed.number, tag)
+            self.store.skips[feed] += 1
+            skipped.number = self.store.skips[feed]
         index.at.CopyFrom(delivery.place)
         index.incarnation = first.incarnation or index.incarnation
         index.connects = 0

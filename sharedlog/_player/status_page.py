@@ -1,0 +1,165 @@
+"""The status page of a player: HTTP for people, read only (docs/player.md).
+
+``/`` is one page without anything from elsewhere; ``/status.json`` is what it shows.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import json
+import re
+import socket
+import socketserver
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from importlib.resources import files
+from typing import Any
+
+from rifl._log import get_logger
+from sharedlog._core.errors import InvalidRequest
+
+_log = get_logger("sharedlog")
+_LOOPBACK = "127.0.0.1"
+_PORTS = range(1 << 16)
+# Of one request, and how many are answered at once: the others are hung up on.
+_PATIENCE_S, _AT_ONCE = 5.0, 16
+# The page's own script and style, and nothing else, from anywhere.
+_OWN = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+
+
+class StatusPage:
+    """Serves what ``shown`` returns, until it is closed. Its address is ``url``."""
+
+    def __init__(self, listen: str, shown: Callable[[], Any]) -> None:
+        """``listen``: ``[HOST:]PORT``; without a host, of this machine alone.
+
+        Raises ``InvalidRequest`` for what cannot be listened at.
+        """
+        host, port = _parsed(listen)
+        html = files(__package__).joinpath("status.html").read_text("utf-8")
+        try:
+            family, *_, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._server = _Server(family, address, html, shown)
+        except OSError as error:
+            raise InvalidRequest(f"the status page cannot be at {listen}: {error}") from error
+        shown_host = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown_host}:{self._server.server_address[1]}/"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.1,), name="sharedlog-page", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve nothing more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _parsed(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) not in _PORTS:
+        raise InvalidRequest(f"{listen!r:.200}: a status page is at [HOST:]PORT")
+    return host.strip("[]") or _LOOPBACK, int(port)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    request_queue_size = 128
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, family: int, address: Any, html: str, shown: Callable[[], Any]) -> None:
+        self.address_family = family
+        self.html = html.encode()
+        self.policy = _policy(html)
+        self.shown = shown
+        self._room = threading.BoundedSemaphore(_AT_ONCE)
+        super().__init__(address, _Handler)
+        self.loopback = ipaddress.ip_address(str(self.server_address[0])).is_loopback
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A browser that hung up, or a mistake of ours: neither is the player's end.
+        _log.debug("player_status_request_failed", exc_info=True)
+
+
+def _policy(html: str) -> str:
+    hashes: dict[str, list[str]] = {"script": [], "style": []}
+    for kind, text in _OWN.findall(html):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        hashes[kind].append(f"'sha256-{digest}'")
+    return (
+        f"default-src 'none'; script-src {' '.join(hashes['script'])}; "
+        f"style-src {' '.join(hashes['style'])}; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _PATIENCE_S
+    server_version, sys_version = "sharedlog", ""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if not self._meant():
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+        elif path == "/":
+            self._answer("text/html; charset=utf-8", self.server.html)
+        elif path == "/status.json":
+            self._answer("application/json", json.dumps(self.server.shown()).encode())
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    do_HEAD = do_GET  # noqa: N815 - as above
+
+    def _meant(self) -> bool:
+        """Whether it was asked by an address of this machine.
+
+        A page from elsewhere whose name leads here (DNS rebinding) is no reader.
+        """
+        if not self.server.loopback:
+            return True
+        host = re.sub(r":\d*$", "", self.headers.get("Host", "")).strip("[]")
+        if host.lower() == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+    def _answer(self, kind: str, body: bytes) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Security-Policy", self.server.policy)
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        super().end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: the log is for events."""
