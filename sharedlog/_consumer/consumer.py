@@ -19,6 +19,7 @@ from sharedlog._consumer.opening import store_of
 from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Settings, Work, new_who
 from sharedlog._core.arguments import check_whole
+from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.names import producer_name
 from sharedlog._core.consumer.shard import Bounds
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable
@@ -27,7 +28,6 @@ from sharedlog._core.holds import BEGINNING, END
 from sharedlog._core.named import check_producer_name
 from sharedlog._core.streams import check_name, tag_of
 from sharedlog._engines.elsewhere import refuse_served
-from sharedlog._log.following import hold_retention_us
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
 

@@ -25,6 +25,8 @@ MAX_SUBSTREAMS = 512
 RETENTION = timedelta(days=1)
 MAX_RETENTION = timedelta(days=36_500)
 _PREFIX = "stream/"
+# Without a sign of its follower a hold is overdue after the stream's retention, or this.
+_OVERDUE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,11 @@ class Stream:
     name: str
     substreams: int
     retention: timedelta
+
+
+def hold_retention_us(stream: Stream) -> int:
+    """Return for how long a follower of a stream need not be heard of before it is overdue."""
+    return max(stream.retention, _OVERDUE) // timedelta(microseconds=1)
 
 
 def name_of(stream: str | Stream) -> str:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from lease_server._forks import refuse_in_children
 from rifl._log import get_logger
 from sharedlog._core.arguments import check_seconds, check_truth, check_whole, is_whole, shown
-from sharedlog._core.catalog import Stream
+from sharedlog._core.catalog import Stream, hold_retention_us
 from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
@@ -39,8 +39,6 @@ After = Behind | datetime | Mapping[int, Behind]
 AT_ONCE, MOST_AT_ONCE = 1_000, 100_000
 # How long a hold may lag behind what was done, and behind a log where nothing was to be done.
 _TOLD_S, _PASSED_S = 0.5, 10.0
-# Without a sign of its follower a hold is overdue after the stream's retention, or this.
-_OVERDUE = timedelta(hours=1)
 # How soon a follower that waits learns that it was closed.
 _SLICE_S = 0.1
 _ATTEMPTS = 3
@@ -292,11 +290,6 @@ def read_once(
         Message(each.envelope, each.position, stream.name, substream, each.at_us, state, seals)
         for each in found
     ]
-
-
-def hold_retention_us(stream: Stream) -> int:
-    """Return for how long a follower of a stream need not be heard of before it is overdue."""
-    return max(stream.retention, _OVERDUE) // timedelta(microseconds=1)
 
 
 def chosen_substreams(stream: Stream, substreams: Iterable[int] | None) -> list[int]:

@@ -6,7 +6,8 @@
   what is sent on one connection to it, ``beginning``: where that begins; ``stage``: what courses
   have in common.
 - ``link``: the connection to a target; ``wire``: what travels on it.
-- ``holding``: holds that follow what is acknowledged; ``letters``: dead letters.
+- ``letters``: messages that were given up.
+- ``outside``: its log, its targets, time and chance, which a simulation has others of.
 - ``watching``: what those who watch are told.
 - ``overview``: how the targets are, and were lately; ``status_page``: that, for people, over HTTP.
 """

@@ -64,7 +64,7 @@ async def bury(stage: Stage, name: str, number: int, here: Here) -> list[tuple[s
     whose = Whose(stage.player, name, here.store, stage.log_name, number)
     for each in here.indexes:
         for one in each.skipped:
-            await stage.threads.run(letters.bury_one, stage, whose, each.tag, one)
+            await letters.bury_one(stage, whose, each.tag, one)
     return [(each.tag, each.skipped[-1].number) for each in here.indexes if each.skipped]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -14,11 +12,12 @@ from sharedlog._core.holds import Hold
 from sharedlog._core.player.backoff import Backoff
 from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Why
 from sharedlog._core.player.feeder import Feeder, State
+from sharedlog._core.player.holding import tags_of, take_holds
 from sharedlog._core.player.item import Skip
 from sharedlog._core.player.rows import Wish
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
-from sharedlog._player import holding, letters
+from sharedlog._player import letters
 from sharedlog._player.beginning import ask, buried, bury, held
 from sharedlog._player.declared import Target
 from sharedlog._player.delivering import Delivering
@@ -204,17 +203,17 @@ class Course:
 
     async def _begun(self, term: int) -> Delivering | None:
         """Ask it where it is; None: it is not fed from there."""
-        stage, target = self.stage, self.target
+        stage, target, incarnation = self.stage, self.target, self.stage.place.incarnation
         if self._link is None:
-            self._link = Link(target)
+            self._link = stage.outside.link(target)
         if not self.tags:
-            self.tags = await stage.threads.run(holding.tags_of, stage.place, target)
+            self.tags = await stage.run(lambda: tags_of(target.methods))
         if not self.holds:
             name = self.hold_name
             # Of a replay, unless its number was declared since.
             first = self.wish.first if self.number == self.wish.number else 0
-            self.holds = await stage.threads.run(
-                holding.take_holds, stage.place, target, name, first
+            self.holds = await stage.run(
+                lambda: take_holds(name, target.follows, incarnation, stage.outside.now_us(), first)
             )
         here = await ask(stage, self._link, self.feed, self.tags)
         self._reached = True
@@ -236,7 +235,7 @@ class Course:
 
     def taken_through(self, term: int, tag: str, place: Position) -> None:
         """It has taken a substream through there."""
-        if self.feeder.taken(term, tag, place, time.monotonic()):
+        if self.feeder.taken(term, tag, place, asyncio.get_running_loop().time()):
             self.failing.done(tag, place)
             self._crowded.discard(tag)
             self._backoff.reset()
@@ -269,7 +268,7 @@ class Course:
 
     def note(self, error: str) -> None:
         """Tell what went wrong last."""
-        self.error, self.error_at_us = error, time.time_ns() // 1000
+        self.error, self.error_at_us = error, self.stage.outside.now_us()
 
     async def _judge(self) -> None:
         """Do what follows from how a connection ended."""
@@ -305,7 +304,7 @@ class Course:
         backoff = self._failing_backoff if counted else self._backoff
         if not self._reached:
             backoff = self._reaching_backoff
-        pause_s = backoff.pause_s(random.random())  # noqa: S311 - no secret
+        pause_s = backoff.pause_s(stage.outside.draw())
         _log.warning(
             "target_down",
             player=stage.player,

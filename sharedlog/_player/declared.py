@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from sharedlog._core.envelope import check_method
 from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.following import Moment
 from sharedlog._core.holds import BEGINNING
 from sharedlog._core.player.failing import Rules, Then
 from sharedlog._core.player.feeder import Bounds
+from sharedlog._core.player.holding import Follows
 from sharedlog._core.player.rows import check_part
 from sharedlog._core.position import Position
 from sharedlog._core.streams import check_name
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 Failed = Literal["stop", "dead-letter"]
 Unknown = Literal["stop", "dead-letter", "again"]
 _ZERO = timedelta(0)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # If nothing else is said: the stream of dead letters.
 STREAM = "deadletters"
 # The name of a player.
@@ -107,6 +110,16 @@ class Target:
         """The method of each stream's messages that say none, or nothing."""
         streams = self.streams
         return dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams, "")
+
+    @property
+    def follows(self) -> Follows:
+        """What it follows, and from where; raises ``InvalidRequest`` for a time without a zone."""
+        streams, start = tuple(sorted(self.methods)), self.start
+        if not isinstance(start, datetime):
+            return Follows(streams, start)
+        if start.tzinfo is None:
+            raise InvalidRequest("a time without a zone could be any: give it one")
+        return Follows(streams, Moment((start - _EPOCH) // timedelta(microseconds=1)))
 
     @property
     def rules(self) -> Rules:

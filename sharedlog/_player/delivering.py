@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ from sharedlog._core.player.item import Item, Kind, Outgoing, items
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.sealing import opened
+from sharedlog._core.steps import Rule
 from sharedlog._core.streams import stream_of
-from sharedlog._log.resending import until_answered
 from sharedlog._player.link import Link, told, why
 from sharedlog._player.stage import Fed
 from sharedlog._player.wire import DONE, confirmed_of, delivery_of, trouble_of
@@ -107,12 +106,12 @@ class Delivering:
         feeder, stage = self._feeder, self._course.stage
         follower = Follower(sorted(self._starts), self._place.incarnation, self._starts)
 
-        def read() -> list[Committed]:
-            return until_answered(self._place, lambda: follower.read(time.time_ns() // 1000))
+        def read() -> Rule[list[Committed]]:
+            return follower.read(stage.outside.now_us())
 
         while feeder.state in (State.RF, State.FC) and feeder.term == self._term:
             if feeder.wants():
-                found = await stage.threads.run(read)
+                found = await stage.run(read)
                 feeder.fetch(self._term, items(found), follower.through)
                 feeder.fix(stage.dispatched())
                 self._wake.set()
@@ -160,7 +159,7 @@ class Delivering:
         while True:
             if linger_s and feeder.state is State.N and 0 < feeder.queued < target.batch:
                 await asyncio.sleep(linger_s)
-            found = feeder.take(time.monotonic())
+            found = feeder.take(asyncio.get_running_loop().time())
             if found:
                 self._room.set()
                 return found
@@ -168,7 +167,7 @@ class Delivering:
             await self._wake.wait()
 
     def _message(self, batch: Sequence[Outgoing]) -> target_pb2.Deliveries:
-        now_us = time.time_ns() // 1000
+        now_us = self._course.stage.outside.now_us()
         found = target_pb2.Deliveries(
             term=self._term,
             deliveries=[
@@ -222,7 +221,7 @@ class Delivering:
         patience_s = self._course.target.patience.total_seconds()
         while True:
             await asyncio.sleep(min(patience_s / 4, _LOOK_S))
-            if self._feeder.late(time.monotonic(), patience_s):
+            if self._feeder.late(asyncio.get_running_loop().time(), patience_s):
                 said = f"nothing was answered for {patience_s:g} s"
                 self._cut(Trouble(Cause.LATE, details=said))
 

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import socket
-import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 
 from rifl._log import get_logger
-from sharedlog._aio.threads import Threads
-from sharedlog._core.duty import WHO_BYTES, Duty
+from sharedlog._core.duty import Duty
 from sharedlog._core.errors import CorruptLog, Fenced, InvalidRequest, LogError, TrimmedLog
 from sharedlog._core.fences import Fence
+from sharedlog._core.holds import forget
 from sharedlog._core.player.failing import Suspended, Why
 from sharedlog._core.player.feeder import Bounds
+from sharedlog._core.player.holding import move_holds
 from sharedlog._core.player.observer import TargetReport
 from sharedlog._core.player.rows import Told, Wish, all_told, tell, wishes
 from sharedlog._core.position import Position
 from sharedlog._log.place import Place
-from sharedlog._player import holding
 from sharedlog._player.course import Course
 from sharedlog._player.declared import Settings
 from sharedlog._player.main_stream import MainStream
+from sharedlog._player.outside import Outside
 from sharedlog._player.stage import Stage
 from sharedlog._player.watching import Watchers
 
@@ -40,16 +38,18 @@ _THREADS = 16
 class Leading:
     """One process's part in a player; on its event loop."""
 
-    def __init__(self, place: Place, settings: Settings, watchers: Watchers) -> None:
+    def __init__(
+        self, place: Place, settings: Settings, watchers: Watchers, outside: Outside
+    ) -> None:
         """It does not lead yet."""
         self._place = place
         self._settings = settings
         self._watchers = watchers
-        self._threads = Threads(_THREADS)
-        self._beats = Threads(1)
+        self._outside = outside
+        self._log = outside.log(_THREADS)
+        self._beats = outside.log(1)
         patience_s = _SILENT * settings.takeover_s
-        who = secrets.token_bytes(WHO_BYTES)
-        self._duty = Duty(f"player/{settings.name}", who, patience_s)
+        self._duty = Duty(f"player/{settings.name}", outside.who, patience_s)
         self._courses: dict[str, Course] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._main: MainStream | None = None
@@ -63,11 +63,11 @@ class Leading:
 
     async def run(self, closing: asyncio.Event) -> None:
         """Lead whenever it has the duty, until it is to end."""
-        took_s = time.monotonic()
+        took_s = asyncio.get_running_loop().time()
         while not closing.is_set() and not self._place.closing.is_set():
-            now_s = time.monotonic()
+            now_s = asyncio.get_running_loop().time()
             try:
-                fence = await self._beats.run(self._place.run, self._duty.take(now_s))
+                fence = await self._beats.once(self._duty.take(now_s))
                 took_s = now_s
             except LogError as error:
                 # Whoever can reach the log may lead by now.
@@ -83,8 +83,8 @@ class Leading:
                 await asyncio.wait_for(closing.wait(), _BEAT * self._settings.takeover_s)
         await self._stop()
         with suppress(LogError):
-            await self._beats.run(self._place.run, self._duty.leave())
-        self._threads.close()
+            await self._beats.once(self._duty.leave())
+        self._log.close()
         self._beats.close()
 
     def report(self) -> list[TargetReport]:
@@ -102,12 +102,12 @@ class Leading:
         self.fence = fence
         name = self._settings.name
         _log.info("player_leads", log=self._place.name, player=name, number=fence.number)
-        self._main = MainStream(self._place)
+        self._main = MainStream(self._place, self._outside)
         # A wish that cannot be read, and what was told: targets begin without it, and say so.
         self._wishes: dict[str, Wish] = {}
         self._told: dict[str, Told] = {}
         with suppress(LogError):
-            self._told = await self._threads.run(self._place.run, all_told(name))
+            self._told = await self._log.once(all_told(name))
         await self._look()
         near = max([each.bounds.queue_count for each in self._settings.targets.values()] or [0])
         self._begin_courses()
@@ -146,7 +146,8 @@ class Leading:
                 continue
             stage = Stage(
                 self._place,
-                self._threads,
+                self._outside,
+                self._log,
                 settings.name,
                 settings.log_name,
                 settings.dead_letters,
@@ -176,7 +177,7 @@ class Leading:
     async def _look(self) -> None:
         """Look what operators wish."""
         try:
-            self._wishes = await self._threads.run(self._place.run, wishes(self._settings.name))
+            self._wishes = await self._log.once(wishes(self._settings.name))
         except CorruptLog as error:
             _log.error("player_wishes_unread", log=self._place.name, error=str(error))
         except LogError:
@@ -187,7 +188,7 @@ class Leading:
             course.apply(self._wishes.get(name, Wish()))
             if course.hold_name != before:
                 with suppress(LogError):
-                    await self._threads.run(holding.let_go, self._place, before)
+                    await self._log.once(forget(before))
 
     async def _operate(self) -> None:
         while True:
@@ -214,9 +215,7 @@ class Leading:
                 }
                 fence = self.fence
                 if changed and fence is not None:
-                    await self._threads.run(
-                        self._place.run, tell(self._settings.name, changed, fence)
-                    )
+                    await self._log.once(tell(self._settings.name, changed, fence))
                     told |= changed
             except Fenced:
                 # The next beat says so.
@@ -231,7 +230,9 @@ class Leading:
             name, held = course.hold_name, course.holds
             known = dict(course.feeder.acknowledged)
             try:
-                moved = await self._threads.run(holding.move_holds, self._place, name, held, known)
+                moved = await self._log.run(
+                    partial(move_holds, name, held, known, self._outside.now_us())
+                )
             except TrimmedLog as error:
                 # An operator dropped its hold: the others' are moved on.
                 course.holds = {}
@@ -248,7 +249,7 @@ def _attempts(told: Told | None) -> dict[str, tuple[Position, int]]:
 
 
 def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
-    now_s, name = time.monotonic(), course.target.name
+    now_s, name = asyncio.get_running_loop().time(), course.target.name
     before_s, before = counted.get(name, (now_s, course.taken))
     counted[name] = now_s, course.taken
     passed_s = now_s - before_s
@@ -271,10 +272,10 @@ def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
         round((course.taken - before) / passed_s, 1) if passed_s > 0 else 0.0,
         course.error,
         course.error_at_us,
-        time.time_ns() // 1000,
+        course.stage.outside.now_us(),
         {tag: (str(place), count) for tag, (place, count) in course.failing.attempts.items()},
         course.store,
-        f"{socket.gethostname()}:{os.getpid()}",
+        course.stage.outside.process,
         course.dead_letters,
     )
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable
 
 from rifl._log import get_logger
-from sharedlog._aio.threads import Threads
 from sharedlog._core.errors import LogError
 from sharedlog._core.following import Follower
 from sharedlog._core.player.indexes import main_begins
@@ -16,8 +14,8 @@ from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed, place_at
 from sharedlog._core.streams import substream_number
 from sharedlog._log.place import Place
-from sharedlog._log.resending import until_answered
 from sharedlog._player.course import Course
+from sharedlog._player.outside import Outside
 
 _log = get_logger("sharedlog")
 # How long it waits for the log to grow before it looks what else there is to do; how often
@@ -29,10 +27,11 @@ _WAIT_S, _PASS_S, _ASKED_S, _AGAIN_S = 0.25, 5.0, 1.0, 1.0
 class MainStream:
     """Of one player that leads; on its event loop."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, outside: Outside) -> None:
         """Nothing is read yet."""
         self._place = place
-        self._threads = Threads(1)
+        self._log = outside.log(1)
+        self._now_us = outside.now_us
         self._follower: Follower | None = None
         self._tags: set[str] = set()
         self._courses: list[Course] = []
@@ -60,7 +59,7 @@ class MainStream:
                     _log.error("player_cannot_read", log=self._place.name, error=str(error))
                     await asyncio.sleep(_AGAIN_S)
         finally:
-            self._threads.close()
+            self._log.close()
 
     async def _begin(self, near: int) -> None:
         waiting = [asyncio.ensure_future(each.asked()) for each in self._courses]
@@ -75,7 +74,7 @@ class MainStream:
         ]
         while True:
             try:
-                first = await self._threads.run(self._place.run, main_begins(lows, near))
+                first = await self._log.once(main_begins(lows, near))
             except LogError as error:
                 _log.error("player_cannot_read", log=self._place.name, error=str(error))
                 await asyncio.sleep(_AGAIN_S)
@@ -94,18 +93,18 @@ class MainStream:
             start: dict[str, Position | int | str | None] = dict.fromkeys(tags, self.dispatched + 1)
             self._follower = Follower(sorted(tags), self._place.incarnation, start)
         follower = self._follower
-        found = await self._threads.run(self._read, follower)
+        found = await self._read(follower)
         self._dispatch(found, max(self.dispatched, follower.through))
-        now_s = time.monotonic()
+        now_s = asyncio.get_running_loop().time()
         if now_s - self._passed_s > _PASS_S and self.dispatched > self._passed:
             self._passed_s, self._passed = now_s, self.dispatched
             await self._move_on(self.dispatched)
         await self._room()
 
-    def _read(self, follower: Follower) -> list[Committed]:
-        found: list[Committed] = until_answered(self._place, lambda: follower.read(_now_us()))
-        if not found and self._place.wait(follower, _WAIT_S):
-            found = until_answered(self._place, lambda: follower.read(_now_us()))
+    async def _read(self, follower: Follower) -> list[Committed]:
+        found = await self._log.run(lambda: follower.read(self._now_us()))
+        if not found and await self._log.wait(follower, _WAIT_S):
+            found = await self._log.run(lambda: follower.read(self._now_us()))
         return found
 
     def _dispatch(self, found: list[Committed], through: int) -> None:
@@ -139,7 +138,7 @@ class MainStream:
         """Have targets that had nothing to do take note of how far the log is."""
         rule = place_at(through, self._place.incarnation)
         try:
-            place = await self._threads.run(self._place.run, rule)
+            place = await self._log.once(rule)
         except LogError:
             return
         if place is None or self.dispatched != through:
@@ -164,7 +163,3 @@ _ROOM_S = 0.002
 
 def _order(item: Item) -> tuple[int, str, int]:
     return item.place.lsn, item.tag, item.place.ordinal
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from lease_server._forks import refuse_in_children
 from rifl._log import get_logger
 from sharedlog._core.errors import InvalidRequest, LogError, LogUnavailable, NoSuchStream
+from sharedlog._core.player.holding import streams_of
 from sharedlog._core.player.observer import PlayerObserver
 from sharedlog._core.player.rows import Told, all_told, check_part
 from sharedlog._core.streams import check_name
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
-from sharedlog._player import holding
 from sharedlog._player.declared import PLAYER, STREAM, Settings, Target, check_targets
 from sharedlog._player.overview import Overview
 from sharedlog._player.status_page import StatusPage
@@ -132,7 +132,7 @@ class Player:
             try:
                 each.metadata()
                 each.credentials()
-                holding.streams_of(self._place, each)
+                self._place.run(streams_of(each.methods))
             except LogUnavailable:
                 # It begins when the log is there.
                 continue
@@ -189,9 +189,12 @@ class Player:
     async def _lead(self) -> None:
         # gRPC is imported where it is used.
         from sharedlog._player.leading import Leading
+        from sharedlog._player.outside import real
 
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-        self._leading = leading = Leading(self._place, self._settings, self._watchers)
+        self._leading = leading = Leading(
+            self._place, self._settings, self._watchers, real(self._place)
+        )
         self._begun.set()
         self._watchers.attached(leading.report)
         try:

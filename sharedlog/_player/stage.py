@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
-from sharedlog._aio.threads import Threads
 from sharedlog._core.fences import Fence
 from sharedlog._core.player.failing import Suspended
 from sharedlog._core.player.feeder import Feeder
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._log.place import Place
-from sharedlog._log.resending import until_answered
 from sharedlog._player.declared import Target
+from sharedlog._player.outside import LogCalls, Outside
 from sharedlog._player.watching import Watchers
 from sharedlog.v1 import target_pb2
 
@@ -24,7 +23,8 @@ class Stage(NamedTuple):
     """What courses have of the player that leads, under this fence."""
 
     place: Place
-    threads: Threads
+    outside: Outside
+    log: LogCalls
     player: str
     log_name: str
     dead_letters: str
@@ -33,8 +33,8 @@ class Stage(NamedTuple):
     dispatched: Callable[[], int | None]
 
     async def run(self, rule: Callable[[], Rule[_T]]) -> _T:
-        """Carry out a rule that may be run again, in a thread."""
-        return await self.threads.run(until_answered, self.place, rule)
+        """Carry out a rule that may be run again."""
+        return await self.log.run(rule)
 
 
 class Fed(Protocol):

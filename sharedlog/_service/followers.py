@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sharedlog._core.catalog import Stream
+from sharedlog._core.catalog import Stream, hold_retention_us
 from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
@@ -21,7 +21,7 @@ from sharedlog._core.position import MAX_LSN
 from sharedlog._core.reading import Committed
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import substream_number, tag_of
-from sharedlog._log.following import MOST_AT_ONCE, chosen_substreams, hold_retention_us
+from sharedlog._log.following import MOST_AT_ONCE, chosen_substreams
 from sharedlog._log.place import Place
 from sharedlog._service.access import Caller
 from sharedlog._service.answers import Answers

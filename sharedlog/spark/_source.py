@@ -19,14 +19,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sharedlog._core.catalog import find_stream
+from sharedlog._core.catalog import find_stream, hold_retention_us
 from sharedlog._core.errors import LogForked
 from sharedlog._core.holds import Hold, move, take
 from sharedlog._core.message import Message
 from sharedlog._core.ranges import Range, RangeReader, last_offset
 from sharedlog._core.reading import place_at
 from sharedlog._core.streams import substream_number, tag_of
-from sharedlog._log.following import hold_retention_us, start_of
+from sharedlog._log.following import start_of
 from sharedlog.spark._offsets import Offset, first_offset, ranges_of
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SourceError, SourceOptions

@@ -6,6 +6,7 @@
   ``backoff``: when it is tried again.
 - ``indexes``: what a target says of itself, held against the log, and where the main stream begins.
 - ``stores``: in which store each target's index is.
+- ``holding``: holds that follow what is acknowledged.
 - ``deadletters``: messages that were given up; ``rows``: what operators wish, and what is told.
 - ``observer``: who watches.
 """

@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sharedlog._core.catalog import Stream
+from sharedlog._core.catalog import Stream, make_stream
 from sharedlog._core.envelope import MAX_VALUE_BYTES, PROTOBUF, About, pack, unpack
-from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.errors import InvalidRequest, LogForked, TrimmedLog
 from sharedlog._core.fences import Fence
 from sharedlog._core.following import read_some
 from sharedlog._core.message import Message
@@ -95,6 +95,29 @@ def written(
     data = pack(body, key or None, about, skipped.at_us)
     tag = tag_of(stream.name, substream_of(key, stream.substreams) if key else 0)
     return Placed(data, tag, size_of(data, tag))
+
+
+def bury_skipped(
+    stream: str, whose: Whose, tag: str, skipped: Unconfirmed, fence: Fence, seals: Seals | None
+) -> Rule[None]:
+    """Have a message that a target skipped among the dead letters of a stream, once.
+
+    Raises as ``bury``.
+    """
+    letters = yield from make_stream(stream)
+    try:
+        envelope = yield from message_at(tag, skipped.place)
+    except (TrimmedLog, LogForked):
+        # Its hold is before it, unless somebody dropped that.
+        envelope = None
+    placed = written(letters, whose, tag, skipped, envelope or b"")
+    yield from bury(whose, tag, skipped.number, placed, fence, seals)
+
+
+def is_letter_at(tag: str, place: Position, seals: Seals | None) -> Rule[bool]:
+    """Return whether a message is a dead letter itself: none is made of that."""
+    envelope = yield from message_at(tag, place)
+    return envelope is not None and is_letter(envelope, seals)
 
 
 def is_letter(envelope: bytes, seals: Seals | None) -> bool:
