@@ -56,14 +56,19 @@ class Carrier:
         *,
         batch_s: float,
         dead_letters: str | None,
+        travels: bool = True,
     ) -> None:
-        """``batch_s``: a transaction takes no further message after that time."""
+        """``batch_s``: a transaction takes no further message after that time.
+
+        ``travels``: what is published may be appended while the store's transaction is open.
+        """
         self._place = place
         self._placing = placing
         self._store = store
         self._handlers = handlers
         self._batch_s = batch_s
         self._dead_letters = dead_letters
+        self._travels = travels
         # Handlers may fork, and return in the child: the transaction and the lease are not its own.
         self._process = os.getpid()
         limits = place.engine.limits
@@ -130,7 +135,7 @@ class Carrier:
     def _run(self, messages: Sequence[Committed]) -> Ran:
         """Run handlers in one transaction until it is full; what they raise is ``Failed``."""
         connection = self._store.begin()
-        outputs = Outputs(self._bounds)
+        outputs = Outputs(self._bounds, travels=self._travels)
         end = time.monotonic() + self._batch_s
         done = 0
         try:
@@ -139,7 +144,7 @@ class Carrier:
                 done += 1
                 full = (
                     outputs.size > _FULL * self._bounds.append_bytes
-                    or len(outputs.messages) > _FULL * self._bounds.entries
+                    or outputs.count > _FULL * self._bounds.entries
                 )
                 if full or time.monotonic() >= end:
                     break
@@ -147,7 +152,7 @@ class Carrier:
             if not self.inherited:
                 self._store.rollback()
             raise
-        return Ran(done, outputs.messages)
+        return Ran(done, outputs.appends)
 
     def _call(self, connection: Any, each: Committed, outputs: Outputs) -> None:
         try:
@@ -174,7 +179,7 @@ class Carrier:
             "dead-letter-attempts": str(attempts),
             "dead-letter-error": why,
         }
-        outputs = Outputs(self._bounds)
+        outputs = Outputs(self._bounds, travels=self._travels)
         try:
             message = self._message(each)
             about = About(
@@ -186,10 +191,10 @@ class Carrier:
             outputs.add(self._dead(message.value, message.key, about))
         except LogError:
             # It cannot be read, or is too large with what is said of it: it is where it was.
-            outputs = Outputs(self._bounds)
+            outputs = Outputs(self._bounds, travels=self._travels)
             outputs.add(self._dead(b"", None, About(said, causation_id=str(each.position))))
         self._store.begin()
-        return Ran(1, outputs.messages)
+        return Ran(1, outputs.appends)
 
     def _dead(self, value: bytes, key: bytes | None, about: About) -> Placed:
         if self._dead_letters is None:

@@ -15,7 +15,7 @@ from lease_server._forks import refuse_in_children
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.handlers import Handler, Handlers, Kind
 from sharedlog._consumer.membership import Membership
-from sharedlog._consumer.opening import store_of
+from sharedlog._consumer.opening import in_one_file, store_of
 from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Settings, Work, new_who
 from sharedlog._core.arguments import check_whole
@@ -99,6 +99,7 @@ class Consumer:
         self.name = name
         self._log = log
         self._handlers = Handlers([each.name for each in found])
+        self._store = store
         self._open_store = store_of(store, name)
         self._streams = ",".join(f"{each.name}/{each.substreams}" for each in found).encode()
         self._lease_s = lease.total_seconds()
@@ -204,6 +205,7 @@ class Consumer:
                     self._handlers,
                     batch_s=_BATCH_S if clock is None else math.inf,
                     dead_letters=self._dead_letters,
+                    travels=not in_one_file(place.engine, self._store),
                 )
                 work = Work(place, settings, membership, carrier, clock=clock or time.monotonic)
                 membership.join()

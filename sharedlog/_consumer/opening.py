@@ -8,8 +8,19 @@ from pathlib import Path
 from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._consumer.store import Store
 from sharedlog._core.errors import InvalidRequest
+from sharedlog._engines.engine import Engine
+from sharedlog._engines.sqlite import SqliteEngine
 
 _SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
+
+
+def in_one_file(engine: Engine, url: str) -> bool:
+    """Whether a store is in the file of the log: while handlers run nothing can be appended."""
+    return (
+        isinstance(engine, SqliteEngine)
+        and url.startswith(_SQLITE)
+        and engine.is_in(Path(url.removeprefix(_SQLITE)))
+    )
 
 
 def store_of(url: str, name: str) -> Callable[[], Store]:

@@ -164,7 +164,7 @@ class Work:
                 incarnation,
                 settings.bounds,
                 settings.start,
-                InStore(settings.name, tag, incarnation),
+                InStore(settings.name, tag, incarnation, secrets.token_bytes),
             )
             self._own[tag] = Owned(shard, lease)
         else:

@@ -10,7 +10,7 @@
 - ``named``: producers whose seqs go on over restarts; ``sweeping``: who is retired; ``within``:
   appends in transactions of the application's; ``outbox``: messages that wait in its database.
 - ``producers``: appends once (L3); ``fences``: zombies kept out (L4); ``spans``: what is pending,
-  markers and retiring (C1, C2).
+  markers and retiring (C1, C2), ``homes``: which of it a consumer's store decides.
 - ``reading``: what is committed, in its order (C3, C4); ``merging``: several substreams as one;
   ``uncommitted``: what is not, too; ``following``: a reader that goes on from where it was;
   ``ranges``: what several readers share.

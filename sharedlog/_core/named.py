@@ -22,6 +22,7 @@ from sharedlog._core.errors import (
     PredecessorMismatch,
 )
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
+from sharedlog._core.homes import vacate
 from sharedlog._core.producers import Appended, NewMessage, number
 from sharedlog._core.spans import decided, other_spans
 from sharedlog._core.steps import Get, Lsns, Read, Rows, Rule, Scan
@@ -133,12 +134,17 @@ def all_names() -> Rule[list[Named]]:
 
 @portable
 def forget(name: str) -> Rule[int]:
-    """Forget a name, and return its highest seq: for operators, since it may then be used anew."""
+    """Forget a name, and return its highest seq: for operators, since it may then be used anew.
+
+    Of a consumer's shard what is pending, as its next seq, is rolled back, whatever its store has
+    committed.
+    """
+    vacated = yield from vacate(name)
     key = named_key(name)
     while True:
         value = (yield Get((key,)))[key]
         if value is None:
-            return 0
+            return int(vacated)
         try:
             yield Commit((Condition(key, value),), (Put(key, None),))
         except Refused:

@@ -129,17 +129,26 @@ def grant(token: bytes, window: int = 1) -> Rule[Producer]:
         raise InvalidRequest(f"a token has 16 bytes, a window is 1 to {MAX_WINDOW}")
     while True:
         value = (yield Get((GRANTED,)))[GRANTED]
-        granted = 1 + (0 if value is None else int.from_bytes(value, "big"))
-        puts = (
-            Put(GRANTED, number(granted)),
-            Put(identity_key(granted), identity_of(window, token)),
-            Put(seq_key(granted), number(0)),
-        )
+        producer, puts = granted(value, token, window)
         try:
             yield Commit((Condition(GRANTED, value),), puts)
         except Refused:
             continue
-        return Producer(granted, token, window)
+        return producer
+
+
+def granted(value: bytes | None, token: bytes, window: int) -> tuple[Producer, tuple[Put, ...]]:
+    """Return the producer behind those that were granted, and what makes it.
+
+    ``value``: of ``GRANTED``, which the step that makes it has as a condition.
+    """
+    found = 1 + (0 if value is None else int.from_bytes(value, "big"))
+    puts = (
+        Put(GRANTED, number(found)),
+        Put(identity_key(found), identity_of(window, token)),
+        Put(seq_key(found), number(0)),
+    )
+    return Producer(found, token, window), puts
 
 
 def shown(producers: Sequence[Producer]) -> Rule[None]:

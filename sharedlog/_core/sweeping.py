@@ -1,5 +1,6 @@
 """Sweeping: producers that fell silent in a transaction are retired (DESIGN-LOG §13, C2).
 
+Who has a home is left alone: only its store knows what is to become of it (``homes``).
 Nobody's clock is trusted: a producer is silent when its highest seq stays the same for a time that
 the sweeper measures itself, from when it first saw it, while it could look. One of the sweepers
 of a log works (``duty``). The producers of one plan of a query are silent together, when none of
@@ -14,6 +15,7 @@ from typing import Generic, TypeVar
 from sharedlog._core.commit import Refused
 from sharedlog._core.errors import Fenced
 from sharedlog._core.fences import Fence
+from sharedlog._core.homes import homed_key
 from sharedlog._core.producers import FIRST_TASK, OPEN, seq_key
 from sharedlog._core.query.closing import abandon
 from sharedlog._core.query.tasks import members
@@ -63,13 +65,21 @@ class Silences(Generic[_Who, _Sign]):
 
 
 def unfinished() -> Rule[dict[int, int]]:
-    """Return the producers that have something pending, each with its highest seq."""
+    """Return the producers that have something pending, each with its highest seq.
+
+    Not those whose home is a consumer's store: what it has committed is not to be rolled back.
+    """
     opened = [int(key.removeprefix(OPEN)) for key in (yield Scan(OPEN))]
     ids = [each for each in opened if each < FIRST_TASK]
     if not ids:
         return {}
-    found: Mapping[str, bytes | None] = yield Get(tuple(seq_key(each) for each in ids))
-    return {each: int.from_bytes(found[seq_key(each)] or b"", "big") for each in ids}
+    keys = [key for each in ids for key in (seq_key(each), homed_key(each))]
+    found: Mapping[str, bytes | None] = yield Get(tuple(keys))
+    return {
+        each: int.from_bytes(found[seq_key(each)] or b"", "big")
+        for each in ids
+        if found[homed_key(each)] is None
+    }
 
 
 def unfinished_plans() -> Rule[dict[Plan, Signs]]:

@@ -4,7 +4,8 @@
 - ``shard``: one substream's: taken over (T1), one transaction after the other (T2, T3, T5).
 - ``keeping``: by what it commits them; ``holding``: its hold, which follows that.
 - ``reconciling``: a store that a log knows less of than it has done.
-- ``checkpoint``: what its store keeps of it; ``outputs``: what it is to append to the log.
+- ``checkpoint``: what its store keeps of it; ``outputs``: what it is to append to the log;
+  ``travelling``: what of that is more than one append.
 - ``names``: those by which its log knows it.
 - ``asked``: the steps that are asked of a store and of handlers, beside those of the log.
 """

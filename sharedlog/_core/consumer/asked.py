@@ -6,7 +6,7 @@ error ends it, and whoever drives it rolls back what is open in the store.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from sharedlog._core.consumer.checkpoint import Checkpoint
@@ -39,10 +39,10 @@ class Note(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """Of how many messages the handlers ran, and what they published."""
+    """Of how many messages the handlers ran, and what they published: in so many appends."""
 
     done: int
-    outputs: list[Placed]
+    outputs: Sequence[Sequence[Placed]]
 
 
 class Run(NamedTuple):

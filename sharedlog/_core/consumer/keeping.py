@@ -11,13 +11,22 @@ from typing import Protocol
 from sharedlog._core.consumer.asked import Asked, CommitStore, Failed, Note, Ran, TakeStore
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.names import hold_name, producer_name
-from sharedlog._core.consumer.outputs import content_of, intended, recorded
-from sharedlog._core.consumer.reconciling import reconcile
-from sharedlog._core.errors import AlreadyCommitted, StoreWentBack
+from sharedlog._core.consumer.outputs import content_of, intended, recorded, recorded_marker
+from sharedlog._core.consumer.reconciling import go_on, reconcile
+from sharedlog._core.consumer.travelling import Draw, Travelling, committed
+from sharedlog._core.entry import Decision
+from sharedlog._core.errors import AlreadyCommitted, LogForked, SpanGone, StoreWentBack
 from sharedlog._core.fences import Fence, check_fence, fence_key
 from sharedlog._core.holds import hold_key
-from sharedlog._core.named import Turn, append_named, check_producer_name, highest_of
+from sharedlog._core.named import (
+    Turn,
+    append_named,
+    check_producer_name,
+    decide_named,
+    highest_of,
+)
 from sharedlog._core.position import Position
+from sharedlog._core.producers import NewMessage
 from sharedlog._core.steps import Get, Rule
 
 
@@ -57,8 +66,8 @@ class Keeper(Protocol):
 class InStore:
     """See ``Keeper``: the user's database, in which a commit has the outputs beside the effects."""
 
-    def __init__(self, name: str, tag: str, incarnation: str) -> None:
-        """Nothing was taken over yet."""
+    def __init__(self, name: str, tag: str, incarnation: str, draw: Draw) -> None:
+        """Nothing was taken over yet. ``draw``: so many random bytes."""
         self.checkpoint = Checkpoint(0)
         self.sure = False
         self.owes = False
@@ -67,6 +76,7 @@ class InStore:
         self._incarnation = incarnation
         self._producer = producer_name(name, tag)
         check_producer_name(self._producer)
+        self._travelling = Travelling(self._producer, draw)
         self._fence = Fence("", 0)
 
     def take(self, fence: Fence, *, died: bool, anew: bool) -> Asked[None]:
@@ -88,6 +98,8 @@ class InStore:
         if highest > self.checkpoint.seq:
             why = f"the log has {highest} of its outputs, the store {self.checkpoint.seq}"
             raise (yield from self._went_back(why))
+        # T1: what the one before had pending, and its store did not commit.
+        yield from self._travelling.undo(self._fence)
         self.sure = True
 
     def note(self, attempts: int) -> Asked[None]:
@@ -96,10 +108,17 @@ class InStore:
         self.checkpoint = self.checkpoint._replace(attempts=attempts)
 
     def commit(self, ran: Ran, position: Position) -> Asked[None]:
-        """See ``Keeper``: effects, position and what is to be appended are one commit."""
-        intent = recorded(ran.outputs)
+        """See ``Keeper``: effects, position and what is to be appended are one commit.
+
+        T2: what is more than one append is pending before, and all of it was answered.
+        """
+        if len(ran.outputs) > 1:
+            decision = yield from self._travelling.pend(ran.outputs, self._fence)
+            intent = recorded_marker(decision)
+        else:
+            intent = recorded([each for append in ran.outputs for each in append])
         seq = self.checkpoint.seq + bool(intent)
-        # T2: until here nothing of it is anywhere in the log.
+        # T2: until here nobody reads anything of it in the log.
         yield from self._commit(Checkpoint(self._fence.number, position, seq, intent))
 
     def move(self, position: Position) -> Asked[None]:
@@ -110,17 +129,34 @@ class InStore:
         """See ``Keeper``: append the outputs that the store has, unless they are acknowledged.
 
         Under the name and the seq with which they were recorded, so that they are in the log
-        once; and under the lease's number (T1).
+        once; and under the lease's number (T1). What a try that failed has pending is rolled back.
         """
-        if not self.owes:
-            return
-        intent, seq = self.checkpoint.intent, self.checkpoint.seq
+        if self.owes:
+            yield from self._append(intended(self.checkpoint.intent))
+            self.owes = False
+        elif self.sure and self._travelling.left:
+            yield from self._travelling.undo(self._fence)
+
+    def _append(self, outputs: list[NewMessage] | Decision) -> Rule[None]:
+        content, seq = content_of(self.checkpoint.intent), self.checkpoint.seq
         turn = Turn(self._producer, seq, seq - 1)
         try:
-            yield from append_named(turn, content_of(intent), intended(intent), fence=self._fence)
+            if isinstance(outputs, Decision):
+                yield from decide_named(turn, content, [outputs], fence=self._fence)
+                self._travelling.decided()
+            else:
+                yield from append_named(turn, content, outputs, fence=self._fence)
         except AlreadyCommitted as error:
             raise (yield from self._went_back(str(error))) from error
-        self.owes = False
+        except SpanGone as error:
+            if not isinstance(outputs, Decision) or not (yield from committed(outputs)):
+                raise LogForked(
+                    f"what {self._producer!r} published with what its store has committed was "
+                    "rolled back in the log: an operator has forgotten the name, retired the "
+                    "producer, or restored the log"
+                ) from error
+            # The name was forgotten since, and its store restored.
+            yield from go_on(self._producer, seq, self._fence)
 
     def _commit(self, checkpoint: Checkpoint) -> Asked[None]:
         self.sure = False

@@ -1,8 +1,9 @@
 """The outputs of a transaction: what is appended once its store has committed (DESIGN-LOG §14).
 
-They are recorded, as they will be appended, in the same commit as the handlers' effects: an
-*intent*. Whoever takes the shard over appends it again, under the name and the seq it was recorded
-with, so that it is in the log once (L3).
+What fits one append is recorded, as it will be appended, in the same commit as the handlers'
+effects: an *intent*. What does not fit is appended before, pending, and the intent is the marker
+that commits it. Whoever takes the shard over appends the intent again, under the name and the seq
+it was recorded with, so that it is in the log once (L3).
 """
 
 from __future__ import annotations
@@ -12,40 +13,58 @@ import struct
 from collections.abc import Sequence
 
 from sharedlog._core.draft import Bounds, check_spread
-from sharedlog._core.errors import CorruptLog, InvalidRequest
+from sharedlog._core.entry import Decision
+from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat
 from sharedlog._core.producers import NewMessage
 from sharedlog._core.publishing import Placed, committing
 
-_VERSION = 1
+# Versions of intents: messages, and a marker.
+_MESSAGES, _MARKER = 1, 2
 _CONTENT_BYTES = 16
 _HEAD = struct.Struct(">BI")
 _LENGTHS = struct.Struct(">II")
+_DECISION = struct.Struct(">QQ")
+_BEGIN = struct.Struct(">QI")
+# Of one transaction, which is in memory until it is appended.
+MOST_BYTES, MOST_MESSAGES = 64 << 20, 100_000
 
 
 class Outputs:
-    """What the handlers of one transaction publish: as much as one append takes."""
+    """What the handlers of one transaction publish, in as many appends as that takes."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        """Nothing yet."""
+    def __init__(self, bounds: Bounds, *, travels: bool = True) -> None:
+        """``bounds``: of an append; ``travels``: there may be more than one."""
         self._bounds = bounds
+        self._most = (MOST_MESSAGES, MOST_BYTES) if travels else bounds[:2]
         self._spread: set[str] = set()
-        self.messages: list[Placed] = []
+        self.appends: list[list[Placed]] = []
+        self.count = 0
         self.size = 0
+        # Of the last append.
+        self._filled = 0
 
     def add(self, message: Placed) -> None:
-        """Take a message; raises ``InvalidRequest`` where the append has no room for it."""
+        """Take a message; raises ``InvalidRequest`` where there is no room for it."""
+        bounds, (messages, size) = self._bounds, self._most
         spread = {message.tag, *self._spread}
-        check_spread(spread, self._bounds.tags)
-        if (
-            len(self.messages) >= self._bounds.entries
-            or self.size + message.size > self._bounds.append_bytes
-        ):
+        check_spread(spread, bounds.tags)
+        if message.size > bounds.append_bytes:
             raise InvalidRequest(
-                f"a transaction publishes {self._bounds.entries} messages and "
-                f"{self._bounds.append_bytes} bytes at most"
+                f"a message of {message.size} bytes; this log takes {bounds.append_bytes}"
             )
+        if self.count >= messages or self.size + message.size > size:
+            raise InvalidRequest(f"a transaction publishes {messages} messages and {size} bytes")
         self._spread = spread
-        self.messages.append(message)
+        if (
+            not self.appends
+            or len(self.appends[-1]) >= bounds.entries
+            or self._filled + message.size > bounds.append_bytes
+        ):
+            self.appends.append([])
+            self._filled = 0
+        self.appends[-1].append(message)
+        self._filled += message.size
+        self.count += 1
         self.size += message.size
 
 
@@ -53,30 +72,60 @@ def recorded(messages: Sequence[Placed]) -> bytes:
     """Return the intent to append these messages, as a store keeps it; empty: there are none."""
     if not messages:
         return b""
-    parts = [_HEAD.pack(_VERSION, len(messages))]
+    parts = [_HEAD.pack(_MESSAGES, len(messages))]
     for envelope, tags in committing(messages):
         joined = "\n".join(tags).encode()
         parts += (_LENGTHS.pack(len(joined), len(envelope)), joined, envelope)
     return b"".join(parts)
 
 
-def intended(intent: bytes) -> list[NewMessage]:
-    """Return what is to be appended; raises ``CorruptLog`` for what is no intent."""
+def recorded_marker(decision: Decision) -> bytes:
+    """Return the intent to commit what is pending."""
+    producer, through, begins = decision
+    parts = [_HEAD.pack(_MARKER, len(begins)), _DECISION.pack(producer, through)]
+    for tag, lsn in sorted(begins.items()):
+        name = tag.encode()
+        parts += (_BEGIN.pack(lsn, len(name)), name)
+    return b"".join(parts)
+
+
+def intended(intent: bytes) -> list[NewMessage] | Decision:
+    """Return what is to be appended, or committed; raises ``CorruptLog`` for what is no intent."""
     try:
         version, count = _HEAD.unpack_from(intent)
-        at = _HEAD.size
-        found = []
-        for _ in range(count):
-            tags, envelope = _LENGTHS.unpack_from(intent, at)
-            at += _LENGTHS.size
-            names = tuple(intent[at : at + tags].decode().split("\n"))
-            found.append(NewMessage(intent[at + tags : at + tags + envelope], names))
-            at += tags + envelope
+        if version > _MARKER:
+            raise NewerFormat(f"outputs of version {version} in a store: a newer release's")
+        read = _marker if version == _MARKER else _messages
+        found, at = read(intent, count)
     except (struct.error, UnicodeDecodeError) as error:
         raise CorruptLog("what a consumer's store has of its outputs is not what was") from error
-    if version != _VERSION or at != len(intent):
+    if not version or at != len(intent):
         raise CorruptLog("what a consumer's store has of its outputs is not what was written")
     return found
+
+
+def _messages(intent: bytes, count: int) -> tuple[list[NewMessage], int]:
+    at = _HEAD.size
+    found = []
+    for _ in range(count):
+        tags, envelope = _LENGTHS.unpack_from(intent, at)
+        at += _LENGTHS.size
+        names = tuple(intent[at : at + tags].decode().split("\n"))
+        found.append(NewMessage(intent[at + tags : at + tags + envelope], names))
+        at += tags + envelope
+    return found, at
+
+
+def _marker(intent: bytes, count: int) -> tuple[Decision, int]:
+    producer, through = _DECISION.unpack_from(intent, _HEAD.size)
+    at = _HEAD.size + _DECISION.size
+    begins = {}
+    for _ in range(count):
+        lsn, length = _BEGIN.unpack_from(intent, at)
+        at += _BEGIN.size
+        begins[intent[at : at + length].decode()] = lsn
+        at += length
+    return Decision(producer, through, begins), at
 
 
 def content_of(intent: bytes) -> bytes:

@@ -46,6 +46,23 @@ def reconcile(producer: str, hold_key: str, fence: Fence, checkpoint: Checkpoint
         return
 
 
+def go_on(producer: str, seq: int, fence: Fence) -> Rule[None]:
+    """Have a name go on behind a seq whose outputs are in the log; raises ``Fenced``."""
+    name, number = named_key(producer), fence_key(fence.name)
+    while True:
+        found = yield Get((name, number))
+        check_fence(fence, found[number])
+        if seq_of(found[name]) >= seq:
+            return
+        try:
+            yield Commit(
+                (Condition(name, found[name]), condition_of(fence)), (Put(name, begun_at(seq)),)
+            )
+        except Refused:
+            continue
+        return
+
+
 def check_given(fence: Fence, number: int) -> Rule[None]:
     """Raise ``LogForked`` unless the log has given the number in a store to another process.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,12 @@ class SqliteEngine:
         self._terms: dict[str, Term] = {}
         self._boots = BootTerms(clock)
         belongs_here(self)
+
+    def is_in(self, path: Path) -> bool:
+        """Whether this file is where the log is."""
+        with suppress(OSError):
+            return self._file.path.samefile(path)
+        return False
 
     def commit(self, commit: Commit) -> Lsns:
         """See ``Engine``."""

@@ -25,7 +25,7 @@ def test_a_handler_that_raises_is_tried_again_in_order(tmp_path):
         if tries.count("order 4") < 3 and order["what"] == "order 4":
             raise OSError("not now")
         effects.connection.execute("DELETE FROM bill WHERE customer = 'nobody'")
-        effects._outputs.messages.pop()
+        effects._outputs.appends[-1].pop()
 
     world.looks = fails_twice
     drain(world.consumer())

@@ -44,14 +44,16 @@ class PostgresDatabase:
 class World:
     """Orders of customers; a bill has the order, and its number among the customer's."""
 
-    def __init__(self, place, orders=6, url="memory:", substreams=2, **settings):
-        """``place``: a directory, or a database."""
+    def __init__(self, place, orders=6, url="memory:", substreams=2, copies=0, **settings):
+        """``place``: a directory, or a database; ``copies``: of an invoice, published with it."""
         self.database = place if hasattr(place, "connect") else SqliteDatabase(place)
         self.settings = settings
         self.substreams = substreams
+        self.copies = copies
         self.log = sharedlog.create(url)
         self.log.stream("orders", substreams)
         self.log.stream("invoices", substreams=2)
+        self.log.stream("copies", substreams=2)
         self.published = 0
         with closing(self.connect()) as connection, connection:
             connection.execute(
@@ -111,6 +113,8 @@ class World:
         execute(of("INSERT INTO bill VALUES (?, ?, ?, ?)"), (bills, customer, count + 1, what))
         invoice = {"customer": customer, "number": count + 1, "what": what}
         effects.publish("invoices", json.dumps(invoice), key=customer)
+        for _ in range(self.copies):
+            effects.publish("copies", json.dumps(invoice), key=customer)
 
     def bills(self):
         """The effects in the database, in their order by customer."""
@@ -118,12 +122,12 @@ class World:
             rows = connection.execute("SELECT customer, number, what FROM bill ORDER BY id")
             return by_customer(rows)
 
-    def invoices(self):
+    def invoices(self, stream="invoices"):
         """The messages that were published, in their order by customer."""
         found = [
             json.loads(each.value)
             for substream in range(2)
-            for each in self.log.read("invoices", substream)
+            for each in self.log.read(stream, substream)
         ]
         return by_customer((each["customer"], each["number"], each["what"]) for each in found)
 
@@ -143,6 +147,12 @@ class World:
         expected = self.expected()
         assert self.bills() == expected
         assert self.invoices() == expected
+        if self.copies:
+            copied = {
+                customer: [each for each in bills for _ in range(self.copies)]
+                for customer, bills in expected.items()
+            }
+            assert self.invoices("copies") == copied
 
 
 def by_customer(rows):
