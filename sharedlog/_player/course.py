@@ -10,8 +10,8 @@ from rifl._log import get_logger
 from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
 from sharedlog._core.holds import Hold
 from sharedlog._core.player.backoff import Backoff
-from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Why
-from sharedlog._core.player.feeder import Feeder, State
+from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Verdict, Why
+from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.holding import tags_of, take_holds
 from sharedlog._core.player.item import Skip
 from sharedlog._core.player.rows import Wish
@@ -41,7 +41,7 @@ class Course:
         """Nothing is sent yet. ``attempts``: of messages that failed under the player before."""
         self.target = target
         self.stage = stage
-        self.feeder = Feeder(target.bounds)
+        self.feeder = Feeding(target.bounds)
         self.failing = Failing(target.rules, attempts)
         self.suspended: Suspended | None = None
         self.wish = Wish()
@@ -63,6 +63,10 @@ class Course:
         self._failing_backoff = Backoff(_SHORTEST_S, _LONGEST_S)
         # Of connections that did not come to be: a target that restarts is soon found again.
         self._reaching_backoff = Backoff(_SHORTEST_S, _LONGEST_S)
+        # Of substreams whose messages fail.
+        self._backoffs: dict[str, Backoff] = {}
+        # What was judged already of what it was cut off for.
+        self._judged: tuple[Trouble, Verdict] | None = None
         self._reached = False
         self._changed = asyncio.Event()
         self._asked = asyncio.Event()
@@ -129,13 +133,15 @@ class Course:
         self._backoff.reset()
         self._failing_backoff.reset()
         self._reaching_backoff.reset()
+        self._backoffs.clear()
+        self.feeder.hurry()
         self.cut(Trouble(Cause.ORDERED))
         self._changed.set()
 
     def _begin_anew(self) -> None:
         self.cut(Trouble(Cause.ORDERED))
-        term, self.feeder = self.feeder.term, Feeder(self.target.bounds)
-        self.feeder.term = term
+        term, self.feeder = self.feeder.term, Feeding(self.target.bounds)
+        self.feeder.main.term = term
         self.failing.forget()
         self.suspended = None
         self.holds = {}
@@ -225,9 +231,9 @@ class Course:
             return None
         confirmed = await bury(stage, target.name, self.number, here)
         self.dead_letters = await buried(stage, target.name, self.number, here)
-        if here.most_bytes:
-            self.feeder.at_once = max(1, here.most_bytes - _ROOM)
-        if not self.feeder.begin(term, begins.indexes, begins.suspects | self._crowded):
+        at_once = max(1, here.most_bytes - _ROOM) if here.most_bytes else 0
+        suspects = begins.suspects | self._crowded
+        if not self.feeder.begin(term, begins.indexes, suspects, at_once, self.failing.attempts):
             return None
         return Delivering(self, self._link, begins.starts, confirmed, streams=here.streams)
 
@@ -237,12 +243,44 @@ class Course:
         """It has taken a substream through there."""
         if self.feeder.taken(term, tag, place, asyncio.get_running_loop().time()):
             self.failing.done(tag, place)
+            if tag in self._backoffs and tag not in self.failing.attempts:
+                del self._backoffs[tag]
             self._crowded.discard(tag)
             self._backoff.reset()
             if not self.failing.attempts:
                 self._failing_backoff.reset()
             if self.suspended is not None and self.suspended.tag in ("", tag):
                 self.suspended = None
+
+    def refused(self, term: int, trouble: Trouble) -> None:
+        """It has answered that something is wrong: with one message, or with all of it."""
+        if trouble.cause is Cause.FAILED and term == self.feeder.term:
+            verdict = self.failing.judge(trouble)
+            if isinstance(verdict, Again) and self._held_up(term, trouble):
+                return
+            self._judged = trouble, verdict
+        self.feeder.troubled(term, trouble)
+
+    def _held_up(self, term: int, trouble: Trouble) -> bool:
+        """Have the substream of a message that failed wait, and no other one (P7)."""
+        tag = trouble.tag
+        backoff = self._backoffs.setdefault(tag, Backoff(_SHORTEST_S, _LONGEST_S))
+        pause_s = backoff.pause_s(self.stage.outside.draw())
+        now_s = asyncio.get_running_loop().time()
+        if not self.feeder.hold_up(term, trouble, now_s + pause_s):
+            return False
+        self.note(f"{trouble.cause.value}: {trouble.details}".rstrip(": "))
+        self.stage.watchers.troubled(self.target.name, trouble.cause.name)
+        _log.warning(
+            "substream_waits",
+            player=self.stage.player,
+            target=self.target.name,
+            error=trouble.details,
+            substream=tag,
+            position=str(trouble.place or ""),
+            again_in_s=round(pause_s, 3),
+        )
+        return True
 
     def _suspend(self, suspended: Suspended) -> None:
         self.feeder.cut(Trouble(Cause.ORDERED))
@@ -275,7 +313,10 @@ class Course:
         if self.suspended is not None and self.suspended.why is not Why.UNKNOWN:
             return
         trouble = self.feeder.trouble
-        verdict = await letters.possible(self.stage, self.failing.judge(trouble))
+        judged, self._judged = self._judged, None
+        known = judged is not None and judged[0] is trouble
+        verdict = judged[1] if judged is not None and known else self.failing.judge(trouble)
+        verdict = await letters.possible(self.stage, verdict)
         stage, name = self.stage, self.target.name
         if isinstance(verdict, Suspended):
             self._suspend(verdict)
@@ -322,7 +363,7 @@ class Course:
         """How many entries of the log are behind what it has taken."""
         through = self.stage.dispatched() or 0
         feeder = self.feeder
-        if feeder.state is State.N and not feeder.queued and not feeder.in_flight:
+        if feeder.settled:
             return 0
         known = [
             feeder.acknowledged[tag].lsn if tag in feeder.acknowledged else hold.lsn - 1

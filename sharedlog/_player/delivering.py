@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from sharedlog._core.envelope import unpack
 from sharedlog._core.errors import LogError, LogForked, TrimmedLog
 from sharedlog._core.following import Follower
 from sharedlog._core.player.failing import Suspended, Why
-from sharedlog._core.player.feeder import State
+from sharedlog._core.player.feeder import Feeder, State
 from sharedlog._core.player.item import Item, Kind, Outgoing, items
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
@@ -55,28 +55,46 @@ class Delivering:
         self._place = course.stage.place
         self._methods = course.target.methods
         self._wake = asyncio.Event()
-        self._room = asyncio.Event()
         self._ended = asyncio.Event()
+        # What each recovery stream waits for, and what has substreams go on by themselves.
+        self._rooms: list[asyncio.Event] = []
+        self._aside = asyncio.Event()
+        self._tasks: dict[asyncio.Future[None], None] = {}
         self._fed = False
 
     def poke(self) -> None:
         """Something changed."""
         self._wake.set()
-        self._room.set()
+        for room in self._rooms:
+            room.set()
+        if self._feeder.aside:
+            self._aside.set()
         if self._feeder.state is State.S or self._feeder.term != self._term:
             self._ended.set()
 
     async def run(self) -> None:
         """Deliver until it ends."""
-        doing = [self._recover(), self._watch()]
-        doing += [self._stream()] if self._streams else [self._batches()]
-        tasks = [asyncio.ensure_future(self._guarded(each)) for each in doing]
+        main = self._feeder.main
+        missed = {tag: at for tag, at in self._starts.items() if tag not in self._feeder.aside}
+        for each in (
+            self._recover(main, missed),
+            self._watch(),
+            self._go_on(),
+            self._stream() if self._streams else self._batches(),
+        ):
+            self._begin(each)
         try:
             await self._ended.wait()
         finally:
-            for each in tasks:
-                each.cancel()
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, doing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(self._guarded(doing))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _guarded(self, doing: Coroutine[Any, Any, None]) -> None:
         """Have what goes wrong end the connection."""
@@ -101,26 +119,48 @@ class Delivering:
 
     # What it missed.
 
-    async def _recover(self) -> None:
-        """Fetch what it missed, until the main stream feeds it."""
-        feeder, stage = self._feeder, self._course.stage
-        follower = Follower(sorted(self._starts), self._place.incarnation, self._starts)
+    async def _recover(self, feeder: Feeder, starts: Mapping[str, Position | int]) -> None:
+        """Fetch what a feeder missed, until the main stream feeds it."""
+        stage, term = self._course.stage, feeder.term
+        follower = Follower(sorted(starts), self._place.incarnation, starts) if starts else None
+        room = asyncio.Event()
+        self._rooms.append(room)
 
-        def read() -> Rule[list[Committed]]:
-            return follower.read(stage.outside.now_us())
+        def read(follower: Follower) -> Callable[[], Rule[list[Committed]]]:
+            return lambda: follower.read(stage.outside.now_us())
 
-        while feeder.state in (State.RF, State.FC) and feeder.term == self._term:
-            if feeder.wants():
-                found = await stage.run(read)
-                feeder.fetch(self._term, items(found), follower.through)
-                feeder.fix(stage.dispatched())
-                self._wake.set()
-                if found:
-                    continue
-            # Its end cannot be fixed yet, or what was fetched is to be sent first.
-            self._room.clear()
+        try:
+            while feeder.state in (State.RF, State.FC) and feeder.term == term:
+                if feeder.wants():
+                    if follower is None:
+                        found, through = [], stage.dispatched() or 0
+                    else:
+                        found = await stage.run(read(follower))
+                        through = follower.through
+                    feeder.fetch(term, items(found), through)
+                    feeder.fix(stage.dispatched())
+                    self._wake.set()
+                    if found:
+                        continue
+                # Its end cannot be fixed yet, or what was fetched is to be sent first.
+                room.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(room.wait(), _LOOK_S)
+        finally:
+            self._rooms.remove(room)
+
+    async def _go_on(self) -> None:
+        """Have substreams whose messages failed go on by themselves, each when it is time."""
+        feeder, now_s = self._feeder, asyncio.get_running_loop().time
+        while True:
+            self._aside.clear()
+            for tag in feeder.due(now_s()):
+                one, at = feeder.open(tag)
+                self._begin(self._recover(one, {tag: self._starts[tag] if at is None else at}))
+            due_s = feeder.due_s()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._room.wait(), _LOOK_S)
+                pause_s = None if due_s is None else max(0.0, due_s - now_s())
+                await asyncio.wait_for(self._aside.wait(), pause_s)
 
     # What it is sent.
 
@@ -161,7 +201,8 @@ class Delivering:
                 await asyncio.sleep(linger_s)
             found = feeder.take(asyncio.get_running_loop().time())
             if found:
-                self._room.set()
+                for room in self._rooms:
+                    room.set()
                 return found
             self._wake.clear()
             await self._wake.wait()
@@ -204,7 +245,7 @@ class Delivering:
         incarnation = self._place.incarnation
         for each in answers.answers:
             if each.kind != DONE:
-                self._feeder.troubled(term, trouble_of(each, incarnation))
+                course.refused(term, trouble_of(each, incarnation))
                 continue
             place = each.place
             at = Position(place.lsn, place.ordinal, place.checksum, incarnation, place.substream)

@@ -129,9 +129,7 @@ class MainStream:
 
     def _fix(self) -> None:
         for course in self._courses:
-            before = course.feeder.state
-            course.feeder.fix(self.dispatched)
-            if course.feeder.state is not before:
+            if course.feeder.fix(self.dispatched):
                 course.poke()
 
     async def _move_on(self, through: int) -> None:

@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from sharedlog._core.fences import Fence
 from sharedlog._core.player.failing import Suspended
-from sharedlog._core.player.feeder import Feeder
+from sharedlog._core.player.feeding import Feeding
+from sharedlog._core.player.trouble import Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._log.place import Place
@@ -42,7 +43,7 @@ class Fed(Protocol):
 
     target: Target
     stage: Stage
-    feeder: Feeder
+    feeder: Feeding
     taken: int
 
     @property
@@ -51,6 +52,9 @@ class Fed(Protocol):
 
     def taken_through(self, term: int, tag: str, place: Position) -> None:
         """It has taken a substream through there."""
+
+    def refused(self, term: int, trouble: Trouble) -> None:
+        """It has answered that something is wrong."""
 
     def suspend(self, suspended: Suspended) -> None:
         """Send it nothing more until somebody has seen to it."""

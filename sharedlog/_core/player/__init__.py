@@ -2,6 +2,7 @@
 
 - ``item``: a message on its way; ``feeder``: the states of one target; ``backlog``: what waits for
   it here; ``flight``: what was sent and is not answered.
+- ``feeding``: a target's feeder, and those of substreams whose messages fail.
 - ``trouble``: what it was cut off for; ``failing``: messages that fail, and targets that stop;
   ``backoff``: when it is tried again.
 - ``indexes``: what a target says of itself, held against the log, and where the main stream begins.

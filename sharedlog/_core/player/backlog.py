@@ -35,3 +35,8 @@ class Backlog:
     def pop(self) -> None:
         """Take the first one away."""
         self.size -= self._items.popleft().size
+
+    def drop(self, tag: str) -> None:
+        """Forget what there is of a substream."""
+        self._items = deque(each for each in self._items if each.tag != tag)
+        self.size = sum(each.size for each in self._items)

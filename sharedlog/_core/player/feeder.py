@@ -61,6 +61,8 @@ class Feeder:
         # Through where it is known to have taken each substream.
         self.acknowledged: dict[str, Position] = {}
         self._decided: dict[str, tuple[Position, Skip | None]] = {}
+        # Of a part: what does not fit its queue is fetched again.
+        self._falls_back = False
         self._forget()
 
     def _forget(self) -> None:
@@ -75,6 +77,24 @@ class Feeder:
         self._suspects: set[str] = set()
         self._alone: Item | None = None
         self._within = False
+
+    def part(self, parts: int) -> Feeder:
+        """Return a feeder for a substream that leaves this one, with a part of its bounds.
+
+        What is known and was decided of the target is of both.
+        """
+        bounds = self._bounds
+        found = type(self)(
+            bounds._replace(
+                queue_count=max(1, bounds.queue_count // parts),
+                queue_bytes=max(1, bounds.queue_bytes // parts),
+                window_count=max(1, bounds.window_count // parts),
+                window_bytes=max(1, bounds.window_bytes // parts),
+            )
+        )
+        found.acknowledged, found._decided = self.acknowledged, self._decided
+        found._falls_back = True
+        return found
 
     # What it is, to whoever watches.
 
@@ -99,6 +119,20 @@ class Feeder:
     def fed(self) -> bool:
         """Whether the main stream feeds it, or will."""
         return self.state in (State.FC, State.N)
+
+    @property
+    def alone(self) -> bool:
+        """Whether a message is in flight beside which nothing may be, or is to be sent so next."""
+        if self._alone is not None:
+            return True
+        source = self._source()
+        item = None if source is None else source.first
+        return item is not None and not item.empty and item.tag in self._suspects
+
+    def at_first(self, tag: str, place: Position | None) -> bool:
+        """Whether this message of a substream is the one that is answered next."""
+        first = self._flight.first(tag)
+        return first is not None and place is not None and first.place[:2] == place[:2]
 
     def late(self, now_s: float, patience_s: float) -> bool:
         """Whether it has let something wait for longer than it may."""
@@ -126,7 +160,7 @@ class Feeder:
             return False
         self._sent = dict(indexes)
         for tag, place in indexes.items():
-            self._note(tag, place)
+            self.note(tag, place)
         self._suspects = {*suspects, *self._decided}
         self.state = State.RF
         return True
@@ -144,6 +178,22 @@ class Feeder:
         self.state = State.S
         self.trouble = trouble
 
+    def leave(self, tag: str) -> None:
+        """Forget a substream: another feeder has it from now on, until it joins again."""
+        self._sent.pop(tag, None)
+        self._suspects.discard(tag)
+        self._queue.drop(tag)
+        self._fetched.drop(tag)
+        self._flight.drop(tag)
+        self._within = False
+        if self._alone is not None and self._alone.tag == tag:
+            self._alone = None
+        self._turn_over()
+
+    def join(self, tag: str, place: Position | None) -> None:
+        """Have a substream again, in N: it was taken through all that was dispatched."""
+        self._sent[tag] = place
+
     # The recovery stream.
 
     def wants(self) -> bool:
@@ -159,7 +209,8 @@ class Feeder:
             return
         for item in found:
             # What is behind the fixed end is queued by the main stream.
-            if self.state is State.RF or item.place.lsn <= self._end:
+            mine = item.tag in self._sent
+            if mine and (self.state is State.RF or item.place.lsn <= self._end):
                 self._fetched.add(item)
         self._read = max(self._read or 0, through)
         self._turn_over()
@@ -189,16 +240,33 @@ class Feeder:
             return
         bounds = self._bounds
         for item in found:
+            if item.tag not in self._sent:
+                continue
             # What its recovery fetches, or another player delivered.
-            if item.place.lsn <= self._end or not item.behind(self._sent.get(item.tag)):
+            if item.place.lsn <= self._end or not item.behind(self._sent[item.tag]):
                 continue
             if (
                 len(self._queue) >= bounds.queue_count
                 or self._queue.size + item.size > bounds.queue_bytes
             ):
-                self.cut(Trouble(Cause.FULL))
+                if self._falls_back:
+                    self._fall_back()
+                else:
+                    self.cut(Trouble(Cause.FULL))
                 return
             self._queue.add(item)
+
+    def _fall_back(self) -> None:
+        """Drop what waits, and fetch it again behind what was sent, under another term."""
+        self._queue, self._fetched = Backlog(), Backlog()
+        self._read, self._end = None, 0
+        self._within = False
+        self.term += 1
+        self.state = State.RF
+
+    def sent(self, tag: str) -> Position | None:
+        """Return what was sent last of a substream, or its index where nothing was."""
+        return self._sent.get(tag)
 
     def move_on(self, places: Mapping[str, Position]) -> None:
         """Have its indexes moved to where there was nothing for it to do; in N only (P5).
@@ -226,8 +294,11 @@ class Feeder:
         found = self._decided.get(tag)
         return None if found is None else found[0]
 
-    def take(self, now_s: float) -> list[Outgoing]:
-        """Return the next batch to be sent; it is in flight from now on. Empty: there is none."""
+    def take(self, now_s: float, beside: int = 0) -> list[Outgoing]:
+        """Return the next batch to be sent; it is in flight from now on. Empty: there is none.
+
+        ``beside``: deliveries that other feeders of its target have in flight.
+        """
         found: list[Outgoing] = []
         size = 0
         while True:
@@ -239,6 +310,8 @@ class Feeder:
                 self._pop()
                 continue
             lonely = not item.empty and item.tag in self._suspects
+            if lonely and beside:
+                break
             if not self._may_send(item, lonely=lonely, count=len(found), size=size):
                 break
             self._pop()
@@ -297,7 +370,7 @@ class Feeder:
             self.cut(Trouble(Cause.GARBAGE, tag, place))
             return False
         self._flight.done(tag, place, now_s)
-        self._note(tag, place)
+        self.note(tag, place)
         self._suspects.discard(tag)
         decided = self._decided.get(tag)
         if decided is not None:
@@ -313,7 +386,7 @@ class Feeder:
         self.cut(trouble)
         return True
 
-    def _note(self, tag: str, place: Position | None) -> None:
+    def note(self, tag: str, place: Position | None) -> None:
         """A substream was taken through there, durably."""
         if place is None:
             return

@@ -39,6 +39,17 @@ class Flight:
         self._since_s[tag] = now_s
         return count
 
+    def first(self, tag: str) -> Item | None:
+        """Return the one of a substream that is answered next; None: nothing of it was sent."""
+        waiting = self._by_tag.get(tag)
+        return waiting[0] if waiting else None
+
+    def drop(self, tag: str) -> None:
+        """Nothing of a substream is answered any more."""
+        for each in self._by_tag.pop(tag, ()):
+            self.count -= 1
+            self.size -= each.size
+
     def waited(self, now_s: float) -> float:
         """Return for how long a substream was answered nothing; 0.0: nothing is waited for."""
         since = [self._since_s[tag] for tag, waiting in self._by_tag.items() if waiting]

@@ -11,6 +11,7 @@ from collections import deque
 from typing import Any
 
 from sharedlog._core.player.feeder import Bounds, Feeder, State
+from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.item import Item, Kind, Outgoing
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
@@ -101,22 +102,28 @@ class Connection:
         self.term = term
         self.there: deque[Outgoing] = deque()
         self.carried: Outgoing | None = None
+        # By substream, what failed: nothing behind it is taken until it comes again.
+        self.dropped: dict[str, Position] = {}
 
 
 class Course:
     """One player and one target of it; what happens next is drawn by whoever calls."""
 
-    def __init__(self, log: Log, target: Target, feeder: Feeder, player: Player) -> None:
+    def __init__(self, log: Log, target: Target, feeder: Feeding, player: Player) -> None:
         self.log = log
         self.target = target
         self.feeder = feeder
         self.player = player
         self.connections: deque[Connection] = deque(maxlen=2)
-        self.answers: deque[tuple[int, str, str, Position]] = deque()
+        self.answers: deque[tuple[int, str, Outgoing]] = deque()
         self.asked: dict[str, Position | None] = {}
         self.read = 0
         self.last: dict[str, Position | None] = {}
         self.others = False
+        # How far each substream was read that goes on by itself.
+        self.reads: dict[str, int] = {}
+        self.starts: dict[str, Position | None] = {}
+        self.mine: set[str] = set()
 
     # What may happen, as the model has it.
 
@@ -135,23 +142,44 @@ class Course:
             return False
         self.feeder.begin(self.feeder.term, self.asked)
         self.last = dict(self.asked)
+        self.mine = set(TAGS) - self.feeder.aside.keys()
         self.read = min(before(each) for each in self.asked.values())
         return True
 
     def fetch(self) -> bool:
         """The recovery stream reads a commit, or that there is none."""
-        if not self.feeder.wants():
+        main = self.feeder.main
+        if not main.wants():
             return False
         through = min(self.read + 1, self.log.tail)
         found = [
             each
             for each in self.log.between(self.read, through)
-            if each.behind(self.asked[each.tag])
+            if each.tag in self.mine and each.behind(self.asked[each.tag])
         ]
-        self.feeder.fetch(self.feeder.term, found, through)
+        main.fetch(main.term, found, through)
         self.read = through
         self.fix()
         return True
+
+    def go_on(self) -> bool:
+        """A substream whose message failed goes on by itself; or what it missed is read."""
+        due = self.feeder.due(0.0)
+        for tag in due:
+            _, at = self.feeder.open(tag)
+            self.reads[tag], self.starts[tag] = before(at), at
+        for tag, each in list(self.feeder.aside.items()):
+            one = each.feeder
+            if one.wants():
+                through = min(self.reads[tag] + 1, self.log.tail)
+                found = self.log.between(self.reads[tag], through)
+                at = self.starts[tag]
+                mine = [item for item in found if item.tag == tag and item.behind(at)]
+                one.fetch(one.term, mine, through)
+                self.reads[tag] = through
+                self.fix()
+                return True
+        return bool(due)
 
     def fix(self) -> None:
         """Under the dispatch lock."""
@@ -172,8 +200,8 @@ class Course:
             self.connections[-1].there.append(each)
         return bool(found)
 
-    def serve(self, which: int) -> bool:
-        """A delivery arrives; or what runs is committed, and answered."""
+    def serve(self, which: int, *, fails: bool = False) -> bool:
+        """A delivery arrives; or what runs is committed, or has failed, and is answered."""
         if which >= len(self.connections):
             return False
         connection = self.connections[which]
@@ -182,24 +210,38 @@ class Course:
                 return False
             sent = connection.there.popleft()
             answer = self.target.judge(sent)
+            tag = sent.item.tag
+            if tag in connection.dropped and sent.item.behind(connection.dropped[tag]):
+                return True
+            connection.dropped.pop(tag, None)
             if answer == "run":
                 connection.carried = sent
                 return True
         else:
             sent, connection.carried = connection.carried, None
-            answer = self.target.commit(sent)
-        if answer != "done":
+            failed = fails and sent.kind is Kind.MESSAGE
+            answer = "failed" if failed else self.target.commit(sent)
+        if answer == "failed":
+            connection.dropped[sent.item.tag] = sent.item.place
+        elif answer != "done":
             connection.there.clear()
-        self.answers.append((connection.term, answer, sent.item.tag, sent.item.place))
+        self.answers.append((connection.term, answer, sent))
         return True
 
     def hear(self) -> bool:
         """An answer arrives."""
         if not self.answers:
             return False
-        term, answer, tag, place = self.answers.popleft()
+        term, answer, sent = self.answers.popleft()
+        tag, place = sent.item.tag, sent.item.place
         if answer == "done":
             self.feeder.taken(term, tag, place, 0.0)
+        elif answer == "failed":
+            trouble = Trouble(Cause.FAILED, tag, place)
+            if self.feeder.hold_up(term, trouble, 0.0):
+                self.last[tag] = sent.follows
+            else:
+                self.feeder.troubled(term, trouble)
         elif self.feeder.troubled(term, Trouble(Cause.GAP, tag, place)):
             # Another player, or an older connection, moved its index meanwhile.
             assert self.others or len(self.connections) == 2
@@ -228,13 +270,22 @@ class Course:
         return True
 
 
+def fed_by(feeder: Any) -> Feeding:
+    """What feeds a target, made of feeders of a kind; or of a kind of its own."""
+    if issubclass(feeder, Feeding):
+        return feeder(BOUNDS)  # type: ignore[no-any-return]
+    found = Feeding(BOUNDS)
+    found.main = feeder(BOUNDS)
+    return found
+
+
 class Player:
     """The main stream of one player, and its targets."""
 
     def __init__(self, log: Log, targets: list[Target], feeder: Any = Feeder) -> None:
         self.log = log
         self.dispatched: int | None = None
-        self.courses = [Course(log, each, feeder(BOUNDS), self) for each in targets]
+        self.courses = [Course(log, each, fed_by(feeder), self) for each in targets]
 
     def start(self) -> bool:
         """It begins, or begins anew, at the lowest index."""
@@ -291,7 +342,7 @@ def run(
         elif course is hung and draw.random() < 0.9:
             course.send()
         else:
-            _step(draw, player, course)
+            _step(draw, player, course, failing=seed % 4 > 0)
         if step == steps // 2 and players > 1:
             made[0].start()
     for _ in range(10_000):
@@ -306,9 +357,11 @@ def run(
     for course in courses:
         assert course.feeder.state is State.N
         assert (course.feeder.in_flight, course.feeder.queued) == (0, 0)
+        course.feeder.take(0.0)
+        assert not course.feeder.aside
 
 
-def _step(draw: random.Random, player: Player, course: Course) -> None:
+def _step(draw: random.Random, player: Player, course: Course, *, failing: bool) -> None:
     if player.dispatched is None:
         player.start()
         return
@@ -317,6 +370,7 @@ def _step(draw: random.Random, player: Player, course: Course) -> None:
             *(player.dispatch, player.dispatch, player.move_on),
             *(course.connect, course.begin, course.fetch, course.fetch, course.send, course.send),
             *(lambda: course.serve(0), lambda: course.serve(1), lambda: course.serve(1)),
+            *(course.go_on, course.go_on, lambda: course.serve(draw.randrange(2), fails=failing)),
             *(course.hear, course.hear),
         )
     )
@@ -336,6 +390,6 @@ def _quiet(player: Player) -> bool:
 
 
 def _quiet_course(course: Course) -> bool:
-    doing = (course.connect, course.begin, course.fetch, course.send)
+    doing = (course.connect, course.begin, course.fetch, course.go_on, course.send)
     served = (lambda: course.serve(0), lambda: course.serve(1), course.hear)
     return sum(each() for each in (*doing, *served)) > 0

@@ -143,7 +143,7 @@ class FakeTarget(TargetServicer):
         if not self.streams:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "batches")
         first: Deliveries | None = None
-        dropped: set[str] = set()
+        dropped: dict[str, tuple[int, int]] = {}
         async for request in requests:
             first = first or request
             await self._hang()
@@ -153,7 +153,7 @@ class FakeTarget(TargetServicer):
         """The same, once."""
         del context
         await self._hang()
-        return self._answers(request, request, set())
+        return self._answers(request, request, {})
 
     async def _hang(self) -> None:
         while self.hangs.is_set():
@@ -163,7 +163,7 @@ class FakeTarget(TargetServicer):
         return self.store.indexes.setdefault((feed.log, feed.number, tag), Index(tag=tag))
 
     def _answers(
-        self, first: Deliveries, request: Deliveries, dropped: set[str]
+        self, first: Deliveries, request: Deliveries, dropped: dict[str, tuple[int, int]]
     ) -> DeliveryAnswers:
         found = DeliveryAnswers(term=request.term)
         with self.store.changed:
@@ -180,7 +180,7 @@ class FakeTarget(TargetServicer):
         return found
 
     def _taken(
-        self, first: Deliveries, delivery: Delivery, dropped: set[str]
+        self, first: Deliveries, delivery: Delivery, dropped: dict[str, tuple[int, int]]
     ) -> DeliveryAnswer | None:
         tag = delivery.tag
         index = self._index(first.feed, tag)
@@ -192,13 +192,13 @@ class FakeTarget(TargetServicer):
         )
         place = (delivery.place.lsn, delivery.place.ordinal)
         done = DeliveryAnswer(kind=DeliveryAnswer.DONE, tag=tag, place=delivery.place)
-        if tag in dropped and follows != at:
+        if tag in dropped and place > dropped[tag]:
             return None
-        dropped.discard(tag)
+        dropped.pop(tag, None)
         if at is not None and place <= at:
             return done
         if follows != at:
-            dropped.add(tag)
+            dropped[tag] = place
             return DeliveryAnswer(kind=DeliveryAnswer.GAP, tag=tag, place=delivery.place)
         if delivery.kind == Delivery.MESSAGE:
             envelope = sharedlog_pb2.Envelope.FromString(delivery.envelope)
@@ -208,7 +208,7 @@ class FakeTarget(TargetServicer):
             self.store.called.append(called)
             refused = self.handler(called)
             if refused is not None:
-                dropped.add(tag)
+                dropped[tag] = place
                 refused.tag = tag
                 refused.place.CopyFrom(delivery.place)
                 return refused

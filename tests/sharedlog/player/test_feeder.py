@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharedlog._core.player.feeder import Bounds, Feeder, State
+from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.item import Item, Kind, Skip
 from sharedlog._core.player.trouble import Cause, Trouble
 from tests.sharedlog.player.course import position, run
@@ -84,6 +85,25 @@ class IndexNotAsked(Feeder):
         return super().begin(term, self._known, suspects)
 
 
+class JoinsEarly(Feeding):
+    """A substream joins the others while something of it is still on its way (P7)."""
+
+    def _join(self):
+        for tag, each in list(self._aside.items()):
+            if self.state is State.N and each.feeder.state in (State.FC, State.N):
+                del self._aside[tag]
+                self.main.join(tag, self._at.get(tag))
+
+
+class Overtaken(Feeder):
+    """What is behind a message that failed stays queued, and is sent before it (P1)."""
+
+    def leave(self, tag):
+        place = self._sent[tag]
+        self._flight.drop(tag)
+        self._sent[tag] = place
+
+
 @pytest.mark.parametrize(
     ("feeder", "conditional"),
     [
@@ -92,6 +112,8 @@ class IndexNotAsked(Feeder):
         (QueuedInRecovery, True),
         (MovedInRecovery, True),
         (IndexNotAsked, True),
+        (JoinsEarly, True),
+        (Overtaken, True),
         (Feeder, False),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
@@ -248,3 +270,137 @@ def test_nothing_is_fixed_before_the_main_stream_began():
     feeder.fetch(1, [item(1)], 1)
     feeder.fix(None)
     assert feeder.state is State.RF
+
+
+def failing(*, tags=("s/0", "s/1"), bounds=Bounds()):  # noqa: B008 - it does not change
+    """A target in N, of whose first substream the first message has failed."""
+    feeding = Feeding(bounds)
+    feeding.begin(feeding.connect(), dict.fromkeys(tags))
+    feeding.main.fetch(feeding.term, (), 0)
+    feeding.fix(0)
+    feeding.dispatch([item(1), item(2), Item("s/1", position(3, "s/1"))])
+    assert lsns(feeding.take(0.0)) == [1, 2, 3]
+    trouble = Trouble(Cause.FAILED, "s/0", position(1, "s/0"))
+    assert feeding.hold_up(feeding.term, trouble, 5.0)
+    return feeding
+
+
+def test_a_message_that_fails_holds_up_its_own_substream():
+    """Others go on; it is tried again by itself, then what is behind it, once it is time (P7)."""
+    feeding = failing()
+    assert (feeding.in_flight, feeding.state, feeding.due(4.0)) == (1, State.N, [])
+    feeding.dispatch([item(4), Item("s/1", position(5, "s/1"))])
+    assert lsns(feeding.take(4.0)) == [5]
+    assert (feeding.due_s(), feeding.due(5.0)) == (5.0, ["s/0"])
+    one, at = feeding.open("s/0")
+    assert at is None
+    one.fetch(one.term, [item(1), item(2), item(4)], 5)
+    feeding.fix(5)
+    assert lsns(feeding.take(5.0)) == [1]
+    assert feeding.take(5.0) == []
+    for place in (position(3, "s/1"), position(5, "s/1"), position(1, "s/0")):
+        assert feeding.taken(feeding.term, f"s/{place.substream}", place, 5.0)
+    (behind,) = [feeding.take(5.0)]
+    assert [(each.item.place.lsn, each.follows) for each in behind] == [
+        (2, position(1, "s/0")),
+        (4, position(2, "s/0")),
+    ]
+    assert feeding.taken(feeding.term, "s/0", position(4, "s/0"), 5.0)
+    assert not feeding.settled
+    feeding.dispatch([item(6)])
+    assert not feeding.aside
+    (sent,) = feeding.take(6.0)
+    assert sent.follows == position(4, "s/0")
+
+
+def test_a_substream_that_waits_costs_nothing():
+    """Nothing of it is queued, however long it waits, and the others' queue is theirs (P4)."""
+    feeding = failing(bounds=Bounds(queue_count=16))
+    feeding.taken(feeding.term, "s/1", position(3, "s/1"), 0.0)
+    feeding.dispatch(item(lsn) for lsn in range(4, 10_000))
+    assert (feeding.queued, feeding.in_flight, feeding.state) == (0, 0, State.N)
+    one, _ = feeding.open("s/0")
+    one.fetch(one.term, [item(1), item(2)], 2)
+    feeding.fix(9999)
+    assert one.state is State.RF
+    assert one.wants() is False or one.queued <= 2
+
+
+def test_as_many_substreams_as_fail_go_on_a_few_at_a_time():
+    """What they may have here is bounded, too; one whose turn has not come keeps waiting (P4)."""
+    tags = [f"s/{number}" for number in range(20)]
+    feeding = Feeding()
+    feeding.begin(feeding.connect(), dict.fromkeys(tags), failed=tags)
+    opened = feeding.due(0.0)
+    assert len(opened) == 8
+    for tag in opened:
+        feeding.open(tag)
+    assert (feeding.due(0.0), feeding.due_s()) == ([], None)
+    feeding.aside[opened[0]].feeder.cut(Trouble(Cause.FULL))
+    assert len(feeding.due(0.0)) == 1
+
+
+def test_a_substream_joins_no_others_that_are_recovered():
+    """What their recovery reads is not of it: it would lose what was dispatched meanwhile (P4)."""
+    feeding = Feeding()
+    feeding.begin(feeding.connect(), dict.fromkeys(("s/0", "s/1")), failed=["s/0"])
+    one, _ = feeding.open("s/0")
+    one.fetch(one.term, [], 5)
+    feeding.fix(5)
+    assert (one.state, feeding.state) == (State.N, State.RF)
+    assert feeding.take(0.0) == []
+    assert list(feeding.aside) == ["s/0"]
+    feeding.main.fetch(feeding.term, [Item("s/1", position(2, "s/1"))], 5)
+    feeding.fix(5)
+    feeding.take(0.0)
+    assert feeding.state is State.N
+    feeding.dispatch([item(6), Item("s/1", position(7, "s/1"))])
+    assert not feeding.aside
+    assert lsns(feeding.take(0.0)) == [6, 7]
+
+
+def test_what_does_not_fit_is_fetched_again_behind_what_was_sent():
+    """Of a substream that goes on by itself: what is in flight is still answered (P3, P4)."""
+    feeding = failing(bounds=Bounds(queue_count=16))
+    one, _ = feeding.open("s/0")
+    one.fetch(one.term, [item(1)], 3)
+    feeding.fix(3)
+    assert lsns(feeding.take(5.0)) == [1]
+    feeding.dispatch([item(4), item(5), item(6)])
+    assert (one.state, one.queued, one.in_flight) == (State.RF, 0, 1)
+    assert feeding.due(0.0) == ["s/0"]
+    assert feeding.open("s/0") == (one, position(1, "s/0"))
+    assert feeding.due(0.0) == []
+    one.fetch(one.term, [item(4), item(5)], 5)
+    assert feeding.taken(feeding.term, "s/0", position(1, "s/0"), 5.0)
+    assert lsns(feeding.take(5.0)) == [4, 5]
+
+
+def test_what_may_kill_its_target_has_nothing_beside_it():
+    """Neither of the others, nor of a substream that goes on by itself (P7)."""
+    feeding = Feeding()
+    feeding.begin(feeding.connect(), dict.fromkeys(("s/0", "s/1")), ["s/1"], failed=["s/0"])
+    one, _ = feeding.open("s/0")
+    one.fetch(one.term, [item(1)], 1)
+    assert lsns(feeding.take(0.0)) == [1]
+    feeding.main.fetch(feeding.term, [Item("s/1", position(2, "s/1"))], 2)
+    assert feeding.take(0.0) == []
+    feeding.taken(feeding.term, "s/0", position(1, "s/0"), 0.0)
+    assert lsns(feeding.take(0.0)) == [2]
+    feeding.cut(Trouble(Cause.BROKEN))
+    assert feeding.trouble == Trouble(Cause.BROKEN, "s/1", position(2, "s/1"), alone=True)
+
+
+def test_of_a_substream_that_waits_the_skip_is_sent_at_once():
+    """What was decided of its message does not wait, and the others do not wait for it (P7)."""
+    feeding = failing()
+    feeding.decide("s/0", position(1, "s/0"), Skip("it fails", "rule"))
+    feeding.cut(Trouble(Cause.ORDERED))
+    feeding.begin(feeding.connect(), {"s/0": None, "s/1": position(3, "s/1")})
+    assert feeding.due(0.0) == ["s/0"]
+    one, _ = feeding.open("s/0")
+    one.fetch(one.term, [item(1), item(2)], 3)
+    (sent,) = feeding.take(0.0)
+    assert (sent.kind, sent.item.place) == (Kind.SKIP, position(1, "s/0"))
+    assert feeding.taken(feeding.term, "s/0", position(1, "s/0"), 0.0)
+    assert feeding.decided("s/0") is None

@@ -1,6 +1,7 @@
 """A player delivers a log to its targets, in order, each message once (DESIGN-LOG §15)."""
 
 import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
@@ -107,6 +108,53 @@ def test_another_player_takes_over_and_goes_on(house, log, tmp_path):
         assert second.leads
         second.close()
     assert in_order(log, fake.store)
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
+def test_a_message_that_fails_holds_up_its_own_substream(house, log, streams):
+    """The others go on, on the same connection; it is neither skipped nor overtaken (P1, P7)."""
+    mended = threading.Event()
+
+    def handler(called):
+        if called.body == b"bad" and not mended.is_set():
+            return answer(DeliveryAnswer.FAILED, "no room")
+        return None
+
+    fake = house.target(handler, streams=streams)
+    player = house.player(declared(fake, queue=16))
+    bad = log.publish_call("orders", CALL, b"bad", key="0").substream
+    # More than may wait here, of each.
+    publish(log, 100)
+    other = [each.text for each in log.read("orders", 1 - bad)]
+    fake.store.wait_for(lambda: fake.store.bodies(f"orders/{1 - bad}") == other)
+    tried = len(fake.store.called)
+    fake.store.wait_for(lambda: len(fake.store.called) > tried)
+    told = house.told_that(player, lambda told: told.attempts)
+    assert list(told.attempts) == [f"orders/{bad}"]
+    assert "no room" in told.error
+    assert fake.store.bodies(f"orders/{bad}") == []
+    mended.set()
+    publish(log, 20, 100)
+    fake.store.wait_for(lambda: len(fake.store.done) == 121, 60)
+    assert in_order(log, fake.store)
+    assert len(fake.connects) == 1
+    house.told_that(player, lambda told: not told.attempts and told.lag == 0)
+
+
+def test_another_player_goes_on_beside_a_message_that_fails(house, log):
+    """It begins with that substream by itself: the others do not wait for what it missed (P7)."""
+    fake = house.target(
+        lambda called: answer(DeliveryAnswer.FAILED) if called.body == b"bad" else None
+    )
+    first = house.player(declared(fake))
+    bad = log.publish_call("orders", CALL, b"bad", key="0").substream
+    house.told_that(first, lambda told: told.attempts)
+    first.close()
+    publish(log, 100)
+    house.player(declared(fake, queue=16))
+    other = [each.text for each in log.read("orders", 1 - bad)]
+    fake.store.wait_for(lambda: fake.store.bodies(f"orders/{1 - bad}") == other)
+    assert fake.store.bodies(f"orders/{bad}") == []
 
 
 def test_a_failing_handler_is_called_again_in_order(house, log):
