@@ -27,10 +27,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-deliver demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log postgresql java browser kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-deliver demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver postgresql java browser kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -83,6 +83,10 @@ demo-deliver: $(INSTALLED)
 # "--only beside" are the others.
 bench-log: $(BENCH_INSTALLED) postgresql kafka
 	@$(BENCH_PYTHON) -m benchmarks.log --kafka $(KAFKA) $(BENCH_FLAGS)
+
+# In parts: BENCH_FLAGS="--only sustained"; --away 1000000 is a target that missed so much.
+bench-deliver: $(BENCH_INSTALLED) kafka
+	@$(BENCH_PYTHON) -m benchmarks.deliver --kafka $(KAFKA) $(BENCH_FLAGS)
 
 # The broker that is measured, from Maven Central, by the Ivy that PySpark brings.
 KAFKA := $(VENV)/kafka

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ _JAVA = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-Djava.awt.headless=true",
 )
+_FLUSH = "log.flush.interval.messages=1"
 _SETTINGS = """
 process.roles=broker,controller
 node.id=1
@@ -37,7 +38,7 @@ controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 log.dirs={folder}/data
-log.flush.interval.messages=1
+{flush}
 num.partitions={partitions}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -46,10 +47,22 @@ transaction.state.log.min.isr=1
 
 
 class KafkaServer:
-    """A broker on 127.0.0.1 that is its own controller (KRaft), run from a folder of jars."""
+    """A broker on 127.0.0.1 that is its own controller (KRaft), run from a folder of jars.
 
-    def __init__(self, jars: Path) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="rifl-kafka-"))
+    ``topics``: made at the start, each of so many partitions. ``durable``: it syncs each message,
+    else as it does where nothing is said. ``within``: where its files are, else a temporary folder.
+    """
+
+    def __init__(
+        self,
+        jars: Path,
+        topics: Mapping[str, int] | None = None,
+        *,
+        durable: bool = True,
+        within: Path | None = None,
+    ) -> None:
+        self._topics = {_TOPIC: _PARTITIONS} if topics is None else topics
+        self._folder = Path(tempfile.mkdtemp(prefix="rifl-kafka-", dir=within))
         self.port = free_port()
         settings = self._folder / "server.properties"
         settings.write_text(
@@ -58,6 +71,7 @@ class KafkaServer:
                 controller=free_port(),
                 folder=self._folder,
                 partitions=_PARTITIONS,
+                flush=_FLUSH if durable else "",
             )
         )
         home = os.environ.get("JAVA_HOME")
@@ -72,7 +86,7 @@ class KafkaServer:
                 self._process = subprocess.Popen(
                     [*java, "kafka.Kafka", str(settings)], stdout=log, stderr=log
                 )
-            self._make_topic()
+            self._make_topics()
         except BaseException:
             self.stop()
             raise
@@ -101,26 +115,27 @@ class KafkaServer:
         # Its logging has no settings, and says so before.
         return done.stdout.splitlines()[-1] if done.stdout else ""
 
-    def _make_topic(self) -> None:
+    def _make_topics(self) -> None:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.where, "log_level": 0})
         end, pause = time.monotonic() + _START_S, threading.Event()
-        while True:
-            try:
-                made = admin.create_topics([NewTopic(_TOPIC, _PARTITIONS, 1)])
-                made[_TOPIC].result(_START_S)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    # By a request whose answer was late.
-                    return
-                died = self._process is None or self._process.poll() is not None
-                if died or time.monotonic() > end:
-                    raise RuntimeError(f"no Kafka: {self._log.read_text()[-2000:]}") from error
-                pause.wait(0.2)
-            else:
-                return
+        for topic, partitions in self._topics.items():
+            while True:
+                try:
+                    made = admin.create_topics([NewTopic(topic, partitions, 1)])
+                    made[topic].result(_START_S)
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                        # By a request whose answer was late.
+                        break
+                    died = self._process is None or self._process.poll() is not None
+                    if died or time.monotonic() > end:
+                        raise RuntimeError(f"no Kafka: {self._log.read_text()[-2000:]}") from error
+                    pause.wait(0.2)
+                else:
+                    break
 
 
 class IdempotentPublisher:

@@ -1,0 +1,79 @@
+"""The sustained rate: small messages to four targets, beside batched calls of rifl's own client.
+
+Each message is for every target, whose handler writes it in a transaction that deliveries share.
+The publisher stays a little ahead; in the other half of a pair the same handlers are called in
+batches, several of which are under way at each target.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+from benchmarks.deliver.away import publish_many
+from benchmarks.deliver.fleet import Fleet
+from benchmarks.deliver.worker import Worker
+
+__all__ = ["Rates", "sustained"]
+
+# Messages that are published and not yet taken by the slowest target, about.
+_AHEAD = 4000
+_AT_ONCE = 500
+_WARM_S = 1.0
+
+
+class Rates(NamedTuple):
+    """Of each round, at all targets together, a second."""
+
+    deliveries: list[float]
+    calls: list[float]
+
+
+def sustained(fleet: Fleet, rounds: int, seconds: float) -> Rates:
+    """Measure in rounds, with all targets of a fleet."""
+    found = Rates([], [])
+    fleet.play([fleet.declared(each, everybody=True) for each in range(len(fleet.targets))])
+    with Worker("caller", *fleet.ports) as caller:
+        for counted in range(rounds + 1):
+            for ours in (True, False) if counted % 2 else (False, True):
+                rate = _delivered(fleet, seconds) if ours else float(caller.ask(str(seconds)))
+                if counted:
+                    (found.deliveries if ours else found.calls).append(rate)
+    return found
+
+
+def _delivered(fleet: Fleet, seconds: float) -> float:
+    counts, targets = fleet.board.counts, range(len(fleet.targets))
+    ended = threading.Event()
+    began = [counts[each] for each in targets]
+    published = 0
+
+    def least() -> int:
+        return min(counts[each] - began[each] for each in targets)
+
+    def publish() -> None:
+        nonlocal published
+        while not ended.is_set():
+            if published - least() < _AHEAD:
+                publish_many(fleet.log, _AT_ONCE)
+                published += _AT_ONCE
+            else:
+                time.sleep(0.005)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        time.sleep(_WARM_S)
+        first, from_s = sum(counts[each] for each in targets), time.monotonic()
+        time.sleep(seconds)
+        rate = (sum(counts[each] for each in targets) - first) / (time.monotonic() - from_s)
+    finally:
+        ended.set()
+        thread.join()
+    end = time.monotonic() + 60
+    while least() < published:
+        if time.monotonic() > end:
+            raise TimeoutError(f"{published - least()} messages were not delivered")
+        time.sleep(0.005)
+    return rate
