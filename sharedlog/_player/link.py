@@ -19,8 +19,10 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A path that broke is noticed.
-    ("grpc.keepalive_time_ms", 10_000),
+    # A path that broke is noticed by what is sent on it and not acknowledged (TCP's user timeout),
+    # else now and then: servers hang up on who pings them, without data, more often than each five
+    # minutes, so that an idle target, or one with a slow handler, would be cut off again and again.
+    ("grpc.keepalive_time_ms", 330_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     # A target that restarts is found again soon.
     ("grpc.initial_reconnect_backoff_ms", 100),

@@ -1,6 +1,7 @@
 """The player and the target that rifl's server hosts, together (DESIGN-LOG §15)."""
 
 import contextlib
+import threading
 from contextlib import ExitStack
 
 import grpc
@@ -8,11 +9,14 @@ import pytest
 
 import rifl
 import sharedlog
+from sharedlog._player.link import _OPTIONS
 from tests.helpers.servers import KINDS, generic, serve
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.target_process import METHOD, effects, prepare, reserve, reserve_async
 
 SHOWN = "a secret of the player's"
+# gRPC's default: grpc.http2.min_ping_interval_without_data_ms.
+SERVERS_BEAR_MS = 300_000
 NOT_THERE = "/shop.v1.Inventory/Remove"
 
 
@@ -100,3 +104,28 @@ def test_a_transaction_is_taken_whole(house, log, shop, tmp_path):
     for number in range(2):
         there = [each.text for each in log.read("orders", number)]
         assert [body for at, body in effects(tmp_path) if at == number] == there
+
+
+class _CutOff(sharedlog.PlayerObserver):
+    """Is told when a target is cut off."""
+
+    def __init__(self):
+        self.happened = threading.Event()
+
+    def troubled(self, player, target, cause):
+        self.happened.set()
+
+
+def test_an_idle_target_is_pinged_no_more_often_than_servers_bear():
+    """A server hangs up on who pings it without data within five minutes, again and again (§15)."""
+    assert dict(_OPTIONS)["grpc.keepalive_time_ms"] > SERVERS_BEAR_MS
+
+
+@pytest.mark.long
+def test_an_idle_target_stays_connected(house, log, shop, tmp_path):
+    """It has nothing to do for as long as three pings in a minute would take to be too many."""
+    watch = _CutOff()
+    house.player(declared(shop, token=SHOWN), observer=watch)
+    log.publish_call("orders", METHOD, b"1")
+    house.wait_for(lambda: len(effects(tmp_path)) == 1)
+    assert not watch.happened.wait(75)
