@@ -84,6 +84,12 @@ class StoreUnavailable(LogError):
     appended: bool | None = None
 
 
+class OtherStore(LogError):
+    """Another store stands behind a target than its player was told of: nothing was taken."""
+
+    appended: bool | None = False
+
+
 class LogForked(LogError):
     """The position or producer is of another incarnation: a copy was written on."""
 

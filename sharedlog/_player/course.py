@@ -235,7 +235,7 @@ class Course:
         suspects = begins.suspects | self._crowded
         if not self.feeder.begin(term, begins.indexes, suspects, at_once, self.failing.attempts):
             return None
-        return Delivering(self, self._link, begins.starts, confirmed, streams=here.streams)
+        return Delivering(self, self._link, begins.starts, confirmed, here)
 
     # What it answers.
 

@@ -20,6 +20,7 @@ from sharedlog._core.position import Position
 from sharedlog._core.sealing import opened
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import stream_of
+from sharedlog._player.beginning import Here
 from sharedlog._player.link import Link, told, why
 from sharedlog._player.stage import Fed
 from sharedlog._player.wire import DONE, confirmed_of, delivery_of, trouble_of
@@ -41,17 +42,20 @@ class Delivering:
         link: Link,
         starts: Mapping[str, Position | int],
         confirmed: Sequence[tuple[str, int]],
-        *,
-        streams: bool,
+        here: Here,
     ) -> None:
-        """Its feeder is in RF. ``confirmed``: skipped messages that are dead letters by now."""
+        """Its feeder is in RF, as the target said that it is ``here``.
+
+        ``confirmed``: skipped messages that are dead letters by now.
+        """
         self._course = course
         self._feeder = course.feeder
         self._term = course.feeder.term
         self._link = link
         self._starts = starts
         self._confirmed = confirmed_of(confirmed)
-        self._streams = streams
+        self._streams = here.streams
+        self._store = here.store
         self._place = course.stage.place
         self._methods = course.target.methods
         self._wake = asyncio.Event()
@@ -218,6 +222,7 @@ class Delivering:
                 for each in batch
             ],
             confirmed=self._confirmed,
+            store=self._store,
         )
         self._confirmed = []
         if not self._fed:

@@ -7,7 +7,13 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from sharedlog._core.errors import InvalidRequest, LogError, NoSuchStream, NotAllowed
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogError,
+    NoSuchStream,
+    NotAllowed,
+    OtherStore,
+)
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._player.declared import Target
 from sharedlog._wire.errors import error_of
@@ -78,6 +84,8 @@ def why(error: LogError) -> Trouble:
     match error:
         case Late():
             return Trouble(Cause.LATE, details=str(error))
+        case OtherStore():
+            return Trouble(Cause.OTHER_STORE, details=str(error))
         case NotAllowed():
             return Trouble(Cause.NOT_ALLOWED, details=str(error))
         case InvalidRequest() | NoSuchStream():

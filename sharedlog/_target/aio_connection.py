@@ -44,7 +44,11 @@ class Connection:
         self._waiting: list[asyncio.Future[None]] = []
 
     def take_in(self, message: pb.Deliveries) -> None:
-        """Have what came worked off; raises ``InvalidRequest`` before any of it."""
+        """Have what came worked off.
+
+        Raises ``InvalidRequest`` and ``OtherStore`` before any of it.
+        """
+        self._of.target.check_store(message.store)
         items = list(items_of(message, self._origin))
         for tag in {tag for tag, _, _ in items}:
             self._of.target.methods.check_tag(tag)

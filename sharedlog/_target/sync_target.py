@@ -115,6 +115,7 @@ class SyncTarget:
     def _deliver(self, data: bytes, context: Any, handlers: Handlers | None) -> bytes:
         message = parsed(pb.Deliveries, data)
         origin = origin_of(message)
+        self._target.check_store(message.store)
         answers: list[Answer] = []
         for tag, items in by_tag(list(items_of(message, origin))).items():
             self._target.methods.check_tag(tag)

@@ -17,6 +17,7 @@ from rifl._server.local_calls import (
     RowCall,
     Transport,
 )
+from sharedlog._core.errors import OtherStore
 from sharedlog._core.target_delivery import Delivery
 from sharedlog._core.target_index import Feed
 from sharedlog._core.target_methods import Delivered, Methods
@@ -68,6 +69,12 @@ class Target:
         self.access = access
         self.limits = limits
         self.rows = calls.rows
+
+    def check_store(self, told: str) -> None:
+        """Raise ``OtherStore`` where a player's deliveries follow an index of another store."""
+        mine = self.rows.store_id
+        if told and told != mine:
+            raise OtherStore(f"the target's store is {mine}, and deliveries were begun in {told}")
 
     def fetch(self, step: Fetch) -> Any:
         """Read rows; blocks."""

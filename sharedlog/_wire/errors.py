@@ -42,6 +42,7 @@ _KINDS: Mapping[type[LogError], tuple[str, grpc.StatusCode]] = {
     errors.NotAllowed: ("NOT_ALLOWED", _CODE.PERMISSION_DENIED),
     errors.NoSuchStream: ("NO_SUCH_STREAM", _CODE.NOT_FOUND),
     errors.NoSuchLog: ("NO_SUCH_LOG", _CODE.NOT_FOUND),
+    errors.OtherStore: ("OTHER_STORE", _CODE.FAILED_PRECONDITION),
     errors.NewerFormat: ("NEWER_FORMAT", _CODE.FAILED_PRECONDITION),
 }
 # How those are made that take more than what they say.

@@ -103,18 +103,20 @@ class Delivery(_message.Message):
     def __init__(self, kind: _Optional[_Union[Delivery.Kind, str]] = ..., tag: _Optional[str] = ..., place: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., follows: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., envelope: _Optional[bytes] = ..., append_time_us: _Optional[int] = ..., more: bool = ..., skip: _Optional[_Union[Skipped, _Mapping]] = ..., again: bool = ...) -> None: ...
 
 class Deliveries(_message.Message):
-    __slots__ = ("feed", "incarnation", "term", "deliveries", "confirmed")
+    __slots__ = ("feed", "incarnation", "term", "deliveries", "confirmed", "store")
     FEED_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     feed: Feed
     incarnation: str
     term: int
     deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
     confirmed: _containers.RepeatedCompositeFieldContainer[Confirmed]
-    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., incarnation: _Optional[str] = ..., term: _Optional[int] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., confirmed: _Optional[_Iterable[_Union[Confirmed, _Mapping]]] = ...) -> None: ...
+    store: str
+    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., incarnation: _Optional[str] = ..., term: _Optional[int] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., confirmed: _Optional[_Iterable[_Union[Confirmed, _Mapping]]] = ..., store: _Optional[str] = ...) -> None: ...
 
 class Confirmed(_message.Message):
     __slots__ = ("tag", "number")

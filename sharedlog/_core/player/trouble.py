@@ -20,6 +20,7 @@ class Cause(enum.Enum):
     REFUSED = "a message is refused"
     UNKNOWN = "nobody knows what became of a message"
     FORKED = "its index is of another log"
+    OTHER_STORE = "another store stands there than it was asked in"
     UNAVAILABLE = "it takes nothing at present"
     NOT_ALLOWED = "it does not let this player in"
     CONFIG = "it cannot be called as it is declared"

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
+from sharedlog._core.errors import OtherStore
+from sharedlog._wire.errors import refusal_of
 from sharedlog.v1 import sharedlog_pb2
 from sharedlog.v1.target_pb2 import (
     ConnectReply,
@@ -146,14 +148,20 @@ class FakeTarget(TargetServicer):
         dropped: dict[str, tuple[int, int]] = {}
         async for request in requests:
             first = first or request
+            await self._check_store(request, context)
             await self._hang()
             yield self._answers(first, request, dropped)
 
     async def DeliverBatch(self, request: Deliveries, context: Any) -> DeliveryAnswers:  # noqa: N802
         """The same, once."""
-        del context
+        await self._check_store(request, context)
         await self._hang()
         return self._answers(request, request, {})
+
+    async def _check_store(self, request: Deliveries, context: Any) -> None:
+        if request.store != self.store.name:
+            refusal = refusal_of(OtherStore("another store"))
+            await context.abort(refusal.code, refusal.details, refusal.metadata)
 
     async def _hang(self) -> None:
         while self.hangs.is_set():

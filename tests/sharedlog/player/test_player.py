@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 import sharedlog
+from sharedlog._core.player.rows import wish
 from sharedlog._player.course import Course
 from sharedlog._player.link import Link
 from sharedlog.v1.target_pb2 import DeliveryAnswer
@@ -155,6 +156,26 @@ def test_another_player_goes_on_beside_a_message_that_fails(house, log):
     other = [each.text for each in log.read("orders", 1 - bad)]
     fake.store.wait_for(lambda: fake.store.bodies(f"orders/{1 - bad}") == other)
     assert fake.store.bodies(f"orders/{bad}") == []
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
+def test_a_store_that_is_swapped_beneath_a_connection_stops_its_target(house, log, streams):
+    """It is noticed by the next delivery, and nothing is taken in the other one (P6)."""
+    fake = house.target(streams=streams)
+    player = house.player(declared(fake))
+    publish(log, 5)
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+    # As if a process of another store answered at the address from now on; it knows its index.
+    before, fake.store = fake.store, Store("another")
+    fake.store.indexes.update(before.indexes)
+    publish(log, 5, 5)
+    told = house.wait_for_state(player, "stopped")
+    assert told.stopped.why == "WIPED"
+    assert (len(before.done), fake.store.done) == (5, [])
+    fake.store = before
+    log._place.run(wish("player", "shop", lambda it: it._replace(resumed=it.resumed + 1)))
+    before.wait_for(lambda: len(before.done) == 10)
+    assert in_order(log, before)
 
 
 def test_a_failing_handler_is_called_again_in_order(house, log):

@@ -14,7 +14,7 @@ import pytest
 
 import rifl
 from rifl._stores.errors import WrongDatabase
-from sharedlog._core.errors import InvalidRequest, NotAllowed
+from sharedlog._core.errors import InvalidRequest, NotAllowed, OtherStore
 from sharedlog._wire.errors import error_of
 from sharedlog.v1 import target_pb2
 from tests.helpers.servers import KINDS
@@ -322,6 +322,28 @@ def test_too_much_of_one_substream_waits_with_its_player(shop: Shop) -> None:
             stream.answers(lambda told: told.kind == A.DONE)
         assert stream.finish() == []
     assert sorted(shop.effects()) == [1, 2, 3, 4, 5, 11]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deliveries_that_were_begun_in_another_store_are_refused(kind: str, shop: Shop) -> None:
+    """Who answers now may be another one than was asked: nothing of them is taken (P6)."""
+    with open_shop(kind, url(shop), shop) as target:
+        mine = target.connect().store
+
+        def deliveries(store: str) -> target_pb2.Deliveries:
+            found = target.deliveries(row(1, 1, ATOMIC), (), first=True)
+            found.store = store
+            return found
+
+        with pytest.raises(grpc.RpcError) as refused:
+            target.stub.DeliverBatch(deliveries("another"), timeout=20)
+        assert isinstance(error_of(refused.value), OtherStore)
+        if kind != "sync":
+            with pytest.raises(grpc.RpcError) as refused:
+                list(target.stub.Deliver(iter([deliveries("another")]), timeout=20))
+            assert isinstance(error_of(refused.value), OtherStore)
+        assert shop.effects() == []
+        assert told(target.stub.DeliverBatch(deliveries(mine), timeout=20).answers) == [("DONE", 1)]
 
 
 def test_a_player_is_told_what_it_speaks_to(shop: Shop) -> None:
