@@ -3,6 +3,8 @@
 #   make demo-curp   a replicated group whose leaders are killed under load (LOG=etcd: over
 #                    an etcd of three nodes, which are killed, too)
 #   make demo-log   a shared log whose publishers and followers are killed
+#   make demo-payments   payments through a log, with everything killed, beside the same with
+#                    two databases written one after the other
 #   make test   the whole test suite
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -27,10 +29,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-deliver demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver postgresql java browser kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver postgresql java browser kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -78,6 +80,11 @@ demo-log: $(INSTALLED) $(if $(filter postgresql,$(LOG)),postgresql)
 
 demo-deliver: $(INSTALLED)
 	@$(PYTHON) -m examples.delivered_orders $(DEMO_FLAGS)
+
+# LOG=sqlite, postgresql or etcd: of the log; EXECUTORS=postgresql: of those who decide.
+demo-payments: $(INSTALLED) $(if $(filter postgresql,$(LOG) $(EXECUTORS)),postgresql)
+	@$(PYTHON) -m examples.payments $(if $(LOG),--log $(LOG)) \
+	  $(if $(EXECUTORS),--executors $(EXECUTORS)) $(DEMO_FLAGS)
 
 # BENCH_FLAGS="--only own" is what it costs (and with --log URL, another engine than SQLite),
 # "--only beside" are the others.

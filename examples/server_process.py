@@ -47,6 +47,11 @@ class ServerProcess:
             raise RuntimeError("it does not run")
         return self._process.pid
 
+    @property
+    def ended(self) -> int | None:
+        """The exit code of one that has ended by itself; None: it runs, or was not started."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> int:
         """Start it and return its port once it listens."""
         with tempfile.TemporaryFile("w+") as complaints:
