@@ -33,12 +33,13 @@ from sharedlog._core.consumer.asked import (
     StoreStep,
     TakeStore,
 )
+from sharedlog._core.consumer.calls import Answered, CallStep, Intend, Send, Unanswered
 from sharedlog._core.errors import LogUnavailable, StoreUnavailable
 from sharedlog._core.steps import Step
 
 __all__ = ["Driven", "die", "drain", "driven", "lose"]
 
-_CHANGES = (Commit, TakeStore, Note, Run, Bury, CommitStore)
+_CHANGES = (Commit, TakeStore, Note, Run, Bury, CommitStore, Intend, Send, Answered)
 # So much later is each round: whatever waits for a time has waited.
 _LATER_S = 1000.0
 _MOST_ROUNDS = 10_000
@@ -48,7 +49,7 @@ class Driven:
     """One process of a consumer, driven by a test; what ``driven`` yields.
 
     ``steps``: the steps that it has begun and that change something, in their order: at the log,
-    in the store, or by handlers.
+    in the store, by handlers, or at a service that one of them calls.
     """
 
     def __init__(self, work: Work) -> None:
@@ -84,7 +85,7 @@ class Driven:
         """Be killed, before the step that is under way; its lease is over at once."""
         raise Died
 
-    def _act(self, step: Step | StoreStep) -> Any:
+    def _act(self, step: Step | StoreStep | CallStep) -> Any:
         if not isinstance(step, _CHANGES):
             return self._do(step)
         name = _name(step)
@@ -138,7 +139,7 @@ def die(consumer: Consumer, *, before: int) -> bool:
 def lose(consumer: Consumer, *, of: int) -> bool:
     """Consume what is there; the answer to a step is lost. False: there were not so many.
 
-    Log or store have done what was asked, and that is not known.
+    Log, store or service have done what was asked, and that is not known.
     """
     lost = False
     with driven(consumer) as process:
@@ -147,15 +148,21 @@ def lose(consumer: Consumer, *, of: int) -> bool:
             nonlocal lost
             if number == of and not name.startswith("handlers"):
                 lost = True
-                kind = LogUnavailable if name.startswith("log") else StoreUnavailable
-                raise kind("a test has lost the answer")
+                raise _lost(name.partition(":")[0])
 
         process.after = lose_it
         process.drain()
         return lost or len(process.steps) >= of
 
 
-def _name(step: Step | StoreStep) -> str:
+def _lost(by: str) -> Exception:
+    why = "a test has lost the answer"
+    if by == "service":
+        return Unanswered(LogUnavailable(why), away=True)
+    return (LogUnavailable if by == "log" else StoreUnavailable)(why)
+
+
+def _name(step: Step | StoreStep | CallStep) -> str:
     match step:
         case Commit(_, puts, entries, _):
             return "log: append" if entries else f"log: {puts[0].key.partition('/')[0]}"
@@ -165,4 +172,10 @@ def _name(step: Step | StoreStep) -> str:
             return "store: note"
         case CommitStore():
             return "store: commit"
+        case Intend():
+            return "store: intend"
+        case Send():
+            return "service: call"
+        case Answered():
+            return "store: answer"
     return f"handlers: {type(step).__name__.lower()}"

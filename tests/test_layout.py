@@ -78,9 +78,11 @@ ARROWS: dict[str, set[str]] = {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._log"),
         *("rifl._log", "rifl._stores.postgres.riders", "lease_server._forks"),
     },
+    # Handlers' calls stand on rifl's client.
     "sharedlog._consumer": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._log"),
-        *("rifl._log", "lease_server._forks"),
+        *("rifl._client", "rifl._grpc.codes", "rifl._wire", "rifl.core", "rifl._log"),
+        "lease_server._forks",
     },
     "sharedlog._player": {
         *("sharedlog._aio.threads", "sharedlog._core", "sharedlog._engines", "sharedlog._log"),

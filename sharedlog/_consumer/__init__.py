@@ -3,6 +3,9 @@
 - ``consumer``: ``sharedlog.Consumer``; ``handlers``: its functions; ``effects``: what they get.
 - ``working``: the shards of one process, turn after turn; ``owned``: one of them;
   ``carrying``: the steps of one; ``events``: what is told of them.
+- ``calling``: calls of handlers to other services; ``channels``: what stubs get for them;
+  ``services``: the ways to services; ``kept_calls``: what is kept of calls, ``call_rows``: as
+  rows of a database.
 - ``membership``: that the process is there, said again and again.
 - ``awaiting``: until a consumer has done what somebody published.
 - ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,

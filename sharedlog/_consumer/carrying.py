@@ -7,8 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from sharedlog._consumer.calling import BatchEnds, MessageCalls
 from sharedlog._consumer.effects import Effects
 from sharedlog._consumer.handlers import Handlers
+from sharedlog._consumer.kept_calls import KeptCalls
+from sharedlog._consumer.services import Services
 from sharedlog._consumer.store import Store
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import (
@@ -19,10 +22,13 @@ from sharedlog._core.consumer.asked import (
     Failed,
     Note,
     Ran,
+    Resend,
     Run,
     StoreStep,
     TakeStore,
 )
+from sharedlog._core.consumer.calls import Answered, CallStep, Intend, Open, Send, ShardCalls
+from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.draft import Bounds, tags_for
 from sharedlog._core.envelope import About
@@ -49,23 +55,29 @@ class Carrier:
 
     def __init__(
         self,
+        name: str,
         place: Place,
         placing: Placing,
         store: Store,
         handlers: Handlers,
+        services: Services,
         *,
         batch_s: float,
         dead_letters: str | None,
         travels: bool = True,
     ) -> None:
-        """``batch_s``: a transaction takes no further message after that time.
-
-        ``travels``: what is published may be appended while the store's transaction is open.
+        """``services``: those that handlers call. ``batch_s``: a transaction takes no further
+        message after that time. ``travels``: what is published may be appended while the store's
+        transaction is open.
         """
         self._place = place
         self._placing = placing
         self._store = store
         self._handlers = handlers
+        self._calls = KeptCalls(name, place.incarnation, store)
+        self._services = services
+        # Streams whose handlers make calls.
+        self._callers: set[str] = set()
         self._batch_s = batch_s
         self._dead_letters = dead_letters
         self._travels = travels
@@ -78,7 +90,7 @@ class Carrier:
             tags_for(limits.operations, MAX_TAGS - 1),
         )
         # Carries a step out; a test kit has it do otherwise.
-        self.act: Callable[[Step | StoreStep], Any] = self.do
+        self.act: Callable[[Step | StoreStep | CallStep], Any] = self.do
 
     def carry(self, rule: Asked[_T]) -> _T:
         """Drive a rule to its end; nothing is left open in the store. Raises what ends it."""
@@ -106,7 +118,7 @@ class Carrier:
         """Whether this process is a forked child of the one that this belongs to."""
         return os.getpid() != self._process
 
-    def do(self, step: Step | StoreStep) -> Any:
+    def do(self, step: Step | StoreStep | CallStep) -> Any:
         """Carry a step out; raises ``LogStopped`` in a forked child."""
         if self.inherited:
             raise forked()
@@ -118,7 +130,15 @@ class Carrier:
             case Bury(message, attempts, why):
                 return self._bury(message, attempts, why)
             case CommitStore(tag, checkpoint):
-                return self._store.commit(tag, checkpoint)
+                return self._commit(tag, checkpoint)
+            case Resend(tag, checkpoint):
+                return self._calls.resend(tag, checkpoint, self.act)
+            case Open():
+                return self._services.open(step)
+            case Send():
+                return self._services.send(step)
+            case Intend() | Answered():
+                return self._calls.keep(step)
         observers = self._place.observers
         engine = self._place.engine
         return do(engine, step) if observers is None else observers.act(engine, step)
@@ -134,13 +154,22 @@ class Carrier:
 
     def _run(self, messages: Sequence[Committed]) -> Ran:
         """Run handlers in one transaction until it is full; what they raise is ``Failed``."""
+        calls = self._calls.of(messages[0].tag)
         connection = self._store.begin()
         outputs = Outputs(self._bounds, travels=self._travels)
         end = time.monotonic() + self._batch_s
         done = 0
         try:
             for each in messages:
-                self._call(connection, each, outputs)
+                if done and self._calls_first(each):
+                    break
+                before = outputs.count
+                try:
+                    self._call(connection, each, outputs, calls, first=not done)
+                except BatchEnds:
+                    # T6: nothing of it is there; it begins the next transaction.
+                    outputs.back_to(before)
+                    break
                 done += 1
                 full = (
                     outputs.size > _FULL * self._bounds.append_bytes
@@ -154,13 +183,35 @@ class Carrier:
             raise
         return Ran(done, outputs.appends)
 
-    def _call(self, connection: Any, each: Committed, outputs: Outputs) -> None:
+    def _commit(self, tag: str, checkpoint: Checkpoint) -> None:
+        self._store.commit(tag, checkpoint)
+        self._calls.passed(tag, checkpoint)
+
+    def _calls_first(self, each: Committed) -> bool:
+        """Whether a message begins a transaction, as its handler makes calls (T6)."""
+        return stream_of(each.tag) in self._callers and self._store.written() is not None
+
+    def _call(
+        self,
+        connection: Any,
+        each: Committed,
+        outputs: Outputs,
+        shard: ShardCalls,
+        *,
+        first: bool,
+    ) -> None:
+        """``first``: no other message of the transaction was before it."""
+        calls = MessageCalls(shard, each.position, self._store, self.act, first=first)
         try:
             message = self._message(each)
-            self._handlers.run(Effects(connection, message, self._placing, outputs))
+            self._handlers.run(Effects(connection, message, self._placing, outputs, calls))
         except _PASSED:
             raise
         except BaseException as error:
+            if calls.made:
+                self._callers.add(stream_of(each.tag))
+            if calls.ends is not None and not self.inherited:
+                raise calls.ends from error
             ends = None if isinstance(error, Exception) else error
             if self.inherited:
                 if ends is not None:
@@ -170,6 +221,9 @@ class Carrier:
             raise Failed(why, counts=not self._store.fault(error), ends=ends) from error
         if self.inherited:
             raise forked()
+        if calls.made:
+            self._callers.add(stream_of(each.tag))
+        calls.check()
         self._store.intact()
 
     def _bury(self, each: Committed, attempts: int, why: str) -> Ran:

@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import grpc
 
 from lease_server._forks import refuse_in_children
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.handlers import Handler, Handlers, Kind
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.opening import in_one_file, store_of
+from sharedlog._consumer.services import Service, Services
 from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Settings, Work, new_who
 from sharedlog._core.arguments import check_whole
@@ -32,7 +35,7 @@ from sharedlog._log.log import Log
 from sharedlog._log.place import forked
 
 _H = TypeVar("_H", bound=Handler)
-_E = TypeVar("_E", Store, Handlers)
+_E = TypeVar("_E", Store, Handlers, Services)
 LEASE = timedelta(seconds=1.2)
 # Looks at who has what, within a lease.
 _LOOKS = 3
@@ -114,6 +117,7 @@ class Consumer:
             start,
             self._lease_s / _LOOKS,
         )
+        self._services: dict[str, Service] = {}
         self._closing = threading.Event()
         self._running = threading.Lock()
         refuse_in_children(self, forked)
@@ -131,6 +135,23 @@ class Consumer:
             return call
 
         return add
+
+    def service(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | None = None,
+        *,
+        secret: str | bytes | None = None,
+        options: Sequence[tuple[str, Any]] = (),
+        interceptors: Sequence[Any] = (),
+    ) -> None:
+        """Say how a service is called that handlers call by ``Effects.channel(target)``.
+
+        The arguments are those of ``rifl.connect``. Where nothing is said it is called without
+        credentials, and with the secret that RIFL_SESSION_SECRET has, or the file that
+        RIFL_SESSION_SECRET_FILE names: the same one in all processes of the consumer.
+        """
+        self._services[target] = Service(credentials, secret, options, interceptors)
 
     def run(self) -> None:
         """Consume until ``close`` is called, by another thread, a signal's handler, or a handler.
@@ -196,13 +217,19 @@ class Consumer:
             raise InvalidRequest("this consumer runs already")
         try:
             place, settings = self._log._place, self._settings
-            with _ended(self._open_store()) as store, _ended(self._handlers):
+            with (
+                _ended(self._open_store()) as store,
+                _ended(self._handlers),
+                _ended(Services(self._services)) as services,
+            ):
                 membership = Membership(place, self.name, new_who(), self._streams, self._lease_s)
                 carrier = Carrier(
+                    self.name,
                     place,
                     self._log._placing,
                     store,
                     self._handlers,
+                    services,
                     batch_s=_BATCH_S if clock is None else math.inf,
                     dead_letters=self._dead_letters,
                     travels=not in_one_file(place.engine, self._store),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from sharedlog._consumer.calling import MessageCalls
+from sharedlog._consumer.channels import channel_for
 from sharedlog._core.catalog import Stream
 from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.envelope import About, Value
@@ -22,7 +24,12 @@ class Effects:
     """
 
     def __init__(
-        self, connection: Any, message: Message, placing: Placing, outputs: Outputs
+        self,
+        connection: Any,
+        message: Message,
+        placing: Placing,
+        outputs: Outputs,
+        calls: MessageCalls,
     ) -> None:
         """Use ``Consumer.on``."""
         self._connection = connection
@@ -30,6 +37,7 @@ class Effects:
         self.message = message
         self._placing = placing
         self._outputs = outputs
+        self._calls = calls
         self._over = False
 
     @property
@@ -37,7 +45,25 @@ class Effects:
         """The transaction's; raises ``LogStopped`` in a child that the handler forked."""
         if os.getpid() != self._process:
             raise forked()
+        self._calls.check_connection()
+        self._calls.read = True
         return self._connection
+
+    def channel(self, target: str) -> Any:
+        """Return a channel for stubs, whose calls happen once, however often the handler runs.
+
+        Of ``grpc``, and in an async handler of ``grpc.aio``; the server's methods are deduplicated
+        by rifl. A handler that runs again gets the first answers. Unary calls. A call that is not
+        answered undoes the transaction, whatever the handler makes of it; an error that the
+        service has answered is an answer. Over SQLite a call comes before the first write of the
+        handler: ``CallAfterWrite``. Raises ``CallMismatch`` where the handler has made another
+        call when it ran before, ``InvalidRequest``, and what stubs raise.
+        """
+        if self._over:
+            raise InvalidRequest("the handler returned: nothing can be called with it any more")
+        if os.getpid() != self._process:
+            raise forked()
+        return channel_for(self._calls, target)
 
     def publish(
         self,
@@ -58,6 +84,10 @@ class Effects:
         if not about.causation_id:
             about = about._replace(causation_id=str(self.message.position))
         self._outputs.add(self._placing.placed(stream, value, key, headers, about))
+
+    async def leave(self) -> None:
+        """The handler, which is async, returns: what it has not awaited is cancelled."""
+        await self._calls.leave()
 
     def end(self) -> None:
         """The handler returned."""

@@ -53,7 +53,7 @@ class Handlers:
         try:
             found = handler.call(handler.read(effects.message), effects)
             if inspect.isawaitable(found):
-                self._run(found)
+                self._run(found, effects)
         finally:
             effects.end()
 
@@ -63,9 +63,12 @@ class Handlers:
         if runner is not None:
             runner.close()
 
-    def _run(self, found: Any) -> None:
+    def _run(self, found: Any, effects: Effects) -> None:
         async def run() -> None:
-            await found
+            try:
+                await found
+            finally:
+                await effects.leave()
 
         if self._runner is None:
             self._runner = asyncio.Runner()

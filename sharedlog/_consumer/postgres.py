@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -11,8 +11,10 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
 from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import LogError, StoreUnavailable
 
@@ -35,14 +37,20 @@ class PostgresStore:
         """``name``: the consumer's. The table is made where there is none."""
         self._url = url
         self._table = Table(name, POSTGRES)
+        self._calls = CallRows(name, POSTGRES)
+        # Shards that have calls whose messages are not done.
+        self._calling: set[str] = set()
+        # For what is kept of calls while a handler's transaction runs.
+        self._aside: psycopg.Connection[Any] | None = None
         self._connection: psycopg.Connection[Any] | None = None
         self._transaction: contextlib.AbstractContextManager[Any] | None = None
         # What the server calls our session, and one of ours that was lost.
         self._session = self._lost = ""
         with self._working() as execute:
-            if execute("SELECT to_regclass('sharedlog_consumer')", ()).fetchone()[0] is None:
+            if execute(f"SELECT to_regclass('{CALLS}')", ()).fetchone()[0] is None:
                 execute(_LOCK.decode(), ())
                 execute(self._table.create, ())
+                execute(self._calls.create, ())
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``."""
@@ -62,6 +70,35 @@ class PostgresStore:
         """See ``Store``."""
         with self._working() as execute:
             self._table.note(execute, tag, number, attempts)
+
+    def calls(self, tag: str) -> Sequence[Call]:
+        """See ``Store``."""
+        with self._working() as execute:
+            found = self._calls.read(execute, tag)
+        self._has_calls(tag, bool(found))
+        return found
+
+    def intend(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        self._has_calls(tag, True)
+        with self._apart() as execute:
+            if not self._calls.intend(execute, tag, number, call):
+                raise self._table.fenced(execute, tag, number)
+
+    def answered(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        with self._apart() as execute:
+            if not self._calls.answered(execute, tag, number, call):
+                raise self._table.fenced(execute, tag, number)
+
+    def written(self) -> None:
+        """See ``Store``: calls are kept by a session of their own."""
+
+    def suspend(self) -> None:
+        """See ``Store``."""
+
+    def resume(self, *, read: bool) -> None:
+        """See ``Store``."""
 
     def begin(self) -> Any:
         """See ``Store``."""
@@ -89,6 +126,8 @@ class PostgresStore:
         """See ``Store``."""
         with self._working() as execute:
             self._table.move(execute, tag, checkpoint)
+            if tag in self._calling and checkpoint.position is not None:
+                self._calls.passed(execute, tag, checkpoint.position)
 
     def rollback(self) -> None:
         """See ``Store``."""
@@ -116,9 +155,11 @@ class PostgresStore:
         """See ``Store``."""
         connection, self._connection = self._connection, None
         self._transaction = None
-        if connection is not None:
-            with contextlib.suppress(psycopg.Error):
-                connection.close()
+        aside, self._aside = self._aside, None
+        for each in (connection, aside):
+            if each is not None:
+                with contextlib.suppress(psycopg.Error):
+                    each.close()
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[Execute]:
@@ -138,6 +179,21 @@ class PostgresStore:
             except BaseException:
                 self.rollback()
                 raise
+
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[Execute]:
+        """Work beside the transaction that runs: each statement is committed by itself.
+
+        One that is on its way ends, whatever becomes of this process: it keeps nobody waiting.
+        """
+        with self._errors():
+            if self._aside is None:
+                self._aside = self._connected()
+            with self._aside.cursor(row_factory=tuple_row) as cursor:
+                yield lambda statement, given: cursor.execute(statement.encode(), given)
+
+    def _has_calls(self, tag: str, has: bool) -> None:
+        (self._calling.add if has else self._calling.discard)(tag)
 
     def _refused(self, error: psycopg.Error) -> None:
         """Raise ``Failed`` where the server said that nothing is committed."""
@@ -164,18 +220,21 @@ class PostgresStore:
 
     def _opened(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            connection = psycopg.connect(
-                self._url,
-                autocommit=True,
-                connect_timeout=_TIMEOUT_S,
-                keepalives_idle=_TIMEOUT_S,
-                tcp_user_timeout=_TIMEOUT_S * 1000,
-            )
+            connection = self._connected()
             with connection.cursor(row_factory=tuple_row) as cursor:
                 row = cursor.execute(_SESSION).fetchone()
             self._session = "" if row is None else str(row[0])
             self._connection = connection
         return self._connection
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=_TIMEOUT_S,
+            keepalives_idle=_TIMEOUT_S,
+            tcp_user_timeout=_TIMEOUT_S * 1000,
+        )
 
 
 def _closed(connection: psycopg.Connection[Any]) -> bool:

@@ -6,13 +6,15 @@ import contextlib
 import ctypes
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from lease_server._forks import in_children
+from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
 from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import InvalidRequest, LogError, StoreUnavailable, StoreWentBack
 
@@ -44,6 +46,19 @@ _WRITES = (
     sqlite3.SQLITE_DROP_TABLE,
     sqlite3.SQLITE_ALTER_TABLE,
 )
+_OF_ROWS = (
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+    *_WRITES[:3],
+)
+_OURS_TO_WRITE = {TABLE, CALLS}
+_VERSION = "PRAGMA data_version -- sharedlog"
+_QUERY_ONLY, _QUERY_AND_WRITE = (
+    "PRAGMA query_only = ON -- sharedlog",
+    "PRAGMA query_only = OFF -- sharedlog",
+)
 _OURS = "the consumer begins, commits and closes what handlers write with (a savepoint is yours)"
 
 
@@ -60,8 +75,18 @@ class SqliteStore:
         self._process = os.getpid()
         # Handlers run: they neither begin nor end transactions.
         self._lent = False
+        # A service is called: the file is others' to write meanwhile.
+        self._suspended = False
+        # What was written that SQLite does not count: it is not rows.
+        self._others = 0
+        # Of the file, as the transaction that runs has seen it.
+        self._version = 0
+        self._calls = CallRows(name, SQLITE)
+        # Shards that have calls whose messages are not done.
+        self._calling: set[str] = set()
         with self._transaction() as execute:
             execute(self._table.create, ())
+            execute(self._calls.create, ())
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``."""
@@ -73,12 +98,61 @@ class SqliteStore:
         with self._transaction() as execute:
             self._table.note(execute, tag, number, attempts)
 
+    def calls(self, tag: str) -> Sequence[Call]:
+        """See ``Store``."""
+        with self._transaction() as execute:
+            found = self._calls.read(execute, tag)
+        self._calling.discard(tag)
+        if found:
+            self._calling.add(tag)
+        return found
+
+    def intend(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        self._calling.add(tag)
+        with self._transaction() as execute:
+            if not self._calls.intend(execute, tag, number, call):
+                raise self._table.fenced(execute, tag, number)
+
+    def answered(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        with self._transaction() as execute:
+            if not self._calls.answered(execute, tag, number, call):
+                raise self._table.fenced(execute, tag, number)
+
+    def written(self) -> int:
+        """See ``Store``."""
+        return self._opened().total_changes + self._others
+
+    def suspend(self) -> None:
+        """See ``Store``."""
+        self._lent = False
+        with self._errors():
+            connection = self._opened()
+            if connection.in_transaction:
+                connection.execute(_ROLLBACK)
+            connection.execute(_QUERY_ONLY)
+        self._suspended = True
+
+    def resume(self, *, read: bool) -> None:
+        """See ``Store``."""
+        before = self._version
+        self.rollback()
+        self.begin()
+        if read and before != self._version:
+            raise Failed(
+                "others have written the database while a service was called, after the handler "
+                "had read it",
+                counts=False,
+            )
+
     def begin(self) -> Any:
         """See ``Store``."""
         with self._errors():
             connection = self._opened()
             connection.execute(_BEGIN)
             self._check_file()
+            (self._version,) = connection.cursor().execute(_VERSION).fetchone()
         self._lent = True
         return connection
 
@@ -96,16 +170,21 @@ class SqliteStore:
         self._lent = False
         with self._transaction() as execute:
             self._table.move(execute, tag, checkpoint)
+            if tag in self._calling and checkpoint.position is not None:
+                self._calls.passed(execute, tag, checkpoint.position)
 
     def rollback(self) -> None:
         """See ``Store``."""
         self._lent = False
+        suspended, self._suspended = self._suspended, False
         connection = self._connection
         if connection is None:
             return
         try:
             if connection.in_transaction:
                 connection.execute(_ROLLBACK)
+            if suspended:
+                connection.execute(_QUERY_AND_WRITE)
         except sqlite3.Error:
             self.close()
 
@@ -119,7 +198,7 @@ class SqliteStore:
     def close(self) -> None:
         """See ``Store``."""
         connection, self._connection = self._connection, None
-        self._lent = False
+        self._lent = self._suspended = False
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 sqlite3.Connection.close(connection)
@@ -130,6 +209,8 @@ class SqliteStore:
         with self._errors():
             connection = self._opened()
             try:
+                if self._suspended:
+                    connection.execute(_QUERY_AND_WRITE)
                 if not connection.in_transaction:
                     connection.execute(_BEGIN)
                 cursor = connection.cursor()
@@ -137,6 +218,8 @@ class SqliteStore:
                 yield cursor.execute
                 self._check_file()
                 self._commit(connection)
+                if self._suspended:
+                    connection.execute(_QUERY_ONLY)
             except BaseException:
                 self.rollback()
                 raise
@@ -190,10 +273,11 @@ class SqliteStore:
     def _allowed(self, action: int, first: object, second: object, *_: object) -> int:
         if self._lent and (
             action == sqlite3.SQLITE_TRANSACTION
-            or (action in _WRITES and TABLE in (first, second))
+            or (action in _WRITES and _OURS_TO_WRITE & {first, second})
             or os.getpid() != self._process
         ):
             return sqlite3.SQLITE_DENY
+        self._others += action not in _OF_ROWS
         return sqlite3.SQLITE_OK
 
 

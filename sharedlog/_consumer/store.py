@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 
 
@@ -19,6 +21,30 @@ class Store(Protocol):
 
     def note(self, tag: str, number: int, attempts: int) -> None:
         """Note attempts, durably, where the fence is the number."""
+
+    def calls(self, tag: str) -> Sequence[Call]:
+        """Return the calls that are kept of a shard, by their serials (T6)."""
+
+    def intend(self, tag: str, number: int, call: Call) -> None:
+        """Keep a call, durably, where the fence is the number: whatever becomes of the
+        transaction that runs.
+        """
+
+    def answered(self, tag: str, number: int, call: Call) -> None:
+        """Keep a call's answer, as ``intend``."""
+
+    def written(self) -> int | None:
+        """Return what grows as handlers write; None: calls may be made at any time.
+
+        Else it has one writer: a call is made where nothing was written since ``begin``, and
+        between ``suspend`` and ``resume``.
+        """
+
+    def suspend(self) -> None:
+        """Let others write, while a service is called: of the transaction nothing is written."""
+
+    def resume(self, *, read: bool) -> None:
+        """Go on with it. ``read``: ``Failed`` where others have written since it was begun."""
 
     def begin(self) -> Any:
         """Begin a transaction, and return the connection that handlers use."""

@@ -40,14 +40,22 @@ Execute = Callable[[str, Sequence[Any]], Any]
 
 
 class Dialect(NamedTuple):
-    """What two databases write differently."""
+    """What two databases write differently.
+
+    ``share``: has who would change the rows that a statement looks at wait for it.
+    """
 
     bytes: str
     place: str
+    share: str
 
     def of(self, statement: str) -> str:
         """Return a statement with this one's places for parameters."""
         return statement.replace("?", self.place)
+
+    def cast(self, kind: str) -> str:
+        """Return the place of a parameter whose type nothing else says."""
+        return f"CAST(? AS {kind.replace('BYTEA', self.bytes)})"
 
 
 class Table:
@@ -76,7 +84,7 @@ class Table:
         taken = (number, session, int(died), kept, kept, *shard, number)
         row = execute(self._of(_TAKE), taken).fetchone()
         if row is None:
-            raise self._fenced(execute, tag, number)
+            raise self.fenced(execute, tag, number)
         position, seq, intent, takeovers, attempts = row
         place = Position.parse(position) if position else None
         return Checkpoint(number, place, seq, bytes(intent), takeovers, attempts)
@@ -90,16 +98,17 @@ class Table:
         """See ``Store``."""
         done = execute(self._of(_NOTE), (attempts, self._name, tag, number))
         if done.rowcount != 1:
-            raise self._fenced(execute, tag, number)
+            raise self.fenced(execute, tag, number)
 
     def move(self, execute: Execute, tag: str, checkpoint: Checkpoint) -> None:
         """Write the checkpoint, before the commit; ``Fenced``: it is not to be committed."""
         number, position, seq, intent, _, _ = checkpoint
         moved = (str(position or ""), seq, intent, self._name, tag, number)
         if execute(self._of(_COMMIT), moved).rowcount != 1:
-            raise self._fenced(execute, tag, number)
+            raise self.fenced(execute, tag, number)
 
-    def _fenced(self, execute: Execute, tag: str, number: int) -> Fenced:
+    def fenced(self, execute: Execute, tag: str, number: int) -> Fenced:
+        """Return the error of who has the shard under a number that is not the fence's."""
         row = execute(self._of(_FENCE), (self._name, tag)).fetchone()
         found = 0 if row is None else int(row[0])
         return Fenced(
@@ -109,5 +118,5 @@ class Table:
         )
 
 
-SQLITE = Dialect("BLOB", "?")
-POSTGRES = Dialect("BYTEA", "%s")
+SQLITE = Dialect("BLOB", "?", "")
+POSTGRES = Dialect("BYTEA", "%s", "FOR SHARE")

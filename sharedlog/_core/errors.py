@@ -5,6 +5,9 @@ from __future__ import annotations
 __all__ = [
     "AlreadyCommitted",
     "AnswerGone",
+    "CallAfterWrite",
+    "CallForgotten",
+    "CallMismatch",
     "CheckpointWentBack",
     "CorruptLog",
     "Fenced",
@@ -47,6 +50,26 @@ class LogError(Exception):
 
 class InvalidRequest(LogError, ValueError):
     """The request itself cannot be: too large, no such name, too many tags."""
+
+
+class CallAfterWrite(InvalidRequest):
+    """A handler has written, and then calls another service, over a database of one writer.
+
+    Everybody else who writes it would wait for the service: calls come first. It was not sent.
+    """
+
+
+class CallMismatch(LogError):
+    """A handler that ran again makes another call than before: nothing was sent."""
+
+
+class CallForgotten(LogError):
+    """A service no longer has what a call was sent under: whether it ran is not known.
+
+    It is not sent again, as it may run again then.
+    """
+
+    appended: bool | None = None
 
 
 class WrongTransaction(LogError):

@@ -30,6 +30,16 @@ class TakeStore(NamedTuple):
     anew: bool
 
 
+class Resend(NamedTuple):
+    """T6: send again the handlers' calls that have no answer, of messages behind the checkpoint.
+
+    Raises ``StoreUnavailable`` where a service is away.
+    """
+
+    tag: str
+    checkpoint: Checkpoint
+
+
 class Note(NamedTuple):
     """Note in the store, durably, that a message is begun for so many times: before it is."""
 
@@ -81,20 +91,29 @@ class Failed(Exception):
 
     ``counts``: it was the handler's fault, as far as can be told: not that of a store that does
     not answer, or that asks to try again. ``why``: in a line. ``ends``: what the handler raised
-    to end the process with, such as ``SystemExit``: raised once the attempt is noted.
+    to end the process with, such as ``SystemExit``: raised once the attempt is noted. ``lasts``:
+    no further try mends it.
     """
 
-    def __init__(self, why: str, *, counts: bool, ends: BaseException | None = None) -> None:
+    def __init__(
+        self,
+        why: str,
+        *,
+        counts: bool,
+        ends: BaseException | None = None,
+        lasts: bool = False,
+    ) -> None:
         """``why``: for people."""
         super().__init__(why)
         self.why = why
         self.counts = counts
         self.ends = ends
+        self.lasts = lasts
 
 
 class Died(BaseException):
     """The process is dead: a test kit's, which no rule and no handler's failure hides."""
 
 
-StoreStep = TakeStore | Note | Run | Bury | CommitStore
+StoreStep = TakeStore | Resend | Note | Run | Bury | CommitStore
 Asked = Generator[Step | StoreStep, Any, _T]

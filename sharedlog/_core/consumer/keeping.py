@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sharedlog._core.consumer.asked import Asked, CommitStore, Failed, Note, Ran, TakeStore
+from sharedlog._core.consumer.asked import (
+    Asked,
+    CommitStore,
+    Failed,
+    Note,
+    Ran,
+    Resend,
+    TakeStore,
+)
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.names import hold_name, producer_name
 from sharedlog._core.consumer.outputs import content_of, intended, recorded, recorded_marker
@@ -100,6 +108,8 @@ class InStore:
             raise (yield from self._went_back(why))
         # T1: what the one before had pending, and its store did not commit.
         yield from self._travelling.undo(self._fence)
+        # T6: nor may the one before have what it called answered.
+        yield Resend(self._tag, self.checkpoint)
         self.sure = True
 
     def note(self, attempts: int) -> Asked[None]:

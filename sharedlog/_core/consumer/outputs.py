@@ -67,6 +67,14 @@ class Outputs:
         self.count += 1
         self.size += message.size
 
+    def back_to(self, count: int) -> None:
+        """Have it hold so many of the messages again, the first of them."""
+        kept = [each for append in self.appends for each in append][:count]
+        self._spread, self.appends = set(), []
+        self.count = self.size = self._filled = 0
+        for each in kept:
+            self.add(each)
+
 
 def recorded(messages: Sequence[Placed]) -> bytes:
     """Return the intent to append these messages, as a store keeps it; empty: there are none."""

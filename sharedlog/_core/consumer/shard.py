@@ -190,6 +190,8 @@ class Shard:
         turned = yield from self._transact(Run([message]))
         if turned.failed is not None and turned.failed.counts:
             self._noted = False
+            if turned.failed.lasts:
+                return (yield from self._give_up(message, self.checkpoint.attempts))
         return turned
 
     def _give_up(self, message: Committed, attempts: int) -> Asked[Turned]:

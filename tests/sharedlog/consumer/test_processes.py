@@ -9,10 +9,12 @@ from contextlib import ExitStack, closing
 import pytest
 
 import sharedlog
+from tests.helpers.ports import free_port
 from tests.helpers.processes import Process, started
 from tests.helpers.waiting import until
 
 MODULE = "tests.sharedlog.consumer.worker"
+CALLING = "tests.sharedlog.consumer.calling_worker"
 
 
 class Shop:
@@ -103,3 +105,44 @@ def test_processes_that_are_killed_in_turns_do_everything_once(shop):
         for each in running:
             assert each.terminate() == 0
     shop.check()
+
+
+@pytest.mark.long
+def test_calls_happen_once_though_consumer_and_service_are_killed(shop, tmp_path):
+    """In turns, in the middle of their work: each bill has the first answer (T6)."""
+    secret = {"RIFL_SESSION_SECRET": "known to the tests"}
+    file, port = tmp_path / "service.db", free_port()
+    with ExitStack() as stack:
+
+        def start(*given):
+            process = Process(CALLING, *map(str, given), log=shop.errors, env=secret)
+            stack.callback(process.close)
+            assert process.line() == "begins"
+            return process
+
+        def serve():
+            return start("service", file, port)
+
+        def consume():
+            return start("consumer", shop.url, shop.store, f"127.0.0.1:{port}")
+
+        service, running = serve(), [consume(), consume()]
+        for turn in range(8):
+            before = len(shop.billed())
+            shop.order(20)
+            until(lambda before=before: len(shop.billed()) > before, "something is billed")
+            if turn % 2:
+                service.kill()
+                service = serve()
+            else:
+                at = turn // 2 % 2
+                running[at].kill()
+                running[at] = consume()
+        shop.await_all()
+        for each in (*running, service):
+            assert each.terminate() == 0
+    with closing(sqlite3.connect(file)) as connection:
+        called = connection.execute("SELECT id, what FROM ran").fetchall()
+    with closing(sqlite3.connect(shop.file)) as connection:
+        billed = connection.execute("SELECT id, number FROM bill").fetchall()
+    assert sorted(billed) == sorted((number, int(what)) for number, what in called)

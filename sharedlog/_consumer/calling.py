@@ -1,0 +1,223 @@
+"""The calls of a handler, as it makes them in its transaction (DESIGN-LOG §14, T6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from sharedlog._consumer.services import Answer, Services, read
+from sharedlog._consumer.store import Store
+from sharedlog._core.consumer.asked import Died, Failed
+from sharedlog._core.consumer.calls import Calling as Rule
+from sharedlog._core.consumer.calls import CallStep, Send, ShardCalls, Unanswered, Wanted
+from sharedlog._core.errors import CallAfterWrite, CallMismatch, InvalidRequest, LogError
+from sharedlog._core.position import Position
+
+# Carries a step out: ``Send`` is begun, and what is returned ends with the answer.
+Act = Callable[[CallStep], Any]
+
+
+class BatchEnds(BaseException):
+    """The message begins a transaction of its own, in which its call comes first."""
+
+
+class MessageCalls:
+    """The calls that the handler of one message makes. One thread."""
+
+    def __init__(
+        self, calls: ShardCalls, position: Position, store: Store, act: Act, *, first: bool
+    ) -> None:
+        """``first``: no other message of the transaction was before it."""
+        self._calls = calls
+        self._position = position
+        self._store = store
+        self._act = act
+        self._first = first
+        self._written = store.written()
+        self._number = 0
+        # Calls that are on their way.
+        self._under_way = 0
+        self._tasks: list[asyncio.Future[Answer]] = []
+        # What ends the transaction, whatever the handler makes of it.
+        self.ends: BaseException | None = None
+        # The handler has used the connection.
+        self.read = False
+
+    @property
+    def made(self) -> bool:
+        """Whether the handler calls."""
+        return self._number > 0
+
+    def check_connection(self) -> None:
+        """Raise ``InvalidRequest`` while others may write, as a service is called."""
+        if self._under_way and self._written is not None:
+            raise InvalidRequest("the connection is used before a call, or once it is answered")
+
+    def check(self) -> None:
+        """Raise what keeps the transaction from its commit, once the handler has returned."""
+        if self.ends is not None:
+            if isinstance(self.ends, BatchEnds) and self._store.written() != self._written:
+                raise Failed("the handler has hidden the end of its transaction", counts=True)
+            raise self.ends
+        if self._calls.unanswered(self._position):
+            raise Failed("a call that the handler made before has no answer", counts=True)
+
+    def call(self, wanted: Wanted) -> Answer:
+        """Make a call, and return its answer; the thread waits."""
+        rule, kept = self._next(wanted)
+        with self._making(kept=kept):
+            return read(carry(rule, self._act))
+
+    def soon(self, wanted: Wanted) -> asyncio.Future[Answer]:
+        """Make a call, whose answer is awaited on the event loop that runs."""
+        rule, kept = self._next(wanted)
+
+        async def make() -> Answer:
+            with self._making(kept=kept):
+                return read(await _carry_soon(rule, self._act))
+
+        task = asyncio.ensure_future(make())
+        # What it ends with is noted, also where the handler does not look.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._tasks.append(task)
+        return task
+
+    async def leave(self) -> None:
+        """Have nothing be on its way any more: the handler has returned."""
+        left = [each for each in self._tasks if not each.done()]
+        if left and self.ends is None:
+            self.ends = Failed("the handler has not awaited a call that it made", counts=True)
+        for each in left:
+            each.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    def _next(self, wanted: Wanted) -> tuple[Rule[bytes], bool]:
+        """Return the rule of the next call, and whether its answer is there."""
+        self._number += 1
+        kept = self._calls.answer_of(self._position, self._number) is not None
+        return self._calls.make(self._position, self._number, wanted), kept
+
+    @contextlib.contextmanager
+    def _making(self, *, kept: bool) -> Any:
+        """Suspend the transaction, where there is one writer, and judge what a call ends with."""
+        if self.ends is not None:
+            raise self.ends
+        try:
+            if kept:
+                yield
+                return
+            self._suspend()
+            try:
+                yield
+            except Died:
+                raise
+            except BaseException:
+                self._under_way -= 1
+                with contextlib.suppress(LogError, Failed):
+                    self._go_on()
+                raise
+            self._under_way -= 1
+            self._go_on()
+        except BaseException as error:
+            told = self._judged(error)
+            if told is error:
+                raise
+            raise told from error
+
+    def _suspend(self) -> None:
+        if self._written is not None and not self._under_way:
+            if self._store.written() != self._written:
+                raise CallAfterWrite(
+                    "the handler calls a service, and has written before: all who write the "
+                    "database would wait for the service, so calls come first"
+                )
+            if not self._first:
+                raise BatchEnds
+            self._store.suspend()
+        self._under_way += 1
+
+    def _go_on(self) -> None:
+        if self._written is not None and not self._under_way:
+            self._store.resume(read=self.read)
+            self._written = self._store.written()
+
+    def _judged(self, error: BaseException) -> BaseException:
+        """Note what becomes of the transaction, the first time; what the handler is told."""
+        told = error.cause if isinstance(error, Unanswered) else error
+        if self.ends is None or isinstance(error, Died):
+            self.ends = _end(error)
+        return told
+
+
+def _end(error: BaseException) -> BaseException:
+    match error:
+        case Unanswered():
+            return Failed(_line(error.cause), counts=not error.away, lasts=error.lasts)
+        case CallMismatch():
+            return Failed(_line(error), counts=True, lasts=True)
+        case InvalidRequest():
+            return Failed(_line(error), counts=True)
+        case LogError() | Failed() | BatchEnds() | Died():
+            return error
+    return Failed(f"a call was interrupted: {_line(error)}", counts=False)
+
+
+def carry(rule: Rule[Any], act: Act) -> Any:
+    """Carry a rule out, and wait for services."""
+    answer, thrown = None, None
+    while True:
+        try:
+            step = rule.send(answer) if thrown is None else rule.throw(thrown)
+        except StopIteration as stop:
+            return stop.value
+        answer = thrown = None
+        try:
+            answer = act(step)
+            if isinstance(step, Send):
+                answer = Services.answer(answer)
+        except Unanswered as error:
+            thrown = error
+
+
+async def _carry_soon(rule: Rule[Any], act: Act) -> Any:
+    """Carry a rule out, and await services."""
+    answer, thrown = None, None
+    while True:
+        try:
+            step = rule.send(answer) if thrown is None else rule.throw(thrown)
+        except StopIteration as stop:
+            return stop.value
+        answer = thrown = None
+        try:
+            answer = act(step)
+            if isinstance(step, Send):
+                await _over(answer)
+                answer = Services.answer(answer)
+        except Unanswered as error:
+            thrown = error
+
+
+async def _over(future: grpc.Future) -> None:  # type: ignore[type-arg]
+    """Wait until a call is over; where the waiting is cancelled, so is the call."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+
+    def tell(_: Any) -> None:
+        # The handler may wait no longer, and the loop be closed.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(over.set)
+
+    future.add_done_callback(tell)
+    try:
+        await over.wait()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
