@@ -71,7 +71,7 @@ from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
 from sharedlog._core.observer import HoldReport, LogReport, Observer
 from sharedlog._core.player.failing import TargetStopped
-from sharedlog._core.player.observer import PlayerObserver, TargetReport
+from sharedlog._core.player.observer import DeliveryReport, PlayerObserver, TargetReport
 from sharedlog._core.player.rows import Told as TargetState
 from sharedlog._core.position import Position
 from sharedlog._core.reading import State
@@ -103,6 +103,7 @@ __all__ = [
     "Consumer",
     "CorruptLog",
     "Delivered",
+    "DeliveryReport",
     "Effects",
     "Fence",
     "Fenced",

@@ -10,12 +10,13 @@ One observer may serve any number of logs; a second one needs a registry of its 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sharedlog._core.errors import LogError
 from sharedlog._core.observer import HoldReport, LogReport, Observer
-from sharedlog._core.player.observer import PlayerObserver, TargetReport
+from sharedlog._core.player.observer import DeliveryReport, PlayerObserver, TargetReport
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -175,6 +176,15 @@ def _families(reports: dict[str, LogReport | None]) -> list[Metric]:
     ]
 
 
+class _Deliveries(NamedTuple):
+    """Those of one target: as above."""
+
+    sent: Counter
+    again: Counter
+    delivery: Histogram
+    apply: Histogram
+
+
 class PrometheusPlayerObserver(PlayerObserver):
     """Counts what players do, and looks at their targets when scraped.
 
@@ -185,7 +195,10 @@ class PrometheusPlayerObserver(PlayerObserver):
     Names begin with ``sharedlog_target_``, and every metric has the labels ``player`` and
     ``target``: ``_state`` (1 for the ``state`` that it is in), ``_lag_entries``, ``_queued``,
     ``_in_flight``, ``_taken_total``, ``_troubles_total`` by ``cause``, ``_stops_total`` by ``why``,
-    ``_dead_letters_total``. Of players that do not lead there is nothing.
+    ``_dead_letters_total``; and of deliveries ``_deliveries_total``, ``_redeliveries_total``,
+    ``_delivery_seconds`` (from when a message was sent until it was taken) and ``_apply_seconds``
+    (from when it was appended, by the clocks of two machines). Of players that do not lead there
+    is nothing.
 
     Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
     """
@@ -195,8 +208,19 @@ class PrometheusPlayerObserver(PlayerObserver):
             labels = ("player", "target", *labels)
             return Counter(f"sharedlog_target_{name}", text, labels, registry=registry)
 
+        def histogram(name: str, text: str) -> Histogram:
+            labels = ("player", "target")
+            return Histogram(
+                f"sharedlog_target_{name}", text, labels, registry=registry, buckets=_SECONDS
+            )
+
         self._troubles = counter("troubles", "How often it was cut off.", "cause")
         self._stops = counter("stops", "How often it stopped.", "why")
+        self._deliveries: dict[tuple[str, str], _Deliveries] = {}
+        self._sent = counter("deliveries", "Messages that were sent to it.")
+        self._again = counter("redeliveries", "Of those, that were sent to it before.")
+        self._delivery = histogram("delivery_seconds", "From sent to taken.")
+        self._apply = histogram("apply_seconds", "From appended to taken, by two clocks.")
         self._letters = counter("dead_letters", "Messages that were given up.")
         self._players = _Players()
         registry.register(self._players)
@@ -220,6 +244,33 @@ class PrometheusPlayerObserver(PlayerObserver):
     def buried(self, player: str, target: str) -> None:
         """Count it."""
         self._letters.labels(player, target).inc()
+
+    def sending(self, delivery: DeliveryReport) -> None:
+        """Count it."""
+        mine = self._of(delivery)
+        mine.sent.inc()
+        if delivery.again:
+            mine.again.inc()
+
+    def answered(self, delivery: DeliveryReport, begun: object, seconds: float, error: str) -> None:
+        """Note how long it took, if it was taken."""
+        if error:
+            return
+        mine = self._of(delivery)
+        mine.delivery.observe(seconds)
+        mine.apply.observe(max(0.0, time.time() - delivery.appended_us / 1_000_000))
+
+    def _of(self, delivery: DeliveryReport) -> _Deliveries:
+        key = delivery.player, delivery.target
+        found = self._deliveries.get(key)
+        if found is None:
+            found = self._deliveries[key] = _Deliveries(
+                self._sent.labels(*key),
+                self._again.labels(*key),
+                self._delivery.labels(*key),
+                self._apply.labels(*key),
+            )
+        return found
 
 
 class _Players(Collector):

@@ -20,6 +20,7 @@ from sharedlog._core.envelope import MAX_TEXT_BYTES, About
 from sharedlog._core.errors import SealedMessage
 from sharedlog._core.message import Message
 from sharedlog._core.observer import Observer
+from sharedlog._core.player.observer import DeliveryReport, PlayerObserver
 from sharedlog._core.position import Position
 
 try:
@@ -31,7 +32,7 @@ except ImportError as error:  # pragma: no cover - needs an environment without 
         "sharedlog.tracing needs the extra: pip install 'rifl-grpc[tracing]'"
     ) from error
 
-__all__ = ["TracingObserver", "message_context", "process"]
+__all__ = ["TracingObserver", "TracingPlayerObserver", "message_context", "process"]
 
 _W3C = TraceContextTextMapPropagator()
 
@@ -64,11 +65,7 @@ class TracingObserver(Observer):
         )
         if given:
             return about, span
-        carrier: dict[str, str] = {}
-        _W3C.inject(carrier, trace.set_span_in_context(span))
-        parent, state = carrier.get("traceparent", ""), carrier.get("tracestate", "")
-        if len(state.encode()) > MAX_TEXT_BYTES:
-            state = ""
+        parent, state = _carrying(span)
         return (about or About())._replace(trace_parent=parent, trace_state=state), span
 
     def publish_ended(
@@ -82,6 +79,54 @@ class TracingObserver(Observer):
         if error is not None:
             begun.record_exception(error)
             begun.set_status(trace.StatusCode.ERROR, type(error).__name__)
+        begun.end()
+
+
+class TracingPlayerObserver(PlayerObserver):
+    """A span ``deliver STREAM`` for each message that a player sends to a target.
+
+    ::
+
+        sharedlog.Player(log, targets, observer=TracingPlayerObserver())
+
+    Of kind consumer, from when the message is sent until the target has taken it, or has not
+    (status error). It is a child of the publisher's span, and links to it; the handler's context
+    has it as ``traceparent``, so that ``rifl.tracing.caller_context`` makes the handler's span its
+    child. A message without a trace context begins a trace. One that comes again has a span each
+    time. Attributes: ``messaging.system`` (``sharedlog``), ``messaging.operation.name``
+    (``deliver``), ``messaging.destination.name`` and ``.partition.id``, ``messaging.message.id``,
+    ``sharedlog.player``, ``sharedlog.target``, ``sharedlog.redelivery``.
+    Thread-safe.
+    """
+
+    def sending(self, delivery: DeliveryReport) -> tuple[str, str, Any]:
+        """Begin the span, and have the message carry its context."""
+        parent, state = delivery.trace
+        span = trace.get_tracer("sharedlog").start_span(
+            f"deliver {delivery.stream}",
+            context=_context(parent, state),
+            kind=trace.SpanKind.CONSUMER,
+            links=_links(parent, state),
+            attributes={
+                "messaging.system": "sharedlog",
+                "messaging.operation.name": "deliver",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": delivery.stream,
+                "messaging.destination.partition.id": str(delivery.position.substream),
+                "messaging.message.id": str(delivery.position),
+                "sharedlog.player": delivery.player,
+                "sharedlog.target": delivery.target,
+                "sharedlog.redelivery": delivery.again,
+            },
+        )
+        return (*_carrying(span), span)
+
+    def answered(self, delivery: DeliveryReport, begun: Any, seconds: float, error: str) -> None:
+        """End the span."""
+        if begun is None:
+            return
+        if error:
+            begun.set_status(trace.StatusCode.ERROR, error)
         begun.end()
 
 
@@ -117,6 +162,14 @@ def _carried(message: Message) -> tuple[str, str]:
         return message.trace_parent, message.trace_state
     except SealedMessage:
         return "", ""
+
+
+def _carrying(span: trace.Span) -> tuple[str, str]:
+    """Return what says that a span is the parent: a traceparent, and a tracestate."""
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, trace.set_span_in_context(span))
+    parent, state = carrier.get("traceparent", ""), carrier.get("tracestate", "")
+    return parent, state if len(state.encode()) <= MAX_TEXT_BYTES else ""
 
 
 def _context(parent: str, state: str) -> Context:

@@ -54,6 +54,11 @@ class About(NamedTuple):
     method: str = ""
 
 
+def is_trace_parent(text: str) -> bool:
+    """Return whether this is a trace context as W3C has it."""
+    return _TRACE_PARENT.fullmatch(text) is not None
+
+
 def called(method: str, request: Value, about: About | None) -> About:
     """Return what is said of a request of a method; raises ``InvalidRequest`` for none."""
     if not isinstance(method, str) or not method:

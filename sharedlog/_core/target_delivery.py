@@ -25,6 +25,7 @@ class Delivery(NamedTuple):
     """One message of a substream, and what it follows there (None: nothing was taken yet).
 
     ``more``: others of its commit come behind it. ``again``: it may run although it was begun.
+    ``trace_parent``, ``trace_state``: of the player's span of it, where it has one.
     """
 
     feed: Feed
@@ -37,6 +38,8 @@ class Delivery(NamedTuple):
     more: bool = False
     again: bool = False
     skip: Skip | None = None
+    trace_parent: str = ""
+    trace_state: str = ""
 
     def check(self) -> None:
         """Raise ``InvalidRequest`` for what no player sends."""

@@ -8,6 +8,6 @@
 - ``link``: the connection to a target; ``wire``: what travels on it.
 - ``letters``: messages that were given up.
 - ``outside``: its log, its targets, time and chance, which a simulation has others of.
-- ``watching``: what those who watch are told.
+- ``watching``: what those who watch are told, ``under_way``: of deliveries.
 - ``overview``: how the targets are, and were lately; ``status_page``: that, for people, over HTTP.
 """

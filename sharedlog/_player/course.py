@@ -23,6 +23,7 @@ from sharedlog._player.declared import Target
 from sharedlog._player.delivering import Delivering
 from sharedlog._player.link import Link, why
 from sharedlog._player.stage import Stage
+from sharedlog._player.under_way import Highest
 from sharedlog._player.wire import Garbage
 from sharedlog.v1 import target_pb2
 
@@ -48,6 +49,8 @@ class Course:
         self.holds: dict[str, Hold] = {}
         self.tags: list[str] = []
         self.taken = 0
+        # Through where each substream was ever sent, for those who watch.
+        self.highest: Highest = {}
         # Messages that its index has given up.
         self.dead_letters = 0
         # The id of the store that answered last.
@@ -145,6 +148,7 @@ class Course:
         self.failing.forget()
         self.suspended = None
         self.holds = {}
+        self.highest.clear()
 
     # Its life.
 

@@ -23,6 +23,7 @@ from sharedlog._core.streams import stream_of
 from sharedlog._player.beginning import Here
 from sharedlog._player.link import Link, told, why
 from sharedlog._player.stage import Fed
+from sharedlog._player.under_way import UnderWay
 from sharedlog._player.wire import DONE, confirmed_of, delivery_of, trouble_of
 from sharedlog.v1 import sharedlog_pb2, target_pb2
 
@@ -65,6 +66,12 @@ class Delivering:
         self._aside = asyncio.Event()
         self._tasks: dict[asyncio.Future[None], None] = {}
         self._fed = False
+        watchers = course.stage.watchers
+        self._under_way = (
+            UnderWay(watchers, course.target.name, course.highest, asyncio.get_running_loop().time)
+            if watchers.each_delivery
+            else None
+        )
 
     def poke(self) -> None:
         """Something changed."""
@@ -94,6 +101,8 @@ class Delivering:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._under_way is not None:
+                self._under_way.close(f"cut off: {self._feeder.trouble.cause.value}")
 
     def _begin(self, doing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(self._guarded(doing))
@@ -215,12 +224,7 @@ class Delivering:
         now_us = self._course.stage.outside.now_us()
         found = target_pb2.Deliveries(
             term=self._term,
-            deliveries=[
-                delivery_of(
-                    each, self._envelope(each) if each.kind is Kind.MESSAGE else b"", now_us
-                )
-                for each in batch
-            ],
+            deliveries=[self._delivery(each, now_us) for each in batch],
             confirmed=self._confirmed,
             store=self._store,
         )
@@ -229,6 +233,15 @@ class Delivering:
             found.feed.CopyFrom(self._course.feed)
             found.incarnation = self._place.incarnation
             self._fed = True
+        return found
+
+    def _delivery(self, sent: Outgoing, now_us: int) -> target_pb2.Delivery:
+        if sent.kind is not Kind.MESSAGE:
+            return delivery_of(sent, b"", now_us)
+        envelope = self._envelope(sent)
+        found = delivery_of(sent, envelope, now_us)
+        if self._under_way is not None:
+            found.trace_parent, found.trace_state = self._under_way.sent(sent, envelope)
         return found
 
     def _envelope(self, sent: Outgoing) -> bytes:
@@ -250,10 +263,16 @@ class Delivering:
         incarnation = self._place.incarnation
         for each in answers.answers:
             if each.kind != DONE:
-                course.refused(term, trouble_of(each, incarnation))
+                trouble = trouble_of(each, incarnation)
+                if self._under_way is not None:
+                    said = f"{trouble.cause.value}: {trouble.details}"
+                    self._under_way.failed(each.tag, said)
+                course.refused(term, trouble)
                 continue
             place = each.place
             at = Position(place.lsn, place.ordinal, place.checksum, incarnation, place.substream)
+            if self._under_way is not None:
+                self._under_way.taken(each.tag, at)
             skips = self._feeder.decided(each.tag)
             before = self._feeder.in_flight
             course.taken_through(term, each.tag, at)

@@ -14,6 +14,7 @@ from sharedlog._core.steps import Rule
 from sharedlog._log.place import Place
 from sharedlog._player.declared import Target
 from sharedlog._player.outside import LogCalls, Outside
+from sharedlog._player.under_way import Highest
 from sharedlog._player.watching import Watchers
 from sharedlog.v1 import target_pb2
 
@@ -45,6 +46,7 @@ class Fed(Protocol):
     stage: Stage
     feeder: Feeding
     taken: int
+    highest: Highest
 
     @property
     def feed(self) -> target_pb2.Feed:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rifl._log import get_logger
-from sharedlog._core.player.observer import PlayerObserver, TargetReport
+from sharedlog._core.player.observer import DeliveryReport, PlayerObserver, TargetReport
 
 _log = get_logger("sharedlog")
 
@@ -15,8 +16,10 @@ class Watchers:
 
     def __init__(self, player: str, observers: Sequence[PlayerObserver]) -> None:
         """``player``: its name."""
-        self._player = player
+        self.player = player
         self._observers = tuple(observers)
+        # Whether somebody wants to be told of each delivery.
+        self.each_delivery = any(map(_wants_each, self._observers))
         self._failed: set[str] = set()
 
     def attached(self, report: Callable[[], list[TargetReport]]) -> None:
@@ -42,8 +45,44 @@ class Watchers:
     def _each(self, method: str, *arguments: object) -> None:
         for observer in self._observers:
             try:
-                getattr(observer, method)(self._player, *arguments)
+                getattr(observer, method)(self.player, *arguments)
             except Exception as error:  # noqa: BLE001 - a watcher must not break what it watches
-                if method not in self._failed:
-                    self._failed.add(method)
-                    _log.error("observer_failed", method=method, error=repr(error))
+                self._tell(method, error)
+
+    def sending(self, delivery: DeliveryReport) -> list[tuple[str, str, Any] | None]:
+        """See ``PlayerObserver``; what each one returned."""
+        found: list[tuple[str, str, Any] | None] = []
+        for observer in self._observers:
+            begun = None
+            try:
+                begun = observer.sending(delivery)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._tell("sending", error)
+            found.append(begun)
+        return found
+
+    def answered(
+        self,
+        delivery: DeliveryReport,
+        begun: Sequence[tuple[str, str, Any] | None],
+        seconds: float,
+        error: str,
+    ) -> None:
+        """See ``PlayerObserver``. ``begun``: as ``sending`` returned it."""
+        for observer, mine in zip(self._observers, begun, strict=True):
+            try:
+                observer.answered(delivery, None if mine is None else mine[2], seconds, error)
+            except Exception as failed:  # noqa: BLE001 - as above
+                self._tell("answered", failed)
+
+    def _tell(self, method: str, error: Exception) -> None:
+        if method not in self._failed:
+            self._failed.add(method)
+            _log.error("observer_failed", method=method, error=repr(error))
+
+
+def _wants_each(observer: PlayerObserver) -> bool:
+    kind = type(observer)
+    return (
+        kind.sending is not PlayerObserver.sending or kind.answered is not PlayerObserver.answered
+    )

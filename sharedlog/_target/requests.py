@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from sharedlog._core.envelope import MAX_TEXT_BYTES, is_trace_parent
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import Delivery, DeliveryKind
@@ -150,7 +151,15 @@ def _delivery(each: pb.Delivery, origin: From) -> Delivery:
         each.more,
         each.again,
         skip,
+        *_trace(each),
     )
+
+
+def _trace(each: pb.Delivery) -> tuple[str, str]:
+    """Return the player's trace context; none for what is none: it is no reason to refuse."""
+    if not is_trace_parent(each.trace_parent) or len(each.trace_state) > MAX_TEXT_BYTES:
+        return "", ""
+    return each.trace_parent, each.trace_state if each.trace_state.isprintable() else ""
 
 
 def _position(place: Place, origin: From) -> Position:

@@ -104,12 +104,15 @@ class Target:
     @staticmethod
     def metadata_of(step: Run) -> tuple[tuple[str, str | bytes], ...]:
         """Return what a handler sees as the metadata of its call: who caused it."""
-        content = step.called.content
-        if not content.trace_parent:
+        delivery, content = step.delivery, step.called.content
+        parent, state = delivery.trace_parent, delivery.trace_state
+        if not parent:
+            parent, state = content.trace_parent, content.trace_state
+        if not parent:
             return ()
-        found: list[tuple[str, str | bytes]] = [("traceparent", content.trace_parent)]
-        if content.trace_state:
-            found.append(("tracestate", content.trace_state))
+        found: list[tuple[str, str | bytes]] = [("traceparent", parent)]
+        if state:
+            found.append(("tracestate", state))
         return tuple(found)
 
     def transport(self, context: Any, step: Run) -> Transport:

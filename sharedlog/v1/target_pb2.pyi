@@ -73,7 +73,7 @@ class Skipped(_message.Message):
     def __init__(self, place: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., number: _Optional[int] = ..., reason: _Optional[str] = ..., by: _Optional[str] = ..., at_us: _Optional[int] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("kind", "tag", "place", "follows", "envelope", "append_time_us", "more", "skip", "again")
+    __slots__ = ("kind", "tag", "place", "follows", "envelope", "append_time_us", "more", "skip", "again", "trace_parent", "trace_state")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         MESSAGE: _ClassVar[Delivery.Kind]
@@ -91,6 +91,8 @@ class Delivery(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
+    TRACE_PARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACE_STATE_FIELD_NUMBER: _ClassVar[int]
     kind: Delivery.Kind
     tag: str
     place: _log_pb2.Place
@@ -100,7 +102,9 @@ class Delivery(_message.Message):
     more: bool
     skip: Skipped
     again: bool
-    def __init__(self, kind: _Optional[_Union[Delivery.Kind, str]] = ..., tag: _Optional[str] = ..., place: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., follows: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., envelope: _Optional[bytes] = ..., append_time_us: _Optional[int] = ..., more: bool = ..., skip: _Optional[_Union[Skipped, _Mapping]] = ..., again: bool = ...) -> None: ...
+    trace_parent: str
+    trace_state: str
+    def __init__(self, kind: _Optional[_Union[Delivery.Kind, str]] = ..., tag: _Optional[str] = ..., place: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., follows: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., envelope: _Optional[bytes] = ..., append_time_us: _Optional[int] = ..., more: bool = ..., skip: _Optional[_Union[Skipped, _Mapping]] = ..., again: bool = ..., trace_parent: _Optional[str] = ..., trace_state: _Optional[str] = ...) -> None: ...
 
 class Deliveries(_message.Message):
     __slots__ = ("feed", "incarnation", "term", "deliveries", "confirmed", "store")
