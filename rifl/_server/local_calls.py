@@ -72,6 +72,7 @@ class Ran(NamedTuple):
     ``code`` and ``details``: its status; OK is 0. ``committed``: an atomic handler's transaction
     committed, and the rows moved with it; of any other kind false. ``broken``: it was cancelled,
     and nobody knows how far it came. ``pending``: nobody can tell whether it committed.
+    ``crowded``: what it failed for is over, maybe, once those before it have committed.
     ``committing``: of a run behind which ``more`` come, and whose shared transaction has yet to
     commit: gives its record then, or raises why it did not.
     """
@@ -82,6 +83,7 @@ class Ran(NamedTuple):
     broken: bool = False
     pending: bool = False
     committing: Later | None = None
+    crowded: bool = False
 
 
 class LocalCalls:
@@ -227,7 +229,8 @@ class LocalCalls:
                 f"{attempt.call.method} is atomic, and its handler returned without a committed "
                 "record: call rifl.record in its transaction",
             )
-        return Ran(record.code, record.details, broken=bool(result.broken))
+        crowded = attempt.crowded
+        return Ran(record.code, record.details, broken=bool(result.broken), crowded=crowded)
 
 
 # Of google.rpc.Code.

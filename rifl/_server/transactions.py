@@ -52,6 +52,9 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
     ``?foreign_keys=on``. Not to be nested. A block that is still open when the handler ends is
     undone.
 
+    On PostgreSQL it is for messages that a player delivers, and no others: those of a substream
+    that are at hand share a transaction on a psycopg connection of the store's, which it yields.
+
     Such a block waits at its end until the shared commit is on the disk (of a message that a
     player delivers, whoever answers the player waits instead). Left by an
     exception, or without ``rifl.record``, its own part is undone. Raises

@@ -40,7 +40,8 @@ class Seat:
 
     ``row`` and ``durable``: the index as it is in the store, as far as is known; ``flying``: what
     becomes of it by transactions that commit just now; ``admitted``: with what was taken since and
-    is in none. ``running``: whose handler runs.
+    is in none. ``running``: whose handler runs. ``sharing``: methods whose runs share transactions;
+    ``single``: how many runs are to commit by themselves, as a transaction of theirs did not.
     """
 
     def __init__(self, feed: Feed, tag: str) -> None:
@@ -58,6 +59,8 @@ class Seat:
         self.connects = Connects()
         self.running: Position | None = None
         self.failed: Position | None = None
+        self.sharing: set[str] = set()
+        self.single = 0
 
     @property
     def owes(self) -> bool:
@@ -162,7 +165,9 @@ def land(seat: Seat) -> Rule[Answer | None]:
         yield Tell(seat.answer(AnswerKind.DONE, seat.durable.at))  # type: ignore[arg-type]
     if committed == len(flying):
         return None
-    # Nothing behind the first that failed stands; but maybe nobody could tell.
+    # Nothing behind the first that failed stands; but maybe nobody could tell. If it is one of
+    # them that cannot be committed, the others are not to come back with it for ever.
+    seat.single = len(flying) - committed
     first, last = flying[committed][1].at, flying[-1][1].at
     seat.known, seat.admitted = False, seat.durable
     try:

@@ -93,7 +93,8 @@ class Ended(NamedTuple):
 
     ``committed``: an atomic one's transaction was. ``broken``: it did not come to its end, which
     is not its own doing. ``pending``: nobody can tell whether it committed. ``committing``: its
-    transaction, which others share, has yet to commit (``Await``).
+    transaction, which others share, has yet to commit (``Await``). ``crowded``: it failed for
+    what those before it in that transaction may hold.
     """
 
     code: int = 0
@@ -102,6 +103,7 @@ class Ended(NamedTuple):
     broken: bool = False
     pending: bool = False
     committing: Any = None
+    crowded: bool = False
 
 
 class Await(NamedTuple):

@@ -154,6 +154,10 @@ def _take(
             return (yield from _run_atomic(seat, delivery, called, more=at_hand()))
         if called.kind is HandlerKind.PLAIN:
             return (yield from _run_plain(seat, delivery, called))
+        # It sees what those before it did.
+        stopped = yield from land(seat)
+        if stopped is not None:
+            return stopped
         return _ended(seat, delivery, (yield from _run(seat, delivery, called)))
     except MethodRefused as error:
         return seat.answer(AnswerKind.REFUSED, delivery.place, error.code, str(error))
@@ -221,14 +225,23 @@ def _run_atomic(
         stopped = yield from flush(seat)
         if stopped is not None:
             return stopped
+    if called.method not in seat.sharing:
+        # In a transaction of its own it would not see what those before it did.
+        stopped = yield from land(seat)
+        if stopped is not None:
+            return stopped
     row, before = seat.next
     index = before.taking(delivery.place)
     move = RowMove(seat.key, row, pack_index(index))
+    more, shared = more and not seat.single, bool(seat.flying)
     ended = yield from _run(seat, delivery, called, move, more=more)
     if ended.committing is not None:
+        seat.sharing.add(called.method)
         seat.flying.append((move.value, index, ended.committing))
         seat.admitted = index
         return None
+    if more:
+        seat.sharing.discard(called.method)
     # What it saw of those before it is durable, or it is nothing.
     stopped = yield from land(seat)
     if stopped is not None:
@@ -236,8 +249,12 @@ def _run_atomic(
     if ended.committed:
         seat.row = move.value
         seat.durable = seat.admitted = index
+        seat.single = max(0, seat.single - 1)
         yield Tell(seat.answer(AnswerKind.DONE, delivery.place))
         return None
+    if ended.crowded or (shared and seat.single):
+        # Once more, by itself: what it failed for may be what was before it in its transaction.
+        return (yield from _run_atomic(seat, delivery, called, more=False))
     # It may be that another moved the index, or that this did after all.
     seat.known = False
     if ended.pending:

@@ -2,7 +2,8 @@
 
 - ``store``: the store and handlers' transactions; ``transaction``: the record in one;
   ``commits``: one that psycopg's connection begins and ends by us; ``riders``: what other
-  libraries have travel with its commit.
+  libraries have travel with its commit. ``shared_blocks``: blocks of deliveries, which share one
+  as a ``shared_group``.
 - ``backend``: carries requests out over ``connections``; ``request_statements``: what is sent
   for each, as ``statements``; ``listener``: what is heard; ``stalls``: who is locked out.
 - ``schema``: tables and functions (``sql/``); ``continuity``: is it the database it was, by its

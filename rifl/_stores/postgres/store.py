@@ -27,11 +27,14 @@ from rifl._stores.postgres.riders import (
     send_riders,
     send_riders_async,
 )
+from rifl._stores.postgres.shared_blocks import PostgresBlocks
 from rifl._stores.postgres.transaction import write_record, write_record_async
+from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.requests import Finish, MoveInside
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
 from rifl._stores.shared.transactions import FencedTransactions
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.later import Later
 from rifl.core._shared.record import CompletionRecord
 
 
@@ -45,6 +48,22 @@ class PostgresTransactions(FencedTransactions):
     ) -> None:
         super().__init__(finish_of)
         self._backend = backend
+
+    def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record inside the handler's own transaction, or keep it for a block's end."""
+        if isinstance(attempt, SharedAttempt) and attempt.block is not None:
+            attempt.block.hold(record, transaction)
+        else:
+            super().record(attempt, record, transaction)
+
+    async def record_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        if isinstance(attempt, SharedAttempt) and attempt.block is not None:
+            attempt.block.hold(record, transaction)
+        else:
+            await super().record_async(attempt, record, transaction)
 
     def _write(self, transaction: Any, finish: Finish | MoveInside) -> None:
         write_record(transaction, self._backend, finish)
@@ -130,6 +149,21 @@ class PostgresStore(SharedStore):
         )
         self.transactions = PostgresTransactions(self._postgres, self._settlement.finish_of)
         self.rows = self._rows(self._postgres.store_id)
+        self._blocks = PostgresBlocks(address, self._postgres, self._settlement.finish_of)
+        self.shared_blocks = self._blocks
+
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
+        """Return what the handler's transaction left, or who waits for one that is shared."""
+        if attempt.committed is None and isinstance(attempt, SharedAttempt):
+            shared = attempt.shared
+            if shared is not None:
+                return shared
+        return super().committed(attempt)
+
+    def close(self) -> None:
+        """Close it, and the connections of shared transactions."""
+        self._blocks.close()
+        super().close()
 
     def _is_own(self, url: str) -> bool:
         """Whether a URL leads to the store's own tables: its id is asked for there."""

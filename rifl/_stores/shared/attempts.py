@@ -7,9 +7,11 @@ import secrets as randomness
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 from rifl._stores.shared.requests import Claimed
 from rifl.core._serving.client_entry import Attempt, ClientEntry
+from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.invariant import invariant
@@ -27,8 +29,12 @@ class SharedAttempt(Attempt):
     ``claimed``: the store has said that it is the one to run. ``passed``: another
     arrival of the call has been that while this one asked. ``owed``: its handler is done,
     and the record is not in the store yet. ``left``: its coroutine was cancelled, and a
-    thread that it began may go on, nobody knows for how long.
+    thread that it began may go on, nobody knows for how long. ``block``: its part of a shared
+    transaction, while that is open; ``shared``: what became of it.
     """
+
+    block: Any = None
+    shared: Later | None = None
 
     __slots__ = ("awaited", "claimed", "given_up", "left", "owed", "owner", "passed", "token")
 

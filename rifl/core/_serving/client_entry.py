@@ -29,7 +29,8 @@ class Attempt:
     transaction is known to have been rolled back, unless its record stands. ``ran``: this
     run, or one before it, may have had an effect that no record tells of: given up, the
     call runs again, and is never resolved as not executed. ``owed``: its handler has
-    ended, and what is to be written of it is not written yet.
+    ended, and what is to be written of it is not written yet. ``crowded``: its transaction failed
+    for what others hold, those before it in the same one, maybe.
 
     A store may have attempts of its own class (see ``ClientTable``).
     """
@@ -41,6 +42,7 @@ class Attempt:
     undone = False
     ran = False
     owed = False
+    crowded = False
     waiters: Sequence[Callable[[], None]] = ()
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:

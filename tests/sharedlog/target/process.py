@@ -1,11 +1,13 @@
-"""A target's process: ``python -m tests.sharedlog.target.process URL EFFECTS HANGING``.
+"""A target's process: ``python -m tests.sharedlog.target.process URL EFFECTS HANGING [own]``.
 
 It prints its address, and hangs with the message that it is told to, in the middle of its handler.
+``own``: atomic handlers over PostgreSQL have a connection of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import sys
 from pathlib import Path
@@ -24,7 +26,7 @@ from tests.sharedlog.target.shop import ATOMIC, IDEMPOTENT, METHODS, PLAIN
 __all__ = ["main"]
 
 
-async def serve(url: str, effects: Path, hanging: bytes) -> None:
+async def serve(url: str, effects: Path, hanging: bytes, *, own: bool) -> None:
     """Serve until the process ends."""
 
     async def hang(request: bytes) -> None:
@@ -46,10 +48,12 @@ async def serve(url: str, effects: Path, hanging: bytes) -> None:
                 await hang(request)
                 rifl.record(context, b"done", connection)
             return b"done"
-        async with (
-            await psycopg.AsyncConnection.connect(url.partition("?")[0]) as connection,
-            rifl.aio.transaction(context, connection),
-        ):
+        async with contextlib.AsyncExitStack() as stack:
+            mine = None
+            if own:
+                connecting = await psycopg.AsyncConnection.connect(url.partition("?")[0])
+                mine = await stack.enter_async_context(connecting)
+            connection = await stack.enter_async_context(rifl.aio.transaction(context, mine))
             await connection.execute(
                 "INSERT INTO target_effect (name, lsn) VALUES (%s, %s)",
                 (effects.name, int(request)),
@@ -79,7 +83,7 @@ def main() -> None:
         with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS effect (lsn INTEGER)")
         connection.close()
-    asyncio.run(serve(url, Path(effects), hanging.encode()))
+    asyncio.run(serve(url, Path(effects), hanging.encode(), own="own" in sys.argv[4:]))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.helpers.processes import Process
 from tests.sharedlog.target.player import A, Player, player, row, told
 from tests.sharedlog.target.shop import ATOMIC, IDEMPOTENT, PLAIN
@@ -16,9 +18,12 @@ MODULE = "tests.sharedlog.target.process"
 
 
 @contextlib.contextmanager
-def target(url: str, effects: Path, hanging: int = 0) -> Iterator[tuple[Process, Player]]:
+def target(
+    url: str, effects: Path, hanging: int = 0, *more: str
+) -> Iterator[tuple[Process, Player]]:
     """A target's process, and a player before it; both gone afterwards."""
-    process = Process(MODULE, url, str(effects), str(hanging), log=effects.with_suffix(".log"))
+    arguments = (url, str(effects), str(hanging), *more)
+    process = Process(MODULE, *arguments, log=effects.with_suffix(".log"))
     try:
         address = process.line()
         with player(address) as found:
@@ -27,9 +32,9 @@ def target(url: str, effects: Path, hanging: int = 0) -> Iterator[tuple[Process,
         process.kill()
 
 
-def killed_at(url: str, effects: Path, method: str, hanging: int) -> None:
+def killed_at(url: str, effects: Path, method: str, hanging: int, *more: str) -> None:
     """Deliver messages up to one whose handler does not come to its end, and kill."""
-    with target(url, effects, hanging) as (process, found):
+    with target(url, effects, hanging, *more) as (process, found):
         assert not found.index().HasField("at")
         stream = found.stream()
         stream.send(*row(1, hanging + 1, method))
@@ -38,13 +43,13 @@ def killed_at(url: str, effects: Path, method: str, hanging: int) -> None:
         stream.cut()
 
 
-def check_atomic(url: str, effects: Path, done: Any) -> None:
+def check_atomic(url: str, effects: Path, done: Any, *more: str) -> None:
     """Each message has its effect once, whatever was under way."""
-    killed_at(url, effects, ATOMIC, 3)
+    killed_at(url, effects, ATOMIC, 3, *more)
     # Those before it may have been in the same transaction.
     left = done()
     assert left == [1, 2][: len(left)]
-    with target(url, effects) as (_, found):
+    with target(url, effects, 0, *more) as (_, found):
         index = found.index()
         reached = index.at.lsn if index.HasField("at") else 0
         assert (reached, index.taken, index.HasField("begun")) == (len(left), len(left), False)
@@ -62,10 +67,11 @@ def test_an_atomic_handler_that_is_killed_did_nothing(tmp_path: Path) -> None:
     check_atomic(f"sqlite:///{tmp_path}/store.db", tmp_path / "effects", done)
 
 
+@pytest.mark.parametrize("more", [(), ("own",)], ids=["shared", "own"])
 def test_an_atomic_handler_over_postgresql_that_is_killed_did_nothing(
-    tmp_path: Path, shared_postgres: Any, name: str
+    tmp_path: Path, shared_postgres: Any, name: str, more: tuple[str, ...]
 ) -> None:
-    """PostgreSQL: effect and index are one commit, or none (P1)."""
+    """PostgreSQL: effect and index are one commit, or none, shared by others or not (P1)."""
     with shared_postgres.connect() as connection:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS target_effect (name text, at serial, lsn int)"
@@ -78,7 +84,7 @@ def test_an_atomic_handler_over_postgresql_that_is_killed_did_nothing(
             )
             return [lsn for (lsn,) in found.fetchall()]
 
-    check_atomic(shared_postgres.url(schema=name), tmp_path / name, done)
+    check_atomic(shared_postgres.url(schema=name), tmp_path / name, done, *more)
 
 
 def test_an_idempotent_handler_that_is_killed_runs_again(tmp_path: Path) -> None:

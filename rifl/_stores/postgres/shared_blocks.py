@@ -1,0 +1,291 @@
+"""Blocks of deliveries in a transaction that they share, in PostgreSQL (DESIGN §6, DESIGN-LOG §15).
+
+Runs of handlers that nobody called over gRPC, of which each moves the same row on from where the
+one before left it, are one transaction while another one is at hand: each in a savepoint, and the
+row is moved once, from where the first found it to where the last left it, with the commit. Who
+waits for what became of any of them commits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import psycopg
+import psycopg_pool
+from psycopg.rows import tuple_row
+
+from rifl._stores.drivers import holder
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.pending import Pending
+from rifl._stores.postgres.address import PostgresAddress
+from rifl._stores.postgres.backend import PostgresBackend
+from rifl._stores.postgres.commits import begin, begin_async
+from rifl._stores.postgres.connections import Pools
+from rifl._stores.postgres.shared_group import Group, Part
+from rifl._stores.rows import Move, RowCall
+from rifl._stores.shared.attempts import SharedAttempt
+from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.requests import Finish, MoveInside
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._shared.errors import NotRecorded, StaleRpc, StoreUnavailable
+from rifl.core._shared.record import CompletionRecord
+
+FinishOf = Callable[[Attempt, CompletionRecord], Finish | MoveInside]
+# So many runs share a transaction, at most.
+_MOST = 100
+# What is over when others let go of what they hold: serialization, deadlock, no lock.
+_CROWDED = {"40001", "40P01", "55P03"}
+_NONE = "the store has no transactions that calls share: give a connection"
+
+
+class _Block:
+    """One run's part of a transaction."""
+
+    def __init__(self, of: PostgresBlocks, attempt: SharedAttempt, call: RowCall) -> None:
+        self._of = of
+        self._attempt = attempt
+        self._call = call
+        (self._move,) = call.moves
+        self._group: Group
+        self._record: CompletionRecord | None = None
+
+    def hold(self, record: CompletionRecord, transaction: Any) -> None:
+        """Keep the answer for the end of the block."""
+        if holder(transaction) is not self._group.connection:
+            raise WrongDatabase("rifl.record is given another connection than rifl.transaction")
+        if self._record is not None:
+            raise WrongDatabase("rifl.record is called once in a transaction")
+        self._record = record
+
+    def _begins(self) -> None:
+        if self._attempt.block is not None:
+            raise WrongDatabase("a rifl.transaction within another one")
+        if self._attempt.recorded is not None:
+            raise StaleRpc("the call has put its record into a transaction already")
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        """Have it be no handler's failure that no transaction could begin."""
+        found = StoreUnavailable(f"no transaction could be begun: {error}")
+        self._attempt.shared = refused = Pending()
+        refused.fail(found)
+        return found
+
+    def _crowded(self, error: BaseException | None) -> None:
+        """Note that it failed for what others hold, maybe those before it in its transaction."""
+        if isinstance(error, psycopg.Error) and error.sqlstate in _CROWDED:
+            self._attempt.crowded = self._group.runs > 0
+
+    def _missing(self) -> NotRecorded:
+        return NotRecorded(
+            f"{self._call.method} left its rifl.transaction without rifl.record: it was rolled back"
+        )
+
+    def _joins(self, record: CompletionRecord) -> bool:
+        """Have what was done stand with the others'; whether their transaction goes on."""
+        attempt, group = self._attempt, self._group
+        self._of.finish_of(attempt, record)
+        attempt.recorded = record
+        group.value = self._move.value
+        group.runs += 1
+        if not self._call.more or group.runs >= _MOST:
+            return False
+        attempt.shared = Part(group, record)
+        return True
+
+
+class _SyncBlock(_Block):
+    """For a thread: ``with``."""
+
+    def __enter__(self) -> Any:
+        """Begin, or go on behind the run before; raises ``StoreUnavailable``."""
+        self._begins()
+        try:
+            group = self._of.open(self._move.key, self._move.expected)
+            if group is None:
+                group = self._of.begin(self._call, self._move)
+            elif saving := group.save():
+                group.connection.execute(saving)
+        except (psycopg.Error, psycopg_pool.PoolTimeout, BackendError, OSError) as error:
+            raise self._unavailable(error) from error
+        self._group, self._attempt.block = group, self
+        return group.connection
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Keep what the handler did, or undo it; commit where no other run is at hand."""
+        attempt, group, record = self._attempt, self._group, self._record
+        attempt.block = None
+        if exc is not None or record is None:
+            self._crowded(exc)
+            group.undo()
+            if exc is None:
+                raise self._missing()
+            return
+        try:
+            if self._joins(record):
+                return
+        except BaseException:
+            group.undo()
+            raise
+        group.commit()
+        attempt.committed = record
+
+
+class _AsyncBlock(_Block):
+    """For a coroutine: ``async with``."""
+
+    async def __aenter__(self) -> Any:
+        """Begin, or go on behind the run before; raises ``StoreUnavailable``."""
+        self._begins()
+        try:
+            group = await self._of.open_async(self._move.key, self._move.expected)
+            if group is None:
+                group = await self._of.begin_async(self._call, self._move)
+            elif saving := group.save():
+                await group.connection.execute(saving)
+        except (psycopg.Error, psycopg_pool.PoolTimeout, BackendError, OSError) as error:
+            raise self._unavailable(error) from error
+        self._group, self._attempt.block = group, self
+        return group.connection
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Keep what the handler did, or undo it; commit where no other run is at hand."""
+        attempt, group, record = self._attempt, self._group, self._record
+        attempt.block = None
+        if exc is not None or record is None:
+            self._crowded(exc)
+            await group.undo_async()
+            if exc is None:
+                raise self._missing()
+            return
+        try:
+            if self._joins(record):
+                return
+        except BaseException:
+            await group.undo_async()
+            raise
+        await group.commit_async()
+        attempt.committed = record
+
+
+class PostgresBlocks:
+    """Blocks of deliveries, on connections of their own: handlers may change their settings."""
+
+    def __init__(
+        self, address: PostgresAddress, backend: PostgresBackend, finish_of: FinishOf
+    ) -> None:
+        """``finish_of``: raises where a run may not commit."""
+        self.backend = backend
+        self.finish_of = finish_of
+        self._address = address
+        self._lock = threading.Lock()
+        self._pools: Pools | None = None
+        # By the key of the row, the transactions that are open.
+        self._groups: dict[str, Group] = {}
+
+    def block(self, attempt: Attempt, remaining_s: float | None) -> _SyncBlock:
+        """Return a run's part in a transaction; ``WrongDatabase`` for a call of gRPC's."""
+        return _SyncBlock(self, *_run(attempt))
+
+    def block_async(self, attempt: Attempt, remaining_s: float | None) -> _AsyncBlock:
+        """The same for a coroutine."""
+        return _AsyncBlock(self, *_run(attempt))
+
+    def has_block(self, attempt: Attempt) -> bool:
+        """Whether a run has a block that has not ended."""
+        return isinstance(attempt, SharedAttempt) and attempt.block is not None
+
+    def close(self) -> None:
+        """Let connections go."""
+        with self._lock:
+            pools, self._pools = self._pools, None
+        if pools is not None:
+            pools.close()
+
+    # -- what blocks do -----------------------------------------------------------------
+
+    def open(self, key: str, expected: bytes | None) -> Group | None:
+        """Return the transaction that a run goes on in; None: it begins one."""
+        group = self._groups.get(key)
+        if group is None or (group.value == expected and group.runs and not group.is_async):
+            return group
+        # Of a turn that nobody waited for.
+        group.end()
+        return None
+
+    async def open_async(self, key: str, expected: bytes | None) -> Group | None:
+        """The same for a coroutine."""
+        group = self._groups.get(key)
+        if group is None or (group.value == expected and group.runs and group.is_async):
+            return group
+        await group.end_async()
+        return None
+
+    def begin(self, call: RowCall, move: Move) -> Group:
+        """Begin a transaction."""
+        self.backend.continuity.check()
+        connection = self._opened().blocking.getconn()
+        try:
+            begin(connection)
+        except BaseException:
+            self.give_back(connection)
+            raise
+        group = self._groups[move.key] = Group(self, call, move, connection)
+        return group
+
+    async def begin_async(self, call: RowCall, move: Move) -> Group:
+        """The same for a coroutine."""
+        self.backend.continuity.check()
+        pool = await self._opened().awaiting()
+        connection = await pool.getconn()
+        try:
+            await begin_async(connection)
+        except BaseException:
+            await self.give_back_async(connection)
+            raise
+        group = self._groups[move.key] = Group(self, call, move, connection)
+        return group
+
+    def forget(self, group: Group) -> None:
+        """It takes no further run."""
+        if self._groups.get(group.key) is group:
+            del self._groups[group.key]
+
+    def give_back(self, connection: Any) -> None:
+        """Have a connection be used again."""
+        connection.row_factory = tuple_row
+        self._opened().blocking.putconn(connection)
+
+    async def give_back_async(self, connection: Any) -> None:
+        """The same for a coroutine's."""
+        connection.row_factory = tuple_row
+        await (await self._opened().awaiting()).putconn(connection)
+
+    def _opened(self) -> Pools:
+        with self._lock:
+            if self._pools is None:
+                self._pools = Pools(self._address)
+                self._pools.greeting = self.backend.continuity.greeting()
+                self._pools.blocking.open()
+            return self._pools
+
+
+def _run(attempt: Attempt) -> tuple[SharedAttempt, RowCall]:
+    call = attempt.call
+    if not isinstance(attempt, SharedAttempt) or not isinstance(call, RowCall):
+        raise WrongDatabase(_NONE)
+    if len(call.moves) != 1:
+        raise WrongDatabase(f"{call.method} is not declared atomic")
+    return attempt, call
