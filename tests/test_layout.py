@@ -69,7 +69,9 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog.metrics": {"sharedlog._core"},
     "sharedlog.tracing": {"sharedlog._core"},
     "sharedlog.testing": {"sharedlog._consumer", "sharedlog._core"},
-    "sharedlog.spark": {"sharedlog._core", "sharedlog._engines", "sharedlog._log"},
+    "sharedlog.spark": {
+        *("sharedlog._core", "sharedlog._engines", "sharedlog._log", "rifl.spark._arrow"),
+    },
     "sharedlog._log": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._remote", "sharedlog.v1"),
         *("lease_server._forks", "rifl._log"),

@@ -1,4 +1,4 @@
-"""Spark over a log: streams as sources of queries (DESIGN-LOG §16; ``rifl-grpc[spark]``).
+"""Spark over a log: streams that queries read and write (DESIGN-LOG §16; ``rifl-grpc[spark]``).
 
 ::
 
@@ -6,22 +6,26 @@
     (spark.readStream.format("sharedlog")
        .option("log", "postgresql://...").option("stream", "orders").load())
 
-``spark.read`` takes the same options. A micro-batch that is planned again, by whatever driver, has
-the same rows. See docs/spark-log.md.
+    (rows.writeStream.format("sharedlog")
+       .option("log", "postgresql://...").option("stream", "paid").option("name", "pay").start())
 
-- ``_source``: the data source, its readers; ``_offsets``: what its offsets say
-- ``_options``: the options, checked
+``spark.read`` and ``df.write`` take the same options. A micro-batch that is planned again, by
+whatever driver, has the same rows, and is committed once. See docs/spark-log.md.
+
+- ``_format``: the data source; ``_options``: the options of both, checked
+- ``_source``: its readers; ``_offsets``: what their offsets say; ``_rows``: messages as Arrow
+- ``_sink``: its writers; ``_tasks``: what a task appends; ``_messages``: rows as messages
 - ``_opened``: the log, opened once in each process
-- ``_rows``: messages as Arrow batches
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from sharedlog.spark._options import SourceError
+from sharedlog.spark._options import SinkError, SourceError
 
-__all__ = ["SourceError", "register"]
+__all__ = ["SinkError", "SourceError", "appending", "register"]
 
 
 def register(spark: Any) -> None:
@@ -31,8 +35,24 @@ def register(spark: Any) -> None:
     without the extra.
     """
     try:
-        from sharedlog.spark._source import LogDataSource
+        from sharedlog.spark._format import LogDataSource
     except ImportError as error:
         text = f"sharedlog.spark needs the extra: pip install 'rifl-grpc[spark]' ({error})"
         raise ImportError(text) from error
     spark.dataSource.register(LogDataSource)
+
+
+def appending(**options: str) -> Callable[[Any, int], None]:
+    """Return a function for ``foreachBatch`` that appends a micro-batch's rows, once.
+
+    ``options``: of the sink (``log_env`` is ``logEnv``); ``name`` is needed: each such function of
+    a query has its own. For update and complete mode, which Spark gives no sink of Python's.
+    """
+    given = {name.replace("_", ""): value for name, value in options.items()}
+    if not given.get("name"):
+        raise SinkError('name what is appended within foreachBatch: appending(name="...")')
+
+    def append(frame: Any, batch_id: int) -> None:
+        frame.write.format("sharedlog").options(**given).mode("append").save()
+
+    return append

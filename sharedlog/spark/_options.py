@@ -1,4 +1,4 @@
-"""The options of the source, checked; no secret is among them if its URL is named elsewhere.
+"""The options of source and sink, checked; no secret is among them if its URL is named elsewhere.
 
 Options end up in plans, event logs and checkpoints. A URL with a password is named by an
 environment variable or a file, which each process reads for itself.
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
@@ -23,6 +24,7 @@ _NAMES = (
     *("log", "logEnv", "logFile", "stream", "startingPosition", "endingPosition"),
     *("maxRowsPerTrigger", "partitionRows", "name"),
 )
+_SINK_NAMES = ("log", "logEnv", "logFile", "stream", "key", "name", "adopt")
 # Entries of a range beyond which a substream's part of it is read by several tasks.
 _PARTITION_ROWS = 500_000
 _PREFIX = "spark."
@@ -30,6 +32,43 @@ _PREFIX = "spark."
 
 class SourceError(ValueError):
     """What is asked of the source cannot be; it is said where the query is planned."""
+
+
+class SinkError(ValueError):
+    """What is asked of the sink cannot be, or Spark does not say what a task belongs to.
+
+    Nothing of it is in the log.
+    """
+
+
+class LogPlace(NamedTuple):
+    """Where a log is: its URL by option ``log``, or what names it by ``logenv``, ``logfile``."""
+
+    kind: str
+    value: str
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> LogPlace:
+        """Read it of options in small letters; raises ``ValueError``."""
+        named = [name for name in ("log", "logenv", "logfile") if options.get(name)]
+        if len(named) != 1:
+            raise ValueError("name the log once: option log, logEnv or logFile")
+        return cls(named[0], options[named[0]])
+
+    def url(self) -> str:
+        """Return where the log is, as this process finds it; raises ``ValueError``."""
+        kind, value = self
+        if kind == "logenv":
+            found = os.environ.get(value)
+            if found is None:
+                raise ValueError(f"logEnv: the environment variable {value} is not set here")
+            return found
+        if kind == "logfile":
+            try:
+                return Path(value).read_text().strip()
+            except OSError as error:
+                raise ValueError(f"logFile: {error}") from error
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +80,7 @@ class SourceOptions:
     what the query has not read.
     """
 
-    place: tuple[str, str]
+    place: LogPlace
     stream: str
     start: str | datetime = "beginning"
     end: str | datetime = "end"
@@ -66,8 +105,12 @@ class SourceOptions:
                 check_name(_PREFIX + hold, "query")
         except InvalidRequest as error:
             raise SourceError(str(error)) from error
+        try:
+            place = LogPlace.read(options)
+        except ValueError as error:
+            raise SourceError(str(error)) from error
         return cls(
-            place=_place(options),
+            place=place,
             stream=stream,
             start=_at(options.get("startingposition", "beginning"), "startingPosition"),
             end=_at(options.get("endingposition", "end"), "endingPosition"),
@@ -78,25 +121,57 @@ class SourceOptions:
 
     def url(self) -> str:
         """Return where the log is, as this process finds it; raises ``SourceError``."""
-        kind, value = self.place
-        if kind == "logenv":
-            found = os.environ.get(value)
-            if found is None:
-                raise SourceError(f"logEnv: the environment variable {value} is not set here")
-            return found
-        if kind == "logfile":
-            try:
-                return Path(value).read_text().strip()
-            except OSError as error:
-                raise SourceError(f"logFile: {error}") from error
-        return value
+        try:
+            return self.place.url()
+        except ValueError as error:
+            raise SourceError(str(error)) from error
 
 
-def _place(options: Mapping[str, str]) -> tuple[str, str]:
-    named = [name for name in ("log", "logenv", "logfile") if options.get(name)]
-    if len(named) != 1:
-        raise SourceError("name the log once: option log, logEnv or logFile")
-    return named[0], options[named[0]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Which stream is written to, and what of a row is a message's key. Picklable.
+
+    ``name``: of the query, or of a batch job, by which the log knows what it has committed; None:
+    Spark's id of the query, or nobody's. ``adopt``: it goes on with this checkpoint, whoever
+    used the name before.
+    """
+
+    place: LogPlace
+    stream: str
+    key: str | None = None
+    name: str | None = None
+    adopt: bool = False
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> SinkOptions:
+        """Read a sink's options; names in any case. Raises ``SinkError``."""
+        options = {name.lower(): value for name, value in given.items()}
+        known = {name.lower() for name in _SINK_NAMES} | _SPARKS
+        for name in options:
+            if name == "path":
+                raise SinkError('save() and start() take no path: option("stream", ...) names it')
+            if name not in known:
+                raise SinkError(f"unknown option {name!r}; there are: {', '.join(_SINK_NAMES)}")
+        adopt = options.get("adopt", "false").lower()
+        if adopt not in ("true", "false"):
+            raise SinkError(f"adopt is true or false, not {adopt!r}")
+        stream, query = options.get("stream", ""), options.get("name")
+        try:
+            check_name(stream)
+            if query is not None:
+                check_name(query, "query")
+            place = LogPlace.read(options)
+        except ValueError as error:
+            raise SinkError(str(error)) from error
+        key = options.get("key") or None
+        return cls(place=place, stream=stream, key=key, name=query, adopt=adopt == "true")
+
+    def url(self) -> str:
+        """Return where the log is, as this process finds it; raises ``SinkError``."""
+        try:
+            return self.place.url()
+        except ValueError as error:
+            raise SinkError(str(error)) from error
 
 
 def _at(text: str, option: str) -> str | datetime:

@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from sharedlog._core.catalog import find_stream, hold_retention_us
 from sharedlog._core.errors import LogForked
@@ -30,7 +27,7 @@ from sharedlog._log.following import start_of
 from sharedlog.spark._offsets import Offset, first_offset, ranges_of
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SourceError, SourceOptions
-from sharedlog.spark._rows import SCHEMA, batch_of
+from sharedlog.spark._rows import batch_of
 
 try:
     from pyspark.sql.streaming import datasource as _limits
@@ -44,34 +41,6 @@ _AvailableNow: Any = getattr(_limits, "SupportsTriggerAvailableNow", object)
 _ROWS = 10_000
 
 
-class LogDataSource(DataSource):
-    """Reads the committed messages of a stream; see docs/spark-log.md for the options."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "sharedlog"
-
-    def schema(self) -> StructType:
-        """Return the columns of a message; a stream that is not there is an error here."""
-        _Planner(SourceOptions.read(dict(self.options)))
-        made: StructType = from_arrow_schema(SCHEMA)
-        return made
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of what is there when the query is planned."""
-        return BatchReader(SourceOptions.read(dict(self.options)))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Return the reader of micro-batches."""
-        options = SourceOptions.read(dict(self.options))
-        if options.end != "end":
-            raise SourceError("endingPosition: a streaming query has none")
-        if options.most_rows is not None and _ReadMaxRows is None:
-            raise SourceError("maxRowsPerTrigger needs PySpark 4.2 or newer")
-        return StreamReader(options)
-
-
 class LogRange(InputPartition):
     """What one task reads, of which incarnation of the log."""
 
@@ -80,7 +49,7 @@ class LogRange(InputPartition):
         self.incarnation = incarnation
 
 
-class _Planner:
+class Planner:
     """The log as a query's planner sees it."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -122,7 +91,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return what the tasks read."""
-        planner = _Planner(self._options)
+        planner = Planner(self._options)
         if "@" in str(self._options.end):
             raise SourceError("endingPosition: a time, or end; a position may cut a commit")
         return planner.ranges(planner.at(self._options.start), planner.at(self._options.end))
@@ -136,8 +105,12 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     """One streaming query; its planning is in one process, its tasks in others."""
 
     def __init__(self, options: SourceOptions) -> None:
+        if options.end != "end":
+            raise SourceError("endingPosition: a streaming query has none")
+        if options.most_rows is not None and _ReadMaxRows is None:
+            raise SourceError("maxRowsPerTrigger needs PySpark 4.2 or newer")
         self._options = options
-        self._planner: _Planner | None = None
+        self._planner: Planner | None = None
         # Where a query ends that takes what is available now.
         self._end: int | None = None
         self._held: dict[str, Hold] = {}
@@ -190,9 +163,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         """Have the log keep what is behind the offset only: Spark plans nothing older again."""
         self._hold(Offset.read(end))
 
-    def _plan(self) -> _Planner:
+    def _plan(self) -> Planner:
         if self._planner is None:
-            self._planner = _Planner(self._options)
+            self._planner = Planner(self._options)
         return self._planner
 
     def _hold(self, at: Offset) -> None:

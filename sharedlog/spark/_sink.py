@@ -1,0 +1,226 @@
+"""The sinks: ``df.write.format("sharedlog")`` and ``df.writeStream`` (DESIGN-LOG §16).
+
+Planning, tasks and commits run in processes of Spark's own. What travels between them are a plan
+and what tasks tell; all else is in the log.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rifl.spark._arrow import arrow_schema, record_batches
+from sharedlog._core.catalog import find_stream
+from sharedlog._core.draft import check_spread, tags_for
+from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked
+from sharedlog._core.query.closing import Batch, Closed, close, forget
+from sharedlog._core.query.joining import join
+from sharedlog._core.query.state import Ticket, draw_plan
+from sharedlog._core.streams import MAX_TAGS, tag_of
+from sharedlog._log.place import Place
+from sharedlog._log.resending import until_answered, until_known
+from sharedlog.spark._messages import RawRows
+from sharedlog.spark._opened import place_of
+from sharedlog.spark._options import SinkError, SinkOptions
+from sharedlog.spark._tasks import (
+    JOB,
+    Plan,
+    TaskResult,
+    TaskWriter,
+    batch_ticket,
+    now_us,
+    stream_ticket,
+)
+
+# From PySpark 4.1 on; before, rows come one by one.
+_STREAM_ARROW: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
+_STREAM_WRITER: Any = _STREAM_ARROW or datasource.DataSourceStreamWriter
+_log = logging.getLogger("sharedlog.spark")
+
+
+@dataclass(slots=True)
+class CommitMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    result: TaskResult
+
+
+class Writing:
+    """A write as it was planned: for tasks, and for who commits. Picklable."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, stream: bool) -> None:
+        """Plan; raises ``SinkError``, ``NoSuchStream``, ``LogUnavailable`` before any row."""
+        place = place_of(options.url())
+        found = place.run(find_stream(options.stream))
+        tags = [tag_of(options.stream, each) for each in range(found.substreams)]
+        check_spread(tags, tags_for(place.engine.limits.operations, MAX_TAGS))
+        self.schema = arrow_schema(schema)
+        self.rows = RawRows(self.schema, options.key)
+        self.tags = tags
+        number = until_answered(place, draw_plan)
+        job = made = None
+        if not stream:
+            job = options.name or f"write-{secrets.token_hex(8)}"
+            made = options.name is None
+        self.plan = Plan(options, place.incarnation, number, job, bool(made))
+        if made and job is not None:
+            ticket = Ticket(job, JOB, "", number, 0)
+            until_answered(place, lambda: join(ticket))
+
+    def write(self, batches: Iterable[pyarrow.RecordBatch], ticket: Ticket) -> CommitMessage:
+        """Append one task's rows, pending."""
+        context: Any = TaskContext.get()
+        turns = itertools.count(context.partitionId() if context is not None else 0)
+        writer = TaskWriter(self.place(), ticket)
+        told = (
+            each
+            for batch in batches
+            for each in self.rows.messages(batch, self.tags, turns, now_us())
+        )
+        return CommitMessage(writer.write(told))
+
+    def place(self) -> Place:
+        """Return the log, as this process has it open; raises ``LogForked`` for another one."""
+        plan = self.plan
+        place = place_of(plan.options.url(), plan.incarnation)
+        if place.incarnation != plan.incarnation:
+            raise LogForked(f"the write was planned for {plan.incarnation}: this is another log")
+        return place
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One batch write; pickled to the tasks, and to the process that commits."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._writing = Writing(options, schema, stream=False)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> CommitMessage:
+        """Append a task's rows; within ``foreachBatch`` as those of its micro-batch."""
+        return self._writing.write(iterator, batch_ticket(self._writing.plan))
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """Commit what the tasks appended, by one marker."""
+        results = check_messages(messages)
+        place, plan = self._writing.place(), self._writing.plan
+        closed = commit(place, plan.options, results)
+        told = batch_of(results)
+        if told.replayed and closed.query.identity == JOB and differs(closed, told):
+            raise AlreadyCommitted(
+                f"{closed.query.name!r} has committed {closed.query.rows} rows, others than these "
+                f"{told.rows}: nothing of these is in the log"
+            )
+        if plan.made:
+            until_answered(place, lambda: forget(closed.query.name))
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """Nothing is undone; of a write without a name nothing is kept."""
+        plan = self._writing.plan
+        if plan.made:
+            try:
+                self._writing.place().run(forget(plan.job or ""))
+            except LogError as error:
+                _logger().warning("%s: what it appended is left to a sweeper: %s", plan.job, error)
+
+
+class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
+    """One micro-batch; pickled to the tasks, and made anew where it is committed."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, writing: Writing | None) -> None:
+        self._options = options
+        self._schema = schema
+        self._writing = writing
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A PySpark that plans with a data source from elsewhere: plan now.
+        if self._writing is None:
+            self._writing = Writing(self._options, self._schema, stream=True)
+        return self.__dict__
+
+    def write(self, iterator: Iterator[Any]) -> CommitMessage:
+        """Append a task's rows, pending."""
+        writing = self._writing
+        if writing is None:
+            raise SinkError("this task has no plan")
+        rows = iterator if _STREAM_ARROW else record_batches(iterator, writing.schema)
+        return writing.write(rows, stream_ticket(writing.plan))
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Commit what the tasks appended, by one marker; Spark has not noted it yet."""
+        results = check_messages(messages)
+        if results[0].ticket.batch != batchId:
+            raise SinkError(f"tasks are of {results[0].ticket}, and the commit of batch {batchId}")
+        closed = commit(place_of(self._options.url()), self._options, results)
+        told = batch_of(results)
+        if told.replayed and differs(closed, told):
+            _logger().warning(
+                "sharedlog %s: batch %d was committed with %d rows, and run again it has other "
+                "ones (%d): the plan is not deterministic, or the checkpoint is a copy",
+                *(closed.query.name, batchId, closed.query.rows, told.rows),
+            )
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing is undone: what no marker names nobody reads."""
+
+
+def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
+    """Return what the tasks told; raises ``SinkError`` if one told nothing."""
+    if not messages or any(message is None for message in messages):
+        raise SinkError(
+            "a task's commit message is missing: in continuous mode Spark never calls the sink's "
+            "write and would silently lose all rows; use micro-batches"
+        )
+    results = [message.result for message in messages]
+    if len({result.ticket for result in results}) > 1:
+        raise SinkError("tasks of one write belong to different batches")
+    return results
+
+
+def batch_of(results: Sequence[TaskResult]) -> Batch:
+    """Return what the tasks of a batch told together."""
+    return Batch(
+        tuple(each.decision for each in results if each.decision is not None),
+        sum(each.rows for each in results),
+        sum(each.content for each in results) & ((1 << 63) - 1),
+        replayed=any(each.replayed for each in results),
+    )
+
+
+def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) -> Closed:
+    """Commit a batch, and tell; run again it finds that it did."""
+    ticket, batch = results[0].ticket, batch_of(results)
+    closed = until_known(place, lambda: close(ticket, batch))
+    _logger().info(
+        "sharedlog %s: batch=%d stream=%s rows=%d appends=%d bytes=%d lsn=%d%s",
+        *(ticket.name, ticket.batch, options.stream, batch.rows),
+        *(sum(each.appends for each in results), sum(each.bytes for each in results)),
+        closed.query.lsn,
+        ", committed before: these rows are discarded" if batch.replayed else "",
+    )
+    return closed
+
+
+def differs(closed: Closed, told: Batch) -> bool:
+    """Whether a batch that was committed before had other rows than it has now."""
+    return (closed.query.rows, closed.query.content) != (told.rows, told.content)
+
+
+def _logger() -> logging.Logger:
+    # These processes are Spark's: nobody else configures logging there, and what they write to
+    # standard error is in the driver's log.
+    if not _log.handlers and not logging.getLogger().handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        _log.addHandler(handler)
+    _log.setLevel(min(_log.level or logging.INFO, logging.INFO))
+    return _log

@@ -1,0 +1,225 @@
+"""A Spark task's batch: which query's, by Spark's task context, and what it appends of it."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyspark import TaskContext
+
+from sharedlog._core.entry import Decision
+from sharedlog._core.errors import Fenced, LogError
+from sharedlog._core.publishing import Placed, pending
+from sharedlog._core.query.joining import join
+from sharedlog._core.query.state import Joined, Ticket
+from sharedlog._core.query.tasks import Task, grant_task, pend_task, sign
+from sharedlog._core.steps import Rule
+from sharedlog._log.place import Place
+from sharedlog._log.resending import until_answered, until_known
+from sharedlog.spark._messages import Told
+from sharedlog.spark._options import SinkError, SinkOptions
+
+_T = TypeVar("_T")
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+_RUN = "spark.jobGroup.id"
+_UUID = 36
+# Of one append, if the engine takes that.
+_ENTRIES, _BYTES = 5_000, 4 << 20
+# How often a task shows that it is there, where it appends nothing.
+_SIGN_S = 30.0
+# What a batch's content is told by is a sum of so many bits.
+_CONTENT = (1 << 63) - 1
+JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was planned for a write: its number, and the name of a batch job, or of nobody's.
+
+    ``made``: the name is this write's own, and its row is there.
+    """
+
+    options: SinkOptions
+    incarnation: str
+    number: int
+    job: str | None = None
+    made: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What a task tells who commits: see ``Batch``; ``appends``: how many it made."""
+
+    ticket: Ticket
+    decision: Decision | None
+    rows: int
+    content: int
+    replayed: bool
+    appends: int = 0
+    bytes: int = 0
+
+
+def stream_ticket(plan: Plan) -> Ticket:
+    """Return the ticket of a task of a query's own sink; raises ``SinkError``."""
+    query, batch, run = _said()
+    if not query or not batch.isdecimal() or not run:
+        raise SinkError(
+            "Spark tells this task no query, batch and run (local properties "
+            f"{_QUERY}, {_BATCH} and {_RUN}): nothing was appended"
+        )
+    name = plan.options.name or query
+    return Ticket(name, query, run, plan.number, int(batch), adopt=plan.options.adopt)
+
+
+def batch_ticket(plan: Plan) -> Ticket:
+    """Return the ticket of a task of a batch write, also within ``foreachBatch``."""
+    query, batch, run = _said()
+    if not query and not batch:
+        return Ticket(
+            plan.job or "", JOB, "", plan.number, 0, adopt=plan.options.adopt, made=plan.made
+        )
+    if plan.options.name is None:
+        raise SinkError(
+            "this runs within foreachBatch, where Spark runs it again with its micro-batch: name "
+            'it, option("name", "..."), and it is committed once; nothing was appended'
+        )
+    # A function may set a job group of its own.
+    run = run if len(run) == _UUID else ""
+    return Ticket(
+        plan.options.name,
+        query,
+        run,
+        plan.number,
+        int(batch),
+        gaps=True,
+        adopt=plan.options.adopt,
+    )
+
+
+def _said() -> tuple[str, str, str]:
+    context: Any = TaskContext.get()
+    if context is None:
+        raise SinkError("this is not a task of Spark's")
+    query, batch, run = (context.getLocalProperty(each) or "" for each in (_QUERY, _BATCH, _RUN))
+    return query, batch, run
+
+
+class TaskWriter:
+    """Appends what one attempt of a task has, pending. One thread, and one that signs."""
+
+    def __init__(self, place: Place, ticket: Ticket) -> None:
+        """Join the batch; raises ``Fenced``, ``CheckpointWentBack``, ``PredecessorMismatch``."""
+        self._place = place
+        self._ticket = ticket
+        self._joined: Joined = self._ask(lambda: join(ticket))
+        limits = place.engine.limits
+        self._entries = min(_ENTRIES, limits.entries)
+        self._bytes = min(_BYTES, limits.append_bytes)
+        self._lock = threading.Lock()
+        self._task: Task | None = None
+        self._seq = 0
+        self._begins: dict[str, int] = {}
+        self._signs = 0
+        self._rows = self._content = self._size = 0
+
+    def write(self, messages: Iterable[Told]) -> TaskResult:
+        """Append them all; of a batch that is committed already nothing, and it is told so.
+
+        Raises ``Fenced`` once another plan took over; ``LogUnavailable`` where the log does not
+        say in time what became of an append: nothing commits it then.
+        """
+        if self._joined.committed:
+            for _ in self._counted(messages):
+                pass
+        else:
+            with self._signing():
+                for group in self._groups(self._counted(messages)):
+                    self._append(group)
+        return self._told()
+
+    def _told(self) -> TaskResult:
+        decision = None
+        if self._task is not None and self._seq:
+            decision = Decision(self._task.producer.id, self._seq, self._begins)
+        return TaskResult(
+            self._ticket,
+            decision,
+            self._rows,
+            self._content,
+            self._joined.committed,
+            self._seq,
+            self._size,
+        )
+
+    def _counted(self, messages: Iterable[Told]) -> Iterator[Placed]:
+        for message, content in messages:
+            self._rows += 1
+            self._content = (self._content + content) & _CONTENT
+            self._size += message.size
+            yield message
+
+    def _groups(self, messages: Iterator[Placed]) -> Iterator[list[Placed]]:
+        """Gather what one append takes."""
+        for first in messages:
+            group, size = [first], first.size
+            left = self._bytes - size
+            for each in itertools.islice(messages, self._entries - 1):
+                if each.size > left:
+                    yield group
+                    group, left = [], self._bytes
+                group.append(each)
+                left -= each.size
+            yield group
+
+    def _append(self, group: list[Placed]) -> None:
+        sent, opened, seq = pending(group), sorted(self._begins), self._seq + 1
+        task = self._granted()
+        found = until_known(self._place, lambda: pend_task(task, seq, sent, opened))
+        self._begins.update(found.begins)
+        self._seq = seq
+
+    def _granted(self) -> Task:
+        with self._lock:
+            if self._task is None:
+                token = secrets.token_bytes(16)
+                self._task = self._ask(lambda: grant_task(self._joined, self._ticket, token))
+            return self._task
+
+    @contextmanager
+    def _signing(self) -> Iterator[None]:
+        """Have a thread show that the task is there, however long its next row takes."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._sign, args=(over,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _sign(self, over: threading.Event) -> None:
+        while not over.wait(_SIGN_S):
+            try:
+                task = self._granted()
+                self._signs += 1
+                self._place.run(sign(task, self._signs))
+            except Fenced:
+                # The next append says so.
+                return
+            except LogError:
+                pass
+
+    def _ask(self, rule: Callable[[], Rule[_T]]) -> _T:
+        return until_answered(self._place, rule)
+
+
+def now_us() -> int:
+    """Return the time by this machine's clock."""
+    return time.time_ns() // 1000

@@ -1,0 +1,329 @@
+"""``format("sharedlog")``: a stream of a log as a sink of queries, each row once (§16)."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.errors import PySparkException
+
+import sharedlog
+import sharedlog.spark
+from sharedlog._core.envelope import unpack
+from sharedlog._core.query.state import Query, State, find_query
+from sharedlog.spark._messages import RawRows
+from sharedlog.spark._options import SinkError, SinkOptions
+from tests.sharedlog.places import url_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
+    """A log with a stream to read and one to write."""
+    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
+        made.stream("orders", 2)
+        made.stream("paid", 3)
+        yield made
+
+
+class Chain:
+    """A query from ``orders`` to ``paid``, over one checkpoint."""
+
+    def __init__(self, spark: Any, log: sharedlog.Log, directory: Path) -> None:
+        sharedlog.spark.register(spark)
+        self.spark, self.log, self.directory = spark, log, directory
+        self.checkpoint = directory / "checkpoint"
+        self.url = f"sqlite:///{directory / 'log.db'}"
+        self._published = 0
+
+    def publish(self, count: int) -> None:
+        """Publish as many orders, each its own."""
+        for number in range(self._published, self._published + count):
+            self.log.publish("orders", f"o{number}", key=f"k{number % 7}")
+        self._published += count
+
+    def source(self) -> Any:
+        """What the query reads."""
+        return (
+            self.spark.readStream.format("sharedlog")
+            .option("log", self.url)
+            .option("stream", "orders")
+            .load()
+            .select("key", "value")
+        )
+
+    def run(
+        self,
+        change: Callable[[Any], Any] = lambda frame: frame,
+        *,
+        checkpoint: Path | None = None,
+        **options: str,
+    ) -> None:
+        """Run it on what is available now."""
+        given = {"log": self.url, "stream": "paid", "name": "pay", **options}
+        query = (
+            change(self.source())
+            .writeStream.format("sharedlog")
+            .options(**given)
+            .option("checkpointLocation", str(checkpoint or self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def forget_commit(self, checkpoint: Path | None = None) -> int:
+        """Have Spark's last commit never have happened, as if its driver had died before it."""
+        commits = (checkpoint or self.checkpoint) / "commits"
+        last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+        return last
+
+    def written(self) -> collections.Counter[str]:
+        """What committed readers see in ``paid``."""
+        substreams = range(3)
+        return collections.Counter(
+            each.text for at in substreams for each in self.log.read("paid", at)
+        )
+
+    def wanted(self) -> collections.Counter[str]:
+        """What one run would have written."""
+        return collections.Counter(f"o{number}" for number in range(self._published))
+
+    def query(self, name: str = "pay") -> Query | None:
+        """What the log keeps of the query."""
+        return self.log._run(find_query(name))
+
+
+@pytest.fixture
+def chain(spark: Any, log: sharedlog.Log, tmp_path: Path) -> Chain:
+    """A chain that has not run."""
+    return Chain(spark, log, tmp_path)
+
+
+def _failing_once(marks: Path) -> Callable[[Any], Any]:
+    """Have each partition's first attempt fail when it has passed rows on."""
+
+    def passed_on(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        mark = marks / str(context.partitionId())
+        if not mark.exists():
+            mark.touch()
+            raise RuntimeError("this attempt was meant to fail")
+
+    return lambda frame: frame.mapInArrow(passed_on, frame.schema)
+
+
+def test_a_query_writes_each_row_once_though_tasks_fail_and_a_batch_runs_again(
+    chain: Chain, tmp_path: Path
+) -> None:
+    """One marker commits a batch; an older checkpoint, and a new one, are refused (§16)."""
+    marks, copy = tmp_path / "marks", tmp_path / "copy"
+    marks.mkdir()
+    chain.publish(40)
+    chain.run(_failing_once(marks))
+    assert len(list(marks.iterdir())) == 2
+    assert chain.written() == chain.wanted()
+    messages = [each for at in range(3) for each in chain.log.read("paid", at)]
+    orders = {each.text: each.key for at in range(2) for each in chain.log.read("orders", at)}
+    assert {each.text: each.key for each in messages} == orders
+    assert len({each.position.lsn for each in messages}) == 1
+    assert list(chain.log._engine.scan("query-task/")) == []
+    # The driver died between the sink's commit and Spark's: tasks discard what they have.
+    shutil.copytree(chain.checkpoint, copy)
+    assert chain.forget_commit() == 0
+    chain.publish(10)
+    chain.run()
+    assert chain.written() == chain.wanted()
+    found = chain.query()
+    assert found is not None
+    assert (found.state, found.closed, found.rows) == (State.CLOSED, 1, 10)
+    assert len(found.deposed) == 1
+    # An older copy goes nowhere, and a checkpoint that was deleted would begin anew.
+    chain.forget_commit(copy)
+    with pytest.raises(PySparkException, match="CheckpointWentBack"):
+        chain.run(checkpoint=copy)
+    with pytest.raises(PySparkException, match="another query"):
+        chain.run(checkpoint=tmp_path / "deleted")
+    assert chain.written() == chain.wanted()
+
+
+def test_an_empty_micro_batch_writes_no_entry(chain: Chain) -> None:
+    """It is closed all the same, so that the next one follows it (§16)."""
+    chain.publish(5)
+    chain.run(lambda frame: frame.where("value is null"))
+    found = chain.query()
+    assert found is not None
+    assert (found.closed, found.lsn) == (0, 0)
+    chain.publish(5)
+    chain.run()
+    assert chain.written() == collections.Counter(f"o{number}" for number in range(5, 10))
+
+
+def _write(chain: Chain, rows: list[tuple[str, str]], **options: str) -> None:
+    sharedlog.spark.register(chain.spark)
+    frame = chain.spark.createDataFrame(rows, "account string, value string")
+    given = {"log": chain.url, "stream": "paid", "key": "account", **options}
+    frame.write.format("sharedlog").options(**given).mode("append").save()
+
+
+def test_a_batch_job_by_a_name_is_committed_once(chain: Chain) -> None:
+    """Run again, after any failure, it adds nothing; with other rows it is told so (§16)."""
+    rows = [(f"a{number}", f"v{number}") for number in range(20)]
+    for _ in range(2):
+        _write(chain, rows, name="daily")
+        assert chain.written() == collections.Counter(value for _, value in rows)
+    with pytest.raises(PySparkException, match="AlreadyCommitted"):
+        _write(chain, [*rows[1:], ("a", "other")], name="daily")
+    # Without a name each is its own, and the log keeps nothing of it.
+    _write(chain, rows)
+    assert chain.written() == collections.Counter([value for _, value in rows] * 2)
+    assert list(chain.log._engine.scan("query/")) == ["query/daily"]
+    assert {each.key for at in range(3) for each in chain.log.read("paid", at)} == {
+        account.encode() for account, _ in rows
+    }
+
+
+def test_updates_of_an_aggregate_are_appended_once_within_foreach_batch(
+    chain: Chain, tmp_path: Path
+) -> None:
+    """``appending`` names what each micro-batch writes: run again it is committed once (§16)."""
+    chain.publish(14)
+
+    def run() -> None:
+        counts = (
+            chain.source()
+            .groupBy("key")
+            .count()
+            .selectExpr("key", "concat(cast(key as string), '=', count) as value")
+        )
+        query = (
+            counts.writeStream.outputMode("update")
+            .foreachBatch(
+                sharedlog.spark.appending(log=chain.url, stream="paid", name="counts", key="key")
+            )
+            .option("checkpointLocation", str(tmp_path / "counted"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()
+    wanted = collections.Counter(f"k{number}=2" for number in range(7))
+    assert chain.written() == wanted
+    chain.forget_commit(tmp_path / "counted")
+    chain.publish(1)
+    run()
+    assert chain.written() == wanted + collections.Counter(["k0=3"])
+
+
+def test_what_cannot_be_written_is_said_when_it_is_planned(chain: Chain) -> None:
+    """An error of the driver, before a row is appended (§16)."""
+    with pytest.raises(PySparkException, match="there is no stream 'nothing'"):
+        _write(chain, [("a", "b")], stream="nothing")
+
+
+_VALUE = pyarrow.field("value", pyarrow.string())
+
+
+@pytest.mark.parametrize(
+    ("fields", "key", "said"),
+    [
+        ([_VALUE, pyarrow.field("cents", pyarrow.int64())], None, "'cents' is no part of"),
+        ([pyarrow.field("value", pyarrow.int64())], None, "'value' is binary or string"),
+        ([pyarrow.field("key", pyarrow.string())], None, "no column value"),
+        ([_VALUE], "account", "there is no column 'account'"),
+        ([_VALUE, pyarrow.field("event_time", pyarrow.timestamp("us"))], None, "is timestamp"),
+        ([_VALUE, _VALUE], None, "two columns have one name"),
+        ([_VALUE, pyarrow.field("key", pyarrow.string())], "value", "'key' is no part of"),
+    ],
+)
+def test_columns_are_parts_of_a_message(
+    fields: list[pyarrow.Field], key: str | None, said: str
+) -> None:
+    """What a column cannot be is said before a row is written."""
+    with pytest.raises(SinkError, match=said):
+        RawRows(pyarrow.schema(fields), key)
+
+
+def test_a_row_has_all_that_a_message_says() -> None:
+    """Headers, times, and what it is; without a key substreams take turns."""
+    rows = pyarrow.RecordBatch.from_pylist(
+        [
+            {"value": "a", "headers": [("n", b"1")], "event_time": 5, "schema_name": "s"},
+            {"value": "b", "headers": None, "event_time": None, "schema_name": None},
+        ],
+        pyarrow.schema(
+            [
+                _VALUE,
+                pyarrow.field("headers", pyarrow.map_(pyarrow.string(), pyarrow.binary())),
+                pyarrow.field("event_time", pyarrow.timestamp("us", "UTC")),
+                pyarrow.field("schema_name", pyarrow.string()),
+            ]
+        ),
+    )
+    raw = RawRows(rows.schema, None)
+    told = list(raw.messages(rows, ["s/0", "s/1"], itertools.count(1), 7))
+    assert [each.message.tag for each in told] == ["s/1", "s/0"]
+    first, second = (unpack(each.message.envelope) for each in told)
+    assert (first.body, first.event_time_us, first.schema_name) == (b"a", 5, "s")
+    assert {each.name: each.value for each in first.headers} == {"n": b"1"}
+    assert (second.body, second.event_time_us, len(second.headers)) == (b"b", 7, 0)
+    with pytest.raises(SinkError, match="null"):
+        list(
+            RawRows(pyarrow.schema([_VALUE]), None).messages(
+                pyarrow.RecordBatch.from_pylist([{"value": None}], pyarrow.schema([_VALUE])),
+                ["s/0"],
+                itertools.count(),
+                7,
+            )
+        )
+
+
+@pytest.mark.parametrize("engine", ["postgres", "redis", "etcd"])
+def test_a_write_over_each_engine(
+    spark: Any, tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    """Two tasks, one marker, and a job that is run again (§16)."""
+    url = url_of(engine, tmp_path, request.getfixturevalue)
+    sharedlog.spark.register(spark)
+    frame = spark.range(0, 20, 1, 2).selectExpr("cast(id as string) as value")
+    with sharedlog.create(url) as log:
+        log.stream("paid", 2)
+        for _ in range(2):
+            given = {"log": url, "stream": "paid", "name": "daily"}
+            frame.write.format("sharedlog").options(**given).mode("append").save()
+        messages = [each for at in range(2) for each in log.read("paid", at)]
+        assert sorted(int(each.text) for each in messages) == list(range(20))
+        assert len({each.position.lsn for each in messages}) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"log": ""}, "name the log once"),
+        ({"stream": "a b"}, "cannot name a stream"),
+        ({"name": "a/b"}, "cannot name a query"),
+        ({"adopt": "perhaps"}, "adopt is true or false"),
+        ({"startingPosition": "end"}, "unknown option"),
+        ({"path": "here"}, "take no path"),
+    ],
+)
+def test_the_sinks_options_are_checked(given: dict[str, str], said: str) -> None:
+    """What cannot be is refused before anything is written."""
+    with pytest.raises(SinkError, match=said):
+        SinkOptions.read({"log": "sqlite:///x", "stream": "paid"} | given)
