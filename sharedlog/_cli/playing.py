@@ -41,6 +41,7 @@ from sharedlog._core.position import Position
 from sharedlog._log.following import After
 from sharedlog._log.log import Log
 from sharedlog._log.opening import open_log
+from sharedlog._log.place import Place
 from sharedlog._player.config import read_config
 from sharedlog._player.declared import PLAYER
 from sharedlog._player.player import Player
@@ -163,10 +164,12 @@ def _at_hangup(again: threading.Event) -> Iterator[None]:
 
 def targets(log: Log, arguments: argparse.Namespace) -> int:
     """List the targets of players, as they were told last."""
-    names = [arguments.player] if arguments.player else log._run(all_players())
+    mine = arguments.player
+    names = [mine] if mine else log._place.of_player("").run(all_players())
     found = []
     for name in names:
-        told, wished = log._run(all_told(name)), log._run(wishes(name))
+        place = log._place.of_player(name)
+        told, wished = place.run(all_told(name)), place.run(wishes(name))
         for target in sorted(told.keys() | wished.keys()):
             found.append((name, target, told.get(target), wished.get(target, Wish())))
     if arguments.player and not found:
@@ -235,7 +238,8 @@ def resume(log: Log, arguments: argparse.Namespace) -> int:
             raise Refused("no store has answered: there is none to adopt", ExitCode.NOT_FOUND)
         if not order.why:
             raise Refused("say --why another store is the target's from now on", ExitCode.USAGE)
-        log._run(adopt(arguments.player, arguments.target, told.number, told.store, order))
+        place = log._place.of_player(arguments.player)
+        place.run(adopt(arguments.player, arguments.target, told.number, told.store, order))
     return _wished(
         log, arguments, lambda known: known._replace(paused=None, resumed=known.resumed + 1)
     )
@@ -266,7 +270,7 @@ def skip(log: Log, arguments: argparse.Namespace) -> int:
 def replay(log: Log, arguments: argparse.Namespace) -> int:
     """Have a target take a log anew, from a place on, into an index of another number."""
     told = _told(log, arguments)
-    first = _first(log, arguments.after)
+    first = _first(log, log._place.of_player(arguments.player), arguments.after)
     really(arguments, f"{arguments.target} is called again with all from LSN {first} on; to replay")
 
     def change(known: Wish) -> Wish:
@@ -276,21 +280,22 @@ def replay(log: Log, arguments: argparse.Namespace) -> int:
     return _wished(log, arguments, change)
 
 
-def _first(log: Log, after: After) -> int:
+def _first(log: Log, place: Place, after: After) -> int:
     """Return the LSN from which on a target takes what is there."""
     if isinstance(after, Position):
         after.check_incarnation(log.incarnation)
-        return log._run(first_of(after))
+        return place.run(first_of(after))
     if isinstance(after, datetime):
         start: Any = Moment(int(after.timestamp() * 1_000_000))
     else:
         start = after
-    found = log._run(find_starts(["x/0"], log.incarnation, start))["x/0"]
+    found = place.run(find_starts(["x/0"], log.incarnation, start))["x/0"]
     return found if isinstance(found, int) else found.lsn
 
 
 def _told(log: Log, arguments: argparse.Namespace) -> Told:
-    found = log._run(all_told(arguments.player)).get(arguments.target)
+    place = log._place.of_player(arguments.player)
+    found = place.run(all_told(arguments.player)).get(arguments.target)
     if found is None:
         raise Refused(
             f"player {arguments.player!r} tells of no target {arguments.target!r}",
@@ -301,7 +306,8 @@ def _told(log: Log, arguments: argparse.Namespace) -> Told:
 
 def _wished(log: Log, arguments: argparse.Namespace, change: Callable[[Wish], Wish]) -> int:
     _told(log, arguments)
-    made = log._run(wish(arguments.player, arguments.target, change))
+    place = log._place.of_player(arguments.player)
+    made = place.run(wish(arguments.player, arguments.target, change))
     _log.warning(
         "target_ordered",
         player=arguments.player,

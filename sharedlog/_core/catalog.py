@@ -24,7 +24,7 @@ SUBSTREAMS = 8
 MAX_SUBSTREAMS = 512
 RETENTION = timedelta(days=1)
 MAX_RETENTION = timedelta(days=36_500)
-_PREFIX = "stream/"
+STREAMS = "stream/"
 # Without a sign of its follower a hold is overdue after the stream's retention, or this.
 _OVERDUE = timedelta(hours=1)
 
@@ -75,7 +75,7 @@ def make_stream(
     ``InvalidRequest`` for what cannot be, and where the stream that is there is another.
     """
     check_stream(name, substreams, retention)
-    key = _PREFIX + name
+    key = STREAMS + name
     while True:
         value = (yield Get((key,)))[key]
         if value is not None:
@@ -98,7 +98,7 @@ def make_stream(
 def find_stream(name: str) -> Rule[Stream]:
     """Return the stream of this name; raises ``NoSuchStream``."""
     check_name(name)
-    key = _PREFIX + name
+    key = STREAMS + name
     value = (yield Get((key,)))[key]
     if value is None:
         raise NoSuchStream(f"there is no stream {name!r}: log.stream({name!r}) makes it")
@@ -108,8 +108,8 @@ def find_stream(name: str) -> Rule[Stream]:
 @portable
 def all_streams() -> Rule[list[Stream]]:
     """Return the streams of the log, by name."""
-    found = yield Scan(_PREFIX)
-    return [_read(key.removeprefix(_PREFIX), found[key]) for key in sorted(found)]
+    found = yield Scan(STREAMS)
+    return [_read(key.removeprefix(STREAMS), found[key]) for key in sorted(found)]
 
 
 def _check_same(found: Stream, substreams: int | None, retention: timedelta | None) -> None:

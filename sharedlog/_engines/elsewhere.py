@@ -11,7 +11,7 @@ from sharedlog._core.commit import Commit
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Follower, Start
 from sharedlog._core.steps import Lsns, Rows, Rule
-from sharedlog._engines.engine import Limits
+from sharedlog._engines.engine import Engine, Limits
 
 _T = TypeVar("_T")
 
@@ -32,6 +32,13 @@ class Elsewhere(ABC):
     @abstractmethod
     def ask(self, call: Call[_T]) -> _T:
         """Have a rule carried out, and return what it found, or raise what ended it."""
+
+    @abstractmethod
+    def steps(self, player: str) -> Engine:
+        """Return an engine whose steps are carried out there, as far as this player may.
+
+        ``""``: as far as who operates all players may.
+        """
 
     @abstractmethod
     def follower(

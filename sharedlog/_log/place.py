@@ -40,6 +40,15 @@ class Place(NamedTuple):
             return self.observers.asked(self.engine, rule)
         return carry_out(self.engine, rule, self.observers.act)
 
+    def of_player(self, player: str) -> Place:
+        """Return it as the rules of a player need it; "": of whoever operates all players.
+
+        Where a server has the log each step of theirs is a call, which the server judges.
+        """
+        if isinstance(self.engine, Elsewhere):
+            return self._replace(engine=self.engine.steps(player))
+        return self
+
     def refused(self, error: BaseException) -> None:
         """Tell those who watch that a message or a transaction has an error."""
         if self.observers is not None:

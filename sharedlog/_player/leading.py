@@ -253,8 +253,7 @@ def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
     before_s, before = counted.get(name, (now_s, course.taken))
     counted[name] = now_s, course.taken
     passed_s = now_s - before_s
-    suspended = course.suspended
-    stopped = suspended if course.state == "stopped" else None
+    stopped = course.suspended
     feeder = course.feeder
     return Told(
         course.state,

@@ -17,7 +17,6 @@ from sharedlog._core.player.holding import streams_of
 from sharedlog._core.player.observer import PlayerObserver
 from sharedlog._core.player.rows import Told, all_told, check_part
 from sharedlog._core.streams import check_name
-from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
 from sharedlog._player.declared import PLAYER, STREAM, Settings, Target, check_targets
@@ -61,8 +60,8 @@ class Player:
     ) -> None:
         """Nothing is sent before it is entered, or ``run``.
 
-        Raises ``InvalidRequest`` for what cannot be, and for a log that is opened over gRPC:
-        players run where the log is opened itself.
+        Raises ``InvalidRequest`` for what cannot be. Of a log that a server has (``grpc://``) the
+        caller needs the right to ``play`` this name, and to publish to ``dead_letters``.
         """
         check_part(name, "player")
         check_name(dead_letters)
@@ -70,11 +69,7 @@ class Player:
             raise InvalidRequest(f"{log_name[:100]!r} is no name of a log")
         if takeover < _SHORTEST_TAKEOVER:
             raise InvalidRequest(f"a takeover within {takeover}: {_SHORTEST_TAKEOVER} is the least")
-        if isinstance(log._place.engine, Elsewhere):
-            raise InvalidRequest(
-                "a player runs where the log is opened itself, not over gRPC: beside its server"
-            )
-        self._place = log._place
+        self._place = log._place.of_player(name)
         self._settings = Settings(name, log_name, dead_letters, takeover)
         self._settings.targets = check_targets(targets, dead_letters)
         observers = (observer,) if isinstance(observer, PlayerObserver) else observer

@@ -9,10 +9,17 @@ import grpc
 from sharedlog._core.errors import LogError, LogStopped
 from sharedlog._remote.address import Address
 from sharedlog._wire.errors import error_of
-from sharedlog._wire.methods import MOST_REPLY_BYTES, SERVICE, TOKEN_KEY, TOKEN_PREFIX
+from sharedlog._wire.methods import MOST_REPLY_BYTES, SERVICE, STEPS, TOKEN_KEY, TOKEN_PREFIX
 from sharedlog.v1 import log_pb2 as pb
+from sharedlog.v1 import steps_pb2
 
-_METHODS = pb.DESCRIPTOR.services_by_name["Log"].methods_by_name
+_METHODS = {
+    name: (SERVICE, each, pb)
+    for name, each in pb.DESCRIPTOR.services_by_name["Log"].methods_by_name.items()
+} | {
+    f"Steps/{name}": (STEPS, each, steps_pb2)
+    for name, each in steps_pb2.DESCRIPTOR.services_by_name["Steps"].methods_by_name.items()
+}
 _OPTIONS = (
     # What is sent again is sent again by us.
     ("grpc.enable_retries", 0),
@@ -30,7 +37,10 @@ _OPTIONS = (
 
 # Whatever becomes of these, nothing was appended by what asks for them. What is asked behind an
 # append, GetProducer and GetNamed, is not among them.
-_READING = ("Describe", "ListStreams", "ListProducers", "ListHolds")
+_READING = (
+    *("Describe", "ListStreams", "ListProducers", "ListHolds"),
+    *("Steps/Get", "Steps/Scan", "Steps/Read", "Steps/Ends", "Steps/Wait"),
+)
 
 
 class Channel:
@@ -90,16 +100,16 @@ class Channel:
     def _call(self, method: str) -> Any:
         found = self._calls.get(method)
         if found is None:
-            described = _METHODS[method]
+            service, described, module = _METHODS[method]
             make = (
                 self._channel.unary_stream
                 if described.server_streaming
                 else self._channel.unary_unary
             )
             found = self._calls[method] = make(
-                f"/{SERVICE}/{method}",
+                f"/{service}/{described.name}",
                 request_serializer=_serialized,
-                response_deserializer=getattr(pb, described.output_type.name).FromString,
+                response_deserializer=getattr(module, described.output_type.name).FromString,
             )
         return found
 

@@ -11,12 +11,13 @@ from sharedlog._core.draft import operations_for
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Follower, Start
 from sharedlog._engines.elsewhere import Elsewhere
-from sharedlog._engines.engine import Limits
+from sharedlog._engines.engine import Engine, Limits
 from sharedlog._engines.forks import belongs_here
 from sharedlog._remote.address import parse
 from sharedlog._remote.channel import Channel
 from sharedlog._remote.follower import RemoteFollower
 from sharedlog._remote.rules import Rules
+from sharedlog._remote.steps import RemoteSteps
 from sharedlog.v1 import log_pb2 as pb
 
 _T = TypeVar("_T")
@@ -55,6 +56,11 @@ class RemoteLog(Elsewhere):
         """See ``Elsewhere``."""
         found: _T = self._rules.ask(call)
         return found
+
+    def steps(self, player: str) -> Engine:
+        """See ``Elsewhere``."""
+        incarnation = self._described.incarnation
+        return RemoteSteps(self._channel, incarnation, player, self.durability, self.limits)
 
     def follower(
         self,

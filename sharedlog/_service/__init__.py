@@ -3,6 +3,7 @@
 - ``server``: what listens, on an event loop; ``answers``: the rules behind each method, in threads;
   ``appends``: what may be in an append, and its rule; ``followers``: the streams that are followed;
   ``tail``: who waits for an append.
+- ``steps``: those of players, whose rules run where they are.
 - ``access``: who may do what; ``quotas``: how much of it; ``settings``: both, of a file.
 - ``requests``: what came, as the rules take it, or why it cannot be.
 """

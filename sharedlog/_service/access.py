@@ -71,6 +71,13 @@ class Caller(NamedTuple):
         if not self.admin:
             raise NotAllowed(f"{self.name} may not administer the log")
 
+    def check_player(self, name: str) -> None:
+        """Raise ``NotAllowed`` unless it may be, or operate, the player of this name; "": all."""
+        if not name:
+            self.check_admin()
+        elif not self.admin and not _named(name, [each.play for each in self.entries or ()]):
+            raise NotAllowed(f"the player {name[:200]!r} is not for {self.name}")
+
     def check_publisher(self) -> None:
         """Raise ``NotAllowed`` for who may publish nothing at all."""
         if not self.admin and not any(each.publish for each in self.entries or ()):

@@ -22,10 +22,12 @@ from sharedlog._service.answers import Answer, Answers
 from sharedlog._service.followers import Followers
 from sharedlog._service.quotas import Quotas
 from sharedlog._service.settings import Settings
+from sharedlog._service.steps import Steps
 from sharedlog._service.tail import Tail
 from sharedlog._wire.errors import refusal_of
-from sharedlog._wire.methods import MOST_REPLY_BYTES, MOST_REQUEST_BYTES, SERVICE
+from sharedlog._wire.methods import MOST_REPLY_BYTES, MOST_REQUEST_BYTES, SERVICE, STEPS
 from sharedlog.v1 import log_pb2 as pb
+from sharedlog.v1 import steps_pb2
 
 # Of the rules that calls ask for, and of those that follow: who follows delays no append.
 _THREADS, _FOLLOWING_THREADS = 64, 8
@@ -59,6 +61,7 @@ class LogServer:
         self._quotas = Quotas(limits, time.monotonic)
         self._tail = Tail(place.engine, self._answering)
         self._answers = Answers(log, place, self._quotas, self._tail)
+        self._steps = Steps(place, self._quotas, self._answers.requests, self._tail)
         self._threads = ThreadPoolExecutor(_THREADS, "sharedlog-serve")
         self._following = ThreadPoolExecutor(_FOLLOWING_THREADS, "sharedlog-follow")
         self._health = HealthStatus(serving=False)
@@ -89,11 +92,11 @@ class LogServer:
             ),
             maximum_concurrent_rpcs=_CALLS + limits.followers if limits.followers else None,
         )
-        self._server.add_generic_rpc_handlers((self._handlers(),))
+        self._server.add_generic_rpc_handlers((self._handlers(), self._step_handlers()))
         if options.health:
             self._health.serve(self._server, (SERVICE,))
         if options.reflection:
-            add_reflection(self._server, (SERVICE,))
+            add_reflection(self._server, (SERVICE, STEPS))
         if options.credentials is None:
             port = self._server.add_insecure_port(options.listen)
         else:
@@ -143,6 +146,18 @@ class LogServer:
                 _serialized,
             )
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def _step_handlers(self) -> grpc.GenericRpcHandler:
+        described = steps_pb2.DESCRIPTOR.services_by_name["Steps"].methods_by_name
+        handlers: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(
+                self._unary(answer, checked=True),
+                getattr(steps_pb2, described[name].input_type.name).FromString,
+                _serialized,
+            )
+            for name, answer in self._steps.methods.items()
+        }
+        return grpc.method_handlers_generic_handler(STEPS, handlers)
 
     def _unary(self, answer: Answer, *, checked: bool) -> Callable[..., Awaitable[Any]]:
         async def handle(request: Any, context: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-_ENTRY = {"peer", "token", "publish", "follow", "names", "admin"}
+_ENTRY = {"peer", "token", "publish", "follow", "names", "play", "admin"}
 
 
 class BadSettings(ValueError):
@@ -39,7 +39,8 @@ class Entry:
     """What whoever it names may do. ``peer``, ``token``: neither: everybody.
 
     ``publish``, ``follow``: streams; ``names``: of producers, followers and fences; patterns with
-    ``*``. ``admin``: everything.
+    ``*``. ``play``: players that it may be, and operate: these read every stream. ``admin``:
+    everything.
     """
 
     peer: str = ""
@@ -47,6 +48,7 @@ class Entry:
     publish: tuple[str, ...] = ()
     follow: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    play: tuple[str, ...] = ()
     admin: bool = False
 
 
@@ -110,7 +112,7 @@ def _entry(given: Any) -> Entry:
     if not isinstance(given, Mapping):
         raise BadSettings("allow is a list of tables: [[allow]]")
     _check_names(given, _ENTRY, "[[allow]]")
-    for name in ("publish", "follow", "names"):
+    for name in ("publish", "follow", "names", "play"):
         value = given.get(name, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise BadSettings(f"{name} is a list of texts")
@@ -125,6 +127,7 @@ def _entry(given: Any) -> Entry:
         tuple(given.get("publish", ())),
         tuple(given.get("follow", ())),
         tuple(given.get("names", ())),
+        tuple(given.get("play", ())),
         given.get("admin", False),
     )
 

@@ -1,10 +1,12 @@
-"""The methods of the log's service, and the bounds of what travels."""
+"""The methods of the log's services, and the bounds of what travels."""
 
 from __future__ import annotations
 
 from typing import Final
 
 SERVICE: Final = "sharedlog.v1.Log"
+# Of players.
+STEPS: Final = "sharedlog.v1.Steps"
 # Metadata in which a caller shows its token.
 TOKEN_KEY: Final = "authorization"  # noqa: S105 - the entry's name
 TOKEN_PREFIX: Final = "Bearer "  # noqa: S105 - before every token

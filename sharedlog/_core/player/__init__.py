@@ -9,5 +9,5 @@
 - ``stores``: in which store each target's index is.
 - ``holding``: holds that follow what is acknowledged.
 - ``deadletters``: messages that were given up; ``rows``: what operators wish, and what is told.
-- ``observer``: who watches.
+- ``observer``: who watches; ``reach``: what of a log a player may read and write.
 """

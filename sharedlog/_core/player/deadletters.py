@@ -27,6 +27,8 @@ from sharedlog._core.steps import Get, Rule
 from sharedlog._core.streams import substream_of, tag_of
 
 SCHEMA = "sharedlog.v1.Envelope"
+# What the names begin with under which dead letters are appended.
+PRODUCERS = "deadletters/"
 _HEADERS = {"player", "target", "tag", "position", "number", "reason", "by"}
 _NAME_CHARS, _CONTENT_BYTES = 180, 16
 # Of a header's value.
@@ -46,10 +48,10 @@ class Whose(NamedTuple):
 
     def producer(self, tag: str) -> str:
         """Under which name the dead letters of a substream are appended, seq by seq."""
-        found = f"deadletters/{self.store}/{self.log}/{self.number}/{tag}"
+        found = f"{PRODUCERS}{self.store}/{self.log}/{self.number}/{tag}"
         if len(found) <= _NAME_CHARS and found.isascii() and " " not in found:
             return found
-        return f"deadletters/{hashlib.sha256(found.encode()).hexdigest()}"
+        return f"{PRODUCERS}{hashlib.sha256(found.encode()).hexdigest()}"
 
 
 class DeadLetter(NamedTuple):

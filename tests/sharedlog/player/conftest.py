@@ -60,6 +60,14 @@ class House:
         self.wait_for(lambda: name in (told := player.targets()) and condition(told[name]))
         return player.targets()[name]
 
+    def opened(self, url):
+        """A log that is closed behind its players."""
+        return self._stack.enter_context(sharedlog.open(url))
+
+    def close(self):
+        """End all of it now."""
+        self._stack.close()
+
     def player(self, *targets, log=None, **options):
         options = {"takeover": timedelta(seconds=1)} | options
         return self._stack.enter_context(Player(log or self.log, targets, **options))
