@@ -86,6 +86,12 @@ ARROWS: dict[str, set[str]] = {
         *("rifl._client", "rifl._grpc.codes", "rifl._wire", "rifl.core", "rifl._log"),
         "lease_server._forks",
     },
+    # What rifl's stores have for a Redis anyway.
+    "sharedlog._consumer.redis": {
+        *("sharedlog._core", "sharedlog._consumer", "rifl._stores.errors"),
+        *("rifl._stores.redis.address", "rifl._stores.redis.clients"),
+        "rifl._stores.redis.settings",
+    },
     "sharedlog._player": {
         *("sharedlog._aio.threads", "sharedlog._core", "sharedlog._engines", "sharedlog._log"),
         *("sharedlog._wire", "sharedlog.v1", "lease_server._forks", "rifl._log"),

@@ -208,13 +208,15 @@ def _batches(reader: Reader, batch: str) -> None:
     assert sorted(reader.bank.deposits) == ["one", "refused"]
 
 
-def _consumers(reader: Reader, billing: str, calls: str, tests: str) -> None:
+def _consumers(reader: Reader, billing: str, calls: str, redis: str, tests: str) -> None:
     names = reader.run(billing)
     assert names["done"] == 2
     assert names["rows"] == [("ann", 12), ("bob", 5)]
     with sharedlog.open("sqlite:///events.log") as log:
         other = sharedlog.Consumer(log, "other", ["orders"], "sqlite:///billing.db")
         assert callable(reader.run(calls, consumer=other, Order=bytes)["bill"])
+        other = sharedlog.Consumer(log, "totals", ["orders"], "redis://localhost")
+        assert callable(reader.run(redis, consumer=other, Order=bytes)["count"])
     reader.run(tests)["test_each_order_is_counted_once_wherever_a_process_dies"](reader.directory)
 
 

@@ -9,5 +9,5 @@
 - ``membership``: that the process is there, said again and again.
 - ``awaiting``: until a consumer has done what somebody published.
 - ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,
-  ``postgres``: where it is.
+  ``postgres``, ``redis``: where it is; ``redis_transaction``: what handlers get of the last.
 """

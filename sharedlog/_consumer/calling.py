@@ -11,7 +11,7 @@ import grpc
 
 from sharedlog._consumer.services import Answer, Services, read
 from sharedlog._consumer.store import Store
-from sharedlog._core.consumer.asked import Died, Failed
+from sharedlog._core.consumer.asked import BatchEnds, Died, Failed
 from sharedlog._core.consumer.calls import Calling as Rule
 from sharedlog._core.consumer.calls import CallStep, Send, ShardCalls, Unanswered, Wanted
 from sharedlog._core.errors import CallAfterWrite, CallMismatch, InvalidRequest, LogError
@@ -19,10 +19,6 @@ from sharedlog._core.position import Position
 
 # Carries a step out: ``Send`` is begun, and what is returned ends with the answer.
 Act = Callable[[CallStep], Any]
-
-
-class BatchEnds(BaseException):
-    """The message begins a transaction of its own, in which its call comes first."""
 
 
 class MessageCalls:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sharedlog._consumer.calling import BatchEnds, MessageCalls
+from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.effects import Effects
 from sharedlog._consumer.handlers import Handlers
 from sharedlog._consumer.kept_calls import KeptCalls
@@ -16,6 +16,7 @@ from sharedlog._consumer.store import Store
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import (
     Asked,
+    BatchEnds,
     Bury,
     CommitStore,
     Died,
@@ -47,7 +48,7 @@ _T = TypeVar("_T")
 # publish more than is left.
 _FULL = 0.25
 # What a handler raises that is not its failure.
-_PASSED = (KeyboardInterrupt, GeneratorExit, Died)
+_PASSED = (KeyboardInterrupt, GeneratorExit, Died, BatchEnds)
 
 
 class Carrier:
@@ -76,8 +77,8 @@ class Carrier:
         self._handlers = handlers
         self._calls = KeptCalls(name, place.incarnation, store)
         self._services = services
-        # Streams whose handlers make calls.
-        self._callers: set[str] = set()
+        # Streams whose messages begin a transaction each, as their handlers need.
+        self._beginners: set[str] = set()
         self._batch_s = batch_s
         self._dead_letters = dead_letters
         self._travels = travels
@@ -161,13 +162,14 @@ class Carrier:
         done = 0
         try:
             for each in messages:
-                if done and self._calls_first(each):
+                if done and stream_of(each.tag) in self._beginners:
                     break
                 before = outputs.count
                 try:
                     self._call(connection, each, outputs, calls, first=not done)
                 except BatchEnds:
-                    # T6: nothing of it is there; it begins the next transaction.
+                    # T6, say: nothing of it is there; it begins the next transaction.
+                    self._beginners.add(stream_of(each.tag))
                     outputs.back_to(before)
                     break
                 done += 1
@@ -187,10 +189,6 @@ class Carrier:
         self._store.commit(tag, checkpoint)
         self._calls.passed(tag, checkpoint)
 
-    def _calls_first(self, each: Committed) -> bool:
-        """Whether a message begins a transaction, as its handler makes calls (T6)."""
-        return stream_of(each.tag) in self._callers and self._store.written() is not None
-
     def _call(
         self,
         connection: Any,
@@ -208,8 +206,6 @@ class Carrier:
         except _PASSED:
             raise
         except BaseException as error:
-            if calls.made:
-                self._callers.add(stream_of(each.tag))
             if calls.ends is not None and not self.inherited:
                 raise calls.ends from error
             ends = None if isinstance(error, Exception) else error
@@ -221,8 +217,8 @@ class Carrier:
             raise Failed(why, counts=not self._store.fault(error), ends=ends) from error
         if self.inherited:
             raise forked()
-        if calls.made:
-            self._callers.add(stream_of(each.tag))
+        if calls.made and self._store.written() is not None:
+            self._beginners.add(stream_of(each.tag))
         calls.check()
         self._store.intact()
 

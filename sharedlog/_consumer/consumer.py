@@ -65,8 +65,8 @@ class Consumer:
         batch: int = 100,
         lease: timedelta = LEASE,
     ) -> None:
-        """``store``: the database of the effects, ``sqlite:///FILE`` or
-        ``postgresql://HOST/DATABASE``.
+        """``store``: the database of the effects, ``sqlite:///FILE``,
+        ``postgresql://HOST/DATABASE`` or ``redis://HOST``.
 
         ``start``: where a new consumer begins, ``"beginning"`` or ``"end"``. ``attempts``: after
         so many a message is published to the stream ``dead_letters``; without one its substream

@@ -20,7 +20,7 @@ class Effects:
     """The transaction of a handler: its database and its outputs. Of no use once it returned.
 
     ``connection``: of sqlite3 or psycopg, in a transaction that the consumer commits, with other
-    messages maybe. ``message``: as ``log.follow`` would give it.
+    messages maybe; over Redis a pipeline of redis-py. ``message``: as ``log.follow`` would give it.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ from sharedlog._engines.engine import Engine
 from sharedlog._engines.sqlite import SqliteEngine
 
 _SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
+_REDIS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
 
 
 def in_one_file(engine: Engine, url: str) -> bool:
@@ -34,7 +35,13 @@ def store_of(url: str, name: str) -> Callable[[], Store]:
         except ModuleNotFoundError as error:
             raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
         return lambda: PostgresStore(url, name)
+    if url.startswith(_REDIS):
+        try:
+            from sharedlog._consumer.redis import RedisStore
+        except ModuleNotFoundError as error:
+            raise InvalidRequest(f"redis:// needs rifl-grpc[redis]: {error}") from error
+        return lambda: RedisStore(url, name)
     raise InvalidRequest(
-        "a consumer's store is sqlite:///FILE (four slashes: from the root), or "
-        "postgresql://HOST/DATABASE"
+        "a consumer's store is sqlite:///FILE (four slashes: from the root), "
+        "postgresql://HOST/DATABASE, or redis://HOST"
     )

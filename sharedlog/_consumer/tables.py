@@ -102,7 +102,7 @@ class Table:
 
     def move(self, execute: Execute, tag: str, checkpoint: Checkpoint) -> None:
         """Write the checkpoint, before the commit; ``Fenced``: it is not to be committed."""
-        number, position, seq, intent, _, _ = checkpoint
+        number, position, seq, intent, *_ = checkpoint
         moved = (str(position or ""), seq, intent, self._name, tag, number)
         if execute(self._of(_COMMIT), moved).rowcount != 1:
             raise self.fenced(execute, tag, number)

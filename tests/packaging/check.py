@@ -29,6 +29,7 @@ _DATA = (
     "rifl/_stores/postgres/sql/claim.sql",
     "curp/log/_redis/scripts/append.lua",
     "sharedlog/_engines/redis/scripts/commit.lua",
+    "sharedlog/_consumer/scripts/commit.lua",
     "sharedlog/_player/status.html",
 )
 _IN_THE_SDIST = ("Makefile", "CHANGELOG.md", "docs/start.md", "tests/conftest.py", "proto/rifl/v1")

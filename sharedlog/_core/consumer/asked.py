@@ -102,13 +102,22 @@ class Failed(Exception):
         counts: bool,
         ends: BaseException | None = None,
         lasts: bool = False,
+        partial: bool = False,
     ) -> None:
-        """``why``: for people."""
+        """``why``: for people. ``partial``: something of it is there after all, and it stops."""
         super().__init__(why)
         self.why = why
         self.counts = counts
         self.ends = ends
         self.lasts = lasts
+        self.partial = partial
+
+
+class BatchEnds(BaseException):
+    """Raised through a handler: its message begins a transaction of its own, and runs in that.
+
+    Nothing of what it did is there.
+    """
 
 
 class Died(BaseException):

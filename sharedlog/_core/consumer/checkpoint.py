@@ -14,7 +14,8 @@ class Checkpoint(NamedTuple):
     which message its effects are there; None: through none. ``seq``: of the newest outputs, as the
     shard's name has them in the log; ``intent``: these outputs. Since ``position`` has been there:
     ``takeovers``, of shards whose process had died, and ``attempts`` of the message behind it
-    that were begun alone.
+    that were begun alone. ``broken``: why the store could do but a part of the next transaction,
+    which no rollback takes back: an operator looks.
     """
 
     number: int
@@ -23,3 +24,4 @@ class Checkpoint(NamedTuple):
     intent: bytes = b""
     takeovers: int = 0
     attempts: int = 0
+    broken: str = ""

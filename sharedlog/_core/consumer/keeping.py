@@ -172,8 +172,10 @@ class InStore:
         self.sure = False
         try:
             yield CommitStore(self._tag, checkpoint)
-        except Failed:
+        except Failed as failed:
             self.sure = True
+            if failed.partial:
+                self.checkpoint = self.checkpoint._replace(broken=failed.why)
             raise
         self.checkpoint = checkpoint
         self.owes = bool(checkpoint.intent)

@@ -143,6 +143,8 @@ class Shard:
         """
         # T3: nothing of the next one begins before the log has acknowledged this.
         yield from self.settle()
+        if self.checkpoint.broken:
+            return Turned(stops=f"a part of a transaction is there: {self.checkpoint.broken}")
         reader = self._reader
         if reader is None:
             raise AssertionError("no turn before the shard was taken over")

@@ -12,11 +12,11 @@ from sharedlog.testing import drain, driven
 from tests.sharedlog.consumer.world import World
 
 
-def lapsed(world):
+def lapsed(world, name="billing"):
     """The leases of a consumer's processes are over, as their engine's clock says."""
     place = world.log._place
-    for who in place.run(look("billing")).members:
-        place.run(part("billing", who))
+    for who in place.run(look(name)).members:
+        place.run(part(name, who))
 
 
 def test_a_zombie_at_each_step_changes_nothing(tmp_path):

@@ -1,0 +1,275 @@
+"""A consumer's store in a Redis, which is the user's."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import Any
+
+import redis
+
+from rifl._stores.errors import StoreNotDurable, StoreUnreachable, UnsupportedStore
+from rifl._stores.redis.address import RedisAddress
+from rifl._stores.redis.clients import Clients
+from rifl._stores.redis.settings import check_settings
+from sharedlog._consumer.redis_transaction import Command, Info, RedisTransaction
+from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.errors import (
+    Fenced,
+    InvalidRequest,
+    LogError,
+    NotDurable,
+    StoreUnavailable,
+)
+from sharedlog._core.position import Position
+
+PREFIX = "sharedlog:consumer:"
+# Not the commands' fault: what is in the way now.
+_PASSING = re.compile(
+    r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
+)
+_AWAY = (redis.ConnectionError, redis.TimeoutError, OSError)
+_SCRIPTS = files(__package__) / "scripts"
+
+
+class RedisStore:
+    """See ``Store``. A transaction is queued until its commit, which is one script."""
+
+    def __init__(self, url: str, name: str) -> None:
+        """``name``: the consumer's. Raises ``NotDurable`` for a server that may forget."""
+        self._name = name
+        try:
+            address = RedisAddress.parse(url)
+        except UnsupportedStore as error:
+            raise InvalidRequest(str(error)) from error
+        if address.clustered or "decode_responses" in address.options:
+            raise InvalidRequest(
+                "a consumer's Redis is one server, or Sentinel's: a transaction's keys are in one "
+                "place; and what it answers is bytes"
+            )
+        self._clients = Clients(address, retries=0)
+        self._client = self._clients.blocking
+        self._transaction: RedisTransaction | None = None
+        self._known: dict[str, Info | None] = {}
+        # The calls of shards: their serials, and the places of their messages.
+        self._serials: dict[str, dict[int, tuple[int, int]]] = {}
+        try:
+            check_settings(self._client, address)
+        except StoreNotDurable as error:
+            self._clients.close()
+            raise NotDurable(str(error)) from error
+        except StoreUnreachable as error:
+            self._clients.close()
+            raise StoreUnavailable(f"the store: {error}") from error
+
+    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+        """See ``Store``."""
+        found = self._ask("take", (self._row(tag),), (number, int(died), int(anew)))
+        if found[0] != b"ok":
+            raise self._fenced(tag, number, found)
+        position, seq, intent, takeovers, attempts, broken = found[1:]
+        return Checkpoint(
+            number,
+            Position.parse(position.decode()) if position else None,
+            int(seq or 0),
+            intent,
+            int(takeovers or 0),
+            int(attempts or 0),
+            broken.decode("utf-8", "replace"),
+        )
+
+    def note(self, tag: str, number: int, attempts: int) -> None:
+        """See ``Store``."""
+        self._keep(tag, number, self._row(tag), "attempts", attempts)
+
+    def calls(self, tag: str) -> Sequence[Call]:
+        """See ``Store``."""
+        with self._errors():
+            rows: dict[bytes, bytes] = self._client.hgetall(self._calls(tag))
+        found = sorted((_read_call(int(at), row) for at, row in rows.items()), key=_serial)
+        self._serials[tag] = {each.serial: _place(each) for each in found}
+        return found
+
+    def intend(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        self._keep(tag, number, self._calls(tag), call.serial, _written_call(call))
+        self._serials.setdefault(tag, {})[call.serial] = _place(call)
+
+    def answered(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        self._keep(tag, number, self._calls(tag), call.serial, _written_call(call))
+
+    def written(self) -> None:
+        """See ``Store``: what is queued keeps nobody waiting."""
+
+    def suspend(self) -> None:
+        """See ``Store``."""
+
+    def resume(self, *, read: bool) -> None:
+        """See ``Store``."""
+
+    def begin(self) -> Any:
+        """See ``Store``."""
+        self._transaction = RedisTransaction(self._client, PREFIX, self._info)
+        return self._transaction
+
+    def intact(self) -> None:
+        """See ``Store``."""
+        if self._transaction is not None:
+            self._transaction.next()
+
+    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
+        """See ``Store``. ``Failed`` that is ``partial``: what was before the command is there."""
+        transaction = self._transaction
+        commands = [] if transaction is None else transaction.taken()
+        gone = self._gone(tag, checkpoint.position)
+        given = _arguments(checkpoint, gone, commands)
+        try:
+            found = self._commit(tag, given, transaction)
+        finally:
+            self.rollback()
+        if found[0] == b"fenced":
+            raise self._fenced(tag, checkpoint.number, found)
+        if found[0] != b"ok":
+            why = found[2].decode("utf-8", "replace")
+            partial = found[1] == b"1"
+            words = commands[int(found[3]) - 1].words
+            told = f"{b' '.join(words[:2]).decode('utf-8', 'replace')}: {why}"
+            passing = _PASSING.search(why) is not None and not partial
+            raise Failed(told, counts=not passing, partial=partial)
+        for serial in gone:
+            del self._serials[tag][serial]
+
+    def rollback(self) -> None:
+        """See ``Store``."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            with contextlib.suppress(redis.RedisError, OSError):
+                transaction.give_back()
+
+    def fault(self, error: BaseException) -> bool:
+        """See ``Store``."""
+        return isinstance(error, redis.WatchError | redis.ConnectionError | redis.TimeoutError) or (
+            isinstance(error, redis.RedisError) and _PASSING.search(str(error)) is not None
+        )
+
+    def close(self) -> None:
+        """See ``Store``."""
+        self.rollback()
+        self._clients.close()
+
+    def _commit(
+        self, tag: str, given: Sequence[Any], transaction: RedisTransaction | None
+    ) -> list[Any]:
+        keys = (self._row(tag), self._calls(tag))
+        if transaction is None or not transaction.watching:
+            return self._ask("commit", keys, given)
+        with self._errors():
+            transaction.explicit_transaction = True
+            text = (_SCRIPTS / "commit.lua").read_text("utf-8")
+            transaction.execute_command("EVAL", text, len(keys), *keys, *given)
+            try:
+                (found,) = transaction.execute()
+            except redis.WatchError as error:
+                raise Failed("a key that a handler watched has changed", counts=False) from error
+            return list(found)
+
+    def _keep(self, tag: str, number: int, key: str, field: Any, value: Any) -> None:
+        found = self._ask("keep", (self._row(tag), key), (number, field, value))
+        if found[0] != b"ok":
+            raise self._fenced(tag, number, found)
+
+    def _gone(self, tag: str, position: Position | None) -> list[int]:
+        """Return the calls of messages that are done; the newest stays, as serials only grow."""
+        known = self._serials.get(tag)
+        if not known or position is None:
+            return []
+        place = (position.lsn, position.ordinal)
+        return [each for each, at in known.items() if at <= place and each < max(known)]
+
+    def _ask(self, script: str, keys: Sequence[str], given: Sequence[Any]) -> list[Any]:
+        with self._errors():
+            text = (_SCRIPTS / f"{script}.lua").read_text("utf-8")
+            return list(self._client.register_script(text)(keys=keys, args=given))
+
+    def _info(self, name: str) -> Info | None:
+        """Return what the server says of a command; None: it has none of that name."""
+        if name not in self._known:
+            with self._errors():
+                (found,) = self._client.execute_command("COMMAND INFO", name)
+            known = None
+            if found is not None:
+                flags = frozenset(
+                    each.decode() if isinstance(each, bytes) else str(each) for each in found[2]
+                )
+                known = Info(int(found[1]), flags)
+            self._known[name] = known
+        return self._known[name]
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (LogError, Failed):
+            raise
+        except (redis.RedisError, OSError) as error:
+            raise StoreUnavailable(f"the store: {type(error).__name__}: {error}") from error
+
+    def _fenced(self, tag: str, number: int, found: Sequence[Any]) -> Fenced:
+        fence = int(found[1])
+        return Fenced(
+            f"the store has {tag} of the consumer {self._name!r} at fence {fence}, this process "
+            f"holds {number}: another one took over",
+            fence,
+        )
+
+    def _row(self, tag: str) -> str:
+        return f"{PREFIX}{self._name}:{tag}"
+
+    def _calls(self, tag: str) -> str:
+        return f"{PREFIX}{self._name}:{tag}:calls"
+
+
+def _arguments(
+    checkpoint: Checkpoint, gone: Sequence[int], commands: Sequence[Command]
+) -> list[Any]:
+    number, position, seq, intent, *_ = checkpoint
+    found: list[Any] = [number, str(position or ""), seq, intent, len(gone), *gone, len(commands)]
+    for writes, words in commands:
+        found += (int(writes), len(words), *words)
+    return found
+
+
+def _serial(call: Call) -> int:
+    return call.serial
+
+
+def _place(call: Call) -> tuple[int, int]:
+    return call.position.lsn, call.position.ordinal
+
+
+def _written_call(call: Call) -> bytes:
+    answer = None if call.answer is None else base64.b64encode(call.answer).decode()
+    request = base64.b64encode(call.request).decode()
+    return json.dumps([str(call.position), *call[2:7], request, answer]).encode()
+
+
+def _read_call(serial: int, row: bytes) -> Call:
+    position, number, session, client, target, method, request, answer = json.loads(row)
+    return Call(
+        serial,
+        Position.parse(position),
+        number,
+        session,
+        client,
+        target,
+        method,
+        base64.b64decode(request),
+        None if answer is None else base64.b64decode(answer),
+    )

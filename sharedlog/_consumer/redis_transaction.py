@@ -1,0 +1,142 @@
+"""The transaction of a handler over Redis: a pipeline of redis-py, which the consumer commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import redis
+import redis.client
+
+from sharedlog._core.consumer.asked import BatchEnds, Failed
+from sharedlog._core.errors import InvalidRequest
+
+_OURS = "the consumer commits what a handler queues, with its checkpoint"
+# What would reach further than the keys of a command.
+_REFUSED = {"FLUSHALL", "FLUSHDB", "SELECT", "SWAPDB", "MULTI", "EXEC", "DISCARD"}
+_CONTAINERS = ("", frozenset[str]())
+# A script takes no more of one command.
+_MOST_WORDS = 5000
+
+
+class Info(NamedTuple):
+    """What the server says of a command: how many words it has, -N: N at least; its flags."""
+
+    arity: int
+    flags: frozenset[str]
+
+
+class Command(NamedTuple):
+    """A queued command, as it is sent."""
+
+    writes: bool
+    words: list[bytes]
+
+
+class RedisTransaction(redis.client.Pipeline):
+    """A ``redis.client.Pipeline`` whose commands are there once the consumer has committed them.
+
+    As in redis-py: what is called is queued, and returns the pipeline. After ``watch`` commands
+    that read are answered at once, until ``multi``; where a watched key changes until the commit
+    the handler runs again.
+    """
+
+    def __init__(self, client: Any, prefix: str, info: Callable[[str], Info | None]) -> None:
+        """``prefix``: keys that are the consumer's begin so; ``info``: of a command."""
+        self._lent = True
+        super().__init__(client.connection_pool, client.response_callbacks, True, None)
+        self._encoder = client.get_encoder()
+        self._prefix = prefix.encode()
+        self._info = info
+        # Of the message that is handled: whether others were before it, and what they queued.
+        self._first = True
+        self._before = 0
+        self._ended = False
+
+    def next(self) -> None:
+        """The handler of a message has returned; raises ``Failed`` where it hid an end."""
+        if self._ended:
+            raise Failed("the handler has hidden the end of its transaction", counts=True)
+        if self.watching:
+            # From here on everything is queued.
+            self.explicit_transaction = True
+        self._first = False
+        self._before = len(self.command_stack)
+
+    def taken(self) -> list[Command]:
+        """Return what is queued, and queue nothing any more."""
+        self._lent = False
+        stack, self.command_stack = self.command_stack, []
+        return [self._command(args) for args, _ in stack]
+
+    def give_back(self) -> None:
+        """Let go of the connection, if there is one."""
+        self._lent = False
+        super().reset()
+
+    def watch(self, *names: Any) -> Any:
+        """See redis-py. A message that watches begins a transaction of its own."""
+        if not self._first:
+            # What others queued would not be in what it reads.
+            del self.command_stack[self._before :]
+            self._ended = True
+            raise BatchEnds
+        return super().watch(*names)  # type: ignore[no-untyped-call]
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Queue a command, or have it be answered at once after ``watch``."""
+        if self._lent:
+            self._check(args)
+        return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def execute(self, raise_on_error: bool = True) -> Any:
+        """Refuse: the consumer does."""
+        if self._lent:
+            raise InvalidRequest(_OURS)
+        return super().execute(raise_on_error)
+
+    def reset(self) -> None:  # type: ignore[override]
+        """Refuse: the consumer does."""
+        if self._lent:
+            raise InvalidRequest(_OURS)
+        super().reset()
+
+    def __enter__(self) -> RedisTransaction:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def _check(self, args: tuple[Any, ...]) -> None:
+        """Refuse what no script can run, and what would be there without the commit.
+
+        A command that the script finds wrong ends it in the midst.
+        """
+        words = self._words(args)
+        name = words[0].decode("utf-8", "replace").upper()
+        if name in {"WATCH", "UNWATCH"}:
+            return
+        info = self._info(name)
+        if info is None:
+            raise InvalidRequest(f"Redis has no command {name}")
+        if name in _REFUSED or info.flags & {"noscript", "blocking", "admin", "pubsub"} - {
+            "pubsub" if name in {"PUBLISH", "SPUBLISH"} else ""
+        }:
+            raise InvalidRequest(f"{name} is no command of a handler's transaction")
+        if len(words) > _MOST_WORDS:
+            raise InvalidRequest(f"a command has {_MOST_WORDS} words at most: several are fine")
+        if len(words) < abs(info.arity) or (0 < info.arity != len(words)):
+            raise InvalidRequest(f"{name} with {len(words) - 1} arguments")
+        if any(each.startswith(self._prefix) for each in words[1:2]):
+            raise InvalidRequest(f"keys that begin with {self._prefix.decode()} are the consumer's")
+        if self.watching and not self.explicit_transaction and "readonly" not in info.flags:
+            raise InvalidRequest(f"{name} comes after multi(): what is answered at once reads")
+
+    def _command(self, args: tuple[Any, ...]) -> Command:
+        words = self._words(args)
+        info = self._info(words[0].decode("utf-8", "replace").upper())
+        return Command(info is None or "readonly" not in info.flags, words)
+
+    def _words(self, args: tuple[Any, ...]) -> list[bytes]:
+        first = args[0].encode() if isinstance(args[0], str) else bytes(args[0])
+        return [*first.split(), *(self._encoder.encode(each) for each in args[1:])]

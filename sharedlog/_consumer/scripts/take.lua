@@ -1,0 +1,19 @@
+-- T1: sets the fence of a shard, where it is lower, and returns the checkpoint: one step.
+-- KEYS: the shard's row. ARGV: the number, whether its process died, whether it begins anew.
+local row, number = KEYS[1], tonumber(ARGV[1])
+local fence = redis.call('HGET', row, 'fence') or '0'
+if tonumber(fence) >= number then
+  return {'fenced', fence}
+end
+if ARGV[3] == '1' then
+  redis.call('HSET', row, 'takeovers', 0, 'attempts', 0)
+  redis.call('HDEL', row, 'broken')
+elseif ARGV[2] == '1' then
+  redis.call('HINCRBY', row, 'takeovers', 1)
+end
+redis.call('HSET', row, 'fence', ARGV[1])
+local found = {'ok'}
+for at, field in ipairs({'position', 'seq', 'intent', 'takeovers', 'attempts', 'broken'}) do
+  found[at + 1] = redis.call('HGET', row, field) or ''
+end
+return found
