@@ -291,7 +291,7 @@ def is_coroutine(behavior: Any) -> bool:
     """Whether an aio server awaits what this handler returns."""
     # As grpc.aio itself tells them apart.
     return (
-        inspect.isawaitable(behavior)
-        or inspect.iscoroutinefunction(behavior)
+        inspect.iscoroutinefunction(behavior)
+        or inspect.isawaitable(behavior)
         or inspect.isasyncgenfunction(behavior)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from typing import Any, NamedTuple
 
 # Of google.rpc.Code.
@@ -73,6 +74,9 @@ def again(continuation: Any) -> Any:
     """
     if isinstance(continuation, functools.partial) and continuation.args:
         rest, *others = continuation.args
+        if not operator.length_hint(rest, 1):
+            # There are none behind ours.
+            return continuation
         return functools.partial(continuation.func, copy.copy(rest), *others)
     raise TypeError(f"a continuation that is not gRPC's own cannot be called twice: {continuation}")
 

@@ -16,6 +16,7 @@ import pytest
 import rifl
 import rifl.aio
 from rifl._stores import MemoryStore, WrongDatabase
+from rifl._stores.rows import RowCall
 from rifl._stores.sqlite import journal, shared_transactions, write_queue
 from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.write_queue import SharedTransaction
@@ -525,6 +526,65 @@ async def test_coroutines_share_a_commit(calls: Calls, place: Place) -> None:
     assert sorted(place.effects()) == [attempt.number for attempt in attempts]
     for attempt in attempts:
         assert calls.end(attempt) == FIRST
+
+
+def begun_in_a_run(calls: Calls, name: str) -> Attempt:
+    """The run of a handler behind which more come."""
+    made: Attempt = calls.store.rows.begin(RowCall("/s/m", name.encode(), more=True), ATOMIC)
+    return made
+
+
+async def run_of(calls: Calls, names: str) -> None:
+    """Runs one after the other, each with an effect."""
+    for name in names:
+        attempt = begun_in_a_run(calls, name)
+        async with calls.enter_async(attempt) as connection:
+            connection.execute(INSERT, (name,))
+            await calls.store.transactions.record_async(attempt, FIRST, connection)
+
+
+async def test_what_follows_at_once_keeps_its_turn(calls: Calls, place: Place) -> None:
+    """Of runs that meet the handlers of one follow each other, without a turn of the loop (§6)."""
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def first() -> None:
+        attempt = calls.begin()
+        async with calls.enter_async(attempt) as connection:
+            entered.set()
+            await go_on.wait()
+            await calls.store.transactions.record_async(attempt, FIRST, connection)
+
+    acting = [asyncio.create_task(first())]
+    await entered.wait()
+    for names in ("abc", "def"):
+        acting.append(asyncio.create_task(run_of(calls, names)))
+        await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(*acting)
+    await act(calls, calls.begin())
+    assert place.effects()[:6] == list("abcdef")
+
+
+async def test_a_run_that_waits_for_something_else_holds_nobody_up(calls: Calls) -> None:
+    """Its turn is passed on when its handler awaits anything (§6)."""
+    came, go_on = asyncio.Event(), asyncio.Event()
+
+    async def run() -> None:
+        first = begun_in_a_run(calls, "a")
+        async with calls.enter_async(first) as connection:
+            came.set()
+            while not calls.waiting():
+                await asyncio.sleep(0)
+            await calls.store.transactions.record_async(first, FIRST, connection)
+        await go_on.wait()
+        await run_of(calls, "b")
+
+    running = asyncio.create_task(run())
+    await came.wait()
+    await asyncio.wait_for(act(calls, calls.begin()), 60)
+    assert not running.done()
+    go_on.set()
+    await running
 
 
 async def test_an_event_loop_never_waits_for_the_file(calls: Calls, place: Place) -> None:

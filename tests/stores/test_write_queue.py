@@ -9,6 +9,7 @@ import pytest
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.write_queue import (
     MOST_HANDLERS,
+    MOST_IN_A_ROW,
     OPEN_S,
     Next,
     SharedTransaction,
@@ -75,7 +76,8 @@ class _World:
         assert group is not None
         if used := self.random.random() < 0.9:
             self.served += 1
-            after, following = self.turns.ended(group, self.now)
+            more = self.random.random() < 0.5
+            after, following = self.turns.ended(group, self.now, more=more, run=waiter)
         else:
             after, following = self.turns.handed_on(group, self.now)
         if after is Next.COMMIT:
@@ -87,10 +89,30 @@ class _World:
             assert not self.alone[following]
             assert self.turns.group is group
             self.hand_to(following)
+        elif after is Next.KEPT:
+            self.keep(waiter, group)
         else:
             assert used
             assert (after is Next.GATHER) == (self.gatherer is None)
             self.gatherer = group
+
+    def keep(self, run: Pending, group: SharedTransaction) -> None:
+        """The next one of a run comes at once, or does not."""
+        assert self.came, "only where others wait there is something to keep"
+        assert group.handlers < MOST_HANDLERS
+        if self.random.random() < 0.7:
+            following = Pending()
+            self.alone[following] = False
+            assert self.turns.arrive(following, alone=False, run=run) is Next.GO
+            self.take(following)
+            assert not self.turns.passed_on(run)
+            return
+        assert not self.turns.passed_on(object())
+        assert self.turns.passed_on(run)
+        after, following = self.turns.handed_on(group, self.now)
+        assert after is Next.WAIT
+        assert following is not None
+        self.hand_to(following)
 
     def release(self) -> None:
         following = self.turns.released()
@@ -160,3 +182,26 @@ def test_who_has_its_turn_can_no_longer_leave() -> None:
     assert turns.ended(group, 0.0) == (Next.WAIT, second)
     assert not turns.leave(second)
     assert turns.handed_on(group, 0.0) == (Next.COMMIT, None)
+
+
+def test_a_run_keeps_its_turn_for_a_few_and_no_more() -> None:
+    """Then whoever waits has it, and the run comes again behind (§6, invariant 3)."""
+    turns, run, other = WriteQueue(), object(), Pending()
+    turns.arrive(Pending(), alone=False, run=run)
+    group = turns.opened(0.0)
+    assert turns.arrive(other, alone=False) is Next.WAIT
+    for _ in range(MOST_IN_A_ROW):
+        assert turns.ended(group, 0.0, more=True, run=run) == (Next.KEPT, None)
+        assert turns.arrive(Pending(), alone=False, run=object()) is Next.WAIT
+        assert turns.arrive(Pending(), alone=False, run=run) is Next.GO
+    assert turns.ended(group, 0.0, more=True, run=run) == (Next.WAIT, other)
+    assert turns.arrive(Pending(), alone=False, run=run) is Next.WAIT
+
+
+def test_no_run_keeps_the_journal_waiting() -> None:
+    """The journal waits for the transaction's end, not for what is about to come (§6)."""
+    turns, run = WriteQueue(), object()
+    turns.arrive(Pending(), alone=False, run=run)
+    group = turns.opened(0.0)
+    turns.arrive(Pending(), alone=True)
+    assert turns.ended(group, 0.0, more=True, run=run) == (Next.COMMIT, None)

@@ -71,16 +71,24 @@ class _Block:
         """Whether its handler left no record, as the call has to have one."""
         return self._turn.record is None
 
-    def _leaves_early(self, exc: BaseException | None, *, missing: bool) -> bool:
-        """End the turn of a run whose commit somebody else waits for; false: it is no such run."""
+    def _leaves_early(
+        self, exc: BaseException | None, *, missing: bool, task: object = None
+    ) -> bool:
+        """End the turn of a run whose commit somebody else waits for; false: it is no such run.
+
+        ``task``: where the next one is begun, if that is known.
+        """
         call = self._attempt.call
         if exc is not None or missing or not (isinstance(call, RowCall) and call.more):
             return False
         of = self._of
-        after = of.exit(self._turn, of.in_background, undo=False, more=True)
+        after = of.exit(self._turn, of.in_background, undo=False, more=True, of=task)
         self._left(after, exc)
         if after is Next.GATHER:
             of.in_background(of.gather, self._turn.group)
+        elif after is Next.KEPT:
+            # Once the task waits for anything, it is others' turn.
+            asyncio.get_running_loop().call_soon(of.pass_on, task, of.in_background)
         return True
 
     def _left(self, after: Next | None, exc: BaseException | None) -> None:
@@ -169,7 +177,7 @@ class AioSharedBlock(_Block):
         self._begin()
         of, waiter = self._of, Pending()
         try:
-            if not of.arrive(waiter):
+            if not of.arrive(waiter, asyncio.current_task()):
                 try:
                     async with asyncio.timeout(self._limit_s):
                         await waiter
@@ -178,7 +186,7 @@ class AioSharedBlock(_Block):
                     if isinstance(error, TimeoutError):
                         raise self._late() from None
                     raise
-            if not of.is_open:
+            if not of.is_open and not of.open_at_once():
                 opening = of.in_background(of.open, self._limit_s)
                 try:
                     await asyncio.shield(asyncio.wrap_future(opening))
@@ -207,7 +215,7 @@ class AioSharedBlock(_Block):
         """
         of = self._of
         missing = exc is None and self._leaves_none()
-        if self._leaves_early(exc, missing=missing):
+        if self._leaves_early(exc, missing=missing, task=asyncio.current_task()):
             return
         undone = exc is not None or missing
         after = of.exit(self._turn, of.in_background, undo=undone)

@@ -78,8 +78,9 @@ class LentConnection:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._lock = threading.RLock()
-        # Only those that somebody holds: a block may make any number of them.
-        self._cursors: weakref.WeakSet[_LentCursor] = weakref.WeakSet()
+        # The newest, and of those before it only what somebody holds: a block may make any number.
+        self._cursor: _LentCursor | None = None
+        self._cursors: weakref.WeakSet[_LentCursor] | None = None
         self._open = True
         self.row_factory: Any = None
 
@@ -95,7 +96,11 @@ class LentConnection:
             cursor = self._connection.cursor(_LentCursor)
             cursor.lent = self
             cursor.row_factory = self.row_factory
-            self._cursors.add(cursor)
+            if self._cursor is not None:
+                if self._cursors is None:
+                    self._cursors = weakref.WeakSet()
+                self._cursors.add(self._cursor)
+            self._cursor = cursor
             return cursor
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
@@ -128,9 +133,11 @@ class LentConnection:
         """Take it back; false if it was. Waits for a statement that another thread executes."""
         with self._lock:
             was_open, self._open = self._open, False
-            for cursor in self._cursors:
+            for cursor in self._cursors or ():
                 cursor.close()
-            self._cursors.clear()
+            if self._cursor is not None:
+                self._cursor.close()
+            self._cursor = self._cursors = None
             return was_open
 
     def _check(self) -> None:

@@ -69,6 +69,8 @@ class SharedTransactions:
         self.blocks = threading.Lock()
         self._queue = WriteQueue()
         self._connection: sqlite3.Connection | None = None
+        # How long it waits for other connections, as it was told last.
+        self._limit_ms = -1
         self._ours: Callable[[bool], None] = _nothing
         self._closed = False
         self._executor: ThreadPoolExecutor | None = None
@@ -108,10 +110,10 @@ class SharedTransactions:
 
     # -- for handlers --------------------------------------------------------------------
 
-    def arrive(self, waiter: Pending) -> bool:
+    def arrive(self, waiter: Pending, run: object = None) -> bool:
         """Ask for a turn; False: it comes when ``waiter`` is done."""
         with self._lock:
-            return self._queue.arrive(waiter, alone=False) is Next.GO
+            return self._queue.arrive(waiter, alone=False, run=run) is Next.GO
 
     def leave(self, waiter: Pending, run: Callable[..., Any]) -> None:
         """No longer wait for a turn; ``run`` carries out what may block."""
@@ -124,6 +126,18 @@ class SharedTransactions:
     def is_open(self) -> bool:
         """Whether there is a transaction to join; asked by whoever has the turn."""
         return self._queue.group is not None
+
+    def open_at_once(self) -> bool:
+        """Begin a transaction as ``open`` does, unless that would have to wait."""
+        if self._connection is None or self._closed or self._stopped() is not None:
+            return False
+        try:
+            self._begin(self._connection, 0)
+        except sqlite3.Error:
+            return False
+        with self._lock:
+            self._queue.opened(time.monotonic())
+        return True
 
     def open(self, limit_s: float = LONGEST_WAIT_S) -> None:
         """Begin a transaction, for whoever has the turn; blocks so long for other connections.
@@ -138,12 +152,7 @@ class SharedTransactions:
                 connection = self._connect()
                 self._ours = guard(connection)
                 self._connection = connection
-            self._ours(True)
-            try:
-                self._connection.execute(f"PRAGMA busy_timeout={int(limit_s * 1000)}")
-                self._connection.execute("BEGIN IMMEDIATE")
-            finally:
-                self._ours(False)
+            self._begin(self._connection, int(limit_s * 1000))
         except BaseException as error:
             self.released()
             if isinstance(error, sqlite3.Error):
@@ -151,6 +160,16 @@ class SharedTransactions:
             raise
         with self._lock:
             self._queue.opened(time.monotonic())
+
+    def _begin(self, connection: sqlite3.Connection, limit_ms: int) -> None:
+        self._ours(True)
+        try:
+            if limit_ms != self._limit_ms:
+                connection.execute(f"PRAGMA busy_timeout={limit_ms}")
+                self._limit_ms = limit_ms
+            connection.execute("BEGIN IMMEDIATE")
+        finally:
+            self._ours(False)
 
     def enter(self, attempt: Attempt, run: Callable[..., Any]) -> BlockTurn:
         """Begin a handler's turn in the open transaction.
@@ -171,12 +190,19 @@ class SharedTransactions:
         return BlockTurn(self, group, attempt, LentConnection(connection))
 
     def exit(
-        self, turn: BlockTurn, run: Callable[..., Any], *, undo: bool, more: bool = False
+        self,
+        turn: BlockTurn,
+        run: Callable[..., Any],
+        *,
+        undo: bool,
+        more: bool = False,
+        of: object = None,
     ) -> Next | None:
         """End a turn, its effects kept or not; what its handler has to do next.
 
         COMMIT is being done already, by ``run``. None: the turn was over, and this is
-        another's. ``more``: the next one is about to come.
+        another's. ``more``: the next one is about to come; ``of``: of this run of them, for which
+        the turn may be KEPT: then ``pass_on`` is to be called soon.
         """
         connection: Any = self._connection
         group = turn.group
@@ -196,7 +222,7 @@ class SharedTransactions:
                 group.error = error
         with self._lock:
             if group.error is None:
-                after, waiter = self._queue.ended(group, time.monotonic(), more=more)
+                after, waiter = self._queue.ended(group, time.monotonic(), more=more, run=of)
             else:
                 group.handlers += 1
                 after, waiter = Next.COMMIT, None
@@ -205,6 +231,13 @@ class SharedTransactions:
         if after is Next.COMMIT:
             run(self._commit, group)
         return after
+
+    def pass_on(self, of: object, run: Callable[..., Any]) -> None:
+        """Give up a turn that was kept for a run, unless it came."""
+        with self._lock:
+            kept = self._queue.passed_on(of)
+        if kept:
+            self.hand_on(run)
 
     def hand_on(self, run: Callable[..., Any]) -> None:
         """Give up a turn that was not used."""

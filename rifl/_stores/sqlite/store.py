@@ -472,14 +472,11 @@ class SqliteStore(BatchCommits):
         with self._lock:
             current = not attempt.ended
             current = current and (of_rows or not is_stale(attempt))
-            client = None if database.name in entry.registered else self._client_row(entry)
+            unknown = not of_rows and database.name not in entry.registered
+            client = self._client_row(entry) if unknown else None
         if not current:
             raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
-        try:
-            database.guard.check()
-        except Replaced as error:
-            database.journal.stop_for(error)
-            raise WrongDatabase(str(error)) from error
+        self._check_file(of_sqlite(attempt), database)
         if isinstance(call, RowCall):
             guard = database.guard
             return MovedRows(database.path, guard.opening, guard.number(), call.moves)
@@ -496,6 +493,25 @@ class SqliteStore(BatchCommits):
                 self._codec.to_bytes(record, self._completed_at(call), seed=call.seed),
             ),
         )
+
+    @staticmethod
+    def _check_file(attempt: SqliteAttempt, database: Database) -> None:
+        """Raise ``WrongDatabase`` where the file is another one.
+
+        Of a shared transaction once; it is looked again when that has committed, before anybody
+        is told.
+        """
+        turn = attempt.shared if attempt.sharing else None
+        group = turn.group if isinstance(turn, BlockTurn) else None
+        if group is not None and group.checked:
+            return
+        try:
+            database.guard.check()
+        except Replaced as error:
+            database.journal.stop_for(error)
+            raise WrongDatabase(str(error)) from error
+        if group is not None:
+            group.checked = True
 
     def _completed_at(self, call: Call) -> float | None:
         # Not earlier than it was, and not by a clock that may jump.

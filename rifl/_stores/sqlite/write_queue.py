@@ -13,6 +13,8 @@ LONGEST_S = 0.008
 # A transaction takes no further handlers after so many, and after this.
 MOST_HANDLERS = 64
 OPEN_S = 0.05
+# Handlers of one run that follow each other while others wait.
+MOST_IN_A_ROW = 16
 # Whose turn has not come by then gives up: a handler does not end.
 LONGEST_WAIT_S = 10.0
 
@@ -50,19 +52,25 @@ class Next(enum.Enum):
     COMMIT = "commit"
     # It waits for others to come, and asks again.
     GATHER = "gather"
+    # The next one of its run has the turn, if it comes at once; else it is passed on.
+    KEPT = "kept"
 
 
 class SharedTransaction:
     """Handlers whose effects are in one transaction; ``done`` once its fate is known.
 
     ``error``: why it was not committed; None if it was. ``unknown``: nobody can tell.
+    ``checked``: the file is where it was, as was seen since it was begun.
     """
 
-    __slots__ = ("done", "error", "gathered", "handlers", "opened_at", "seen", "unknown")
+    __slots__ = (
+        "checked", "done", "error", "gathered", "handlers", "opened_at", "seen", "unknown"
+    )  # fmt: skip
 
     def __init__(self, opened_at: float) -> None:
         self.opened_at = opened_at
         self.handlers = 0
+        self.checked = False
         # Whether somebody waits for others to come, and how many had when it last looked.
         self.gathered = False
         self.seen = 0
@@ -81,7 +89,7 @@ class WriteQueue:
     2. An open transaction that nobody works in has somebody who gathers for it, and
        commits it in the end.
     3. Nobody who waits is overtaken, but by handlers of the transaction that is open
-       where nobody has the file.
+       where nobody has the file, and by a few that follow one of their own run at once.
     4. No transaction is open while the journal has the file.
 
     No clock and no lock: its owner has both. Those who wait are told by the
@@ -93,12 +101,18 @@ class WriteQueue:
         self._held = False
         self._waiting: collections.deque[tuple[Pending, bool]] = collections.deque()
         self._expected_commit = ExpectedCommit()
+        # The run for which the turn is kept, and how many of it had it in a row.
+        self._kept: object = None
+        self._in_a_row = 0
 
-    def arrive(self, waiter: Pending, *, alone: bool) -> Next:
+    def arrive(self, waiter: Pending, *, alone: bool, run: object = None) -> Next:
         """GO, or WAIT for ``waiter``; COMMIT what others left open first, then GO.
 
-        ``alone``: outside any handlers' transaction.
+        ``alone``: outside any handlers' transaction. ``run``: of handlers that follow each other.
         """
+        if run is not None and run is self._kept:
+            self._kept = None
+            return Next.GO
         if self._held:
             self._waiting.append((waiter, alone))
             return Next.WAIT
@@ -119,13 +133,23 @@ class WriteQueue:
         return self.group
 
     def ended(
-        self, group: SharedTransaction, now: float, *, more: bool = False
+        self, group: SharedTransaction, now: float, *, more: bool = False, run: object = None
     ) -> tuple[Next, Pending | None]:
         """End a handler's turn: what it does next, and whose turn it is.
 
-        ``more``: another one is about to come.
+        ``more``: another one is about to come, of the same ``run``, if it is one.
         """
         group.handlers += 1
+        if (
+            more
+            and run is not None
+            and self._in_a_row < MOST_IN_A_ROW
+            and self._next_fits(group, now)
+        ):
+            self._in_a_row += 1
+            self._kept = run
+            return Next.KEPT, None
+        self._in_a_row = 0
         after = self.handed_on(group, now)
         if after[0] is Next.COMMIT and not self._waiting:
             age = now - group.opened_at
@@ -140,13 +164,19 @@ class WriteQueue:
 
     def handed_on(self, group: SharedTransaction, now: float) -> tuple[Next, Pending | None]:
         """Give up a turn in an open transaction: the same, without a handler's effects."""
-        if self._waiting:
-            waiter, alone = self._waiting[0]
-            room = group.handlers < MOST_HANDLERS and now - group.opened_at < OPEN_S
-            if room and not alone:
-                self._waiting.popleft()
-                return Next.WAIT, waiter
+        if self._next_fits(group, now):
+            return Next.WAIT, self._waiting.popleft()[0]
         return Next.COMMIT, None
+
+    def _next_fits(self, group: SharedTransaction, now: float) -> bool:
+        """Whether somebody waits who goes on in this transaction."""
+        room = group.handlers < MOST_HANDLERS and now - group.opened_at < OPEN_S
+        return room and bool(self._waiting) and not self._waiting[0][1]
+
+    def passed_on(self, run: object) -> bool:
+        """Whether a turn was kept for a run that did not come: it has to be handed on."""
+        kept, self._kept = self._kept is run, None if self._kept is run else self._kept
+        return kept
 
     def gathered(self, group: SharedTransaction, now: float) -> Next:
         """After nobody came for a while: COMMIT, GATHER again, or WAIT for who commits."""
