@@ -29,10 +29,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver postgresql java browser kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume postgresql java browser kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -94,6 +94,10 @@ bench-log: $(BENCH_INSTALLED) postgresql kafka
 # In parts: BENCH_FLAGS="--only sustained"; --away 1000000 is a target that missed so much.
 bench-deliver: $(BENCH_INSTALLED) kafka
 	@$(BENCH_PYTHON) -m benchmarks.deliver --kafka $(KAFKA) $(BENCH_FLAGS)
+
+# Consuming, updating and producing; BENCH_FLAGS="--only takeover" is a part of it.
+bench-consume: $(BENCH_INSTALLED) postgresql kafka
+	@$(BENCH_PYTHON) -m benchmarks.consume --kafka $(KAFKA) $(BENCH_FLAGS)
 
 # The broker that is measured, from Maven Central, by the Ivy that PySpark brings.
 KAFKA := $(VENV)/kafka

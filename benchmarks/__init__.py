@@ -13,7 +13,8 @@ Commands of their own:
   ``waits``: of recorded calls; ``recovery``: until a replica leads again.
 - ``batches``, ``steps``: a batch's row; a call's steps in Redis and PostgreSQL.
 - ``scale``: one server that holds much; ``spark``: rows from Spark; ``log``: the shared log's
-  engines; ``group_logs``: those of groups; ``deliver``: a player and its targets.
+  engines; ``group_logs``: those of groups; ``deliver``: a player and its targets;
+  ``consume``: consumers.
 - ``delay``: a path that is slower.
 - ``house``: figures of the tree itself, and its picture.
 """

@@ -1,0 +1,225 @@
+"""The parts of the measurement: pairs that take turns, one part after the other."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import sharedlog
+from benchmarks.consume.by_hand import ByHand
+from benchmarks.consume.others import Kafka, RedisInbox
+from benchmarks.consume.ours import Ours
+from benchmarks.consume.pacer import Pacer
+from benchmarks.consume.takeover import taken_over
+from benchmarks.consume.worker import BATCH, INPUT, OUTPUT, SUBSTREAMS, Worker, read
+from benchmarks.deliver.report import Report
+from benchmarks.log.kafka import KafkaServer
+from benchmarks.pairs import Spread
+from chaos.postgres_server import PostgresServer
+from chaos.redis_server import RedisServer
+
+__all__ = ["PARTS", "Party", "Size", "latencies", "parties", "rate", "run"]
+
+PARTS = ("throughput", "latency", "takeover")
+# After which a round is taken for stuck.
+_STUCK_S = 60.0
+_MS = 1e6
+
+
+class Size(NamedTuple):
+    """How much: pairs, messages of a half, a second while latency is measured, and kills.
+
+    Of what is done message by message a half has a tenth of the messages.
+    """
+
+    rounds: int
+    messages: int
+    pace: float
+    paced: int
+    kills: int
+
+
+class Party(NamedTuple):
+    """A worker, and the pacer of what it consumes."""
+
+    worker: Worker
+    pacer: Pacer
+    slow: bool
+
+
+class Latency(NamedTuple):
+    """From the publication to effect and output, milliseconds."""
+
+    p50: float
+    p99: float
+
+
+def parties(
+    stack: ExitStack, folder: Path, kafka: Path | None, *, postgresql: bool
+) -> dict[str, Party]:
+    """Start all servers, and return who is compared."""
+    found: dict[str, Party] = {}
+
+    def add(name: str, kind: str, where: str, worker: Worker, *, slow: bool = False) -> None:
+        stack.callback(worker.close)
+        pacer = Pacer(kind, where)
+        stack.callback(pacer.close)
+        found[name] = Party(worker, pacer, slow)
+
+    def at_log(engine: str, log: Callable[[str], str], store: Callable[[str], str]) -> None:
+        def url(name: str) -> str:
+            with sharedlog.create(log(name)) as made:
+                made.stream(INPUT, substreams=SUBSTREAMS)
+                made.stream(OUTPUT, substreams=SUBSTREAMS)
+            return log(name)
+
+        for name, guarantee in (("consumer", True), ("without", False)):
+            at = url(name)
+            add(f"{engine} {name}", "log", at, Ours(at, store(name), name, guarantee=guarantee))
+        for name, batch in (("single", 1), ("batched", BATCH)):
+            at = url(name)
+            add(
+                f"{engine} {name}", "log", at, ByHand(at, store(name), batch=batch), slow=batch == 1
+            )
+
+    at_log(
+        "sqlite",
+        lambda name: f"sqlite:///{folder / f'{name}-log.db'}",
+        lambda name: f"sqlite:///{folder / f'{name}.db'}",
+    )
+    if postgresql:
+        server = PostgresServer()
+        stack.callback(server.stop)
+        at_log("postgresql", lambda name: server.url(log=name), lambda _: server.url())
+    (folder / "redis").mkdir()
+    redis = RedisServer(folder / "redis")
+    stack.callback(redis.stop)
+    inbox = RedisInbox(redis.url(), f"sqlite:///{folder / 'inbox.db'}")
+    add("redis", "redis", redis.url(), inbox)
+    if kafka is not None:
+        broker = KafkaServer(kafka)
+        stack.callback(broker.stop)
+        add("kafka", "kafka", broker.where, Kafka(broker.where))
+    return found
+
+
+def rate(party: Party, count: int) -> float:
+    """Return how many messages a second it consumes, of so many that wait."""
+    if party.slow:
+        count = max(1, count // 10)
+    party.worker.fill(count)
+    began = time.perf_counter()
+    _take(party.worker, count)
+    return count / (time.perf_counter() - began)
+
+
+def latencies(party: Party, pace: float, count: int) -> Latency:
+    """Return how long messages took that are published at a pace."""
+    party.pacer.start(pace, count)
+    took = sorted(_take(party.worker, count))
+    party.pacer.wait()
+    return Latency(statistics.median(took) / _MS, took[int(0.99 * (len(took) - 1))] / _MS)
+
+
+def _take(worker: Worker, count: int) -> list[int]:
+    """Take so many; nanoseconds since each was sent."""
+    took: list[int] = []
+    end = time.monotonic() + _STUCK_S
+    while len(took) < count:
+        bodies = worker.take()
+        now = time.monotonic_ns()
+        took += [now - read(body)[1] for body in bodies]
+        if time.monotonic() > end:
+            raise RuntimeError(f"{len(took)} of {count} messages were taken")
+    return took
+
+
+def run(
+    folder: Path,
+    parts: Sequence[str],
+    size: Size,
+    report: Report,
+    kafka: Path | None,
+    *,
+    postgresql: bool,
+) -> None:
+    """Measure these parts."""
+    if {"throughput", "latency"} & {*parts}:
+        with ExitStack() as stack:
+            compared = parties(stack, folder, kafka, postgresql=postgresql)
+            for party in compared.values():
+                # What is compiled, made and cached when it is first used.
+                rate(party, max(BATCH, size.messages // 10))
+            if "throughput" in parts:
+                _throughput(compared, size, report)
+            if "latency" in parts:
+                _latency(compared, size, report)
+    if "takeover" in parts:
+        (folder / "takeover").mkdir()
+        spread = Spread.of(taken_over(folder / "takeover", size.kills))
+        report.add("takeover: seconds", spread, f"{size.kills} kills", most=2.0)
+
+
+def _rounds(
+    compared: dict[str, Party], size: Size, measure: Callable[[Party], object], what: str
+) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {name: [] for name in compared}
+    for turn in range(size.rounds):
+        names = list(compared) if turn % 2 else list(reversed(compared))
+        for name in names:
+            found[name].append(measure(compared[name]))
+        sys.stderr.write(f"  {what}: round {turn + 1} of {size.rounds}\n")
+    return found
+
+
+def _throughput(compared: dict[str, Party], size: Size, report: Report) -> None:
+    found = _rounds(compared, size, lambda party: rate(party, size.messages), "throughput")
+    rates = {name: [float(each) for each in values] for name, values in found.items()}  # type: ignore[arg-type]
+
+    def ratio(ours: str, theirs: str, told: str, least: float | None) -> None:
+        if ours not in rates or theirs not in rates:
+            return
+        pairs = [one / other for one, other in zip(rates[ours], rates[theirs], strict=True)]
+        one, other = statistics.median(rates[ours]), statistics.median(rates[theirs])
+        report.add(
+            f"messages a second: {told}",
+            Spread.of(pairs),
+            f"{one:,.0f} to {other:,.0f}",
+            least=least,
+        )
+
+    for engine, aims in (("sqlite", (3.0, 0.8, 0.75)), ("postgresql", (None, None, 0.75))):
+        ours = f"{engine} consumer"
+        ratio(ours, f"{engine} single", f"{engine}, to one transaction a message by hand", aims[0])
+        ratio(ours, f"{engine} batched", f"{engine}, to the same batches by hand", aims[1])
+        ratio(ours, f"{engine} without", f"{engine}, to it without the guarantee", aims[2])
+    ratio("sqlite consumer", "kafka", "sqlite, to Kafka's transactions", 1.0)
+    ratio("sqlite consumer", "redis", "sqlite, to Redis Streams with an inbox", 1.0)
+
+
+def _latency(compared: dict[str, Party], size: Size, report: Report) -> None:
+    found = _rounds(
+        compared, size, lambda party: latencies(party, size.pace, size.paced), "latency"
+    )
+    times: dict[str, list[Latency]] = found  # type: ignore[assignment]
+    others = ("sqlite single", "sqlite batched", "sqlite without", "redis", "kafka")
+    for field in Latency._fields:
+        for theirs in others:
+            if theirs not in times:
+                continue
+            ours = [getattr(each, field) for each in times["sqlite consumer"]]
+            other = [getattr(each, field) for each in times[theirs]]
+            report.add(
+                f"{field}: {theirs}, to our sqlite consumer",
+                Spread.of([one / each for each, one in zip(ours, other, strict=True)]),
+                f"{statistics.median(other):.1f} ms to {statistics.median(ours):.1f} ms",
+                least=1.0 if theirs in ("redis", "kafka") else None,
+            )
+        if "postgresql consumer" in times:
+            spread = Spread.of([getattr(each, field) for each in times["postgresql consumer"]])
+            report.add(f"{field}: our postgresql consumer, ms", spread, "")
