@@ -125,13 +125,12 @@ def pend_under(
     appended = yield from once(producer, seq, fingerprint, commit, fence)
     if appended.first is not None:
         return Pended(appended.lsn, dict.fromkeys(fresh, appended.first))
-    # It was there already. A begin that is gone was decided since: a marker will be refused.
-    found = yield Get(tuple(keys))
-    begins = {
-        tag: begin_of(value)
-        for tag, key in zip(fresh, keys, strict=True)
-        if (value := found[key]) is not None
-    }
+    # It was there already, and may have been decided since: what is still to be published with
+    # it must not be committed without it.
+    found = yield Get((open_key(producer.id), *keys))
+    if None in found.values():
+        raise SpanGone(f"what producer {producer.id} had pending was decided meanwhile")
+    begins = {tag: begin_of(found[key] or b"") for tag, key in zip(fresh, keys, strict=True)}
     return Pended(appended.lsn, begins)
 
 

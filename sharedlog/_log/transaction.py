@@ -127,7 +127,8 @@ class Transaction:
         """Publish a message with the transaction; its arguments are those of ``Log.publish``.
 
         What is more than one append takes is written on the way, pending. Raises as that does,
-        and ``ProducerRetired`` where a sweeper took the transaction for abandoned. After an
+        and ``ProducerRetired`` or ``SpanGone`` where what it had written was undone, by a sweeper
+        that took it for abandoned or by its producer in a log without room. After any other
         error nothing is lost but this message: leave the transaction by it, or go on.
         """
         message = self.placed(stream, value, key, headers, about)

@@ -105,7 +105,8 @@ class LongTransactions:
         if isinstance(error, Fenced):
             self._roll_back(producer, under_way)
             return
-        if not self._writer.may_be_gone(error):
+        # Sent again after its span was decided: that is said, and no marker follows.
+        if not isinstance(error, SpanGone) and not self._writer.may_be_gone(error):
             self._writer.broken(f"call {planned.number}", error)
         # Nothing commits it any more.
         self._writer.gone = True

@@ -50,6 +50,18 @@ def test_a_pending_append_that_is_sent_again_tells_the_same_begins(engine):
     assert carry_out(engine, pend(mine, 1, [pending("a", 0), pending("b", 1)], [])) == first
 
 
+@pytest.mark.parametrize("again", [["s/0"], []], ids=["more of a tag", "the first"])
+def test_a_pending_append_that_is_sent_again_after_its_decision_is_refused(engine, again):
+    """Its caller would commit what is left without it, as another producer (C1)."""
+    mine = producer(engine)
+    carry_out(engine, pend(mine, 1, [pending("a", 0)], []))
+    if again:
+        carry_out(engine, pend(mine, 2, [pending("b", 0)], again))
+    carry_out(engine, retire(mine.id))
+    with pytest.raises(SpanGone, match="decided meanwhile"):
+        carry_out(engine, pend(mine, 1 + len(again), [pending("ab"[len(again)], 0)], again))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -49,6 +49,22 @@ def test_what_is_committed_is_read_where_the_transaction_says(log, values):
     assert pending(log) == []
 
 
+def test_what_was_undone_for_want_of_room_is_not_committed_in_part(log):
+    """A reply is lost, then the log is full: the producer is retired, all of it is gone (C1)."""
+    log.stream("s", 2)
+    mine, engine = faulty(log)
+    engine.faults = ["late", LogFull("no room")]
+    producer = mine.producer()
+    transaction = producer.transaction()
+    with pytest.raises(sharedlog.SpanGone):
+        run(transaction, LARGE)
+    assert transaction.committed is False
+    assert engine.faults == []
+    run(producer.transaction(), ["next"])
+    assert texts(log, "s") == ["next"]
+    assert pending(log) == []
+
+
 @pytest.mark.parametrize("values", [[], ["a", "b"], LARGE])
 def test_an_exception_rolls_back(log, values):
     """Nothing of it is ever read, and the next transaction is its own (C1)."""

@@ -11,6 +11,7 @@ from sharedlog._core.player.rows import wish
 from sharedlog._player.course import Course
 from sharedlog._player.link import Link
 from sharedlog.v1.target_pb2 import DeliveryAnswer
+from tests.helpers.waiting import until
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.fake_target import Store, answer
 
@@ -98,6 +99,7 @@ def test_another_player_takes_over_and_goes_on(house, log, tmp_path):
     """One leads; when it is gone another one begins at the targets' indexes (P5)."""
     fake = house.target()
     first = house.player(declared(fake))
+    until(lambda: first.leads, "the first one leads")
     with sharedlog.open(f"sqlite:///{tmp_path / 'log.db'}") as other:
         second = house.player(declared(fake), log=other, takeover=timedelta(seconds=10))
         publish(log, 10)
