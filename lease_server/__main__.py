@@ -134,7 +134,8 @@ async def _sweep(authority: SharedAuthority, interval_s: float, stop: asyncio.Ev
     while not stop.is_set():
         await asyncio.to_thread(authority.expire)
         try:
-            await asyncio.wait_for(stop.wait(), interval_s)
+            async with asyncio.timeout(interval_s):
+                await stop.wait()
         except TimeoutError:
             continue
 

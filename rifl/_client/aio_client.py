@@ -157,7 +157,8 @@ class LeaseKeeper:
         except (asyncio.InvalidStateError, EOFError) as error:
             self._stream = None
             # It has ended: what for is what a unary call would have raised.
-            code = await asyncio.wait_for(stream.code(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                code = await stream.code()
             if code in NO_STREAM:
                 lease.streams = False
             raise EOFError(code.name) from error
@@ -192,7 +193,8 @@ async def _keep(
             # Nothing here may keep the client alive while this task waits.
             del state
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(wakeup.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await wakeup.wait()
 
 
 def _wake_threadsafe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

@@ -181,7 +181,8 @@ class Course:
     async def _wait(self, timeout_s: float | None) -> bool:
         self._changed.clear()
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
         except TimeoutError:
             return False
         return True

@@ -158,7 +158,8 @@ class Delivering:
                 # Its end cannot be fixed yet, or what was fetched is to be sent first.
                 room.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(room.wait(), _LOOK_S)
+                    async with asyncio.timeout(_LOOK_S):
+                        await room.wait()
         finally:
             self._rooms.remove(room)
 
@@ -173,7 +174,8 @@ class Delivering:
             due_s = feeder.due_s()
             with suppress(TimeoutError):
                 pause_s = None if due_s is None else max(0.0, due_s - now_s())
-                await asyncio.wait_for(self._aside.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._aside.wait()
 
     # What it is sent.
 

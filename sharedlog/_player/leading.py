@@ -80,7 +80,8 @@ class Leading:
                 if fence is not None:
                     await self._start(fence)
             with suppress(TimeoutError):
-                await asyncio.wait_for(closing.wait(), _BEAT * self._settings.takeover_s)
+                async with asyncio.timeout(_BEAT * self._settings.takeover_s):
+                    await closing.wait()
         await self._stop()
         with suppress(LogError):
             await self._beats.once(self._duty.leave())
