@@ -17,6 +17,9 @@ from sharedlog._player.stage import Stage
 from sharedlog._player.wire import indexes_of
 from sharedlog.v1 import target_pb2
 
+# What of a message to a target is no delivery.
+_ROOM = 4 << 10
+
 
 class Here(NamedTuple):
     """Where a target says that it is.
@@ -28,6 +31,11 @@ class Here(NamedTuple):
     indexes: Sequence[Index]
     streams: bool
     most_bytes: int
+
+    @property
+    def at_once(self) -> int:
+        """The most bytes of deliveries that one message to it may have; 0: any number."""
+        return max(1, self.most_bytes - _ROOM) if self.most_bytes else 0
 
 
 async def ask(stage: Stage, link: Link, feed: target_pb2.Feed, tags: Sequence[str]) -> Here:

@@ -29,8 +29,6 @@ from sharedlog.v1 import target_pb2
 
 _log = get_logger("sharedlog")
 _SHORTEST_S, _LONGEST_S = 0.05, 30.0
-# What of a message to a target is no delivery.
-_ROOM = 4 << 10
 
 
 class Course:
@@ -236,9 +234,10 @@ class Course:
             return None
         confirmed = await bury(stage, target.name, self.number, here)
         self.dead_letters = await buried(stage, target.name, self.number, here)
-        at_once = max(1, here.most_bytes - _ROOM) if here.most_bytes else 0
         suspects = begins.suspects | self._crowded
-        if not self.feeder.begin(term, begins.indexes, suspects, at_once, self.failing.attempts):
+        if not self.feeder.begin(
+            term, begins.indexes, suspects, here.at_once, self.failing.attempts
+        ):
             return None
         return Delivering(self, self._link, begins.starts, confirmed, here)
 

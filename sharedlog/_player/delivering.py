@@ -30,6 +30,8 @@ from sharedlog.v1 import sharedlog_pb2, target_pb2
 if TYPE_CHECKING:
     from sharedlog._core.reading import Committed
 
+# Of google.rpc.Code.
+_RESOURCE_EXHAUSTED = 8
 # How often it is looked whether an answer is late, at most.
 _LOOK_S = 0.5
 
@@ -57,6 +59,7 @@ class Delivering:
         self._confirmed = confirmed_of(confirmed)
         self._streams = here.streams
         self._store = here.store
+        self._at_once = here.at_once
         self._place = course.stage.place
         self._methods = course.target.methods
         self._wake = asyncio.Event()
@@ -119,6 +122,11 @@ class Delivering:
             self._course.suspend(Suspended(Why.NOT_IN_LOG, str(error)))
         except _Sealed as error:
             self._course.suspend(Suspended(Why.SEALED, str(error), *error.about))
+        except _TooLarge as error:
+            tag, place = error.about
+            refused = Trouble(Cause.REFUSED, tag, place, _RESOURCE_EXHAUSTED, str(error))
+            self._course.refused(self._term, refused)
+            self.poke()
         except grpc.aio.AioRpcError as error:
             self._cut(why(told(error)))
         except LogError as error:
@@ -135,7 +143,10 @@ class Delivering:
     async def _recover(self, feeder: Feeder, starts: Mapping[str, Position | int]) -> None:
         """Fetch what a feeder missed, until the main stream feeds it."""
         stage, term = self._course.stage, feeder.term
-        follower = Follower(sorted(starts), self._place.incarnation, starts) if starts else None
+        follower: Follower | None = None
+        if starts:
+            incarnation, ahead = self._place.incarnation, feeder.ahead_bytes
+            follower = Follower(sorted(starts), incarnation, starts, ahead_bytes=ahead)
         room = asyncio.Event()
         self._rooms.append(room)
 
@@ -241,6 +252,9 @@ class Delivering:
         if sent.kind is not Kind.MESSAGE:
             return delivery_of(sent, b"", now_us)
         envelope = self._envelope(sent)
+        if self._at_once and len(envelope) > self._at_once:
+            said = f"it has {len(envelope)} bytes, and its target takes {self._at_once} at once"
+            raise _TooLarge(said, sent.item)
         found = delivery_of(sent, envelope, now_us)
         if self._under_way is not None:
             found.trace_parent, found.trace_state = self._under_way.sent(sent, envelope)
@@ -293,7 +307,17 @@ class Delivering:
                 self._cut(Trouble(Cause.LATE, details=said))
 
 
-class _Sealed(Exception):
+class _NotSent(Exception):
+    """A message cannot be sent; ``about``: which."""
+
     def __init__(self, message: str, item: Item) -> None:
         super().__init__(message)
         self.about = (item.tag, item.place)
+
+
+class _Sealed(_NotSent):
+    """It cannot be opened here."""
+
+
+class _TooLarge(_NotSent):
+    """Its target takes no message of that size."""

@@ -29,6 +29,8 @@ from sharedlog.v1 import target_pb2 as pb
 
 # Of what may wait in one connection one substream may have so much.
 _SHARE = 4
+# What a byte of a batch comes to, at most, once it is parsed.
+_MOST_A_BYTE = 1024
 
 
 class AioTarget:
@@ -90,7 +92,9 @@ class AioTarget:
     async def _batch(self, data: bytes, context: Any, handlers: Handlers | None) -> bytes:
         message = parsed(pb.Deliveries, data)
         origin = origin_of(message)
-        connection = Connection(self.rules, origin, context, handlers, len(data), len(data))
+        # All of it is here already.
+        most = len(data) * _MOST_A_BYTE
+        connection = Connection(self.rules, origin, context, handlers, most, most)
         try:
             connection.take_in(message)
             await connection.worked_off()

@@ -26,6 +26,8 @@ SERVICE = "sharedlog.v1.Target"
 MOST_TAGS, MOST_DELIVERIES = 1024, 10_000
 _MOST_NAME = 200
 _MOST_CHARS = 1000
+# Of a delivery that waits, beside its envelope; its player counts as much.
+_DELIVERY_BYTES = 96
 _KINDS = {
     pb.Delivery.MESSAGE: DeliveryKind.MESSAGE,
     pb.Delivery.EMPTY: DeliveryKind.EMPTY,
@@ -86,11 +88,11 @@ def items_of(message: pb.Deliveries, origin: From) -> Iterator[tuple[str, Delive
     found: list[tuple[str, Delivery | Confirm, int]] = []
     for confirmed in message.confirmed:
         check_tag(confirmed.tag)
-        found.append((confirmed.tag, Confirm(confirmed.number), 0))
+        found.append((confirmed.tag, Confirm(confirmed.number), _DELIVERY_BYTES))
     for each in message.deliveries:
         delivery = _delivery(each, origin)
         delivery.check()
-        found.append((each.tag, delivery, len(each.envelope)))
+        found.append((each.tag, delivery, len(each.envelope) + _DELIVERY_BYTES))
     return iter(found)
 
 

@@ -47,6 +47,10 @@ class Bounds(NamedTuple):
     batch_bytes: int = 512 << 10
 
 
+# As many bytes as a message of small ones has in the log.
+_MESSAGE_BYTES = 256
+
+
 class Feeder:
     """What a player does for one target. ``at_once``: the most bytes that one batch may have."""
 
@@ -119,6 +123,11 @@ class Feeder:
     def fed(self) -> bool:
         """Whether the main stream feeds it, or will."""
         return self.state in (State.FC, State.N)
+
+    @property
+    def ahead_bytes(self) -> int:
+        """How much its recovery stream reads ahead: as much as it may queue, about."""
+        return min(self._bounds.queue_bytes // 2, self._bounds.queue_count * _MESSAGE_BYTES)
 
     @property
     def alone(self) -> bool:

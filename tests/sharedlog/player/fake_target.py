@@ -83,6 +83,8 @@ class FakeTarget(TargetServicer):
         self.tokens: list[str] = []
         # What a player has to show; "": as if there was no such service.
         self.allowed: str | None = None
+        # Of one message to it.
+        self.most_bytes = 4 << 20
         # So many connections are refused, as while it restarts.
         self.refuses = 0
         self._loop = asyncio.new_event_loop()
@@ -135,7 +137,7 @@ class FakeTarget(TargetServicer):
             index.connects += 1
             found.append(index)
         return ConnectReply(
-            store=self.store.name, indexes=found, streams=self.streams, most_bytes=4 << 20
+            store=self.store.name, indexes=found, streams=self.streams, most_bytes=self.most_bytes
         )
 
     async def Deliver(  # noqa: N802
