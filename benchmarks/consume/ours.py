@@ -13,6 +13,7 @@ from sharedlog._core.commit import Commit, NewEntry
 from sharedlog._core.consumer.asked import Asked, CommitStore, Ran
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.keeping import InStore
+from sharedlog._core.consumer.outputs import parted
 from sharedlog._core.entry import committed_bodies
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed, committing
@@ -102,7 +103,7 @@ class _Careless(InStore):
         checkpoint = Checkpoint(self._fence.number, position, self.checkpoint.seq + 1)
         yield CommitStore(self._tag, checkpoint)
         self.checkpoint = checkpoint
-        self._outputs = list(ran.outputs)
+        self._outputs = list(parted(ran.outputs, self._bounds))
 
     def settle(self) -> Rule[None]:
         """See ``Keeper``."""

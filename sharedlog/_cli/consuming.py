@@ -20,7 +20,7 @@ from sharedlog._cli.shown import print_json, print_table, print_value
 from sharedlog._cli.signals import until_signal
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._core.consumer.members import Seen, all_consumers, look, resume
-from sharedlog._core.consumer.names import hold_name, shard_fence
+from sharedlog._core.consumer.names import CHANGES, hold_name, shard_fence
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.fences import fence_key, number_of
 from sharedlog._log.log import Log
@@ -68,6 +68,8 @@ def _shards(log: Log, name: str) -> list[dict[str, Any]]:
     found = []
     for hold in log.holds(hold_name(name)):
         tag = hold.tag
+        if tag.startswith(CHANGES):
+            continue
         key = fence_key(shard_fence(name, tag))
         found.append(
             {

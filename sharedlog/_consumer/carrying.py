@@ -12,6 +12,7 @@ from sharedlog._consumer.effects import Effects
 from sharedlog._consumer.handlers import Handlers
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.services import Services
+from sharedlog._consumer.state import ShardState
 from sharedlog._consumer.store import Store
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import (
@@ -31,6 +32,7 @@ from sharedlog._core.consumer.asked import (
 from sharedlog._core.consumer.calls import Answered, CallStep, Intend, Open, Send, ShardCalls
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.outputs import Outputs
+from sharedlog._core.consumer.state import Changes
 from sharedlog._core.draft import Bounds, tags_for
 from sharedlog._core.envelope import About
 from sharedlog._core.errors import LogError, StoreUnavailable
@@ -40,6 +42,7 @@ from sharedlog._core.reading import Committed, State
 from sharedlog._core.steps import Step
 from sharedlog._core.streams import MAX_TAGS, stream_of, substream_number
 from sharedlog._engines.driving import do
+from sharedlog._engines.engine import Limits
 from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Placing
 
@@ -49,6 +52,15 @@ _T = TypeVar("_T")
 _FULL = 0.25
 # What a handler raises that is not its failure.
 _PASSED = (KeyboardInterrupt, GeneratorExit, Died, BatchEnds)
+
+
+def append_bounds(limits: Limits) -> Bounds:
+    """Return what an append of ours has at most."""
+    return Bounds(
+        min(APPEND_ENTRIES, limits.entries),
+        min(APPEND_BYTES, limits.append_bytes),
+        tags_for(limits.operations, MAX_TAGS - 1),
+    )
 
 
 class Carrier:
@@ -84,12 +96,9 @@ class Carrier:
         self._travels = travels
         # Handlers may fork, and return in the child: the transaction and the lease are not its own.
         self._process = os.getpid()
-        limits = place.engine.limits
-        self._bounds = Bounds(
-            min(APPEND_ENTRIES, limits.entries),
-            min(APPEND_BYTES, limits.append_bytes),
-            tags_for(limits.operations, MAX_TAGS - 1),
-        )
+        # Of an append; one tag and its stream's are the state's, where the log has that.
+        self.bounds = append_bounds(place.engine.limits)
+        self._bounds = self.bounds._replace(tags=self.bounds.tags - 2)
         # Carries a step out; a test kit has it do otherwise.
         self.act: Callable[[Step | StoreStep | CallStep], Any] = self.do
 
@@ -126,8 +135,8 @@ class Carrier:
         match step:
             case TakeStore() | Note():
                 return self._noted(step)
-            case Run(messages):
-                return self._run(messages)
+            case Run(messages, changes):
+                return self._run(messages, changes)
             case Bury(message, attempts, why):
                 return self._bury(message, attempts, why)
             case CommitStore(tag, checkpoint):
@@ -153,7 +162,7 @@ class Carrier:
         except Failed as failed:
             raise StoreUnavailable(f"the store: {failed.why}") from failed
 
-    def _run(self, messages: Sequence[Committed]) -> Ran:
+    def _run(self, messages: Sequence[Committed], changes: Changes | None) -> Ran:
         """Run handlers in one transaction until it is full; what they raise is ``Failed``."""
         calls = self._calls.of(messages[0].tag)
         connection = self._store.begin()
@@ -164,9 +173,9 @@ class Carrier:
             for each in messages:
                 if done and stream_of(each.tag) in self._beginners:
                     break
-                before = outputs.count
+                before = len(outputs.messages)
                 try:
-                    self._call(connection, each, outputs, calls, first=not done)
+                    self._call(each, connection, changes, outputs, calls, first=not done)
                 except BatchEnds:
                     # T6, say: nothing of it is there; it begins the next transaction.
                     self._beginners.add(stream_of(each.tag))
@@ -174,8 +183,9 @@ class Carrier:
                     break
                 done += 1
                 full = (
-                    outputs.size > _FULL * self._bounds.append_bytes
-                    or outputs.count > _FULL * self._bounds.entries
+                    outputs.size + (changes.size if changes else 0)
+                    > _FULL * self._bounds.append_bytes
+                    or len(outputs.messages) > _FULL * self._bounds.entries
                 )
                 if full or time.monotonic() >= end:
                     break
@@ -183,7 +193,7 @@ class Carrier:
             if not self.inherited:
                 self._store.rollback()
             raise
-        return Ran(done, outputs.appends)
+        return Ran(done, outputs.messages, changes)
 
     def _commit(self, tag: str, checkpoint: Checkpoint) -> None:
         self._store.commit(tag, checkpoint)
@@ -191,8 +201,9 @@ class Carrier:
 
     def _call(
         self,
-        connection: Any,
         each: Committed,
+        connection: Any,
+        changes: Changes | None,
         outputs: Outputs,
         shard: ShardCalls,
         *,
@@ -202,7 +213,8 @@ class Carrier:
         calls = MessageCalls(shard, each.position, self._store, self.act, first=first)
         try:
             message = self._message(each)
-            self._handlers.run(Effects(connection, message, self._placing, outputs, calls))
+            state = None if changes is None else ShardState(changes)
+            self._handlers.run(Effects(connection, message, self._placing, outputs, calls, state))
         except _PASSED:
             raise
         except BaseException as error:
@@ -244,7 +256,7 @@ class Carrier:
             outputs = Outputs(self._bounds, travels=self._travels)
             outputs.add(self._dead(b"", None, About(said, causation_id=str(each.position))))
         self._store.begin()
-        return Ran(1, outputs.appends)
+        return Ran(1, outputs.messages)
 
     def _dead(self, value: bytes, key: bytes | None, about: About) -> Placed:
         if self._dead_letters is None:

@@ -16,6 +16,7 @@ import grpc
 from lease_server._forks import refuse_in_children
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.handlers import Handler, Handlers, Kind
+from sharedlog._consumer.in_log import LOG
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.opening import in_one_file, store_of
 from sharedlog._consumer.services import Service, Services
@@ -64,14 +65,17 @@ class Consumer:
         dead_letters: str | None = None,
         batch: int = 100,
         lease: timedelta = LEASE,
+        standby: bool = True,
     ) -> None:
         """``store``: the database of the effects, ``sqlite:///FILE``,
-        ``postgresql://HOST/DATABASE`` or ``redis://HOST``.
+        ``postgresql://HOST/DATABASE`` or ``redis://HOST``; or ``"log"``: the log has the state.
 
         ``start``: where a new consumer begins, ``"beginning"`` or ``"end"``. ``attempts``: after
         so many a message is published to the stream ``dead_letters``; without one its substream
         stops, until ``sharedlog consumers --resume``. ``batch``: messages of one transaction at
-        most. ``lease``: a process that is not heard of for so long is taken for gone.
+        most. ``lease``: a process that is not heard of for so long is taken for gone. ``standby``:
+        the state of substreams that other processes have is kept in memory, too, so that a
+        take-over need not read it.
 
         Raises ``InvalidRequest``, ``NoSuchStream``, and for a log that is opened over gRPC
         ``InvalidRequest``: consumers run where the log is opened itself.
@@ -116,6 +120,8 @@ class Consumer:
             Bounds(batch, _MESSAGE_BYTES, attempts, dead_letters is not None),
             start,
             self._lease_s / _LOOKS,
+            store == LOG,
+            standby,
         )
         self._services: dict[str, Service] = {}
         self._closing = threading.Event()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import MutableMapping
 from typing import Any
 
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.channels import channel_for
+from sharedlog._consumer.state import ShardState
 from sharedlog._core.catalog import Stream
 from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.envelope import About, Value
@@ -20,7 +22,8 @@ class Effects:
     """The transaction of a handler: its database and its outputs. Of no use once it returned.
 
     ``connection``: of sqlite3 or psycopg, in a transaction that the consumer commits, with other
-    messages maybe; over Redis a pipeline of redis-py. ``message``: as ``log.follow`` would give it.
+    messages maybe; over Redis a pipeline of redis-py. ``state``: in place of it, where the log has
+    it. ``message``: as ``log.follow`` would give it.
     """
 
     def __init__(
@@ -30,8 +33,10 @@ class Effects:
         placing: Placing,
         outputs: Outputs,
         calls: MessageCalls,
+        state: ShardState | None = None,
     ) -> None:
         """Use ``Consumer.on``."""
+        self._state = state
         self._connection = connection
         self._process = os.getpid()
         self.message = message
@@ -42,11 +47,16 @@ class Effects:
 
     @property
     def connection(self) -> Any:
-        """The transaction's; raises ``LogStopped`` in a child that the handler forked."""
+        """The transaction's; raises ``LogStopped`` in a child that the handler forked.
+
+        ``InvalidRequest`` where the log has the state.
+        """
         if os.getpid() != self._process:
             raise forked()
         self._calls.check_connection()
         self._calls.read = True
+        if self._connection is None:
+            raise InvalidRequest("this consumer's state is in the log: effects.state")
         return self._connection
 
     def channel(self, target: str) -> Any:
@@ -63,7 +73,20 @@ class Effects:
             raise InvalidRequest("the handler returned: nothing can be called with it any more")
         if os.getpid() != self._process:
             raise forked()
+        if self._connection is None:
+            raise InvalidRequest("a consumer whose state is in the log makes no calls")
         return channel_for(self._calls, target)
+
+    @property
+    def state(self) -> MutableMapping[str, Any]:
+        """The state of the message's substream, of a consumer whose store is the log.
+
+        Keys are texts, values bytes or what JSON has. What it returns is a copy: to change a
+        value, assign it. Raises ``InvalidRequest`` where the effects are in a database.
+        """
+        if self._state is None:
+            raise InvalidRequest("this consumer's effects are in a database: effects.connection")
+        return self._state
 
     def publish(
         self,
@@ -92,3 +115,5 @@ class Effects:
     def end(self) -> None:
         """The handler returned."""
         self._over = True
+        if self._state is not None:
+            self._state.end()

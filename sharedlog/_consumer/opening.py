@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from sharedlog._consumer.in_log import LOG, NoStore
 from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._consumer.store import Store
 from sharedlog._core.errors import InvalidRequest
@@ -26,6 +27,8 @@ def in_one_file(engine: Engine, url: str) -> bool:
 
 def store_of(url: str, name: str) -> Callable[[], Store]:
     """Return what opens a store for a consumer; raises ``InvalidRequest`` for another URL."""
+    if url == LOG:
+        return NoStore
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE) and "?" not in url:
         path = Path(url.removeprefix(_SQLITE)).absolute()
         return lambda: SqliteStore(path, name)
@@ -43,5 +46,5 @@ def store_of(url: str, name: str) -> Callable[[], Store]:
         return lambda: RedisStore(url, name)
     raise InvalidRequest(
         "a consumer's store is sqlite:///FILE (four slashes: from the root), "
-        "postgresql://HOST/DATABASE, or redis://HOST"
+        f"postgresql://HOST/DATABASE, redis://HOST, or {LOG!r}"
     )

@@ -21,6 +21,8 @@ class Owned:
         # Taken, and not taken over yet.
         self.lease: Lease | None = lease
         self.failures = 0
+        # There is something to be done aside.
+        self.busy = False
         # Before then it is left alone.
         self.not_before_s = 0.0
         self._held_s = self._passed_s = 0.0
@@ -28,6 +30,7 @@ class Owned:
     def failed(self, now_s: float) -> None:
         """It is tried again, later and later; others go on."""
         self.failures += 1
+        self.busy = False
         pause_s = min(_SHORTEST_S * 2 ** min(self.failures - 1, _DOUBLINGS), _LONGEST_S)
         self.not_before_s = now_s + pause_s
 

@@ -12,7 +12,9 @@ from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.events import Events
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
-from sharedlog._core.consumer.keeping import InStore
+from sharedlog._consumer.standbys import Standbys
+from sharedlog._core.consumer.in_log import InLog
+from sharedlog._core.consumer.keeping import InStore, Keeper
 from sharedlog._core.consumer.members import Lease, leave, look, plan, stop, take
 from sharedlog._core.consumer.reconciling import check_given
 from sharedlog._core.consumer.shard import Bounds, Shard, Turned
@@ -25,7 +27,10 @@ _OVER = 1.2
 
 
 class Settings(NamedTuple):
-    """What a consumer was told. ``look_s``: between two looks at who has what."""
+    """What a consumer was told. ``look_s``: between two looks at who has what.
+
+    ``in_log``: the log has its state; ``standby``: also that of shards which others have is here.
+    """
 
     name: str
     tags: Sequence[str]
@@ -33,6 +38,8 @@ class Settings(NamedTuple):
     bounds: Bounds
     start: str
     look_s: float
+    in_log: bool
+    standby: bool
 
 
 class Work:
@@ -55,6 +62,9 @@ class Work:
         self._clock = clock
         self._events = Events(place.name, settings.name)
         self._own: dict[str, Owned] = {}
+        self._standbys = Standbys(place, settings.name, carrier, warm=settings.standby)
+        # Its standbys have more to read at once.
+        self._behind = False
         self._looked_s: float | None = None
         # Some shard was free, and then was not.
         self._wants = True
@@ -78,6 +88,9 @@ class Work:
         now_s = self._clock()
         if self._looked_s is None or now_s - self._looked_s >= self._settings.look_s:
             self.share()
+            self._behind = self._follow()
+        elif self._behind:
+            self._behind = self._follow()
         return sum(self._turn(own) for own in list(self._own.values()))
 
     def share(self) -> None:
@@ -103,6 +116,8 @@ class Work:
 
     def idle_s(self) -> float:
         """For how long nothing is to be done but to wait for messages."""
+        if self._behind or any(own.busy for own in self._own.values()):
+            return 0.0
         now_s = self._clock()
         waits = [max(0.0, own.not_before_s - now_s) for own in self._own.values()]
         looks = self._settings.look_s - (now_s - (self._looked_s or now_s))
@@ -121,6 +136,7 @@ class Work:
             own.lease is None
             and own.shard.sure
             and not own.failures
+            and not own.busy
             and not own.shard.waiting
             and own.shard.through >= tail
             for own in self._own.values()
@@ -157,18 +173,34 @@ class Work:
         own = self._own.get(tag)
         if own is None:
             settings = self._settings
-            incarnation = self._place.incarnation
             shard = Shard(
                 settings.name,
                 tag,
-                incarnation,
+                self._place.incarnation,
                 settings.bounds,
                 settings.start,
-                InStore(settings.name, tag, incarnation, secrets.token_bytes),
+                self._keeper(tag),
             )
             self._own[tag] = Owned(shard, lease)
         else:
             own.lease = lease
+
+    def _keeper(self, tag: str) -> Keeper:
+        name, incarnation, bounds = (
+            self._settings.name,
+            self._place.incarnation,
+            self._carrier.bounds,
+        )
+        if not self._settings.in_log:
+            return InStore(name, tag, incarnation, bounds, secrets.token_bytes)
+        changelog = self._standbys.of(tag)
+        return InLog(name, tag, incarnation, bounds, secrets.token_bytes, changelog)
+
+    def _follow(self) -> bool:
+        """Keep the states warm of what others have; whether there may be more at once."""
+        if not self._settings.in_log:
+            return False
+        return self._standbys.follow(self._settings.tags, self._own)
 
     def _turn(self, own: Owned) -> int:
         shard, now_s = own.shard, self._clock()
@@ -244,10 +276,11 @@ class Work:
 
     def _kept(self, own: Owned, now_s: float, *, idle: bool) -> None:
         """Have the log know what is done, now and then."""
-        if idle and own.passes(now_s):
-            self._carrier.carry(own.shard.pass_by())
+        if own.passes(now_s):
+            self._carrier.carry(own.shard.pass_by(_now_us(), idle=idle))
         if own.holds(now_s):
             self._carrier.carry(own.shard.move_hold(_now_us()))
+        own.busy = self._carrier.carry(own.shard.tend(_now_us()))
 
     def _waits(self, own: Owned, why: str) -> None:
         own.failed(self._clock())

@@ -45,7 +45,8 @@ def _streams(made: Mapping[str, int], tags: Iterable[str]) -> Iterator[str]:
     gone: set[str] = set()
     for tag in sorted(tags):
         name, substream = stream_of(tag), tag.rpartition("/")[2]
-        if not name or name in gone:
+        # Of consumers' states there is no stream.
+        if not name or name in gone or name.startswith("*"):
             continue
         if name not in made:
             gone.add(name)

@@ -92,7 +92,7 @@ def append_named(
     entries = tuple(
         [NewEntry(body, each.tags) for body, each in zip(bodies, messages, strict=True)]
     )
-    return (yield from _once(turn, content, Commit(entries=entries), fence))
+    return (yield from once_named(turn, content, Commit(entries=entries), fence))
 
 
 @portable
@@ -110,7 +110,7 @@ def decide_named(
     check_turn(turn)
     commit = decided(Kind.MARKER, 0, turn.seq, decisions, name=turn.name)
     try:
-        return (yield from _once(turn, content, commit, fence))
+        return (yield from once_named(turn, content, commit, fence))
     except Refused as refused:
         raise other_spans(commit, refused) from refused
 
@@ -152,7 +152,11 @@ def forget(name: str) -> Rule[int]:
         return seq_of(value)
 
 
-def _once(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) -> Rule[Appended]:
+def once_named(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) -> Rule[Appended]:
+    """Have a commit happen as a name's next, unless that is in the log; see ``append_named``.
+
+    A refusal by the commit's own conditions is ``Refused``.
+    """
     if len(content) != _CONTENT_BYTES:
         raise InvalidRequest(f"what tells a content has {_CONTENT_BYTES} bytes")
     key = named_key(turn.name)

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.state import Changes
 from sharedlog._core.publishing import Placed
 from sharedlog._core.reading import Committed
 from sharedlog._core.steps import Step
@@ -49,19 +50,21 @@ class Note(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """Of how many messages the handlers ran, and what they published: in so many appends."""
+    """Of how many messages the handlers ran, what they published, and have changed of a state."""
 
     done: int
-    outputs: Sequence[Sequence[Placed]]
+    outputs: Sequence[Placed]
+    changes: Changes | None = None
 
 
 class Run(NamedTuple):
     """Begin a transaction of the store and run the handlers of these messages in it: ``Ran``.
 
-    Of the first at least; ``Failed`` rolls back.
+    Of the first at least; ``Failed`` rolls back. ``changes``: of the state, where the log has it.
     """
 
     messages: list[Committed]
+    changes: Changes | None = None
 
 
 class Bury(NamedTuple):

@@ -1,7 +1,7 @@
 """A keeper: by what a shard commits its transactions, and what it knows of that (DESIGN-LOG §14).
 
 ``InStore`` commits in the user's database, by the steps that a store carries out, and appends the
-outputs to the log afterwards.
+outputs to the log afterwards. ``InLog`` (``in_log``) has no database.
 """
 
 from __future__ import annotations
@@ -19,9 +19,17 @@ from sharedlog._core.consumer.asked import (
 )
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.names import hold_name, producer_name
-from sharedlog._core.consumer.outputs import content_of, intended, recorded, recorded_marker
+from sharedlog._core.consumer.outputs import (
+    content_of,
+    intended,
+    parted,
+    recorded,
+    recorded_marker,
+)
 from sharedlog._core.consumer.reconciling import go_on, reconcile
+from sharedlog._core.consumer.state import Changes
 from sharedlog._core.consumer.travelling import Draw, Travelling, committed
+from sharedlog._core.draft import Bounds
 from sharedlog._core.entry import Decision
 from sharedlog._core.errors import AlreadyCommitted, LogForked, SpanGone, StoreWentBack
 from sharedlog._core.fences import Fence, check_fence, fence_key
@@ -55,11 +63,14 @@ class Keeper(Protocol):
         ``died``, ``anew``: see ``TakeStore``. Raises ``Fenced``, ``LogForked``.
         """
 
-    def recover(self) -> Asked[None]:
+    def recover(self, now_us: int, retention_us: int) -> Asked[None]:
         """T1: finish what the process before has begun; raises ``StoreWentBack``, ``LogForked``."""
 
     def note(self, attempts: int) -> Asked[None]:
         """Note, durably, how often the next message was begun alone."""
+
+    def begin(self) -> Changes | None:
+        """Return what handlers change of the shard's state, where the keeper has one."""
 
     def commit(self, ran: Ran, position: Position) -> Asked[None]:
         """Commit what was run, through a position. ``Failed``: nothing of it is there."""
@@ -70,12 +81,19 @@ class Keeper(Protocol):
     def settle(self) -> Rule[None]:
         """T2: have in the log what was committed, if it is not there; before anything else."""
 
+    def tend(self, now_us: int) -> Asked[bool]:
+        """Do some of what is to be done aside, in a short step; whether there is more."""
+
+    def pass_by(self, now_us: int, through: int) -> Asked[None]:
+        """Now and then: the shard has read through this LSN."""
+
 
 class InStore:
     """See ``Keeper``: the user's database, in which a commit has the outputs beside the effects."""
 
-    def __init__(self, name: str, tag: str, incarnation: str, draw: Draw) -> None:
-        """Nothing was taken over yet. ``draw``: so many random bytes."""
+    def __init__(self, name: str, tag: str, incarnation: str, bounds: Bounds, draw: Draw) -> None:
+        """Nothing was taken over yet. ``bounds``: of an append; ``draw``: so many random bytes."""
+        self._bounds = bounds
         self.checkpoint = Checkpoint(0)
         self.sure = False
         self.owes = False
@@ -97,7 +115,7 @@ class InStore:
         if found.position is not None:
             found.position.check_incarnation(self._incarnation)
 
-    def recover(self) -> Asked[None]:
+    def recover(self, now_us: int, retention_us: int) -> Asked[None]:
         """See ``Keeper``: append, once more, what the one before may not have."""
         hold = hold_key(hold_name(self._name), self._tag)
         yield from reconcile(self._producer, hold, self._fence, self.checkpoint)
@@ -112,6 +130,9 @@ class InStore:
         yield Resend(self._tag, self.checkpoint)
         self.sure = True
 
+    def begin(self) -> None:
+        """See ``Keeper``: the database is the state."""
+
     def note(self, attempts: int) -> Asked[None]:
         """See ``Keeper``."""
         yield Note(self._tag, self._fence.number, attempts)
@@ -122,11 +143,12 @@ class InStore:
 
         T2: what is more than one append is pending before, and all of it was answered.
         """
-        if len(ran.outputs) > 1:
-            decision = yield from self._travelling.pend(ran.outputs, self._fence)
+        appends = parted(ran.outputs, self._bounds)
+        if len(appends) > 1:
+            decision = yield from self._travelling.pend(appends, self._fence)
             intent = recorded_marker(decision)
         else:
-            intent = recorded([each for append in ran.outputs for each in append])
+            intent = recorded(ran.outputs)
         seq = self.checkpoint.seq + bool(intent)
         # T2: until here nobody reads anything of it in the log.
         yield from self._commit(Checkpoint(self._fence.number, position, seq, intent))
@@ -146,6 +168,15 @@ class InStore:
             self.owes = False
         elif self.sure and self._travelling.left:
             yield from self._travelling.undo(self._fence)
+
+    def tend(self, now_us: int) -> Asked[bool]:
+        """See ``Keeper``: nothing is."""
+        yield from ()
+        return False
+
+    def pass_by(self, now_us: int, through: int) -> Asked[None]:
+        """See ``Keeper``."""
+        yield from ()
 
     def _append(self, outputs: list[NewMessage] | Decision) -> Rule[None]:
         content, seq = content_of(self.checkpoint.intent), self.checkpoint.seq

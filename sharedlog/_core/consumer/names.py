@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Before a consumer's name: the tags of what shards change of their states.
+CHANGES = "*changes/"
+
 
 def hold_name(name: str) -> str:
     """Return the name of a consumer's holds."""
@@ -11,6 +14,16 @@ def hold_name(name: str) -> str:
 def producer_name(name: str, tag: str) -> str:
     """Return the name under which a shard's outputs are appended."""
     return f"consumer/{name}/{tag}"
+
+
+def state_key(name: str, tag: str, what: str) -> str:
+    """Return the key of what is kept of a shard's state in the log."""
+    return f"state/{name}/{tag}/{what}"
+
+
+def change_tag(name: str, tag: str) -> str:
+    """Return the tag of what a shard has changed of its state; no stream has such a name."""
+    return f"{CHANGES}{name}/{tag}"
 
 
 def shard_fence(name: str, tag: str) -> str:

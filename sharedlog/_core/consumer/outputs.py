@@ -30,18 +30,15 @@ MOST_BYTES, MOST_MESSAGES = 64 << 20, 100_000
 
 
 class Outputs:
-    """What the handlers of one transaction publish, in as many appends as that takes."""
+    """What the handlers of one transaction publish."""
 
     def __init__(self, bounds: Bounds, *, travels: bool = True) -> None:
         """``bounds``: of an append; ``travels``: there may be more than one."""
         self._bounds = bounds
         self._most = (MOST_MESSAGES, MOST_BYTES) if travels else bounds[:2]
         self._spread: set[str] = set()
-        self.appends: list[list[Placed]] = []
-        self.count = 0
+        self.messages: list[Placed] = []
         self.size = 0
-        # Of the last append.
-        self._filled = 0
 
     def add(self, message: Placed) -> None:
         """Take a message; raises ``InvalidRequest`` where there is no room for it."""
@@ -52,28 +49,35 @@ class Outputs:
             raise InvalidRequest(
                 f"a message of {message.size} bytes; this log takes {bounds.append_bytes}"
             )
-        if self.count >= messages or self.size + message.size > size:
+        if len(self.messages) >= messages or self.size + message.size > size:
             raise InvalidRequest(f"a transaction publishes {messages} messages and {size} bytes")
         self._spread = spread
-        if (
-            not self.appends
-            or len(self.appends[-1]) >= bounds.entries
-            or self._filled + message.size > bounds.append_bytes
-        ):
-            self.appends.append([])
-            self._filled = 0
-        self.appends[-1].append(message)
-        self._filled += message.size
-        self.count += 1
+        self.messages.append(message)
         self.size += message.size
 
     def back_to(self, count: int) -> None:
         """Have it hold so many of the messages again, the first of them."""
-        kept = [each for append in self.appends for each in append][:count]
-        self._spread, self.appends = set(), []
-        self.count = self.size = self._filled = 0
+        kept = self.messages[:count]
+        self._spread, self.messages, self.size = set(), [], 0
         for each in kept:
             self.add(each)
+
+
+def parted(messages: Sequence[Placed], bounds: Bounds) -> list[list[Placed]]:
+    """Part messages into as many appends as they take, in their order."""
+    appends: list[list[Placed]] = []
+    filled = 0
+    for each in messages:
+        if (
+            not appends
+            or len(appends[-1]) >= bounds.entries
+            or filled + each.size > bounds.append_bytes
+        ):
+            appends.append([])
+            filled = 0
+        appends[-1].append(each)
+        filled += each.size
+    return appends
 
 
 def recorded(messages: Sequence[Placed]) -> bytes:

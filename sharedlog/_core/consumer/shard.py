@@ -124,7 +124,7 @@ class Shard:
         again = self.checkpoint.takeovers or self.checkpoint.attempts
         self._limit = 0 if again else self._bounds.messages
         # T1, T2: before anything else, once more, what the one before may not have finished.
-        yield from self.keeper.recover()
+        yield from self.keeper.recover(now_us, retention_us)
         start = yield from self._hold.take(
             self._fence, self.checkpoint, self._start, now_us, retention_us
         )
@@ -154,28 +154,35 @@ class Shard:
             return Turned()
         if not self._limit:
             return (yield from self._alone(self._ready[0]))
-        return (yield from self._transact(Run(self._next())))
+        return (yield from self._transact(Run(self._next(), self.keeper.begin())))
 
-    def pass_by(self) -> Asked[bool]:
-        """Where nothing is to be done, move the checkpoint with the log, so that it is trimmed.
+    def pass_by(self, now_us: int, *, idle: bool) -> Asked[None]:
+        """Where nothing is to be done, move with the log what it is trimmed by.
 
         In the store, as every move: a hold is never ahead of what the store says.
         """
-        if self._ready or self.keeper.owes or not self.sure:
-            return False
+        if not self.sure:
+            return
+        yield from self.keeper.pass_by(now_us, self.through)
+        if not idle or self._ready or self.keeper.owes:
+            return
         position, through = self.checkpoint.position, self.through
         # The commit there has nothing of this substream: it would have been done, and be
         # ``position``; or it was before all that is wanted.
         if through <= (self._hold.lsn - 1 if position is None else position.lsn):
-            return False
+            return
         place = yield from place_at(through, self._incarnation)
         if place is None:
-            return False
+            return
         try:
             yield from self.keeper.move(place._replace(substream=substream_number(self.tag)))
         except Failed:
-            return False
-        return True
+            # It moves the next time.
+            return
+
+    def tend(self, now_us: int) -> Asked[bool]:
+        """Do some of what is to be done aside; whether there is more."""
+        return (yield from self.keeper.tend(now_us))
 
     def move_hold(self, now_us: int) -> Rule[None]:
         """Let the log trim what the store has the effects of."""
@@ -189,7 +196,7 @@ class Shard:
                 return (yield from self._give_up(message, attempts))
             yield from self.keeper.note(attempts + 1)
             self._noted = True
-        turned = yield from self._transact(Run([message]))
+        turned = yield from self._transact(Run([message], self.keeper.begin()))
         if turned.failed is not None and turned.failed.counts:
             self._noted = False
             if turned.failed.lasts:

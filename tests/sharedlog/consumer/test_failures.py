@@ -7,6 +7,7 @@ import pytest
 
 import sharedlog
 from sharedlog._consumer.sqlite import SqliteStore
+from sharedlog._core.consumer import outputs
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.members import look, resume
 from sharedlog.testing import drain, driven
@@ -25,7 +26,7 @@ def test_a_handler_that_raises_is_tried_again_in_order(tmp_path):
         if tries.count("order 4") < 3 and order["what"] == "order 4":
             raise OSError("not now")
         effects.connection.execute("DELETE FROM bill WHERE customer = 'nobody'")
-        effects._outputs.appends[-1].pop()
+        effects._outputs.messages.pop()
 
     world.looks = fails_twice
     drain(world.consumer())
@@ -167,8 +168,9 @@ def test_a_dead_letter_that_has_no_room_says_where_the_message_is(tmp_path):
     assert dead.headers["dead-letter-position"] == f"orders {position}".encode()
 
 
-def test_outputs_that_one_append_does_not_take_are_the_handlers_error(tmp_path):
+def test_more_outputs_than_a_transaction_takes_are_the_handlers_error(tmp_path, monkeypatch):
     """And no transaction is committed that cannot be appended (T2)."""
+    monkeypatch.setattr(outputs, "MOST_BYTES", 1_000_000)
     world = World(tmp_path, orders=2, attempts=1, dead_letters="dead")
     world.log.stream("dead", substreams=1)
 

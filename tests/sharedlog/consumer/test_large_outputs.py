@@ -234,24 +234,6 @@ def test_ten_megabytes_are_published_in_one_transaction(tmp_path, where, request
     assert len({each.position.lsn for each in found}) == 1
 
 
-def test_more_than_a_transaction_takes_is_the_handlers_error(tmp_path):
-    """And in a file that the log is in, too, that is one append: it could not be pending (T2)."""
-    world = World(tmp_path, orders=1, attempts=1, dead_letters="dead")
-    world.log.stream("dead", 1)
-
-    def publish(_, effects):
-        for _ in range(70):
-            effects.publish("invoices", bytes(1_000_000))
-
-    world.looks = publish
-    drain(world.consumer())
-    (dead,) = world.log.read("dead", 0)
-    assert (
-        b"a transaction publishes 100000 messages and 67108864 bytes"
-        in dead.headers["dead-letter-error"]
-    )
-
-
 def test_a_store_in_the_file_of_the_log_takes_one_append(tmp_path):
     """It has the file's lock while handlers run: more is an error, and no deadlock (T2)."""
     (tmp_path / "world").mkdir()

@@ -8,6 +8,9 @@ from contextlib import closing
 import psycopg
 
 import sharedlog
+from sharedlog._consumer.state import ShardState
+from sharedlog._core.consumer.changelog import Changelog
+from sharedlog._core.consumer.state import Changes
 
 
 class SqliteDatabase:
@@ -99,9 +102,12 @@ class World:
             self.looks(order, effects)
             if order["customer"] in self.refused:
                 raise ValueError(f"{order['customer']} is not billed")
-            self.take(effects.connection.execute, order, effects)
+            self.bill(order, effects)
 
         return consumer
+
+    def bill(self, order, effects):
+        self.take(effects.connection.execute, order, effects)
 
     def take(self, execute, order, effects):
         """Bill an order: what is there decides what comes, so that a repetition shows."""
@@ -111,7 +117,10 @@ class World:
         found = execute(of("SELECT count(*) FROM bill WHERE customer = ?"), (customer,))
         (count,) = found.fetchone()
         execute(of("INSERT INTO bill VALUES (?, ?, ?, ?)"), (bills, customer, count + 1, what))
-        invoice = {"customer": customer, "number": count + 1, "what": what}
+        self.publish({"customer": customer, "number": count + 1, "what": what}, effects)
+
+    def publish(self, invoice, effects):
+        customer = invoice["customer"]
         effects.publish("invoices", json.dumps(invoice), key=customer)
         for _ in range(self.copies):
             effects.publish("copies", json.dumps(invoice), key=customer)
@@ -153,6 +162,50 @@ class World:
                 for customer, bills in expected.items()
             }
             assert self.invoices("copies") == copied
+
+
+class NoDatabase:
+    """The log has the consumer's state."""
+
+    url = "log"
+
+    def connect(self):
+        return sqlite3.connect(":memory:")
+
+
+class LogWorld(World):
+    """Bills are in the consumer's state: of each customer a list, and how many there are."""
+
+    def __init__(self, **settings):
+        super().__init__(NoDatabase(), **settings)
+
+    def bill(self, order, effects):
+        customer, state = order["customer"], effects.state
+        number = state.get(f"count {customer}", 0) + 1
+        state[f"count {customer}"] = number
+        state[f"{customer} {number}"] = [customer, number, order["what"]]
+        self.publish({"customer": customer, "number": number, "what": order["what"]}, effects)
+
+    def changelog(self, substream):
+        """The state of a substream as it is in the log, read anew."""
+        place = self.log._place
+        found = Changelog("billing", f"orders/{substream}", place.incarnation, place.seals)
+        while place.run(found.read()):
+            pass
+        return found
+
+    def state(self, substream):
+        """The state of a substream as handlers have it."""
+        return dict(ShardState(Changes(self.changelog(substream).table)))
+
+    def bills(self):
+        found = [
+            bill
+            for substream in range(self.substreams)
+            for key, bill in self.state(substream).items()
+            if not key.startswith("count ")
+        ]
+        return by_customer(sorted(found))
 
 
 def by_customer(rows):
