@@ -296,7 +296,10 @@ class Delivering:
             if skips is not None and at[:2] >= skips[:2]:
                 # What it skipped is a dead letter before anything else is taken.
                 self._feeder.cut(Trouble(Cause.ORDERED))
-        self.poke()
+        feeder = self._feeder
+        if feeder.state is not State.N or feeder.queued or feeder.aside:
+            # Else nothing waits for it.
+            self.poke()
 
     async def _watch(self) -> None:
         patience_s = self._course.target.patience.total_seconds()

@@ -30,8 +30,8 @@ _log = get_logger("sharedlog")
 # Of the time in which another one takes over: what one must be silent for, and how often it says
 # that it is there. The rest is for beginning.
 _SILENT, _BEAT = 0.7, 0.1
-# How often operators' wishes are looked at, and holds are moved and rows told.
-_WISHES_S, _TOLD_S = 0.25, 0.5
+# How often operators' wishes are looked at, rows told, and holds moved: of each target a commit.
+_WISHES_S, _TOLD_S, _HELD_S = 0.25, 0.5, 2.0
 _THREADS = 16
 
 
@@ -201,10 +201,13 @@ class Leading:
         """Move holds, and tell of the targets."""
         told: dict[str, Told | None] = {}
         counted: dict[str, tuple[float, int]] = {}
+        now_s, held_s = asyncio.get_running_loop().time, 0.0
         while True:
             await asyncio.sleep(_TOLD_S)
             try:
-                await self._move_holds()
+                if now_s() - held_s >= _HELD_S:
+                    held_s = now_s()
+                    await self._move_holds()
                 fresh: dict[str, Told | None] = {
                     name: _told_of(each, counted) for name, each in self._courses.items()
                 }

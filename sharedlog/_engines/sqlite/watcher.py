@@ -14,9 +14,9 @@ from sharedlog._engines.sqlite.inotify import FileEvents
 from sharedlog._engines.waiting import Waiters
 
 # A file event precedes the commit that it is of, by a sync: looks follow it in short steps, and
-# ever longer ones. A look asks a counter in memory that the processes share.
+# ever longer ones, until that is there. A look asks a counter in memory that the processes share.
 _SHORTEST_S = 0.0001
-_GROWTH = 1.1
+_GROWTH = 1.2
 _LONGEST_S = 0.5
 # Without events, of all that is appended after some silence.
 _LONGEST_UNHEARD_S = 0.010
@@ -81,7 +81,7 @@ class Watcher:
 
     def _watch(self, events: FileEvents) -> None:
         longest_s = _LONGEST_S if events.heard else _LONGEST_UNHEARD_S
-        pause_s, seen = _SHORTEST_S, -1
+        pause_s, seen, wrote = _SHORTEST_S, -1, True
         while not self._closed:
             try:
                 with self._file.watching() as connection:
@@ -92,10 +92,12 @@ class Watcher:
             if version != seen:
                 seen = version
                 self._waiters.hint()
-                pause_s = _SHORTEST_S
+                # An event that came since the look before may be of the next commit; else the
+                # next one has not begun, and says so when it does.
+                pause_s = _SHORTEST_S if wrote or not events.heard else longest_s
             if self._may_rest():
                 events.rest()
-                pause_s = _SHORTEST_S
+                pause_s, wrote = _SHORTEST_S, True
                 continue
             # While events come, the commit has yet to.
             wrote = events.wait(pause_s)

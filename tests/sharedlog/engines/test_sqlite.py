@@ -8,8 +8,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +25,8 @@ from sharedlog._core.errors import (
     NewerFormat,
     NoSuchLog,
 )
-from sharedlog._engines.sqlite import SqliteEngine, accept_loss, create
+from sharedlog._engines.sqlite import SqliteEngine, accept_loss, create, watcher
+from sharedlog._engines.waiting import Waiters
 from tests.helpers.processes import started
 from tests.helpers.waiting import until
 from tests.sharedlog.logs import texts
@@ -468,3 +471,56 @@ def test_nobody_looks_while_nobody_waits(opened, monkeypatch):
         until(lambda: len(looks) > before, "it looks")
         put(other, b"b")
         assert woken.result(60) == 3
+
+
+class _Script:
+    """The file's events and its version, as they are looked at in turn; pauses are noted."""
+
+    heard = True
+
+    def __init__(self, steps):
+        self.steps = list(steps)
+        self.pauses = []
+        self.version = 0
+        self.done = threading.Event()
+
+    def __call__(self, path):
+        return self
+
+    def wait(self, timeout_s):
+        self.pauses.append(timeout_s)
+        if not self.steps:
+            self.done.set()
+            return False
+        wrote, self.version = self.steps.pop(0)
+        return wrote
+
+    def wake(self):
+        self.done.set()
+
+    def close(self):
+        pass
+
+    def execute(self, _):
+        return self
+
+    def fetchone(self):
+        return (self.version,)
+
+
+def test_a_commit_is_looked_for_until_it_is_there(path, monkeypatch):
+    """In ever longer steps behind a write; where it was found behind none, the next write says."""
+    script = _Script([(True, 0), (False, 0), (False, 0), (False, 1), (False, 1), (True, 2)])
+    monkeypatch.setattr(watcher, "FileEvents", script)
+    hints = Waiters()
+    file = SimpleNamespace(path=path, watching=lambda: contextlib.nullcontext(script))
+    watching = watcher.Watcher(file, hints)
+    with watching.watching():
+        assert script.done.wait(60)
+    watching.close()
+    short, longest = watcher._SHORTEST_S, watcher._LONGEST_S
+    grown = short * watcher._GROWTH
+    # At first; behind a write; twice without anything; found, and nothing wrote meanwhile.
+    assert script.pauses[:6] == [short, short, grown, grown * watcher._GROWTH, longest, longest]
+    # Found behind a write, which may be the next one's.
+    assert script.pauses[6] == short
