@@ -5,4 +5,5 @@
   ``others``: Kafka's transactions, Redis Streams.
 - ``pacer``: a process that publishes at a pace; ``takeover``: processes of which one is killed.
 - ``parts``: what is measured, pair by pair.
+- ``recovery``: of a state that is in the log, by itself: ``python -m benchmarks.consume.recovery``.
 """

@@ -35,7 +35,13 @@ from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.draft import Bounds, tags_for
 from sharedlog._core.envelope import About
-from sharedlog._core.errors import LogError, StoreUnavailable
+from sharedlog._core.errors import (
+    CorruptLog,
+    LogError,
+    NewerFormat,
+    SealedMessage,
+    StoreUnavailable,
+)
 from sharedlog._core.message import Message
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES, Placed
 from sharedlog._core.reading import Committed, State
@@ -181,6 +187,11 @@ class Carrier:
                     self._beginners.add(stream_of(each.tag))
                     outputs.back_to(before)
                     break
+                except (NewerFormat, SealedMessage):
+                    # What is before it is done first.
+                    if not done:
+                        raise
+                    break
                 done += 1
                 full = (
                     outputs.size + (changes.size if changes else 0)
@@ -211,8 +222,8 @@ class Carrier:
     ) -> None:
         """``first``: no other message of the transaction was before it."""
         calls = MessageCalls(shard, each.position, self._store, self.act, first=first)
+        message = self._readable(each)
         try:
-            message = self._message(each)
             state = None if changes is None else ShardState(changes)
             self._handlers.run(Effects(connection, message, self._placing, outputs, calls, state))
         except _PASSED:
@@ -262,6 +273,20 @@ class Carrier:
         if self._dead_letters is None:
             raise AssertionError("no dead letters")
         return self._placing.placed(self._dead_letters, value, key, None, about)
+
+    def _readable(self, each: Committed) -> Message:
+        """Return a message; ``Failed``: nobody can read it.
+
+        What only this process cannot read is not given up: raises ``NewerFormat``, and
+        ``SealedMessage`` where it was started without the key.
+        """
+        try:
+            message = self._message(each)
+        except CorruptLog as error:
+            raise Failed(f"CorruptLog: {error}", counts=True) from error
+        if message.sealed and self._place.seals is None:
+            raise SealedMessage(f"{each.position} is sealed: no unseal was given")
+        return message
 
     def _message(self, each: Committed) -> Message:
         stream, at = stream_of(each.tag), substream_number(each.tag)

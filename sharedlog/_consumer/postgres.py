@@ -12,6 +12,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from sharedlog._consumer.call_rows import CALLS, CallRows
+from sharedlog._consumer.postgres_cursor import HandlerCursor
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
@@ -224,6 +225,7 @@ class PostgresStore:
             with connection.cursor(row_factory=tuple_row) as cursor:
                 row = cursor.execute(_SESSION).fetchone()
             self._session = "" if row is None else str(row[0])
+            connection.cursor_factory = HandlerCursor
             self._connection = connection
         return self._connection
 

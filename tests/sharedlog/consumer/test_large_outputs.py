@@ -14,7 +14,7 @@ from sharedlog._log.sweeper import Sweeper
 from sharedlog.testing import die, drain, driven, lose
 from tests.sharedlog.consumer.test_restored import copied, restored
 from tests.sharedlog.consumer.test_zombies import lapsed
-from tests.sharedlog.consumer.world import PostgresDatabase, World
+from tests.sharedlog.consumer.world import World
 
 
 @pytest.fixture
@@ -217,21 +217,6 @@ def publishes_ten_megabytes(world):
 
     world.log.stream("large", substreams=4)
     world.looks = publish
-
-
-@pytest.mark.parametrize("where", ["sqlite", "postgres"])
-def test_ten_megabytes_are_published_in_one_transaction(tmp_path, where, request):
-    """Whatever the store: its row has the marker alone (T2)."""
-    place = tmp_path
-    if where == "postgres":
-        place = PostgresDatabase(request.getfixturevalue("shared_postgres"))
-    world = World(place, orders=2)
-    publishes_ten_megabytes(world)
-    drain(world.consumer())
-    world.check()
-    found = [each for at in range(4) for each in world.log.read("large", at)]
-    assert sorted(each.value[:2] for each in found) == [at.to_bytes(2, "big") for at in range(40)]
-    assert len({each.position.lsn for each in found}) == 1
 
 
 def test_a_store_in_the_file_of_the_log_takes_one_append(tmp_path):

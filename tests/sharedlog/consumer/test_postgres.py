@@ -5,6 +5,7 @@ import os
 from contextlib import closing
 
 import psycopg
+import psycopg.sql
 import pytest
 
 import sharedlog
@@ -115,7 +116,39 @@ def test_a_constraint_that_is_judged_at_commit_is_the_handlers_error(new_world):
     assert dead.headers["dead-letter-error"].startswith(b"ForeignKeyViolation")
 
 
-@pytest.mark.parametrize("does", ["commit", "rollback", "ROLLBACK", "swallow"])
+ENDS = [
+    "COMMIT",
+    "end -- it",
+    "SELECT 'it''s'; /* so */ Commit",
+    "abort",
+    psycopg.sql.SQL("PREPARE TRANSACTION {}").format(psycopg.sql.Literal("x")),
+]
+
+
+def test_what_does_not_end_a_transaction_is_the_handlers(new_world):
+    """Savepoints, and words that are no statements (T2)."""
+    world = new_world(orders=2)
+
+    def looks(_, effects):
+        execute = effects.connection.execute
+        for statement in [
+            "SAVEPOINT a",
+            "ROLLBACK TO a",
+            "ROLLBACK WORK TO SAVEPOINT a; RELEASE a",
+            "SELECT '; COMMIT', $$; COMMIT $$, 1 AS \"; end\" -- ; abort",
+            "DO $x$ BEGIN PERFORM 1; END $x$",
+            b"SELECT CASE WHEN true THEN 1 END",
+        ]:
+            execute(statement)
+        with effects.connection.transaction():
+            effects.connection.cursor().executemany("SELECT %s", [(1,), (2,)])
+
+    world.looks = looks
+    drain(world.consumer())
+    world.check()
+
+
+@pytest.mark.parametrize("does", ["commit", "rollback", "ROLLBACK", "swallow", *ENDS])
 def test_a_handler_that_ends_or_breaks_the_transaction_has_an_error(new_world, does):
     """What it did is not taken for done (T2)."""
     world = new_world(orders=1, attempts=1, dead_letters="dead")
@@ -123,7 +156,7 @@ def test_a_handler_that_ends_or_breaks_the_transaction_has_an_error(new_world, d
 
     def end(_, effects):
         effects.connection.execute("INSERT INTO bill VALUES (0, 'c0', 1, 'too early')")
-        if does == "ROLLBACK":
+        if does == "ROLLBACK" or does in ENDS:
             effects.connection.execute(does)
         elif does != "swallow":
             getattr(effects.connection, does)()

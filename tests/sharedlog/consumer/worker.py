@@ -23,6 +23,11 @@ def consumer_of(log, store):
 
     @consumer.on("orders", json.loads)
     def bill(number, effects):
+        if store == "log":
+            state = effects.state
+            state["bills"] = [*state.get("bills", []), number]
+            effects.publish("invoices", str(number), key=str(number))
+            return
         row = effects.connection.execute("SELECT count(*) FROM bill").fetchone()
         place = "?" if store.startswith("sqlite") else "%s"
         effects.connection.execute(

@@ -1,0 +1,110 @@
+"""A process is killed, and its substreams go on (DESIGN-LOG §14, T1)."""
+
+import json
+import sqlite3
+import time
+from contextlib import closing
+
+import psycopg
+import pytest
+
+import sharedlog
+from sharedlog._core.consumer.members import look
+from tests.helpers.processes import Process
+from tests.helpers.waiting import until
+from tests.sharedlog.consumer.world import PostgresDatabase
+
+MODULE = "tests.sharedlog.consumer.worker"
+SUBSTREAMS = 4
+# Of several kills the quickest counts: a loaded machine lengthens each of them.
+TRIES, WITHIN_S = 6, 2.0
+
+
+class Deployment:
+    """A log with orders, and two processes that write down each of them once."""
+
+    def __init__(self, directory, store):
+        self.errors = directory / "errors"
+        self.url = f"sqlite:///{directory / 'log.db'}"
+        self.store = store
+        self.log = sharedlog.create(self.url)
+        self.log.stream("orders", SUBSTREAMS)
+        self.log.stream("invoices", substreams=1)
+        self.published = 0
+        self.processes = []
+
+    def start(self):
+        process = Process(MODULE, self.url, self.store, log=self.errors)
+        self.processes.append(process)
+        assert process.line() == "begins"
+        return process
+
+    def shares(self):
+        """How many substreams each process has, by its pid."""
+        seen = self.log._place.run(look("billing"))
+        pids = {who: json.loads(says)["pid"] for who, says in seen.members.items()}
+        found = dict.fromkeys(pids.values(), 0)
+        for who in seen.owners.values():
+            if who in pids:
+                found[pids[who]] += 1
+        return found
+
+    def order(self):
+        """Publish orders until each substream has a new one."""
+        tags = set()
+        while len(tags) < SUBSTREAMS:
+            position = self.log.publish("orders", json.dumps(self.published))
+            tags.add(position.substream)
+            self.published += 1
+
+    def invoiced(self):
+        return sorted(int(each.text) for each in self.log.read("invoices", 0, limit=10_000))
+
+    def close(self):
+        for each in self.processes:
+            each.close()
+        self.log.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "log"])
+def deployment(request, tmp_path):
+    """Two processes over each store, with what they have by default."""
+    store = "log"
+    if request.param == "sqlite":
+        file = tmp_path / "bills.db"
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("CREATE TABLE bill (id INTEGER, number INTEGER)")
+        store = f"sqlite:///{file}"
+    elif request.param == "postgres":
+        store = PostgresDatabase(request.getfixturevalue("shared_postgres")).url
+        with psycopg.connect(store) as connection:
+            connection.execute("CREATE TABLE bill (id INTEGER, number INTEGER)")
+    made = Deployment(tmp_path, store)
+    yield made
+    made.close()
+
+
+@pytest.mark.long
+def test_effects_go_on_within_two_seconds_of_a_kill(deployment):
+    """At default settings, whatever the store; what is done is shared evenly, and done once."""
+    victim, other = deployment.start(), deployment.start()
+    took_s = []
+    for _ in range(TRIES):
+        until(
+            lambda: sorted(deployment.shares().values()) == [SUBSTREAMS // 2] * 2,
+            "the two have as much as each other",
+        )
+        deployment.order()
+        until(lambda: len(deployment.invoiced()) == deployment.published, "all is done")
+        victim.kill()
+        began_s = time.monotonic()
+        deployment.order()
+        until(lambda: len(deployment.invoiced()) == deployment.published, "all is done")
+        took_s.append(time.monotonic() - began_s)
+        assert deployment.shares()[other.pid] == SUBSTREAMS
+        if took_s[-1] <= WITHIN_S:
+            break
+        victim = deployment.start()
+    assert deployment.invoiced() == list(range(deployment.published))
+    assert min(took_s) <= WITHIN_S, took_s
