@@ -29,6 +29,7 @@ from sharedlog._core.consumer.asked import (
     CommitStore,
     Died,
     Note,
+    Rewind,
     Run,
     StoreStep,
     TakeStore,
@@ -39,7 +40,7 @@ from sharedlog._core.steps import Step
 
 __all__ = ["Driven", "die", "drain", "driven", "lose"]
 
-_CHANGES = (Commit, TakeStore, Note, Run, Bury, CommitStore, Intend, Send, Answered)
+_CHANGES = (Commit, TakeStore, Rewind, Note, Run, Bury, CommitStore, Intend, Send, Answered)
 # So much later is each round: whatever waits for a time has waited.
 _LATER_S = 1000.0
 _MOST_ROUNDS = 10_000
@@ -168,6 +169,8 @@ def _name(step: Step | StoreStep | CallStep) -> str:
             return "log: append" if entries else f"log: {puts[0].key.partition('/')[0]}"
         case TakeStore():
             return "store: take"
+        case Rewind():
+            return "store: rewind"
         case Note():
             return "store: note"
         case CommitStore():

@@ -3,7 +3,7 @@
 - ``command``: arguments and errors; ``exits``: what it ends with.
 - ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim, relay,
   producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
-- ``consuming``: consumers' substreams, and processes.
+- ``attending``: consumers' substreams; ``consuming``: their processes.
 - ``serving``: a log over gRPC.
 - ``playing``: a log into gRPC services; ``letters``: the messages that were given up.
 - ``signals``: those that end what goes on until one comes.

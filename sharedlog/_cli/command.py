@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from sharedlog._cli import (
+    attending,
     consuming,
     letters,
     messages,
@@ -195,8 +196,17 @@ def _add_operating(
     consumers = commands.add_parser(
         "consumers", parents=[url], help="who has which substream, and how far it is"
     )
-    consumers.add_argument("--resume", metavar="NAME", help="let its stopped substreams go on")
-    consumers.set_defaults(run=consuming.consumers)
+    which = consumers.add_mutually_exclusive_group()
+    which.add_argument("--resume", metavar="NAME", help="let what is stopped or paused go on")
+    which.add_argument("--pause", metavar="NAME", help="have nobody go on with its substreams")
+    which.add_argument("--reset", metavar="NAME", help="have it go on from --to")
+    consumers.add_argument(
+        "--to",
+        type=after,
+        metavar="WHERE",
+        help="of --reset: beginning, end, a position, a time (ISO 8601), or 15m for ago",
+    )
+    consumers.set_defaults(run=attending.consumers)
 
     run = commands.add_parser("run", help="run a consumer of yours, until a signal")
     run.add_argument("consumer", metavar="MODULE:CONSUMER", help="a sharedlog.Consumer there")

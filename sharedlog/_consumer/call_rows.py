@@ -34,6 +34,7 @@ _PASSED = (
     "(lsn = ? AND ordinal <= ?)) AND serial < (SELECT max(serial) FROM sharedlog_consumer_call "
     "WHERE consumer = ? AND shard = ?)"
 )
+_FORGET = "DELETE FROM sharedlog_consumer_call WHERE consumer = ? AND shard = ?"
 _VALUES = {
     "serial": "BIGINT",
     "position": "TEXT",
@@ -100,3 +101,7 @@ class CallRows:
         shard = (self._name, tag)
         lsn, ordinal = position.lsn, position.ordinal
         execute(self._of(_PASSED), (*shard, lsn, lsn, ordinal, *shard))
+
+    def forget(self, execute: Execute, tag: str) -> None:
+        """Let all calls of a shard go: it begins a new epoch."""
+        execute(self._of(_FORGET), (self._name, tag))

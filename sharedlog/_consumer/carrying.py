@@ -25,6 +25,7 @@ from sharedlog._core.consumer.asked import (
     Note,
     Ran,
     Resend,
+    Rewind,
     Run,
     StoreStep,
     TakeStore,
@@ -139,7 +140,7 @@ class Carrier:
         if self.inherited:
             raise forked()
         match step:
-            case TakeStore() | Note():
+            case TakeStore() | Note() | Rewind():
                 return self._noted(step)
             case Run(messages, changes):
                 return self._run(messages, changes)
@@ -159,11 +160,13 @@ class Carrier:
         engine = self._place.engine
         return do(engine, step) if observers is None else observers.act(engine, step)
 
-    def _noted(self, step: TakeStore | Note) -> Any:
+    def _noted(self, step: TakeStore | Note | Rewind) -> Any:
         """Write what is not the handlers'; a commit that did not happen is tried again."""
         try:
             if isinstance(step, Note):
                 return self._store.note(step.tag, step.number, step.attempts)
+            if isinstance(step, Rewind):
+                return self._store.rewind(*step)
             return self._store.take(step.tag, step.number, died=step.died, anew=step.anew)
         except Failed as failed:
             raise StoreUnavailable(f"the store: {failed.why}") from failed

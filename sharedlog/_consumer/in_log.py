@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.position import Position
 
 # In place of a URL.
 LOG = "log"
@@ -20,6 +21,10 @@ class NoStore:
 
     def note(self, tag: str, number: int, attempts: int) -> NoReturn:
         """Never called."""
+        raise _nothing()
+
+    def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> NoReturn:
+        """Never called: a reset is refused."""
         raise _nothing()
 
     def calls(self, tag: str) -> tuple[()]:

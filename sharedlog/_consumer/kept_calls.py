@@ -25,10 +25,10 @@ class KeptCalls:
     def of(self, tag: str) -> ShardCalls:
         """Return the calls of a shard that was taken over, as the store has them."""
         if tag not in self._calls:
-            number, position, *_ = self._checkpoints[tag]
-            series = series_of(self._name, tag, 0, self._incarnation)
+            known = self._checkpoints[tag]
+            series = series_of(self._name, tag, known.epoch, self._incarnation)
             rows = self._store.calls(tag)
-            self._calls[tag] = ShardCalls(tag, number, series, position, rows)
+            self._calls[tag] = ShardCalls(tag, known.number, series, known.position, rows)
         return self._calls[tag]
 
     def resend(self, tag: str, checkpoint: Checkpoint, act: Act) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sharedlog._core.consumer.members import Lease
+from sharedlog._core.consumer.operating import Told
 from sharedlog._core.consumer.shard import Shard
 
 # Between two attempts at what failed: doubled, up to that.
@@ -25,6 +26,8 @@ class Owned:
         self.busy = False
         # Before then it is left alone.
         self.not_before_s = 0.0
+        # What the log tells of it; None: that was not read yet.
+        self.told: Told | None = None
         self._held_s = self._passed_s = 0.0
 
     def failed(self, now_s: float) -> None:

@@ -18,6 +18,7 @@ from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import LogError, StoreUnavailable
+from sharedlog._core.position import Position
 
 _TIMEOUT_S = 10
 # How long a take-over waits for what somebody else has begun, before it says so and tries again.
@@ -71,6 +72,12 @@ class PostgresStore:
         """See ``Store``."""
         with self._working() as execute:
             self._table.note(execute, tag, number, attempts)
+
+    def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
+        """See ``Store``."""
+        with self._working() as execute:
+            self._table.rewind(execute, tag, number, epoch, position)
+            self._calls.forget(execute, tag)
 
     def calls(self, tag: str) -> Sequence[Call]:
         """See ``Store``."""

@@ -73,7 +73,7 @@ class RedisStore:
         found = self._ask("take", (self._row(tag),), (number, int(died), int(anew)))
         if found[0] != b"ok":
             raise self._fenced(tag, number, found)
-        position, seq, intent, takeovers, attempts, broken = found[1:]
+        position, seq, intent, takeovers, attempts, broken, epoch = found[1:]
         return Checkpoint(
             number,
             Position.parse(position.decode()) if position else None,
@@ -82,11 +82,19 @@ class RedisStore:
             int(takeovers or 0),
             int(attempts or 0),
             broken.decode("utf-8", "replace"),
+            int(epoch or 0),
         )
 
     def note(self, tag: str, number: int, attempts: int) -> None:
         """See ``Store``."""
         self._keep(tag, number, self._row(tag), "attempts", attempts)
+
+    def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
+        """See ``Store``."""
+        keys = (self._row(tag), self._calls(tag))
+        found = self._ask("rewind", keys, (number, str(position or ""), epoch))
+        if found[0] != b"ok":
+            raise self._fenced(tag, number, found)
 
     def calls(self, tag: str) -> Sequence[Call]:
         """See ``Store``."""

@@ -17,6 +17,7 @@ from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import InvalidRequest, LogError, StoreUnavailable, StoreWentBack
+from sharedlog._core.position import Position
 
 _BUSY_S = 5.0
 # Not what handlers would write, whose statements are looked at as they are prepared.
@@ -97,6 +98,12 @@ class SqliteStore:
         """See ``Store``."""
         with self._transaction() as execute:
             self._table.note(execute, tag, number, attempts)
+
+    def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
+        """See ``Store``."""
+        with self._transaction() as execute:
+            self._table.rewind(execute, tag, number, epoch, position)
+            self._calls.forget(execute, tag)
 
     def calls(self, tag: str) -> Sequence[Call]:
         """See ``Store``."""

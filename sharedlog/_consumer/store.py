@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.position import Position
 
 
 class Store(Protocol):
@@ -21,6 +22,9 @@ class Store(Protocol):
 
     def note(self, tag: str, number: int, attempts: int) -> None:
         """Note attempts, durably, where the fence is the number."""
+
+    def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
+        """Be done through a position, in a new epoch, where the fence is the number."""
 
     def calls(self, tag: str) -> Sequence[Call]:
         """Return the calls that are kept of a shard, by their serials (T6)."""

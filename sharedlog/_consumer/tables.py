@@ -14,22 +14,27 @@ _CREATE = (
     "CREATE TABLE IF NOT EXISTS sharedlog_consumer (consumer TEXT NOT NULL, shard TEXT NOT NULL, "
     "fence BIGINT NOT NULL, position TEXT NOT NULL, seq BIGINT NOT NULL, intent {bytes} NOT NULL, "
     "takeovers BIGINT NOT NULL, attempts BIGINT NOT NULL, session TEXT NOT NULL, "
+    "epoch BIGINT NOT NULL, "
     "PRIMARY KEY (consumer, shard))"
 )
 _INSERT = (
-    "INSERT INTO sharedlog_consumer VALUES (?, ?, 0, '', 0, ?, 0, 0, '') "
+    "INSERT INTO sharedlog_consumer VALUES (?, ?, 0, '', 0, ?, 0, 0, '', 0) "
     "ON CONFLICT (consumer, shard) DO NOTHING"
 )
 # T1: only a higher number; who has a lower one commits nothing from here on.
 _TAKE = (
     "UPDATE sharedlog_consumer SET fence = ?, session = ?, takeovers = (takeovers + ?) * ?, "
     "attempts = attempts * ? WHERE consumer = ? AND shard = ? AND fence < ? "
-    "RETURNING position, seq, intent, takeovers, attempts"
+    "RETURNING position, seq, intent, takeovers, attempts, epoch"
 )
 _NOTE = "UPDATE sharedlog_consumer SET attempts = ? WHERE consumer = ? AND shard = ? AND fence = ?"
 _COMMIT = (
     "UPDATE sharedlog_consumer SET position = ?, seq = ?, intent = ?, takeovers = 0, attempts = 0 "
     "WHERE consumer = ? AND shard = ? AND fence = ?"
+)
+_REWIND = (
+    "UPDATE sharedlog_consumer SET position = ?, epoch = ?, intent = ?, takeovers = 0, "
+    "attempts = 0 WHERE consumer = ? AND shard = ? AND fence = ?"
 )
 _FENCE = "SELECT fence FROM sharedlog_consumer WHERE consumer = ? AND shard = ?"
 
@@ -85,9 +90,9 @@ class Table:
         row = execute(self._of(_TAKE), taken).fetchone()
         if row is None:
             raise self.fenced(execute, tag, number)
-        position, seq, intent, takeovers, attempts = row
+        position, seq, intent, takeovers, attempts, epoch = row
         place = Position.parse(position) if position else None
-        return Checkpoint(number, place, seq, bytes(intent), takeovers, attempts)
+        return Checkpoint(number, place, seq, bytes(intent), takeovers, attempts, epoch=epoch)
 
     def session(self, execute: Execute, tag: str) -> str:
         """Return the session of the process that has taken the shard last; empty: none is known."""
@@ -98,6 +103,14 @@ class Table:
         """See ``Store``."""
         done = execute(self._of(_NOTE), (attempts, self._name, tag, number))
         if done.rowcount != 1:
+            raise self.fenced(execute, tag, number)
+
+    def rewind(
+        self, execute: Execute, tag: str, number: int, epoch: int, position: Position | None
+    ) -> None:
+        """See ``Store``."""
+        given = (str(position or ""), epoch, b"", self._name, tag, number)
+        if execute(self._of(_REWIND), given).rowcount != 1:
             raise self.fenced(execute, tag, number)
 
     def move(self, execute: Execute, tag: str, checkpoint: Checkpoint) -> None:

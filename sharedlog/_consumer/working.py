@@ -16,6 +16,7 @@ from sharedlog._consumer.standbys import Standbys
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
 from sharedlog._core.consumer.members import Lease, leave, look, plan, stop, take
+from sharedlog._core.consumer.operating import Told, tell, told_of
 from sharedlog._core.consumer.reconciling import check_given
 from sharedlog._core.consumer.shard import Bounds, Shard, Turned
 from sharedlog._core.errors import Fenced, LogError, LogStopped, LogUnavailable, StoreUnavailable
@@ -213,6 +214,7 @@ class Work:
             if turned.done:
                 self._carrier.carry(shard.settle())
             self._kept(own, now_s, idle=not turned.done and turned.failed is None)
+            self._tell(own, turned)
         except Fenced as error:
             self._fenced(shard, error)
             return 0
@@ -252,6 +254,20 @@ class Work:
             own.lease = None
             self._events.took_over(shard, died=died)
         return True
+
+    def _tell(self, own: Owned, turned: Turned) -> None:
+        """Have the log tell what fails, and what became a dead letter: for who looks."""
+        name, tag, failed = self._settings.name, own.shard.tag, turned.failed
+        if turned.stops or (failed is None and not turned.done) or (failed and not failed.counts):
+            return
+        if own.told is None:
+            own.told = self._carrier.carry(told_of(name)).get(tag, Told())
+        why = "" if failed is None else failed.why
+        letters = own.told.dead_letters + turned.buried
+        told = Told(own.shard.checkpoint.attempts, why, letters)
+        if told != own.told:
+            self._carrier.carry(tell(name, tag, own.shard.fence, told))
+            own.told = told
 
     def _told(self, own: Owned, turned: Turned) -> None:
         shard, failed = own.shard, turned.failed

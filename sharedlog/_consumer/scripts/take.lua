@@ -13,7 +13,8 @@ elseif ARGV[2] == '1' then
 end
 redis.call('HSET', row, 'fence', ARGV[1])
 local found = {'ok'}
-for at, field in ipairs({'position', 'seq', 'intent', 'takeovers', 'attempts', 'broken'}) do
+local fields = {'position', 'seq', 'intent', 'takeovers', 'attempts', 'broken', 'epoch'}
+for at, field in ipairs(fields) do
   found[at + 1] = redis.call('HGET', row, field) or ''
 end
 return found

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.state import Changes
+from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
 from sharedlog._core.reading import Committed
 from sharedlog._core.steps import Step
@@ -39,6 +40,18 @@ class Resend(NamedTuple):
 
     tag: str
     checkpoint: Checkpoint
+
+
+class Rewind(NamedTuple):
+    """Have the store be done through another position, under a new epoch; its calls are let go.
+
+    Where its fence is the number; else ``Fenced`` ends the rule.
+    """
+
+    tag: str
+    number: int
+    epoch: int
+    position: Position | None
 
 
 class Note(NamedTuple):
@@ -127,5 +140,5 @@ class Died(BaseException):
     """The process is dead: a test kit's, which no rule and no handler's failure hides."""
 
 
-StoreStep = TakeStore | Resend | Note | Run | Bury | CommitStore
+StoreStep = TakeStore | Rewind | Resend | Note | Run | Bury | CommitStore
 Asked = Generator[Step | StoreStep, Any, _T]

@@ -15,7 +15,8 @@ class Checkpoint(NamedTuple):
     shard's name has them in the log; ``intent``: these outputs. Since ``position`` has been there:
     ``takeovers``, of shards whose process had died, and ``attempts`` of the message behind it
     that were begun alone. ``broken``: why the store could do but a part of the next transaction,
-    which no rollback takes back: an operator looks.
+    which no rollback takes back: an operator looks. ``epoch``: of the operator's last reset that it
+    knows.
     """
 
     number: int
@@ -25,3 +26,4 @@ class Checkpoint(NamedTuple):
     takeovers: int = 0
     attempts: int = 0
     broken: str = ""
+    epoch: int = 0

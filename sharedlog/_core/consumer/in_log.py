@@ -14,7 +14,7 @@ from sharedlog._core.commit import Commit, NewEntry, Put, Refused
 from sharedlog._core.consumer.asked import Asked, Failed, Ran, Resend
 from sharedlog._core.consumer.changelog import Changelog
 from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.consumer.names import hold_name, producer_name, state_key
+from sharedlog._core.consumer.names import done_key, hold_name, producer_name
 from sharedlog._core.consumer.outputs import content_of, parted, recorded, recorded_marker
 from sharedlog._core.consumer.snapshots import Snapshot, Writer, name_snapshot, read_snapshot
 from sharedlog._core.consumer.state import Changes, packed, pieces
@@ -39,11 +39,6 @@ _ENTRY_BYTES = 128 << 10
 _SINCE_BYTES, _ENTRIES, _PER_ENTRY = 1 << 20, 50_000, 100
 _VALUE = struct.Struct(">BQQ")
 _VERSION = 1
-
-
-def done_key(name: str, tag: str) -> str:
-    """Return the key of a shard's checkpoint."""
-    return state_key(name, tag, "done")
 
 
 class InLog:

@@ -19,6 +19,7 @@ from sharedlog._core.consumer.asked import (
 )
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.names import hold_name, producer_name
+from sharedlog._core.consumer.operating import rewind
 from sharedlog._core.consumer.outputs import (
     content_of,
     intended,
@@ -126,6 +127,8 @@ class InStore:
             raise (yield from self._went_back(why))
         # T1: what the one before had pending, and its store did not commit.
         yield from self._travelling.undo(self._fence)
+        # What an operator has said since, and the store does not know.
+        self.checkpoint = yield from rewind(self._name, self._tag, self._fence, self.checkpoint)
         # T6: nor may the one before have what it called answered.
         yield Resend(self._tag, self.checkpoint)
         self.sure = True
@@ -151,11 +154,11 @@ class InStore:
             intent = recorded(ran.outputs)
         seq = self.checkpoint.seq + bool(intent)
         # T2: until here nobody reads anything of it in the log.
-        yield from self._commit(Checkpoint(self._fence.number, position, seq, intent))
+        yield from self._commit(self._next(position, seq, intent))
 
     def move(self, position: Position) -> Asked[None]:
         """See ``Keeper``."""
-        yield from self._commit(Checkpoint(self._fence.number, position, self.checkpoint.seq))
+        yield from self._commit(self._next(position, self.checkpoint.seq, b""))
 
     def settle(self) -> Rule[None]:
         """See ``Keeper``: append the outputs that the store has, unless they are acknowledged.
@@ -198,6 +201,10 @@ class InStore:
                 ) from error
             # The name was forgotten since, and its store restored.
             yield from go_on(self._producer, seq, self._fence)
+
+    def _next(self, position: Position, seq: int, intent: bytes) -> Checkpoint:
+        epoch = self.checkpoint.epoch
+        return Checkpoint(self._fence.number, position, seq, intent, epoch=epoch)
 
     def _commit(self, checkpoint: Checkpoint) -> Asked[None]:
         self.sure = False

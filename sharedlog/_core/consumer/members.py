@@ -23,8 +23,9 @@ from sharedlog._core.fences import Fence, condition_of, fence_key, number_of
 from sharedlog._core.steps import Get, Rule, Scan
 
 CONSUMERS = "consumer/"
-# Kept in place of why a shard is stopped, once an operator lets it go on.
+# Kept in place of why a shard is stopped, once an operator lets it go on; and while it is paused.
 _RESUMED = b""
+PAUSED = b"paused by an operator"
 
 
 class Seen(NamedTuple):
@@ -62,6 +63,16 @@ class Lease(NamedTuple):
 
 def _key(name: str, kind: str, what: str = "") -> str:
     return f"{CONSUMERS}{name}/{kind}/{what}"
+
+
+def stopped_key(name: str, tag: str) -> str:
+    """Return the key of why nobody has a shard."""
+    return _key(name, "stopped", tag)
+
+
+def shard_key(name: str, tag: str) -> str:
+    """Return the key of who has a shard."""
+    return _key(name, "shard", tag)
 
 
 def _streams_key(name: str) -> str:
@@ -225,7 +236,7 @@ def stop(name: str, tag: str, who: str, fence: Fence, why: str) -> Rule[None]:
 
 
 def resume(name: str) -> Rule[list[str]]:
-    """Let stopped shards go on, their attempts counted anew; return which."""
+    """Let stopped shards go on, their attempts counted anew, and paused ones; return which."""
     while True:
         seen = yield from look(name)
         if not seen.stopped:
@@ -234,7 +245,10 @@ def resume(name: str) -> Rule[list[str]]:
         try:
             yield Commit(
                 tuple(Condition(key, seen.stopped[tag].encode()) for tag, key in keys.items()),
-                tuple(Put(key, _RESUMED) for key in keys.values()),
+                tuple(
+                    Put(key, None if seen.stopped[tag].encode() == PAUSED else _RESUMED)
+                    for tag, key in keys.items()
+                ),
             )
         except Refused:
             continue

@@ -29,3 +29,8 @@ def change_tag(name: str, tag: str) -> str:
 def shard_fence(name: str, tag: str) -> str:
     """Return the name of a shard's fence, which no user's can have."""
     return f"*consumer/{name}/{tag}"
+
+
+def done_key(name: str, tag: str) -> str:
+    """Return the key of a shard's checkpoint."""
+    return state_key(name, tag, "done")
