@@ -1,6 +1,8 @@
 """A target in a process of its own: what its handler did is in its SQLite database.
 
-python -m tests.sharedlog.player.target_process KIND DIRECTORY PORT
+python -m tests.sharedlog.player.target_process KIND DIRECTORY PORT [METHOD_KIND STORE]
+
+Of another kind than atomic, over a store of its own, it is in a file.
 """
 
 import asyncio
@@ -62,8 +64,29 @@ async def reserve_async(request, context):
     return b""
 
 
-def _dedup(directory):
-    return rifl.Deduplicator(f"sqlite:///{database(directory)}", methods={METHOD: "atomic"})
+def noted(directory):
+    """What a handler did that is not atomic: substream and body, in order."""
+    with contextlib.suppress(FileNotFoundError):
+        lines = (Path(directory) / "noted").read_text().splitlines()
+        return [(int(at), body) for at, body in (each.split(" ", 1) for each in lines)]
+    return []
+
+
+def _noting(directory):
+    file = (Path(directory) / "noted").open("ab", buffering=0)
+
+    def note(request, context):
+        file.write(b"%d %s\n" % (sharedlog.delivery(context).substream, request))
+        return b""
+
+    async def note_async(request, context):
+        return note(request, context)
+
+    return note, note_async
+
+
+def _dedup(store, method_kind):
+    return rifl.Deduplicator(store, methods={METHOD: method_kind})
 
 
 def _added(server, dedup, handler, port):
@@ -73,20 +96,20 @@ def _added(server, dedup, handler, port):
     server.add_insecure_port(f"127.0.0.1:{port}")
 
 
-def _sync(directory, port):
-    with _dedup(directory) as dedup:
+def _sync(handler, store, method_kind, port):
+    with _dedup(store, method_kind) as dedup:
         server = grpc.server(ThreadPoolExecutor(8), interceptors=[dedup.interceptor()])
-        _added(server, dedup, reserve, port)
+        _added(server, dedup, handler, port)
         server.start()
         print("serves", flush=True)
         sys.stdin.read()
         server.stop(None).wait()
 
 
-async def _aio(directory, port):
-    with _dedup(directory) as dedup:
+async def _aio(handler, store, method_kind, port):
+    async with _dedup(store, method_kind) as dedup:
         server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
-        _added(server, dedup, reserve_async, port)
+        _added(server, dedup, handler, port)
         await server.start()
         print("serves", flush=True)
         await asyncio.to_thread(sys.stdin.read)
@@ -94,8 +117,10 @@ async def _aio(directory, port):
 
 
 if __name__ == "__main__":
-    kind, where, at = sys.argv[1:]
+    kind, where, at, *more = sys.argv[1:]
+    method, url = more or ("atomic", f"sqlite:///{database(where)}")
+    sync, coroutine = _noting(where) if more else (reserve, reserve_async)
     if kind == "sync":
-        _sync(where, at)
+        _sync(sync, url, method, at)
     else:
-        asyncio.run(_aio(where, at))
+        asyncio.run(_aio(coroutine, url, method, at))

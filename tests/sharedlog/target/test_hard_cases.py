@@ -136,6 +136,19 @@ def test_a_request_that_does_not_parse_is_refused(shop: Shop) -> None:
     assert shop.deliveries == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_method_that_its_server_lacks_is_refused(kind: str, shop: Shop) -> None:
+    """It is allowed, and nobody has it: UNIMPLEMENTED, for good; nothing is begun (P7)."""
+    service = shop.handlers(kind)
+    del service._method_handlers["/shop.S/Plain"]
+    shop.handlers = lambda kind: service  # type: ignore[method-assign]
+    with open_shop(kind, url(shop), shop) as target:
+        (answer,) = target.batch(*row(1, 2, PLAIN))
+        assert (answer.kind, answer.code, answer.place.lsn) == (A.REFUSED, 12, 1)
+        assert not target.index().HasField("begun")
+    assert shop.effects() == []
+
+
 @pytest.mark.parametrize("kind", ["aio", "threads"])
 def test_a_handler_that_hangs_holds_up_its_substream_only(kind: str, shop: Shop) -> None:
     """Others of the same stream go on, and what hangs ends for whoever asks later (P4)."""

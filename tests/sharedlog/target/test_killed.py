@@ -87,9 +87,19 @@ def test_an_atomic_handler_over_postgresql_that_is_killed_did_nothing(
     check_atomic(shared_postgres.url(schema=name), tmp_path / name, done, *more)
 
 
-def test_an_idempotent_handler_that_is_killed_runs_again(tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> str:
+    """Where each store is."""
+    if request.param == "redis":
+        return str(request.getfixturevalue("shared_redis").url(namespace=name))
+    if request.param == "postgres":
+        return str(request.getfixturevalue("shared_postgres").url(schema=name))
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+def test_an_idempotent_handler_that_is_killed_runs_again(url: str, tmp_path: Path) -> None:
     """The index is where it was: the message, and what came with it, comes again (P1)."""
-    url, effects = f"sqlite:///{tmp_path}/store.db", tmp_path / "effects"
+    effects = tmp_path / "effects"
     killed_at(url, effects, IDEMPOTENT, 3)
     with target(url, effects) as (_, found):
         assert not found.index().HasField("begun")
@@ -99,9 +109,9 @@ def test_an_idempotent_handler_that_is_killed_runs_again(tmp_path: Path) -> None
     assert done[-2:] == [3, 4]
 
 
-def test_a_plain_handler_that_is_killed_is_unknown(tmp_path: Path) -> None:
+def test_a_plain_handler_that_is_killed_is_unknown(url: str, tmp_path: Path) -> None:
     """It may have had its effect: the target stops, and says so, until somebody decides (P7)."""
-    url, effects = f"sqlite:///{tmp_path}/store.db", tmp_path / "effects"
+    effects = tmp_path / "effects"
     killed_at(url, effects, PLAIN, 3)
     with target(url, effects) as (_, found):
         index = found.index()
