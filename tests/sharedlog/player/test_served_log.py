@@ -176,15 +176,15 @@ def test_a_served_log_that_is_killed_again_and_again(house, tmp_path):
             publish(log, 20, at)
             fake.store.wait_for(lambda wanted=wanted: len(fake.store.done) >= wanted, 60)
             process.kill()
-    with serving():
+    with serving(), sharedlog.open(url) as there:
         fake.store.wait_for(lambda: len(fake.store.done) == 79, 60)
-        house.wait_for(lambda: any(each.name == "deadletters" for each in log.streams()))
+        house.wait_for(lambda: any(each.name == "deadletters" for each in there.streams()))
         house.wait_for(
-            lambda: sum(len(log.read("deadletters", number)) for number in range(8)) == 1
+            lambda: sum(len(there.read("deadletters", number)) for number in range(8)) == 1
         )
         for number in range(2):
-            there = [each.text for each in log.read("orders", number) if each.text != "33"]
-            assert fake.store.bodies(f"orders/{number}") == there
+            expected = [each.text for each in there.read("orders", number) if each.text != "33"]
+            assert fake.store.bodies(f"orders/{number}") == expected
         house.close()
 
 
