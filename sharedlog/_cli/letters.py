@@ -138,6 +138,7 @@ def _object(letter: DeadLetter) -> dict[str, Any]:
         "substream": letter.tag,
         "position": str(letter.position),
         "number": letter.number,
+        "at": letter.message.append_time.isoformat(),
         "reason": letter.reason,
         "by": letter.by,
     }

@@ -27,6 +27,7 @@ from sharedlog._core.observer import Observer
 from sharedlog._core.player.deadletters import first_of
 from sharedlog._core.player.observer import PlayerObserver
 from sharedlog._core.player.rows import (
+    Latest,
     Order,
     SkipOne,
     Told,
@@ -193,21 +194,23 @@ def targets(log: Log, arguments: argparse.Namespace) -> int:
 
 
 def _target_object(player: str, target: str, told: Told | None, wished: Wish) -> dict[str, Any]:
-    paused = wished.paused
+    paused, latest = wished.paused, wished.latest
     return {
         "player": player,
         "target": target,
         **({"state": None} if told is None else told._asdict()),
         "paused": None if paused is None else paused._asdict(),
+        "latest": None if latest is None else {"what": latest.what} | latest.order._asdict(),
     }
 
 
 def _target_row(player: str, target: str, told: Told | None, wished: Wish) -> tuple[str, ...]:
     paused = wished.paused
-    by = f" (paused by {paused.by}: {paused.why})" if paused is not None else ""
+    by = f" by {paused.by}: {paused.why}" if paused is not None else ""
     if told is None:
-        return (player, target, f"not told{by}", "", "", "", "", "", "")
-    state = f"{told.state} {told.why}".strip() + by
+        return (player, target, f"not told, paused{by}" if by else "not told", *[""] * 6)
+    # One that has just been paused may not have told so yet.
+    state = f"{told.state} {told.why}".strip() if not by else f"paused{by}"
     places = [Position.parse(each) for each in told.indexes.values()]
     lowest = str(min(places, key=lambda each: each[:2])).partition("-")[0] if places else ""
     return (
@@ -225,7 +228,8 @@ def _target_row(player: str, target: str, told: Told | None, wished: Wish) -> tu
 
 def pause(log: Log, arguments: argparse.Namespace) -> int:
     """Send a target nothing until it is resumed."""
-    order = _order(arguments)
+    _told(log, arguments)
+    order = _reasoned(arguments)
     return _wished(log, arguments, lambda known: known._replace(paused=order))
 
 
@@ -236,8 +240,7 @@ def resume(log: Log, arguments: argparse.Namespace) -> int:
         told = _told(log, arguments)
         if not told.store:
             raise Refused("no store has answered: there is none to adopt", ExitCode.NOT_FOUND)
-        if not order.why:
-            raise Refused("say --why another store is the target's from now on", ExitCode.USAGE)
+        order = _reasoned(arguments)
         place = log._place.of_player(arguments.player)
         place.run(adopt(arguments.player, arguments.target, told.number, told.store, order))
     return _wished(
@@ -260,8 +263,8 @@ def skip(log: Log, arguments: argparse.Namespace) -> int:
             ExitCode.USAGE,
         )
     place = Position.parse(position)
+    order = SkipOne(tag, place, _reasoned(arguments), told.number)
     really(arguments, f"{arguments.target} is never called with {place} in {tag}; to skip it")
-    order = SkipOne(tag, place, _order(arguments))
     return _wished(
         log, arguments, lambda known: known._replace(skip=order, resumed=known.resumed + 1)
     )
@@ -307,20 +310,35 @@ def _told(log: Log, arguments: argparse.Namespace) -> Told:
 def _wished(log: Log, arguments: argparse.Namespace, change: Callable[[Wish], Wish]) -> int:
     _told(log, arguments)
     place = log._place.of_player(arguments.player)
-    made = place.run(wish(arguments.player, arguments.target, change))
+    order = _order(arguments)
+    latest = Latest(arguments.ordered, order)
+    made = place.run(
+        wish(
+            arguments.player,
+            arguments.target,
+            lambda known: change(known)._replace(latest=latest),
+        )
+    )
     _log.warning(
         "target_ordered",
         player=arguments.player,
         target=arguments.target,
         order=arguments.ordered,
-        by=arguments.by,
-        why=arguments.why,
+        by=order.by,
+        why=order.why,
     )
     if arguments.json:
         print_json({"target": arguments.target, "order": arguments.ordered, "number": made.number})
     else:
         sys.stdout.write(f"{arguments.target}: {arguments.ordered}\n")
     return ExitCode.DONE
+
+
+def _reasoned(arguments: argparse.Namespace) -> Order:
+    """Return it with its reason, which is kept; raises ``Refused`` without one."""
+    if not arguments.why:
+        raise Refused(f"say --why: it is kept with the {arguments.ordered}", ExitCode.USAGE)
+    return _order(arguments)
 
 
 def _order(arguments: argparse.Namespace) -> Order:

@@ -125,8 +125,8 @@ class Course:
         if wish.resumed > before.resumed:
             self.suspended = None
             self.failing.forget()
-        if wish.skip is not None and wish.skip != before.skip:
-            tag, place, order = wish.skip
+        if wish.skip is not None and wish.skip != before.skip and wish.skip.number == self.number:
+            tag, place, order, _ = wish.skip
             done = self.feeder.acknowledged.get(tag)
             if done is None or place[:2] > done[:2]:
                 self.feeder.decide(tag, place, Skip(order.why, order.by))

@@ -44,10 +44,21 @@ class Order(NamedTuple):
 
 
 class SkipOne(NamedTuple):
-    """One message of a target that it is not called with."""
+    """One message of a target that it is not called with; ``number``: of the index it is said of.
+
+    Under another one it is taken anew, as everything is.
+    """
 
     tag: str
     place: Position
+    order: Order
+    number: int
+
+
+class Latest(NamedTuple):
+    """What was ordered last: ``pause``, ``resume``, ``skip`` or ``replay``, and by whom."""
+
+    what: str
     order: Order
 
 
@@ -55,7 +66,7 @@ class Wish(NamedTuple):
     """What operators wish of one target.
 
     ``resumed``: how often it was to go on. ``number``: of its index, raised by each replay, which
-    begins at ``first``, an LSN; 0: as its player was told.
+    begins at ``first``, an LSN; 0: as its player was told. ``latest``: for people.
     """
 
     paused: Order | None = None
@@ -63,6 +74,7 @@ class Wish(NamedTuple):
     skip: SkipOne | None = None
     number: int = 0
     first: int = 0
+    latest: Latest | None = None
 
 
 class Told(NamedTuple):
@@ -186,22 +198,28 @@ def _wish_written(made: Wish) -> bytes:
         {
             "paused": made.paused,
             "resumed": made.resumed,
-            "skip": None if skip is None else [skip.tag, str(skip.place), skip.order],
+            "skip": None if skip is None else [skip.tag, str(skip.place), skip.order, skip.number],
             "number": made.number,
             "first": made.first,
+            "latest": made.latest,
         }
     )
 
 
 def _wish_of(data: dict[str, Any]) -> Wish:
-    paused, skip = data["paused"], data["skip"]
+    paused, skip, latest = data["paused"], data["skip"], data["latest"]
     return Wish(
         None if paused is None else Order(*paused),
         int(data["resumed"]),
-        None if skip is None else SkipOne(skip[0], Position.parse(skip[1]), Order(*skip[2])),
+        None if skip is None else _skip_of(*skip),
         int(data["number"]),
         int(data["first"]),
+        None if latest is None else Latest(str(latest[0]), Order(*latest[1])),
     )
+
+
+def _skip_of(tag: str, place: str, order: list[Any], number: int) -> SkipOne:
+    return SkipOne(tag, Position.parse(place), Order(*order), int(number))
 
 
 def _told_written(told: Told) -> bytes:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -113,6 +113,7 @@ def test_one_message_is_skipped_by_an_operator(house, log, sharedlog_command):
     house.wait_for(lambda: sharedlog_command("deadletters", "list")[1])
     (letter,) = sharedlog_command("deadletters", "list")[1]
     assert (letter["target"], letter["by"], letter["reason"]) == ("shop", "ann", "a bad order")
+    assert datetime.fromisoformat(letter["at"]).tzinfo
     code, (shown,) = sharedlog_command("deadletters", "show", letter["dead_letter"])
     assert (code, shown["message"]["value"], shown["message"]["method"]) == (0, "3", CALL)
     assert sharedlog_command("deadletters", "list", "--target", "mail")[1] == []
@@ -336,3 +337,45 @@ def test_those_who_watch_see_targets(house, log):
     assert value("taken_total") > 0
     player.close()
     assert value("lag_entries") is None
+
+
+def test_a_skip_is_of_the_index_that_it_was_said_of(house, log, sharedlog_command):
+    """A replay takes everything anew, also what was skipped, and behind a restart, too (P7)."""
+    refused = {"3"}
+    fake = house.target(
+        lambda called: (
+            answer(DeliveryAnswer.REFUSED, "no") if called.body.decode() in refused else None
+        )
+    )
+    player = house.player(declared(fake))
+    publish(log, 10)
+    house.wait_for_state(player, "stopped")
+    assert sharedlog_command("skip", "shop", "--why", "a bad order", "--yes")[0] == 0
+    fake.store.wait_for(lambda: len(fake.store.done) == 9)
+    house.told_that(player, lambda told: told.dead_letters == 1)
+    player.close()
+    refused.clear()
+    assert sharedlog_command("replay", "shop", "--yes")[0] == 0
+    player = house.player(declared(fake))
+    house.told_that(player, lambda told: (told.number, told.state) == (1, "N"))
+    fake.store.wait_for(lambda: len(fake.store.done) == 19)
+    assert sorted(fake.store.bodies()[9:]) == [f"{number}" for number in range(10)]
+    assert len(sharedlog_command("deadletters", "list")[1]) == 1
+
+
+def test_who_ordered_what_and_why_is_kept(house, log, url, capsys, sharedlog_command):
+    """A pause and a skip have a reason; the last order is told with the target (§15)."""
+    player = house.player(declared(house.target(refusing("3"))))
+    publish(log, 5)
+    found = house.wait_for_state(player, "stopped")
+    assert [sharedlog_command(*each)[0] for each in (("pause", "shop"), ("skip", "shop"))] == [2, 2]
+    assert sharedlog_command("pause", "shop", "--by", "ann", "--why", "a disk")[0] == 0
+    told = house.wait_for_state(player, "paused")
+    assert (told.why, told.about) == ("REFUSED", found.about)
+    ((shown,),) = sharedlog_command("targets")[1]
+    assert [shown["latest"][name] for name in ("what", "by", "why")] == ["pause", "ann", "a disk"]
+    assert main(["targets", url]) == 0
+    assert "paused by ann: a disk" in capsys.readouterr().out
+    assert sharedlog_command("replay", "shop", "--by", "bob", "--why", "mended", "--yes")[0] == 0
+    ((shown,),) = sharedlog_command("targets")[1]
+    assert [shown["latest"][name] for name in ("what", "by", "why")] == ["replay", "bob", "mended"]
