@@ -52,7 +52,9 @@ def test_the_status_page_says_how_targets_are(house, log):
     found, targets = shown(player)
     assert (found["player"], found["leads"], found["error"]) == ("player", True, "")
     shop = targets["shop"]
-    assert shop["index"] == min(log.read("orders", number)[-1].position.lsn for number in range(2))
+    # Where there was nothing to do it is moved on.
+    last = min(log.read("orders", number)[-1].position.lsn for number in range(2))
+    assert last <= shop["index"] <= log._engine.tail()
     assert (shop["address"], shop["lag"], shop["paused"]) == (fake.address, 0, None)
     assert "it cannot be" in shop["error"]
     assert all(len(each) == 3 for each in shop["samples"])
