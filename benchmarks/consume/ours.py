@@ -81,6 +81,9 @@ class Ours:
         """See ``Worker``."""
         if not self._work.round():
             self._consumer._wait(self._work)
+        # Of what is returned the outputs are in the log, too.
+        for own in self._work._own.values():
+            own.settled()
         taken = list(self._taken)
         self._taken.clear()
         return taken
@@ -104,10 +107,11 @@ class _Careless(InStore):
         yield CommitStore(self._tag, checkpoint)
         self.checkpoint = checkpoint
         self._outputs = list(parted(ran.outputs, self._bounds))
+        self.owes = bool(self._outputs)
 
     def settle(self) -> Rule[None]:
         """See ``Keeper``."""
-        outputs, self._outputs = self._outputs, []
+        outputs, self._outputs, self.owes = self._outputs, [], False
         for messages in outputs:
             placed = committing(messages)
             seq = self.checkpoint.seq

@@ -20,6 +20,7 @@ from sharedlog._consumer.in_log import LOG
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.opening import in_one_file, store_of
 from sharedlog._consumer.services import Service, Services
+from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Settings, Work, new_who
 from sharedlog._core.arguments import check_whole
@@ -223,6 +224,7 @@ class Consumer:
             raise InvalidRequest("this consumer runs already")
         try:
             place, settings = self._log._place, self._settings
+            one_file = in_one_file(place.engine, self._store)
             with (
                 _ended(self._open_store()) as store,
                 _ended(self._handlers),
@@ -238,9 +240,19 @@ class Consumer:
                     services,
                     batch_s=_BATCH_S if clock is None else math.inf,
                     dead_letters=self._dead_letters,
-                    travels=not in_one_file(place.engine, self._store),
+                    travels=not one_file,
                 )
-                work = Work(place, settings, membership, carrier, clock=clock or time.monotonic)
+                # While handlers run nothing can be appended to a log in the file of the store.
+                aside = place.run if clock is None and not one_file else None
+                settling = Settling(carrier.carry, aside)
+                work = Work(
+                    place,
+                    settings,
+                    membership,
+                    carrier,
+                    settling,
+                    clock=clock or time.monotonic,
+                )
                 membership.join()
                 if clock is None:
                     membership.start()
@@ -251,6 +263,7 @@ class Consumer:
                         try:
                             work.end()
                         finally:
+                            settling.close()
                             # What the log is not told, others find out in time.
                             with suppress(LogUnavailable):
                                 membership.part()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from sharedlog._core.consumer.members import Lease
 from sharedlog._core.consumer.operating import Told
 from sharedlog._core.consumer.shard import Shard
@@ -29,6 +31,24 @@ class Owned:
         # What the log tells of it; None: that was not read yet.
         self.told: Told | None = None
         self._held_s = self._passed_s = 0.0
+        # What it owes the log is being appended.
+        self.settling: Future[None] | None = None
+
+    def settled(self) -> bool:
+        """Wait for what is being appended, and raise what became of it; False: nothing was."""
+        if self.settling is None:
+            return False
+        try:
+            self.settling.result()
+        finally:
+            if self.settling.done():
+                self.settling = None
+        return True
+
+    @property
+    def settles(self) -> bool:
+        """Whether something is being appended still."""
+        return self.settling is not None and not self.settling.done()
 
     def failed(self, now_s: float) -> None:
         """It is tried again, later and later; others go on."""

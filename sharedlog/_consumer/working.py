@@ -12,6 +12,7 @@ from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.events import Events
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
+from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.standbys import Standbys
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
@@ -52,6 +53,7 @@ class Work:
         settings: Settings,
         membership: Membership,
         carrier: Carrier,
+        settling: Settling,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,6 +62,7 @@ class Work:
         self._settings = settings
         self._membership = membership
         self.carrier = self._carrier = carrier
+        self._settling = settling
         self._clock = clock
         self._events = Events(place.name, settings.name)
         self._own: dict[str, Owned] = {}
@@ -92,7 +95,10 @@ class Work:
             self._behind = self._follow()
         elif self._behind:
             self._behind = self._follow()
-        return sum(self._turn(own) for own in list(self._own.values()))
+        done = self._turns()
+        while not done and self._settling.wait(self._at_work()):
+            done = self._turns()
+        return done
 
     def share(self) -> None:
         """Look who has what, give up what is too much, and take what is free."""
@@ -127,14 +133,13 @@ class Work:
     @property
     def through(self) -> int:
         """Through which LSN all shards have read that are not left alone for a while."""
-        now_s = self._clock()
-        read = [own.shard.through for own in self._own.values() if own.not_before_s <= now_s]
-        return min(read, default=-1)
+        return min([own.shard.through for own in self._at_work()], default=-1)
 
     def caught_up(self, tail: int) -> bool:
         """Whether all is done through an LSN that is this process's to do."""
         return not self._wants and all(
             own.lease is None
+            and own.settling is None
             and own.shard.sure
             and not own.failures
             and not own.busy
@@ -203,17 +208,29 @@ class Work:
             return False
         return self._standbys.follow(self._settings.tags, self._own)
 
+    def _at_work(self) -> list[Owned]:
+        """Return those that are not left alone for a while."""
+        now_s = self._clock()
+        return [own for own in self._own.values() if own.not_before_s <= now_s]
+
+    def _turns(self) -> int:
+        return sum(self._turn(own) for own in list(self._own.values()))
+
     def _turn(self, own: Owned) -> int:
         shard, now_s = own.shard, self._clock()
-        if now_s < own.not_before_s:
+        # T3: its next transaction begins once the log has what it owes.
+        if now_s < own.not_before_s or own.settles:
             return 0
         try:
+            if own.settled():
+                self._kept(own, now_s, idle=False)
             if not self._ready(own):
                 return 0
             turned = self._carrier.carry(shard.turn())
             if turned.done:
-                self._carrier.carry(shard.settle())
-            self._kept(own, now_s, idle=not turned.done and turned.failed is None)
+                self._settling.begin(own)
+            if own.settling is None:
+                self._kept(own, now_s, idle=not turned.done and turned.failed is None)
             self._tell(own, turned)
         except Fenced as error:
             self._fenced(shard, error)
@@ -308,6 +325,7 @@ class Work:
         shard = own.shard
         if own.lease is None and shard.sure:
             try:
+                own.settled()
                 self._carrier.carry(shard.settle())
                 self._carrier.carry(shard.move_hold(_now_us()))
             except Fenced as error:
