@@ -23,6 +23,7 @@ from sharedlog._core.consumer.asked import (
     Died,
     Failed,
     Note,
+    Passed,
     Ran,
     Resend,
     Rewind,
@@ -146,7 +147,7 @@ class Carrier:
                 return self._run(messages, changes)
             case Bury(message, attempts, why):
                 return self._bury(message, attempts, why)
-            case CommitStore(tag, checkpoint):
+            case CommitStore(tag, checkpoint) | Passed(tag, checkpoint):
                 return self._commit(tag, checkpoint)
             case Resend(tag, checkpoint):
                 return self._calls.resend(tag, checkpoint, self.act)

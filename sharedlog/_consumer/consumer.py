@@ -108,7 +108,7 @@ class Consumer:
         self._log = log
         self._handlers = Handlers([each.name for each in found])
         self._store = store
-        self._open_store = store_of(store, name)
+        self._open_store = store_of(store, name, place)
         self._streams = ",".join(f"{each.name}/{each.substreams}" for each in found).encode()
         self._lease_s = lease.total_seconds()
         self._dead_letters = dead_letters

@@ -73,8 +73,6 @@ class Effects:
             raise InvalidRequest("the handler returned: nothing can be called with it any more")
         if os.getpid() != self._process:
             raise forked()
-        if self._connection is None:
-            raise InvalidRequest("a consumer whose state is in the log makes no calls")
         return channel_for(self._calls, target)
 
     @property

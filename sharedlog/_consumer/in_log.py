@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
+from sharedlog._core.consumer.call_keys import drop_calls, keep_call, read_calls
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.names import shard_fence
+from sharedlog._core.errors import LogError, LogStopped, LogUnavailable, StoreUnavailable
+from sharedlog._core.fences import Fence
 from sharedlog._core.position import Position
+from sharedlog._core.steps import Rule
+from sharedlog._log.place import Place
 
 # In place of a URL.
 LOG = "log"
+# Calls that one step lets go.
+_PIECE = 32
 
 
-class NoStore:
-    """See ``Store``. What a transaction has, its keeper appends; nothing is to be done here."""
+class LogStore:
+    """See ``Store``. What a transaction has, its keeper appends; here are calls alone (T6)."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        """``name``: the consumer's."""
+        self._place = place
+        self._name = name
+        # Of each shard the messages' places of the calls that are kept, by serial.
+        self._kept: dict[str, dict[int, tuple[int, int]]] = {}
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> NoReturn:
         """Never called: there is no row."""
@@ -27,20 +43,28 @@ class NoStore:
         """Never called: a reset is refused."""
         raise _nothing()
 
-    def calls(self, tag: str) -> tuple[()]:
-        """None are made."""
-        return ()
+    def calls(self, tag: str) -> Sequence[Call]:
+        """See ``Store``."""
+        try:
+            found = self._place.run(read_calls(self._name, tag, self._place.seals))
+        except LogStopped:
+            raise
+        except LogUnavailable as error:
+            raise StoreUnavailable(str(error)) from error
+        self._kept[tag] = {each.serial: each.position[:2] for each in found}
+        return found
 
-    def intend(self, tag: str, number: int, call: Call) -> NoReturn:
-        """Never called."""
-        raise _nothing()
+    def intend(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        self._kept.setdefault(tag, {})[call.serial] = call.position[:2]
+        self._keep(tag, number, call)
 
-    def answered(self, tag: str, number: int, call: Call) -> NoReturn:
-        """Never called."""
-        raise _nothing()
+    def answered(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        self._keep(tag, number, call)
 
     def written(self) -> None:
-        """Nobody waits for it."""
+        """Nobody waits for it: calls are made at any time."""
 
     def suspend(self) -> None:
         """Nobody waits for it."""
@@ -54,9 +78,24 @@ class NoStore:
     def intact(self) -> None:
         """Nobody but the consumer ends a transaction."""
 
-    def commit(self, tag: str, checkpoint: Checkpoint) -> NoReturn:
-        """Never called."""
-        raise _nothing()
+    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
+        """The log has committed: the calls go that it has passed, but for the newest one (T6).
+
+        Those that cannot go now do so later, or are passed over by whoever reads them.
+        """
+        kept, position = self._kept.get(tag), checkpoint.position
+        if not kept or position is None:
+            return
+        newest, place = max(kept), position[:2]
+        passed = [each for each, at in kept.items() if each < newest and at <= place][:_PIECE]
+        fence = Fence(shard_fence(self._name, tag), checkpoint.number)
+        try:
+            if passed:
+                self._place.run(drop_calls(self._name, tag, fence, passed))
+        except LogError:
+            return
+        for each in passed:
+            del kept[each]
 
     def rollback(self) -> None:
         """What was changed is beside the state until it is committed."""
@@ -67,6 +106,16 @@ class NoStore:
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+    def _keep(self, tag: str, number: int, call: Call) -> None:
+        fence = Fence(shard_fence(self._name, tag), number)
+        rule: Rule[None] = keep_call(self._name, tag, fence, call, self._place.seals)
+        try:
+            self._place.run(rule)
+        except LogStopped:
+            raise
+        except LogUnavailable as error:
+            raise StoreUnavailable(str(error)) from error
 
 
 def _nothing() -> AssertionError:

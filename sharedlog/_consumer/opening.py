@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sharedlog._consumer.in_log import LOG, NoStore
+from sharedlog._consumer.in_log import LOG, LogStore
 from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._consumer.store import Store
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._engines.engine import Engine
 from sharedlog._engines.sqlite import SqliteEngine
+from sharedlog._log.place import Place
 
 _SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
 _REDIS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
@@ -25,10 +26,10 @@ def in_one_file(engine: Engine, url: str) -> bool:
     )
 
 
-def store_of(url: str, name: str) -> Callable[[], Store]:
+def store_of(url: str, name: str, place: Place) -> Callable[[], Store]:
     """Return what opens a store for a consumer; raises ``InvalidRequest`` for another URL."""
     if url == LOG:
-        return NoStore
+        return lambda: LogStore(place, name)
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE) and "?" not in url:
         path = Path(url.removeprefix(_SQLITE)).absolute()
         return lambda: SqliteStore(path, name)

@@ -14,7 +14,10 @@ from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.producers import GRANTED, Producer, granted, number
 from sharedlog._core.spans import retire
-from sharedlog._core.steps import Get, Rule
+from sharedlog._core.steps import Get, Rule, Scan
+
+# Keys that one step removes.
+_PIECE = 32
 
 
 def home_key(name: str) -> str:
@@ -67,3 +70,13 @@ def vacate(name: str, fence: Fence | None = None) -> Rule[bool]:
                 check_fence(fence, refused.found[fence_key(fence.name)])
             continue
         return True
+
+
+def erase_state(name: str) -> Rule[None]:
+    """Remove what the log has of the state of a consumer's shard, whose outputs have this name."""
+    shard = name.removeprefix("consumer/")
+    if shard == name:
+        return
+    keys = sorted((yield Scan(f"state/{shard}/")))
+    for first in range(0, len(keys), _PIECE):
+        yield Commit(puts=tuple(Put(key, None) for key in keys[first : first + _PIECE]))

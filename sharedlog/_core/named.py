@@ -22,7 +22,7 @@ from sharedlog._core.errors import (
     PredecessorMismatch,
 )
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
-from sharedlog._core.homes import vacate
+from sharedlog._core.homes import erase_state, vacate
 from sharedlog._core.producers import Appended, NewMessage, number
 from sharedlog._core.spans import decided, other_spans
 from sharedlog._core.steps import Get, Lsns, Read, Rows, Rule, Scan
@@ -137,9 +137,10 @@ def forget(name: str) -> Rule[int]:
     """Forget a name, and return its highest seq: for operators, since it may then be used anew.
 
     Of a consumer's shard what is pending, as its next seq, is rolled back, whatever its store has
-    committed.
+    committed; and where the log has its state, that is gone.
     """
     vacated = yield from vacate(name)
+    yield from erase_state(name)
     key = named_key(name)
     while True:
         value = (yield Get((key,)))[key]

@@ -9,6 +9,6 @@
   ``travelling``: what of that is more than one append.
 - ``operating``: what people do with it, and are told.
 - ``names``: those by which its log knows it.
-- ``calls``: the handlers' calls to other services, each once (T6).
+- ``calls``: the handlers' calls to other services, each once (T6); ``call_keys``: in the log.
 - ``asked``: the steps that are asked of a store and of handlers, beside those of the log.
 """

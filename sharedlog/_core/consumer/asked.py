@@ -102,6 +102,13 @@ class CommitStore(NamedTuple):
     checkpoint: Checkpoint
 
 
+class Passed(NamedTuple):
+    """The log has committed a checkpoint: the calls go that it has passed. Does not fail."""
+
+    tag: str
+    checkpoint: Checkpoint
+
+
 class Failed(Exception):
     """The handlers raised, or the store did not commit: nothing of the transaction is there.
 
@@ -140,5 +147,5 @@ class Died(BaseException):
     """The process is dead: a test kit's, which no rule and no handler's failure hides."""
 
 
-StoreStep = TakeStore | Rewind | Resend | Note | Run | Bury | CommitStore
+StoreStep = TakeStore | Rewind | Resend | Note | Run | Bury | CommitStore | Passed
 Asked = Generator[Step | StoreStep, Any, _T]

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from sharedlog._core.commit import Commit, NewEntry, Put, Refused
-from sharedlog._core.consumer.asked import Asked, Failed, Ran, Resend
+from sharedlog._core.consumer.asked import Asked, Failed, Passed, Ran, Resend
 from sharedlog._core.consumer.changelog import Changelog
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.names import done_key, hold_name, producer_name
@@ -92,7 +92,7 @@ class InLog:
             takeovers=(before.takeovers + died) * kept,
             attempts=before.attempts * kept,
         )
-        if after[-2:] != before[-2:]:
+        if (after.takeovers, after.attempts) != (before.takeovers, before.attempts):
             yield from self._put(after)
         self.checkpoint = after
 
@@ -122,6 +122,7 @@ class InLog:
         checkpoint = Checkpoint(self._fence.number, position, seq)
         if not appends:
             yield from self._commit(checkpoint)
+            yield Passed(self._tag, checkpoint)
             return
         put = Put(done_key(self._name, self._tag), _written(checkpoint))
         if len(appends) == 1:
@@ -143,6 +144,7 @@ class InLog:
         self.checkpoint = checkpoint
         self.changelog.committed(changed, sum(each.size for each in changes), found.lsn)
         self.sure = True
+        yield Passed(self._tag, checkpoint)
 
     def move(self, position: Position) -> Asked[None]:
         """See ``Keeper``."""

@@ -11,11 +11,12 @@ import pytest
 import rifl
 import sharedlog
 from sharedlog import CallAfterWrite, CallForgotten, CallMismatch, InvalidRequest
+from sharedlog._core.consumer.call_keys import read_calls
 from sharedlog.testing import die, drain, driven, lose
 from tests.echo import METHOD, served
 from tests.helpers.log_servers import shared_postgres
 from tests.sharedlog.consumer.test_zombies import lapsed
-from tests.sharedlog.consumer.world import PostgresDatabase, World
+from tests.sharedlog.consumer.world import LogWorld, NoDatabase, PostgresDatabase, World
 
 __all__ = ["shared_postgres"]
 
@@ -44,13 +45,19 @@ def rates(monkeypatch):
         yield handler
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "log"])
 def new_world(request, tmp_path):
     """Make worlds over a store, whose handler calls the service of ``rates``, and notes it."""
     return worlds(request, tmp_path)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_database(request, tmp_path):
+    """As ``new_world``, for tests that look into the database."""
+    return worlds(request, tmp_path)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long), "log"])
 def many_worlds(request, tmp_path):
     """As ``new_world``, for tests that make one for each step."""
     return worlds(request, tmp_path)
@@ -61,8 +68,11 @@ def worlds(request, tmp_path):
     server = request.getfixturevalue("shared_postgres") if request.param == "postgres" else None
 
     def make(rates, **settings):
+        settings = {"orders": 2, "substreams": 1, **settings}
+        if request.param == "log":
+            return CallingLog(rates, **settings)
         place = tmp_path / f"{next(count)}" if server is None else PostgresDatabase(server)
-        return Calling(rates, place, **{"orders": 2, "substreams": 1, **settings})
+        return Calling(rates, place, **settings)
 
     return make
 
@@ -105,6 +115,17 @@ class Calling(World):
                 "ORDER BY serial"
             )
             return [tuple(map(int, row)) for row in rows.fetchall()]
+
+
+class CallingLog(Calling, LogWorld):
+    """With its state in the log."""
+
+    def __init__(self, rates, **settings):
+        super().__init__(rates, NoDatabase(), **settings)
+
+    def kept(self):
+        found = self.log._place.run(read_calls("billing", "orders/0", None))
+        return [(each.position.lsn, each.number, int(each.answer is not None)) for each in found]
 
 
 def kill_before(process, step):
@@ -276,9 +297,9 @@ def test_a_handler_that_makes_another_call_when_it_runs_again_is_given_up_at_onc
     world.check()
 
 
-def test_a_call_that_a_service_has_forgotten_is_not_sent_again(new_world, rates):
+def test_a_call_that_a_service_has_forgotten_is_not_sent_again(new_database, rates):
     """Its records are gone: whether it ran, nobody knows (T6)."""
-    world = new_world(rates, orders=1, attempts=2)
+    world = new_database(rates, orders=1, attempts=2)
     with driven(world.consumer()) as process:
         kill_before(process, "store: answer")
         process.drain()
@@ -302,9 +323,9 @@ def test_a_call_that_a_service_has_forgotten_is_not_sent_again(new_world, rates)
     assert world.bills() == {}
 
 
-def test_calls_come_before_the_first_write_where_a_store_has_one_writer(new_world, rates):
+def test_calls_come_before_the_first_write_where_a_store_has_one_writer(new_database, rates):
     """``CallAfterWrite`` over SQLite, for which others would wait; PostgreSQL has room (T6)."""
-    world = new_world(rates, orders=1, attempts=1)
+    world = new_database(rates, orders=1, attempts=1)
     one_writer = world.database.url.startswith("sqlite")
     told = []
 
@@ -322,9 +343,9 @@ def test_calls_come_before_the_first_write_where_a_store_has_one_writer(new_worl
     assert ("c9" in world.bills()) is not one_writer
 
 
-def test_others_write_the_database_while_a_service_is_called(new_world, rates):
+def test_others_write_the_database_while_a_service_is_called(new_database, rates):
     """Each message with calls has a transaction of its own where there is one writer (T6)."""
-    world = new_world(rates, orders=3)
+    world = new_database(rates, orders=3)
     call = rates.__call__
 
     def slow(request, context):
@@ -340,9 +361,9 @@ def test_others_write_the_database_while_a_service_is_called(new_world, rates):
     assert bills == world.invoices()
 
 
-def test_what_a_handler_has_read_before_a_call_holds_when_it_writes(new_world, rates):
+def test_what_a_handler_has_read_before_a_call_holds_when_it_writes(new_database, rates):
     """Where others wrote meanwhile it runs again, without a call: as one transaction (T6)."""
-    world = new_world(rates, orders=1)
+    world = new_database(rates, orders=1)
     call, runs = rates.__call__, []
 
     def slow(request, context):
@@ -405,7 +426,7 @@ def test_an_async_handler_makes_calls_at_once(many_worlds, rates):
                 call = stub(effects, rates.target)
                 found = await asyncio.gather(*(call(f"{at}".encode()) for at in range(3)))
                 order["what"] = " ".join(sorted(each.decode() for each in found))
-                world.take(effects.connection.execute, order, effects)
+                world.bill(order, effects)
 
             return made
 
@@ -483,13 +504,13 @@ def test_a_service_that_does_not_deduplicate_is_not_called(new_world, monkeypatc
 
 
 def test_a_shard_goes_on_to_another_session_and_closes_the_one_before(
-    new_world, rates, monkeypatch
+    new_database, rates, monkeypatch
 ):
     """A service keeps so many keys of one, and all until it is closed (T6)."""
     from sharedlog._core.consumer import calls
 
     monkeypatch.setattr(calls, "SESSION_CALLS", 2)
-    world = new_world(rates, orders=4, batch=1)
+    world = new_database(rates, orders=4, batch=1)
     sessions = []
 
     def look(order, effects):

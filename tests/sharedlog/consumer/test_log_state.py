@@ -339,3 +339,22 @@ def test_operators_see_substreams_and_no_change_logs(tmp_path, capsys):
     assert main(["consumers", url, "--json"]) == ExitCode.DONE
     rows = json.loads(capsys.readouterr().out)
     assert [each["substream"] for each in rows] == ["orders/0", "orders/1"]
+
+
+@pytest.mark.usefixtures("small_snapshots")
+def test_a_consumer_that_is_forgotten_begins_anew(tmp_path):
+    """By the documented commands: its states are gone, and what they took in the log (T4)."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    world = LogWorld(orders=3, url=url)
+    drain(world.consumer())
+    bills = world.bills()
+    for substream in range(2):
+        name = f"consumer/billing/orders/{substream}"
+        assert main(["forget", url, name, "--yes"]) == ExitCode.DONE
+    assert not world.log._engine.scan("state/")
+    with pytest.raises(sharedlog.StoreWentBack):
+        drain(world.consumer())
+    assert main(["holds", url, "--forget", "consumer.billing", "--yes"]) == ExitCode.DONE
+    drain(world.consumer())
+    assert world.bills() == bills
+    world.log.close()

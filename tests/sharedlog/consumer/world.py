@@ -176,8 +176,8 @@ class NoDatabase:
 class LogWorld(World):
     """Bills are in the consumer's state: of each customer a list, and how many there are."""
 
-    def __init__(self, **settings):
-        super().__init__(NoDatabase(), **settings)
+    def __init__(self, place=None, **settings):
+        super().__init__(place or NoDatabase(), **settings)
 
     def bill(self, order, effects):
         customer, state = order["customer"], effects.state
