@@ -186,10 +186,10 @@ class InLog:
     def pass_by(self, now_us: int, through: int) -> Asked[None]:
         """See ``Keeper``: where nothing was changed, the snapshot is as of a later moment."""
         log = self.changelog
-        if not self.sure or self._writer is not None or log.since:
+        if not self.sure:
             return
         log.passed(through)
-        if log.through > log.snapshot.through:
+        if not log.since and self._writer is None and log.through > log.snapshot.through:
             moved = log.snapshot._replace(through=log.through)
             yield from name_snapshot(self._name, self._tag, moved, self._fence)
             log.snapshot = moved

@@ -104,7 +104,8 @@ class Writer:
         self._before = before
         self._snapshot = Snapshot(before.id + 1, through, 0, size)
         self._seals = seals
-        items: list[Item] = list(table.items())
+        # Not a list of pairs, which takes several times as long.
+        items = zip(list(table), list(table.values()), strict=True)
         self._pieces = pieces(items, _PIECE_BYTES)
         # What is being written: until it was answered it is written again.
         self._piece: list[Item] | None = None
