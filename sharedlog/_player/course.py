@@ -29,6 +29,8 @@ from sharedlog.v1 import target_pb2
 
 _log = get_logger("sharedlog")
 _SHORTEST_S, _LONGEST_S = 0.05, 30.0
+# Between two looks whether one that was not reached is there again.
+_LONGEST_UNREACHED_S = 1.0
 
 
 class Course:
@@ -63,7 +65,9 @@ class Course:
         self._backoff = Backoff(_SHORTEST_S, _LONGEST_S)
         self._failing_backoff = Backoff(_SHORTEST_S, _LONGEST_S)
         # Of connections that did not come to be: a target that restarts is soon found again.
-        self._reaching_backoff = Backoff(_SHORTEST_S, _LONGEST_S)
+        self._reaching_backoff = Backoff(_SHORTEST_S, _LONGEST_UNREACHED_S)
+        # Why it was not reached, and when that was logged last.
+        self._unreached: tuple[Cause, float] | None = None
         # Of substreams whose messages fail.
         self._backoffs: dict[str, Backoff] = {}
         # What was judged already of what it was cut off for.
@@ -350,17 +354,29 @@ class Course:
         if not self._reached:
             backoff = self._reaching_backoff
         pause_s = backoff.pause_s(stage.outside.draw())
-        _log.warning(
-            "target_down",
-            player=stage.player,
-            target=name,
-            cause=trouble.cause.name,
-            error=trouble.details,
-            substream=trouble.tag,
-            position=str(trouble.place or ""),
-            again_in_s=round(pause_s, 3),
-        )
+        if self._is_news(trouble.cause):
+            _log.warning(
+                "target_down",
+                player=stage.player,
+                target=name,
+                cause=trouble.cause.name,
+                error=trouble.details,
+                substream=trouble.tag,
+                position=str(trouble.place or ""),
+                again_in_s=round(pause_s, 3),
+            )
         await self._wait(pause_s)
+
+    def _is_news(self, cause: Cause) -> bool:
+        """Whether it is to be logged: of one that is not there, again and again, now and then."""
+        now_s, known = asyncio.get_running_loop().time(), self._unreached
+        if self._reached:
+            self._unreached = None
+            return True
+        if known is not None and known[0] is cause and now_s - known[1] < _LONGEST_S:
+            return False
+        self._unreached = cause, now_s
+        return True
 
     @property
     def lag(self) -> int:

@@ -32,7 +32,7 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 5_000),
     # A target that restarts is found again soon.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.max_reconnect_backoff_ms", 500),
 )
 
 

@@ -6,9 +6,13 @@ from contextlib import ExitStack
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 import rifl
 import sharedlog
+from chaos.ports import free_port
+from sharedlog import Target
+from sharedlog._player import course
 from sharedlog._player.link import _OPTIONS
 from tests.helpers.servers import KINDS, generic, serve
 from tests.sharedlog.player.conftest import declared
@@ -129,3 +133,20 @@ def test_an_idle_target_stays_connected(house, log, shop, tmp_path):
     log.publish_call("orders", METHOD, b"1")
     house.wait_for(lambda: len(effects(tmp_path)) == 1)
     assert not watch.happened.wait(75)
+
+
+def test_a_target_that_is_not_there_is_looked_for_soon_and_told_of_once(house):
+    """It is found again within a second or so of its start, and fills no log until then (P4)."""
+    tries = []
+
+    class Watch(sharedlog.PlayerObserver):
+        def troubled(self, player, target, cause):
+            tries.append(cause)
+
+    gone = f"127.0.0.1:{free_port()}"
+    with capture_logs() as events:
+        house.player(Target(name="shop", address=gone, streams=["orders"]), observer=Watch())
+        house.wait_for(lambda: len(tries) > 4)
+    assert len([each for each in events if each["event"] == "target_down"]) == 1
+    assert course._LONGEST_UNREACHED_S <= 1.0
+    assert dict(_OPTIONS)["grpc.max_reconnect_backoff_ms"] <= 1000
