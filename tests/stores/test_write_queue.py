@@ -80,6 +80,13 @@ class _World:
             after, following = self.turns.ended(group, self.now, more=more, run=waiter)
         else:
             after, following = self.turns.handed_on(group, self.now)
+        if after is Next.KEPT:
+            self.keep(waiter, group)
+        else:
+            assert used or after is not Next.GATHER
+            self.next(group, after, following)
+
+    def next(self, group: SharedTransaction, after: Next, following: Pending | None) -> None:
         if after is Next.COMMIT:
             assert following is None
             self.close()
@@ -89,30 +96,24 @@ class _World:
             assert not self.alone[following]
             assert self.turns.group is group
             self.hand_to(following)
-        elif after is Next.KEPT:
-            self.keep(waiter, group)
         else:
-            assert used
             assert (after is Next.GATHER) == (self.gatherer is None)
             self.gatherer = group
 
     def keep(self, run: Pending, group: SharedTransaction) -> None:
         """The next one of a run comes at once, or does not."""
-        assert self.came, "only where others wait there is something to keep"
         assert group.handlers < MOST_HANDLERS
         if self.random.random() < 0.7:
             following = Pending()
             self.alone[following] = False
             assert self.turns.arrive(following, alone=False, run=run) is Next.GO
             self.take(following)
-            assert not self.turns.passed_on(run)
+            assert self.turns.passed_on(group, self.now, run) is None
             return
-        assert not self.turns.passed_on(object())
-        assert self.turns.passed_on(run)
-        after, following = self.turns.handed_on(group, self.now)
-        assert after is Next.WAIT
-        assert following is not None
-        self.hand_to(following)
+        assert self.turns.passed_on(group, self.now, object()) is None
+        passed = self.turns.passed_on(group, self.now, run)
+        assert passed is not None
+        self.next(group, *passed)
 
     def release(self) -> None:
         following = self.turns.released()
@@ -196,6 +197,25 @@ def test_a_run_keeps_its_turn_for_a_few_and_no_more() -> None:
         assert turns.arrive(Pending(), alone=False, run=run) is Next.GO
     assert turns.ended(group, 0.0, more=True, run=run) == (Next.WAIT, other)
     assert turns.arrive(Pending(), alone=False, run=run) is Next.WAIT
+
+
+def test_a_run_that_nobody_waits_for_keeps_its_turn_until_the_transaction_is_full() -> None:
+    """Nobody has to gather for it meanwhile; where it does not come, somebody does (§6)."""
+    turns, run = WriteQueue(), object()
+    turns.arrive(Pending(), alone=False, run=run)
+    group = turns.opened(0.0)
+    for _ in range(MOST_HANDLERS - 1):
+        assert turns.ended(group, 0.0, more=True, run=run) == (Next.KEPT, None)
+        assert turns.arrive(Pending(), alone=False, run=run) is Next.GO
+    assert turns.ended(group, 0.0, more=True, run=run) == (Next.COMMIT, None)
+    turns.closed(group)
+    turns.released()
+    turns.arrive(Pending(), alone=False, run=run)
+    group = turns.opened(1.0)
+    assert turns.ended(group, 1.0, more=True, run=run) == (Next.KEPT, None)
+    assert turns.passed_on(group, 1.0, run) == (Next.GATHER, None)
+    assert turns.passed_on(group, 1.0, run) is None
+    assert turns.gathered(group, 2.0) is Next.COMMIT
 
 
 def test_no_run_keeps_the_journal_waiting() -> None:

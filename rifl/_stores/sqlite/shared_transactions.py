@@ -233,11 +233,19 @@ class SharedTransactions:
         return after
 
     def pass_on(self, of: object, run: Callable[..., Any]) -> None:
-        """Give up a turn that was kept for a run, unless it came."""
+        """Give up a turn that was kept for a run, unless it came; ``run`` does what may block."""
         with self._lock:
-            kept = self._queue.passed_on(of)
-        if kept:
-            self.hand_on(run)
+            group = self._queue.group
+            passed = self._queue.passed_on(group, time.monotonic(), of)
+        if passed is None:
+            return
+        after, waiter = passed
+        if waiter is not None:
+            waiter.succeed()
+        elif after is Next.COMMIT:
+            run(self._commit, group)
+        elif after is Next.GATHER:
+            run(self.gather, group)
 
     def hand_on(self, run: Callable[..., Any]) -> None:
         """Give up a turn that was not used."""

@@ -140,21 +140,31 @@ class WriteQueue:
         ``more``: another one is about to come, of the same ``run``, if it is one.
         """
         group.handlers += 1
-        if (
-            more
-            and run is not None
-            and self._in_a_row < MOST_IN_A_ROW
-            and self._next_fits(group, now)
-        ):
+        overtaken = self._in_a_row if self._waiting else 0
+        if more and run is not None and overtaken < MOST_IN_A_ROW and self._goes_on(group, now):
             self._in_a_row += 1
             self._kept = run
             return Next.KEPT, None
+        return self._next(group, now, more=more)
+
+    def passed_on(
+        self, group: SharedTransaction | None, now: float, run: object
+    ) -> tuple[Next, Pending | None] | None:
+        """Give up the turn that was kept for a run, as ``ended``; None: it came, or had none."""
+        if self._kept is not run or group is None:
+            return None
+        self._kept = None
+        return self._next(group, now, more=True)
+
+    def _next(
+        self, group: SharedTransaction, now: float, *, more: bool
+    ) -> tuple[Next, Pending | None]:
         self._in_a_row = 0
         after = self.handed_on(group, now)
         if after[0] is Next.COMMIT and not self._waiting:
             age = now - group.opened_at
             young = age < LONGEST_S and group.handlers < self._expected_commit.expected
-            if young or (more and age < OPEN_S and group.handlers < MOST_HANDLERS):
+            if young or (more and self._has_room(group, now)):
                 self._held = False
                 if group.gathered:
                     return Next.WAIT, None
@@ -164,19 +174,17 @@ class WriteQueue:
 
     def handed_on(self, group: SharedTransaction, now: float) -> tuple[Next, Pending | None]:
         """Give up a turn in an open transaction: the same, without a handler's effects."""
-        if self._next_fits(group, now):
+        if self._waiting and self._goes_on(group, now):
             return Next.WAIT, self._waiting.popleft()[0]
         return Next.COMMIT, None
 
-    def _next_fits(self, group: SharedTransaction, now: float) -> bool:
-        """Whether somebody waits who goes on in this transaction."""
-        room = group.handlers < MOST_HANDLERS and now - group.opened_at < OPEN_S
-        return room and bool(self._waiting) and not self._waiting[0][1]
+    def _goes_on(self, group: SharedTransaction, now: float) -> bool:
+        """Whether another handler may come into this transaction: the journal does not wait."""
+        return self._has_room(group, now) and not (self._waiting and self._waiting[0][1])
 
-    def passed_on(self, run: object) -> bool:
-        """Whether a turn was kept for a run that did not come: it has to be handed on."""
-        kept, self._kept = self._kept is run, None if self._kept is run else self._kept
-        return kept
+    @staticmethod
+    def _has_room(group: SharedTransaction, now: float) -> bool:
+        return group.handlers < MOST_HANDLERS and now - group.opened_at < OPEN_S
 
     def gathered(self, group: SharedTransaction, now: float) -> Next:
         """After nobody came for a while: COMMIT, GATHER again, or WAIT for who commits."""
