@@ -16,7 +16,7 @@ from rifl.spark._sink import RiflDataSource, StreamWriter
 from rifl.spark._tasks import this_micro_batch
 from tests.helpers.waiting import until
 
-__all__ = ["SIGNALS", "SignalledDataSource"]
+__all__ = ["SIGNALS", "SignalledDataSource", "armed", "reached"]
 
 # The directory: ``driver.pid`` names the victim, ``effects`` leads to the bank's file.
 SIGNALS = "RIFL_TEST_SIGNALS"
@@ -24,11 +24,13 @@ _BATCH = 1
 _WAIT_S = 120.0
 
 
-def _armed(point: str) -> bool:
+def armed(point: str) -> bool:
+    """Whether the driver is to be killed there."""
     return Path(os.environ[SIGNALS], point).exists()
 
 
-def _reached(point: str) -> None:
+def reached(point: str) -> None:
+    """Kill the driver, once, and end this process."""
     directory = Path(os.environ[SIGNALS])
     (directory / point).unlink()  # once
     os.kill(int((directory / "driver.pid").read_text()), signal.SIGKILL)
@@ -46,7 +48,7 @@ def _killed_midway(rows: Iterator[Any]) -> Iterator[Any]:
             "an effect before the kill",
             _WAIT_S,
         )
-        _reached("writing")
+        reached("writing")
 
 
 class SignalledWriter(StreamWriter):
@@ -54,15 +56,15 @@ class SignalledWriter(StreamWriter):
 
     def write(self, iterator: Iterator[Any]) -> Any:
         """Send a task's rows, and be killed meanwhile if that was asked for."""
-        if _armed("writing") and this_micro_batch().batch == _BATCH:
+        if armed("writing") and this_micro_batch().batch == _BATCH:
             iterator = _killed_midway(iterator)
         return super().write(iterator)
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit, and be killed if that was asked for."""
         super().commit(messages, batchId)
-        if _armed("committed") and batchId == _BATCH:
-            _reached("committed")
+        if armed("committed") and batchId == _BATCH:
+            reached("committed")
 
 
 class SignalledDataSource(RiflDataSource):
@@ -75,10 +77,10 @@ class SignalledDataSource(RiflDataSource):
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         """Plan, and be killed if that was asked for."""
-        if not self._travelled and _armed("planning"):
+        if not self._travelled and armed("planning"):
             commits = Path(self.options["checkpointlocation"], "commits")
             if (commits / str(_BATCH - 1)).exists():
-                _reached("planning")
+                reached("planning")
         writer = super().streamWriter(schema, overwrite)
         writer.__class__ = SignalledWriter
         return writer

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSourceStreamReader
 
 import sharedlog
 import sharedlog.spark
@@ -19,8 +20,15 @@ from sharedlog._core.envelope import unpack
 from sharedlog._core.query.state import Query, State, find_query
 from sharedlog.spark._messages import RawRows
 from sharedlog.spark._options import SinkError, SinkOptions
+from tests.helpers.processes import Process
 from tests.sharedlog.places import url_of
+from tests.spark.conftest import SLOW_S, spark_environment
+from tests.spark.failing import losing_its_shuffle
+from tests.spark.signalled import SIGNALS
+from tests.spark.test_stream_sink import gone
 
+# Before PySpark 4.2 nobody tells a source how much a micro-batch may have.
+_LIMITED = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -172,6 +180,94 @@ def test_an_empty_micro_batch_writes_no_entry(chain: Chain) -> None:
     chain.publish(5)
     chain.run()
     assert chain.written() == collections.Counter(f"o{number}" for number in range(5, 10))
+
+
+def test_a_stage_that_runs_again_adds_nothing(chain: Chain, tmp_path: Path) -> None:
+    """Its shuffle was lost when tasks had appended: what Spark took is committed, once (§16)."""
+    sharedlog.spark.register(chain.spark)
+    effects, seen = tmp_path / "effects", tmp_path / "seen"
+    names = [f"v{number}" for number in range(40)]
+    effects.write_text("\n".join(names))
+    local = chain.spark.conf.get("spark.local.dir")
+    frame = chain.spark.createDataFrame([(each,) for each in names], "reference string")
+    lost = losing_its_shuffle(effects, "", local, seen)
+    again = frame.repartition(2).mapInArrow(lost, frame.schema).selectExpr("reference as value")
+    given = {"log": chain.url, "stream": "paid"}
+    again.write.format("sharedlog").options(**given).mode("append").save()
+    # Partition 0 began twice as the first attempt of a stage.
+    assert seen.read_text().split().count("0") == 2
+    assert chain.written() == collections.Counter(names)
+    assert list(chain.log._engine.scan("query")) == ["query-tasks"]
+
+
+class Killed:
+    """One launch of a driver after another, over one checkpoint."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._signals = directory / "signals"
+        self._signals.mkdir()
+
+    def launch(self, log: str, partitions: int, kill_at: str | None = None) -> bool:
+        """Run it until it is killed, or ends; whether it ended."""
+        pid = self._signals / "driver.pid"
+        pid.unlink(missing_ok=True)
+        if kill_at is not None:
+            (self._signals / kill_at).touch()
+        process = Process(
+            "tests.spark.log_driver",
+            *("--log", log, "--checkpoint", str(self._directory / "checkpoint")),
+            *("--partitions", str(partitions)),
+            log=self._directory / "driver.log",
+            env={**spark_environment(), SIGNALS: str(self._signals)},
+        )
+        try:
+            try:
+                return process.line(SLOW_S) == "done"
+            except AssertionError:
+                assert not process.alive, process.errors()
+                return False
+        finally:
+            process.close()
+            if pid.exists():
+                gone(int(pid.read_text()))
+
+
+@pytest.mark.skipif(not _LIMITED, reason="a source says what a micro-batch has from 4.2 on")
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("planning", marks=pytest.mark.long),
+        pytest.param("writing", marks=pytest.mark.long),
+        pytest.param("committing"),
+        pytest.param("committed", marks=pytest.mark.long),
+    ],
+)
+def test_a_driver_killed_anywhere_commits_each_row_once(
+    java: None, log: sharedlog.Log, tmp_path: Path, point: str
+) -> None:
+    """Before, within and behind the commit, and between what freezes a batch and its marker (§16).
+
+    It is started again with other shuffle partitions. Zombies may append meanwhile.
+    """
+    for number in range(60):
+        log.publish("orders", f"o{number}", key=f"k{number % 7}")
+    driver, url = Killed(tmp_path), f"sqlite:///{tmp_path / 'log.db'}"
+    assert not driver.launch(url, 3, kill_at=point)
+
+    def written() -> list[str]:
+        found = [each.text for at in range(3) for each in log.read("paid", at)]
+        return sorted(found, key=lambda text: int(text[1:]))
+
+    stood = len(written())
+    assert (stood > 20) == (point == "committed")
+    assert stood < 60
+    assert driver.launch(url, 5)
+    assert written() == [f"o{number}" for number in range(60)]
+    query = log._run(find_query("pay"))
+    assert query is not None
+    assert (query.state, query.closed >= 2) == (State.CLOSED, True)
+    assert list(log._engine.scan("query-task/")) == []
 
 
 def _write(chain: Chain, rows: list[tuple[str, str]], **options: str) -> None:

@@ -72,10 +72,10 @@ class Driver:
         finally:
             process.close()
             if pid.exists():
-                _gone(int(pid.read_text()))
+                gone(int(pid.read_text()))
 
 
-def _gone(pid: int) -> None:
+def gone(pid: int) -> None:
     """Make sure that a driver's JVM does not outlive the test."""
     try:
         os.kill(pid, signal.SIGKILL)
