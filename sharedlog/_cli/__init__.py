@@ -4,6 +4,7 @@
 - ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim, relay,
   producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
 - ``attending``: consumers' substreams; ``consuming``: their processes.
+- ``querying``: queries of Spark, what they committed and have read.
 - ``serving``: a log over gRPC.
 - ``playing``: a log into gRPC services; ``letters``: the messages that were given up.
 - ``signals``: those that end what goes on until one comes.

@@ -20,12 +20,14 @@ from sharedlog._cli import (
     messages,
     operating,
     playing,
+    querying,
     recovering,
     serving,
 )
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.given import after, count, duration, header, position, schedule, seals, some
 from sharedlog._core.errors import (
+    CheckpointWentBack,
     CorruptLog,
     Fenced,
     HoldMoved,
@@ -64,7 +66,7 @@ _CODES: tuple[tuple[tuple[type[LogError], ...], ExitCode], ...] = (
     (
         (
             *(TrimmedLog, LogForked, HoldMoved, Fenced),
-            *(OutboxWentBack, PredecessorMismatch, StoreWentBack),
+            *(CheckpointWentBack, OutboxWentBack, PredecessorMismatch, StoreWentBack),
         ),
         ExitCode.GONE,
     ),
@@ -259,6 +261,14 @@ def _add_operating(
     shown.add_argument("--all", action="store_true", help="all that were ever granted")
     shown.add_argument("--named", action="store_true", help="the named ones, and their highest seq")
     producers.set_defaults(run=operating.producers)
+
+    queries = commands.add_parser(
+        "queries", parents=[url, sure], help="what Spark's queries committed, and have read"
+    )
+    which = queries.add_mutually_exclusive_group()
+    which.add_argument("--abandon", metavar="NAME", help="roll back what its batch has pending")
+    which.add_argument("--forget", metavar="NAME", help="the name begins anew")
+    queries.set_defaults(run=querying.queries)
 
     retire = commands.add_parser(
         "retire", parents=[url, sure], help="end a producer, rolling back what is pending"

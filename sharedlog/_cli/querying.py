@@ -1,0 +1,89 @@
+"""Queries of Spark's as the command shows them: what they committed, and how far they have read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.operating import really
+from sharedlog._cli.shown import print_json, print_table, print_value
+from sharedlog._core.holds import all_holds
+from sharedlog._core.query.closing import abandon, forget
+from sharedlog._core.query.state import Query, all_queries
+from sharedlog._core.query.tasks import members
+from sharedlog._core.steps import Ends, Lsns, Rule
+from sharedlog._log.log import Log
+
+# Of the holds that queries have.
+HELD = "spark."
+
+
+def queries(log: Log, arguments: argparse.Namespace) -> int:
+    """List queries, abandon what one has pending, or forget it."""
+    if arguments.forget is not None:
+        name = arguments.forget
+        really(arguments, f"what its checkpoint commits again is there twice; to forget {name!r}")
+        found = log._run(forget(name))
+        if found is None:
+            raise _nobody(name)
+        print_value(arguments.json, {"name": name, "batch": found.closed})
+        return ExitCode.DONE
+    if arguments.abandon is not None:
+        name = arguments.abandon
+        really(arguments, f"a batch that is under way fails; to abandon that of {name!r}")
+        there = [each for each in log._run(all_queries()) if each.name == name]
+        if not there:
+            raise _nobody(name)
+        log._run(abandon(name, there[0].plan))
+    _listed(log, arguments)
+    return ExitCode.DONE
+
+
+def _listed(log: Log, arguments: argparse.Namespace) -> None:
+    found = {each.name: each for each in log._run(all_queries())}
+    tasks: dict[str, int] = {}
+    for member in log._run(members()):
+        tasks[member.name] = tasks.get(member.name, 0) + 1
+    read: dict[str, int] = {}
+    for hold in log._run(all_holds()):
+        if hold.name.startswith(HELD) and not hold.dropped:
+            name, (lsn, _) = hold.name.removeprefix(HELD), hold.place
+            read[name] = min(read.get(name, lsn), lsn)
+    end = log._run(_end())
+    objects = [
+        _object(found.get(name) or Query(name), tasks.get(name, 0), read.get(name), end)
+        for name in sorted(found.keys() | read.keys())
+    ]
+    if arguments.json:
+        print_json(objects)
+        return
+    shown = ("query", "state", "batch#", "run", "plan#", "rows#", "lsn#", "tasks#", "read#", "lag#")
+    rows = [tuple("" if each is None else str(each) for each in row.values()) for row in objects]
+    print_table("", shown, rows)
+
+
+def _object(query: Query, tasks: int, read: int | None, end: int) -> dict[str, Any]:
+    """Return a query for programs; None where it has never written, or has no hold."""
+    writes = query.plan > 0
+    return {
+        "name": query.name,
+        "state": query.state.value if writes else None,
+        "batch": query.closed if query.closed >= 0 else None,
+        "run": query.run or None,
+        "plan": query.plan or None,
+        "rows": query.rows if writes else None,
+        "lsn": query.lsn or None,
+        "tasks": tasks,
+        "read": read,
+        "lag": None if read is None else max(0, end - read),
+    }
+
+
+def _end() -> Rule[int]:
+    ends: Lsns = yield Ends()
+    return ends.last
+
+
+def _nobody(name: str) -> Refused:
+    return Refused(f"there is no query {name!r}", ExitCode.NOT_FOUND)
