@@ -145,5 +145,9 @@ def _target(name: str, told: Told | None, wished: Wish, samples: Any) -> dict[st
         "error": told.error[:_MOST_CHARS],
         "error_ms": told.error_at_us // 1000,
         "told_ms": told.at_us // 1000,
+        "attempts": [
+            [tag, place.partition("-")[0], count]
+            for tag, (place, count) in sorted(told.attempts.items())
+        ],
         "process": told.process,
     }

@@ -47,9 +47,15 @@ def test_the_status_page_says_how_targets_are(house, log):
     assert player.status_url.startswith("http://127.0.0.1:")
     publish(log, 10)
     fake.store.wait_for(lambda: len(fake.store.done) == 9)
-    house.wait_for(lambda: shown(player)[1].get("shop", {}).get("dead_letters") == 1)
-    house.wait_for(lambda: shown(player)[1]["shop"]["state"] == "N")
-    found, targets = shown(player)
+    seen = []
+
+    def settled():
+        seen.append(shown(player))
+        shop = seen[-1][1].get("shop", {})
+        return [shop.get(name) for name in ("dead_letters", "state", "lag")] == [1, "N", 0]
+
+    house.wait_for(settled)
+    found, targets = seen[-1]
     assert (found["player"], found["leads"], found["error"]) == ("player", True, "")
     shop = targets["shop"]
     # Where there was nothing to do it is moved on.

@@ -27,7 +27,15 @@ def targets(now_s):
     places = {f"orders/{number}": _AT.format(9000 + number) for number in range(8)}
     return {
         "inventory": Told("N", **common, indexes=places, taken=12_345, rate=812.5),
-        "billing": Told("RF", **common, indexes=places, lag=420, queued=210, taken=5),
+        "billing": Told(
+            "RF",
+            **common,
+            indexes=places,
+            lag=420,
+            queued=210,
+            taken=5,
+            attempts={"orders/2": (_AT.format(9002), 3)},
+        ),
         "mail": Told(
             *("stopped", common["address"], 1, "REFUSED", HOSTILE, "orders/3", _AT.format(9003)),
             indexes=places,
@@ -111,7 +119,17 @@ class _Seen(HTMLParser):
 def test_a_browser_shows_each_state_and_no_markup_of_others(page, tmp_path):
     """With a line of lags for each target; what a target wrote stands there as its text."""
     seen = _Seen(browse(tmp_path, page.url, "--dump-dom"))
-    for said in ("fed", "recovering", "stopped", "down", "paused", "REFUSED", "by ann", "12,345"):
+    for said in (
+        "fed",
+        "recovering",
+        "stopped",
+        "down",
+        "paused",
+        "REFUSED",
+        "by ann",
+        "12,345",
+        "orders/2 at 9002.0/0 (failed 3 times)",
+    ):
         assert said in seen.text
     assert seen.text.count(HOSTILE) == 6
     assert "img" not in seen.tags
