@@ -7,6 +7,9 @@ import contextlib
 import pytest
 import redis
 
+import rifl
+import sharedlog
+from rifl._stores import UnsupportedStore
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, Replica, call
@@ -169,3 +172,14 @@ def test_a_primary_that_dies_is_replaced_by_its_replica(cluster, replicas):
             lambda client=client: answered(one, call(client, 2)), "its own client finds it", 60
         )
         assert found.verdict is Verdict.NEW
+
+
+def test_a_cluster_is_no_target(cluster):
+    """A player's target is refused there before anything comes (DESIGN-LOG §15)."""
+    method = "/shop.S/Reserve"
+    url = cluster.url(namespace="target")
+    with (
+        rifl.Deduplicator(url, methods={method: "idempotent"}) as dedup,
+        pytest.raises(UnsupportedStore, match="rows"),
+    ):
+        sharedlog.add_target_to_server(None, dedup, {"orders": method})
