@@ -112,7 +112,7 @@ def driven(consumer: Consumer) -> Iterator[Driven]:
         found = Driven(work)
         try:
             yield found
-            work.end()
+            work.sharing.end()
         except Died:
             found.dead = True
             work.abandon()

@@ -1,8 +1,9 @@
 """Consumers: functions that consume a stream, change a database and publish (DESIGN-LOG §14).
 
 - ``consumer``: ``sharedlog.Consumer``; ``handlers``: its functions; ``effects``: what they get.
-- ``working``: the shards of one process, turn after turn; ``owned``: one of them;
-  ``carrying``: the steps of one; ``settling``: what it owes the log; ``events``: what is told.
+- ``working``: the shards of one process, turn after turn; ``sharing``: which those are;
+  ``owned``: one of them; ``carrying``: its steps; ``settling``: what it owes the log; ``events``:
+  what is told.
 - ``calling``: calls of handlers to other services; ``channels``: what stubs get for them;
   ``services``: the ways to services; ``kept_calls``: what is kept of calls, ``call_rows``: as
   rows of a database.

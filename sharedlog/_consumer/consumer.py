@@ -21,8 +21,9 @@ from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.opening import in_one_file, store_of
 from sharedlog._consumer.services import Service, Services
 from sharedlog._consumer.settling import Settling
+from sharedlog._consumer.sharing import Settings, new_who
 from sharedlog._consumer.store import Store
-from sharedlog._consumer.working import Settings, Work, new_who
+from sharedlog._consumer.working import Work
 from sharedlog._core.arguments import check_whole
 from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.names import producer_name
@@ -181,7 +182,7 @@ class Consumer:
         """
         with self._member() as work:
             tail = self._log._engine.tail()
-            work.await_dead(self._closing, self._lease_s)
+            work.sharing.await_dead(self._closing, self._lease_s)
             while not self._stops():
                 if work.round():
                     continue
@@ -261,7 +262,7 @@ class Consumer:
                 finally:
                     if not carrier.inherited:
                         try:
-                            work.end()
+                            work.sharing.end()
                         finally:
                             settling.close()
                             # What the log is not told, others find out in time.

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import secrets
-import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.events import Events
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
 from sharedlog._consumer.settling import Settling
-from sharedlog._consumer.standbys import Standbys
-from sharedlog._core.consumer.in_log import InLog
-from sharedlog._core.consumer.keeping import InStore, Keeper
-from sharedlog._core.consumer.members import Lease, leave, look, plan, stop, take
+from sharedlog._consumer.sharing import Settings, Sharing
+from sharedlog._core.consumer.members import stop, take
 from sharedlog._core.consumer.operating import Told, tell, told_of
 from sharedlog._core.consumer.reconciling import check_given
-from sharedlog._core.consumer.shard import Bounds, Shard, Turned
-from sharedlog._core.errors import Fenced, LogError, LogStopped, LogUnavailable, StoreUnavailable
+from sharedlog._core.consumer.shard import Shard, Turned
+from sharedlog._core.errors import Fenced, LogStopped, LogUnavailable, StoreUnavailable
 from sharedlog._log.place import Place
-
-WHO_BYTES = 8
-# Of a lease: what renews it is late by less.
-_OVER = 1.2
-
-
-class Settings(NamedTuple):
-    """What a consumer was told. ``look_s``: between two looks at who has what.
-
-    ``in_log``: the log has its state; ``standby``: also that of shards which others have is here.
-    """
-
-    name: str
-    tags: Sequence[str]
-    retention_us: int
-    bounds: Bounds
-    start: str
-    look_s: float
-    in_log: bool
-    standby: bool
 
 
 class Work:
@@ -65,13 +40,8 @@ class Work:
         self._settling = settling
         self._clock = clock
         self._events = Events(place.name, settings.name)
-        self._own: dict[str, Owned] = {}
-        self._standbys = Standbys(place, settings.name, carrier, warm=settings.standby)
-        # Its standbys have more to read at once.
-        self._behind = False
-        self._looked_s: float | None = None
-        # Some shard was free, and then was not.
-        self._wants = True
+        self.sharing = Sharing(place, settings, membership, carrier, self._events, clock)
+        self._own = self.sharing.owned
         # Messages whose effects this process has committed.
         self.done = 0
 
@@ -89,46 +59,19 @@ class Work:
         """
         if self._membership.error is not None:
             raise self._membership.error
-        now_s = self._clock()
-        if self._looked_s is None or now_s - self._looked_s >= self._settings.look_s:
-            self.share()
-            self._behind = self._follow()
-        elif self._behind:
-            self._behind = self._follow()
+        self.sharing.look()
         done = self._turns()
         while not done and self._settling.wait(self._at_work()):
             done = self._turns()
         return done
 
-    def share(self) -> None:
-        """Look who has what, give up what is too much, and take what is free."""
-        self._looked_s = self._clock()
-        name, who = self._settings.name, self._membership.who
-        try:
-            seen = self._carrier.carry(look(name))
-            planned = plan(seen, who, self._settings.tags, self._own)
-            for tag in planned.lost:
-                self._drop(tag, "another one has it")
-            for tag in planned.leave:
-                self._leave(tag)
-            self._wants = False
-            for tag in planned.take:
-                lease = self._carrier.carry(take(name, tag, who))
-                if lease is None:
-                    self._wants = True
-                else:
-                    self._begin(tag, lease)
-        except LogUnavailable as error:
-            self._unavailable(error)
-
     def idle_s(self) -> float:
         """For how long nothing is to be done but to wait for messages."""
-        if self._behind or any(own.busy for own in self._own.values()):
+        if self.sharing.behind or any(own.busy for own in self._own.values()):
             return 0.0
         now_s = self._clock()
         waits = [max(0.0, own.not_before_s - now_s) for own in self._own.values()]
-        looks = self._settings.look_s - (now_s - (self._looked_s or now_s))
-        return max(0.0, min([looks, *(each for each in waits if each)]))
+        return max(0.0, min([self.sharing.due_s, *(each for each in waits if each)]))
 
     @property
     def through(self) -> int:
@@ -137,7 +80,7 @@ class Work:
 
     def caught_up(self, tail: int) -> bool:
         """Whether all is done through an LSN that is this process's to do."""
-        return not self._wants and all(
+        return not self.sharing.wants and all(
             own.lease is None
             and own.settling is None
             and own.shard.sure
@@ -148,15 +91,6 @@ class Work:
             for own in self._own.values()
         )
 
-    def await_dead(self, closing: threading.Event, lease_s: float) -> None:
-        """Wait until other processes are gone, or a lease is over, which those renew that live."""
-        end = self._clock() + _OVER * lease_s
-        while self._clock() < end and not closing.is_set():
-            others = set(self._carrier.carry(look(self._settings.name)).members)
-            if not others - {self._membership.who}:
-                return
-            closing.wait(lease_s / 10)
-
     @property
     def tail(self) -> int:
         """The LSN of the log's last entry."""
@@ -165,48 +99,6 @@ class Work:
     def abandon(self) -> None:
         """Give nothing up: it is as if the process had died."""
         self._own.clear()
-
-    def end(self) -> None:
-        """Give up all shards; what the log cannot be told, others find out in time."""
-        for tag in self.shards:
-            try:
-                self._leave(tag)
-            except LogError as error:
-                self._unavailable(error)
-                return
-
-    def _begin(self, tag: str, lease: Lease) -> None:
-        own = self._own.get(tag)
-        if own is None:
-            settings = self._settings
-            shard = Shard(
-                settings.name,
-                tag,
-                self._place.incarnation,
-                settings.bounds,
-                settings.start,
-                self._keeper(tag),
-            )
-            self._own[tag] = Owned(shard, lease)
-        else:
-            own.lease = lease
-
-    def _keeper(self, tag: str) -> Keeper:
-        name, incarnation, bounds = (
-            self._settings.name,
-            self._place.incarnation,
-            self._carrier.bounds,
-        )
-        if not self._settings.in_log:
-            return InStore(name, tag, incarnation, bounds, secrets.token_bytes)
-        changelog = self._standbys.of(tag)
-        return InLog(name, tag, incarnation, bounds, secrets.token_bytes, changelog)
-
-    def _follow(self) -> bool:
-        """Keep the states warm of what others have; whether there may be more at once."""
-        if not self._settings.in_log:
-            return False
-        return self._standbys.follow(self._settings.tags, self._own)
 
     def _at_work(self) -> list[Owned]:
         """Return those that are not left alone for a while."""
@@ -253,8 +145,8 @@ class Work:
         except LogStopped:
             raise
         except LogUnavailable as away:
-            self._unavailable(away)
-        self._drop(shard.tag, str(error))
+            self.sharing.unavailable(away)
+        self.sharing.drop(shard.tag, str(error))
 
     def _ready(self, own: Owned) -> bool:
         """Take the shard over, where that is to be done before anything else (T1, T5)."""
@@ -263,7 +155,7 @@ class Work:
             # A commit was not answered: this process succeeds itself.
             own.lease = self._carrier.carry(take(settings.name, shard.tag, self._membership.who))
             if own.lease is None:
-                self._drop(shard.tag, "another one has it")
+                self.sharing.drop(shard.tag, "another one has it")
                 return False
         if own.lease is not None:
             died = own.lease.died
@@ -318,36 +210,6 @@ class Work:
     def _waits(self, own: Owned, why: str) -> None:
         own.failed(self._clock())
         self._events.waits(own.shard.tag, why)
-
-    def _leave(self, tag: str) -> None:
-        """Give a shard up: another one has it at once. What it owes was appended, or will be."""
-        own = self._own[tag]
-        shard = own.shard
-        if own.lease is None and shard.sure:
-            try:
-                own.settled()
-                self._carrier.carry(shard.settle())
-                self._carrier.carry(shard.move_hold(_now_us()))
-            except Fenced as error:
-                self._drop(tag, str(error))
-                return
-            except LogUnavailable as error:
-                # Whoever takes it over does so, before anything else (T1).
-                self._unavailable(error)
-        self._carrier.carry(leave(self._settings.name, tag, self._membership.who))
-        del self._own[tag]
-
-    def _drop(self, tag: str, why: str) -> None:
-        if self._own.pop(tag, None) is not None:
-            self._events.lost(tag, why)
-
-    def _unavailable(self, error: LogError) -> None:
-        self._events.waits("", str(error))
-
-
-def new_who() -> str:
-    """Return what names a process among those of a consumer."""
-    return secrets.token_hex(WHO_BYTES)
 
 
 def _now_us() -> int:

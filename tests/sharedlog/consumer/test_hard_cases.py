@@ -167,7 +167,7 @@ def test_a_file_that_somebody_else_has_locked_is_waited_for(tmp_path, monkeypatc
     world = World(tmp_path, orders=3, attempts=1, dead_letters="dead")
     world.log.stream("dead", 1)
     with driven(world.consumer()) as process:
-        process._work.share()
+        process._work.sharing.share()
         with closing(sqlite3.connect(world.database.file, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             assert [process.round() for _ in range(6)] == [0] * 6
@@ -208,7 +208,7 @@ def test_a_table_that_somebody_else_has_locked_is_waited_for(shared_postgres):
     world.log.stream("dead", 1)
     world.looks = lambda _, effects: effects.connection.execute("SET LOCAL lock_timeout = '1ms'")
     with driven(world.consumer()) as process:
-        process._work.share()
+        process._work.sharing.share()
         with psycopg.connect(world.database.url) as other:
             other.execute("LOCK TABLE bill")
             assert [process.round() for _ in range(6)] == [0] * 6

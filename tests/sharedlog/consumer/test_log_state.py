@@ -15,6 +15,7 @@ from sharedlog._core.producers import OPEN
 from sharedlog.testing import die, drain, driven, lose
 from tests.sharedlog.consumer.test_zombies import lapsed
 from tests.sharedlog.consumer.world import LogWorld
+from tests.sharedlog.places import url_of
 
 
 @pytest.fixture
@@ -209,14 +210,14 @@ def test_who_stands_by_takes_over_with_a_warm_state():
             first.round()
         assert len(first.shards) == len(second.shards) == 1
         (lost,) = first.shards
-        warm = second._work._standbys.of(lost)
+        warm = second._work.sharing.standbys.of(lost)
         through, table = warm.through, dict(warm.table)
         assert table == world.changelog(int(lost[-1])).table
         first._work.abandon()
         lapsed(world)
         second.round()
         assert lost in second.shards
-        assert second._work._standbys.of(lost) is warm
+        assert second._work.sharing.standbys.of(lost) is warm
         assert warm.through >= through
         world.order(6)
         for _ in range(5):
@@ -235,7 +236,7 @@ def test_no_standby_keeps_what_it_does_not_own():
             first.round()
             second.round()
         assert len(first.shards) == len(second.shards) == 1
-        assert list(first._work._standbys._logs) == first.shards
+        assert list(first._work.sharing.standbys._logs) == first.shards
     drain(world.consumer())
     world.check()
 
@@ -370,4 +371,22 @@ def test_a_consumer_that_is_forgotten_begins_anew(tmp_path):
     assert main(["holds", url, "--forget", "consumer.billing", "--yes"]) == ExitCode.DONE
     drain(world.consumer())
     assert world.bills() == bills
+    world.log.close()
+
+
+@pytest.mark.usefixtures("small_appends", "small_snapshots")
+@pytest.mark.parametrize("engine", ["redis", "etcd", "postgres"])
+def test_every_engine_keeps_states(engine, tmp_path, request):
+    """Appends, markers, snapshots, and what a process that dies leaves (T4)."""
+    world = LogWorld(
+        orders=2, copies=3, substreams=1, url=url_of(engine, tmp_path, request.getfixturevalue)
+    )
+    for step in (8, 12):
+        die(world.consumer(), before=step)
+    drain(world.consumer())
+    world.check()
+    world.order(1)
+    drain(world.consumer())
+    world.check()
+    assert world.changelog(0).snapshot.pieces
     world.log.close()

@@ -1,0 +1,192 @@
+"""The sharing of a consumer's shards: which of them this process has (DESIGN-LOG §14, T1)."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sharedlog._consumer.carrying import Carrier
+from sharedlog._consumer.events import Events
+from sharedlog._consumer.membership import Membership
+from sharedlog._consumer.owned import Owned
+from sharedlog._consumer.standbys import Standbys
+from sharedlog._core.consumer.in_log import InLog
+from sharedlog._core.consumer.keeping import InStore, Keeper
+from sharedlog._core.consumer.members import Lease, leave, look, plan, take
+from sharedlog._core.consumer.shard import Bounds, Shard
+from sharedlog._core.errors import Fenced, LogError, LogUnavailable
+from sharedlog._log.place import Place
+
+WHO_BYTES = 8
+# Of a lease: what renews it is late by less.
+_OVER = 1.2
+
+
+class Settings(NamedTuple):
+    """What a consumer was told. ``look_s``: between two looks at who has what.
+
+    ``in_log``: the log has its state; ``standby``: also that of shards which others have is here.
+    """
+
+    name: str
+    tags: Sequence[str]
+    retention_us: int
+    bounds: Bounds
+    start: str
+    look_s: float
+    in_log: bool
+    standby: bool
+
+
+class Sharing:
+    """The shards that this process has, by tag, in ``owned``. One thread."""
+
+    def __init__(
+        self,
+        place: Place,
+        settings: Settings,
+        membership: Membership,
+        carrier: Carrier,
+        events: Events,
+        clock: Callable[[], float],
+    ) -> None:
+        """It has none yet."""
+        self.owned: dict[str, Owned] = {}
+        self.standbys = Standbys(place, settings.name, carrier, warm=settings.standby)
+        # Its standbys have more to read at once.
+        self.behind = False
+        # Some shard was free, and then was not.
+        self.wants = True
+        self._place = place
+        self._settings = settings
+        self._membership = membership
+        self._carrier = carrier
+        self._events = events
+        self._clock = clock
+        self._looked_s: float | None = None
+
+    @property
+    def due_s(self) -> float:
+        """In how many seconds it is time to look who has what."""
+        if self._looked_s is None:
+            return 0.0
+        return self._settings.look_s - (self._clock() - self._looked_s)
+
+    def look(self) -> None:
+        """Share the shards where it is time to, and follow the states of others'."""
+        due = self.due_s <= 0
+        if due:
+            self.share()
+        if due or self.behind:
+            self.behind = self._follow()
+
+    def share(self) -> None:
+        """Look who has what, give up what is too much, and take what is free."""
+        self._looked_s = self._clock()
+        name, who = self._settings.name, self._membership.who
+        try:
+            seen = self._carrier.carry(look(name))
+            planned = plan(seen, who, self._settings.tags, self.owned)
+            for tag in planned.lost:
+                self.drop(tag, "another one has it")
+            for tag in planned.leave:
+                self._leave(tag)
+            self.wants = False
+            for tag in planned.take:
+                lease = self._carrier.carry(take(name, tag, who))
+                if lease is None:
+                    self.wants = True
+                else:
+                    self._begin(tag, lease)
+        except LogUnavailable as error:
+            self.unavailable(error)
+
+    def await_dead(self, closing: threading.Event, lease_s: float) -> None:
+        """Wait until other processes are gone, or a lease is over, which those renew that live."""
+        end = self._clock() + _OVER * lease_s
+        while self._clock() < end and not closing.is_set():
+            others = set(self._carrier.carry(look(self._settings.name)).members)
+            if not others - {self._membership.who}:
+                return
+            closing.wait(lease_s / 10)
+
+    def end(self) -> None:
+        """Give up all shards; what the log cannot be told, others find out in time."""
+        for tag in sorted(self.owned):
+            try:
+                self._leave(tag)
+            except LogError as error:
+                self.unavailable(error)
+                return
+
+    def drop(self, tag: str, why: str) -> None:
+        """A shard is no longer this process's."""
+        if self.owned.pop(tag, None) is not None:
+            self._events.lost(tag, why)
+
+    def unavailable(self, error: LogError) -> None:
+        """The log does not answer: it is asked again."""
+        self._events.waits("", str(error))
+
+    def _begin(self, tag: str, lease: Lease) -> None:
+        own = self.owned.get(tag)
+        if own is None:
+            settings = self._settings
+            shard = Shard(
+                settings.name,
+                tag,
+                self._place.incarnation,
+                settings.bounds,
+                settings.start,
+                self._keeper(tag),
+            )
+            self.owned[tag] = Owned(shard, lease)
+        else:
+            own.lease = lease
+
+    def _keeper(self, tag: str) -> Keeper:
+        name, incarnation, bounds = (
+            self._settings.name,
+            self._place.incarnation,
+            self._carrier.bounds,
+        )
+        if not self._settings.in_log:
+            return InStore(name, tag, incarnation, bounds, secrets.token_bytes)
+        changelog = self.standbys.of(tag)
+        return InLog(name, tag, incarnation, bounds, secrets.token_bytes, changelog)
+
+    def _follow(self) -> bool:
+        """Keep the states warm of what others have; whether there may be more at once."""
+        if not self._settings.in_log:
+            return False
+        return self.standbys.follow(self._settings.tags, self.owned)
+
+    def _leave(self, tag: str) -> None:
+        """Give a shard up: another one has it at once. What it owes was appended, or will be."""
+        own = self.owned[tag]
+        shard = own.shard
+        if own.lease is None and shard.sure:
+            try:
+                own.settled()
+                self._carrier.carry(shard.settle())
+                self._carrier.carry(shard.move_hold(_now_us()))
+            except Fenced as error:
+                self.drop(tag, str(error))
+                return
+            except LogUnavailable as error:
+                # Whoever takes it over does so, before anything else (T1).
+                self.unavailable(error)
+        self._carrier.carry(leave(self._settings.name, tag, self._membership.who))
+        del self.owned[tag]
+
+
+def new_who() -> str:
+    """Return what names a process among those of a consumer."""
+    return secrets.token_hex(WHO_BYTES)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
