@@ -95,6 +95,9 @@ class MainStream:
         follower = self._follower
         found = await self._read(follower)
         self._dispatch(found, max(self.dispatched, follower.through))
+        if found:
+            # It is sent before a thread that reads on competes for the interpreter's lock.
+            await asyncio.sleep(0)
         now_s = asyncio.get_running_loop().time()
         if now_s - self._passed_s > _PASS_S and self.dispatched > self._passed:
             self._passed_s, self._passed = now_s, self.dispatched
