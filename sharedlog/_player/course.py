@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
-from rifl._log import get_logger
 from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
 from sharedlog._core.holds import Hold
-from sharedlog._core.player.backoff import Backoff
+from sharedlog._core.player.backoff import LONGEST_S, Pauses
 from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Verdict, Why
 from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.holding import tags_of, take_holds
@@ -23,14 +22,10 @@ from sharedlog._player.declared import Target
 from sharedlog._player.delivering import Delivering
 from sharedlog._player.link import Link, why
 from sharedlog._player.stage import Stage
+from sharedlog._player.standing import Standing
 from sharedlog._player.under_way import Highest
 from sharedlog._player.wire import Garbage
 from sharedlog.v1 import target_pb2
-
-_log = get_logger("sharedlog")
-_SHORTEST_S, _LONGEST_S = 0.05, 30.0
-# Between two looks whether one that was not reached is there again.
-_LONGEST_UNREACHED_S = 1.0
 
 
 class Course:
@@ -43,8 +38,7 @@ class Course:
         self.target = target
         self.stage = stage
         self.feeder = Feeding(target.bounds)
-        self.failing = Failing(target.rules, attempts)
-        self.suspended: Suspended | None = None
+        self.standing = Standing(target, stage, attempts)
         self.wish = Wish()
         self.holds: dict[str, Hold] = {}
         self.tags: list[str] = []
@@ -55,21 +49,11 @@ class Course:
         self.dead_letters = 0
         # The id of the store that answered last.
         self.store = ""
-        # What went wrong last, and when.
-        self.error = ""
-        self.error_at_us = 0
         # Substreams of which more came at once than it takes, until something of them is taken.
         self._crowded: set[str] = set()
         self._link: Link | None = None
         self._delivering: Delivering | None = None
-        self._backoff = Backoff(_SHORTEST_S, _LONGEST_S)
-        self._failing_backoff = Backoff(_SHORTEST_S, _LONGEST_S)
-        # Of connections that did not come to be: a target that restarts is soon found again.
-        self._reaching_backoff = Backoff(_SHORTEST_S, _LONGEST_UNREACHED_S)
-        # Why it was not reached, and when that was logged last.
-        self._unreached: tuple[Cause, float] | None = None
-        # Of substreams whose messages fail.
-        self._backoffs: dict[str, Backoff] = {}
+        self._pauses = Pauses()
         # What was judged already of what it was cut off for.
         self._judged: tuple[Trouble, Verdict] | None = None
         self._reached = False
@@ -87,11 +71,26 @@ class Course:
         return f"{self.stage.player}.{self.target.name}.{self.number}"
 
     @property
+    def suspended(self) -> Suspended | None:
+        """Why it is sent nothing until somebody has seen to it."""
+        return self.standing.suspended
+
+    @property
+    def failing(self) -> Failing:
+        """What failed, and how often."""
+        return self.standing.failing
+
+    @property
+    def error(self) -> str:
+        """What went wrong last."""
+        return self.standing.error
+
+    @property
     def state(self) -> str:
         """As operators are told it."""
         if self.wish.paused is not None:
             return "paused"
-        return "stopped" if self.suspended is not None else self.feeder.state.value
+        return "stopped" if self.standing.suspended is not None else self.feeder.state.value
 
     @property
     def feed(self) -> target_pb2.Feed:
@@ -127,18 +126,15 @@ class Course:
         if wish.number != before.number:
             self._begin_anew()
         if wish.resumed > before.resumed:
-            self.suspended = None
+            self.standing.suspended = None
             self.failing.forget()
         if wish.skip is not None and wish.skip != before.skip and wish.skip.number == self.number:
             tag, place, order, _ = wish.skip
             done = self.feeder.acknowledged.get(tag)
             if done is None or place[:2] > done[:2]:
                 self.feeder.decide(tag, place, Skip(order.why, order.by))
-                self.suspended = None
-        self._backoff.reset()
-        self._failing_backoff.reset()
-        self._reaching_backoff.reset()
-        self._backoffs.clear()
+                self.standing.suspended = None
+        self._pauses = Pauses()
         self.feeder.hurry()
         self.cut(Trouble(Cause.ORDERED))
         self._changed.set()
@@ -148,7 +144,7 @@ class Course:
         term, self.feeder = self.feeder.term, Feeding(self.target.bounds)
         self.feeder.main.term = term
         self.failing.forget()
-        self.suspended = None
+        self.standing.suspended = None
         self.holds = {}
         self.highest.clear()
 
@@ -175,8 +171,9 @@ class Course:
     async def _allowed(self) -> None:
         while self.wish.paused is not None or self.suspended is not None:
             self._asked.set()
-            unknown = self.suspended is not None and self.suspended.why is Why.UNKNOWN
-            if not await self._wait(_LONGEST_S if unknown else None) and unknown:
+            suspended = self.suspended
+            unknown = suspended is not None and suspended.why is Why.UNKNOWN
+            if not await self._wait(LONGEST_S if unknown else None) and unknown:
                 # Another replica of it may have known, or have ended it.
                 return
 
@@ -230,7 +227,7 @@ class Course:
             )
         here = await ask(stage, self._link, self.feed, self.tags)
         self._reached = True
-        self._reaching_backoff.reset()
+        self._pauses.connected()
         self.store = here.store
         begins = await held(stage, target.name, self.number, here, self.holds)
         if isinstance(begins, Suspended):
@@ -250,15 +247,9 @@ class Course:
     def taken_through(self, term: int, tag: str, place: Position) -> None:
         """It has taken a substream through there."""
         if self.feeder.taken(term, tag, place, asyncio.get_running_loop().time()):
-            self.failing.done(tag, place)
-            if tag in self._backoffs and tag not in self.failing.attempts:
-                del self._backoffs[tag]
+            self.standing.taken(tag, place)
+            self._pauses.taken(tag, self.failing.attempts)
             self._crowded.discard(tag)
-            self._backoff.reset()
-            if not self.failing.attempts:
-                self._failing_backoff.reset()
-            if self.suspended is not None and self.suspended.tag in ("", tag):
-                self.suspended = None
 
     def refused(self, term: int, trouble: Trouble) -> None:
         """It has answered that something is wrong: with one message, or with all of it."""
@@ -272,49 +263,21 @@ class Course:
     def _held_up(self, term: int, trouble: Trouble) -> bool:
         """Have the substream of a message that failed wait, and no other one (P7)."""
         tag = trouble.tag
-        backoff = self._backoffs.setdefault(tag, Backoff(_SHORTEST_S, _LONGEST_S))
-        pause_s = backoff.pause_s(self.stage.outside.draw())
+        pause_s = self._pauses.of_substream(tag, self.stage.outside.draw())
         now_s = asyncio.get_running_loop().time()
         if not self.feeder.hold_up(term, trouble, now_s + pause_s):
             return False
-        self.note(f"{trouble.cause.value}: {trouble.details}".rstrip(": "))
-        self.stage.watchers.troubled(self.target.name, trouble.cause.name)
-        _log.warning(
-            "substream_waits",
-            player=self.stage.player,
-            target=self.target.name,
-            error=trouble.details,
-            substream=tag,
-            position=str(trouble.place or ""),
-            again_in_s=round(pause_s, 3),
-        )
+        self.standing.waits(trouble, pause_s)
         return True
 
     def _suspend(self, suspended: Suspended) -> None:
         self.feeder.cut(Trouble(Cause.ORDERED))
-        if suspended == self.suspended:
-            return
-        self.suspended = suspended
-        self.note(suspended.details)
-        self.stage.watchers.stopped(self.target.name, suspended.why.name)
-        _log.error(
-            "target_stopped",
-            player=self.stage.player,
-            target=self.target.name,
-            why=suspended.why.name,
-            substream=suspended.tag,
-            position=str(suspended.about or ""),
-            error=suspended.details,
-        )
+        self.standing.suspend(suspended)
 
     def suspend(self, suspended: Suspended) -> None:
         """Send it nothing more until somebody has seen to it."""
         self._suspend(suspended)
         self.poke()
-
-    def note(self, error: str) -> None:
-        """Tell what went wrong last."""
-        self.error, self.error_at_us = error, self.stage.outside.now_us()
 
     async def _judge(self) -> None:
         """Do what follows from how a connection ended."""
@@ -322,61 +285,32 @@ class Course:
             return
         trouble = self.feeder.trouble
         judged, self._judged = self._judged, None
-        known = judged is not None and judged[0] is trouble
-        verdict = judged[1] if judged is not None and known else self.failing.judge(trouble)
+        if judged is not None and judged[0] is trouble:
+            verdict = judged[1]
+        else:
+            verdict = self.failing.judge(trouble)
         verdict = await letters.possible(self.stage, verdict)
-        stage, name = self.stage, self.target.name
         if isinstance(verdict, Suspended):
             self._suspend(verdict)
             return
         if isinstance(verdict, Again) and not verdict.pause:
             return
-        self.note(f"{trouble.cause.value}: {trouble.details}".rstrip(": "))
-        stage.watchers.troubled(name, trouble.cause.name)
+        self.standing.troubled(trouble)
         if isinstance(verdict, Skipped):
             self.feeder.decide(verdict.tag, verdict.place, verdict.skip)
-            _log.error(
-                "message_given_up",
-                player=stage.player,
-                target=name,
-                substream=verdict.tag,
-                position=str(verdict.place),
-                error=verdict.skip.reason,
-            )
+            self.standing.gives_up(verdict)
             return
         if isinstance(verdict, Anew):
             self.feeder.decide(verdict.tag, verdict.place, None)
             return
         if trouble.cause is Cause.UNAVAILABLE and trouble.tag:
             self._crowded.add(trouble.tag)
-        counted = trouble.place is not None and trouble.tag in self.failing.attempts
-        backoff = self._failing_backoff if counted else self._backoff
-        if not self._reached:
-            backoff = self._reaching_backoff
-        pause_s = backoff.pause_s(stage.outside.draw())
-        if self._is_news(trouble.cause):
-            _log.warning(
-                "target_down",
-                player=stage.player,
-                target=name,
-                cause=trouble.cause.name,
-                error=trouble.details,
-                substream=trouble.tag,
-                position=str(trouble.place or ""),
-                again_in_s=round(pause_s, 3),
-            )
+        failed = trouble.place is not None and trouble.tag in self.failing.attempts
+        drawn = self.stage.outside.draw()
+        pause_s = self._pauses.of_target(drawn, failed=failed, reached=self._reached)
+        now_s = asyncio.get_running_loop().time()
+        self.standing.is_down(trouble, pause_s, now_s, reached=self._reached)
         await self._wait(pause_s)
-
-    def _is_news(self, cause: Cause) -> bool:
-        """Whether it is to be logged: of one that is not there, again and again, now and then."""
-        now_s, known = asyncio.get_running_loop().time(), self._unreached
-        if self._reached:
-            self._unreached = None
-            return True
-        if known is not None and known[0] is cause and now_s - known[1] < _LONGEST_S:
-            return False
-        self._unreached = cause, now_s
-        return True
 
     @property
     def lag(self) -> int:

@@ -168,10 +168,10 @@ class Leading:
             try:
                 await course.run()
             except InvalidRequest as error:
-                course.note(str(error))
+                course.standing.note(str(error))
                 _log.error("target_not_called", target=course.target.name, error=str(error))
             except Exception:  # noqa: BLE001 - ours: other targets go on
-                course.note("the player failed: its events say why")
+                course.standing.note("the player failed: its events say why")
                 _log.exception("target_failed", target=course.target.name)
             await asyncio.sleep(1.0)
 
@@ -274,7 +274,7 @@ def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
         course.taken,
         round((course.taken - before) / passed_s, 1) if passed_s > 0 else 0.0,
         course.error,
-        course.error_at_us,
+        course.standing.error_at_us,
         course.stage.outside.now_us(),
         {tag: (str(place), count) for tag, (place, count) in course.failing.attempts.items()},
         course.store,

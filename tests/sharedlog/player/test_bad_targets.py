@@ -56,16 +56,15 @@ def checksum(index):
     index.at.checksum += 1
 
 
-@pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
 @pytest.mark.parametrize(
     ("change", "why"),
     [(incarnation, "FORKED"), (beyond, "NOT_IN_LOG"), (checksum, "NOT_IN_LOG")],
     ids=lambda each: getattr(each, "__name__", each),
 )
-def test_an_index_of_another_history_stops_its_target(house, log, change, why, streams):
+def test_an_index_of_another_history_stops_its_target(house, log, change, why):
     """Whichever of the two was restored: nothing is sent until somebody has seen to it (P6)."""
     publish(log, 20)
-    fake = house.target(store=indexed(log, change), streams=streams)
+    fake = house.target(store=indexed(log, change))
     player = house.player(declared(fake))
     found = house.wait_for_state(player, "stopped")
     assert (found.stopped.why, found.about_tag != "", fake.store.called) == (why, True, [])
@@ -165,7 +164,7 @@ def test_what_nobody_knows_of_becomes_what_was_declared(house, log, unknown):
         found = house.wait_for_state(player, "stopped")
         assert (found.stopped.why, fake.store.bodies()) == ("UNKNOWN", ["0", "1"])
         order = Order("somebody", "it has run", 0)
-        skip = SkipOne(found.about_tag, Position.parse(found.about), order)
+        skip = SkipOne(found.about_tag, Position.parse(found.about), order, found.number)
         log._place.run(wish("player", "shop", lambda it: it._replace(skip=skip)))
     if unknown == "again":
         fake.store.wait_for(lambda: len(fake.store.done) == 5)

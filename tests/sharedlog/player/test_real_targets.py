@@ -12,7 +12,7 @@ import rifl
 import sharedlog
 from chaos.ports import free_port
 from sharedlog import Target
-from sharedlog._player import course
+from sharedlog._core.player import backoff
 from sharedlog._player.link import _OPTIONS
 from tests.helpers.servers import KINDS, generic, serve
 from tests.sharedlog.player.conftest import declared
@@ -148,5 +148,5 @@ def test_a_target_that_is_not_there_is_looked_for_soon_and_told_of_once(house):
         house.player(Target(name="shop", address=gone, streams=["orders"]), observer=Watch())
         house.wait_for(lambda: len(tries) > 4)
     assert len([each for each in events if each["event"] == "target_down"]) == 1
-    assert course._LONGEST_UNREACHED_S <= 1.0
+    assert backoff._LONGEST_UNREACHED_S <= 1.0
     assert dict(_OPTIONS)["grpc.max_reconnect_backoff_ms"] <= 1000
