@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table, and one JSON object as the last line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.consume", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="these parts")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--messages", type=int, default=4000, help="of a half of throughput")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--messages", type=int, default=3000, help="of a half of throughput")
     parser.add_argument("--pace", type=float, default=100, help="messages a second, of latency")
     parser.add_argument("--paced", type=int, default=200, help="messages of a half of latency")
     parser.add_argument("--kills", type=int, default=9)

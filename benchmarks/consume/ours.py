@@ -19,8 +19,10 @@ from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed, committing
 from sharedlog._core.steps import Rule
 
-__all__ = ["Ours", "consumer_of", "fill"]
+__all__ = ["IN_LOG", "Ours", "consumer_of", "fill"]
 
+# The store that is the log itself.
+IN_LOG = "log"
 # Of one append, which are 1 KiB each.
 _PIECE = 900
 
@@ -43,7 +45,10 @@ def consumer_of(
     @consumer.on(INPUT, bytes)
     def bill(body: bytes, effects: sharedlog.Effects) -> None:
         account, _ = read(body)
-        databases.update(effects.connection, account)
+        if store == IN_LOG:
+            effects.state[str(account)] = effects.state.get(str(account), 0) + 1
+        else:
+            databases.update(effects.connection, account)
         effects.publish(OUTPUT, body)
         taken.append(body)
 
@@ -60,7 +65,8 @@ class Ours:
         """
         self._stack = ExitStack()
         self._log = self._stack.enter_context(sharedlog.open(url))
-        databases.create(store)
+        if store != IN_LOG:
+            databases.create(store)
         self._taken: list[bytes] = []
         self._consumer = consumer_of(self._log, name, store, self._taken)
         self._work = self._stack.enter_context(self._consumer._member())

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import sharedlog
 from benchmarks.consume.by_hand import ByHand
 from benchmarks.consume.others import Kafka, RedisInbox
-from benchmarks.consume.ours import Ours
+from benchmarks.consume.ours import IN_LOG, Ours
 from benchmarks.consume.pacer import Pacer
 from benchmarks.consume.takeover import taken_over
 from benchmarks.consume.worker import BATCH, INPUT, OUTPUT, SUBSTREAMS, Worker, read
@@ -71,18 +71,18 @@ def parties(
         stack.callback(pacer.close)
         found[name] = Party(worker, pacer, slow)
 
-    def at_log(engine: str, log: Callable[[str], str], store: Callable[[str], str]) -> None:
-        def url(name: str) -> str:
-            with sharedlog.create(log(name)) as made:
-                made.stream(INPUT, substreams=SUBSTREAMS)
-                made.stream(OUTPUT, substreams=SUBSTREAMS)
-            return log(name)
+    def url(log: str) -> str:
+        with sharedlog.create(log) as made:
+            made.stream(INPUT, substreams=SUBSTREAMS)
+            made.stream(OUTPUT, substreams=SUBSTREAMS)
+        return log
 
+    def at_log(engine: str, log: Callable[[str], str], store: Callable[[str], str]) -> None:
         for name, guarantee in (("consumer", True), ("without", False)):
-            at = url(name)
+            at = url(log(name))
             add(f"{engine} {name}", "log", at, Ours(at, store(name), name, guarantee=guarantee))
         for name, batch in (("single", 1), ("batched", BATCH)):
-            at = url(name)
+            at = url(log(name))
             add(
                 f"{engine} {name}", "log", at, ByHand(at, store(name), batch=batch), slow=batch == 1
             )
@@ -92,6 +92,8 @@ def parties(
         lambda name: f"sqlite:///{folder / f'{name}-log.db'}",
         lambda name: f"sqlite:///{folder / f'{name}.db'}",
     )
+    at = url(f"sqlite:///{folder / 'state-log.db'}")
+    add("state", "log", at, Ours(at, IN_LOG, "state"))
     if postgresql:
         server = PostgresServer()
         stack.callback(server.stop)
@@ -198,6 +200,9 @@ def _throughput(compared: dict[str, Party], size: Size, report: Report) -> None:
         ratio(ours, f"{engine} single", f"{engine}, to one transaction a message by hand", aims[0])
         ratio(ours, f"{engine} batched", f"{engine}, to the same batches by hand", aims[1])
         ratio(ours, f"{engine} without", f"{engine}, to it without the guarantee", aims[2])
+    told = "state in the log, to one transaction a message by hand in SQLite"
+    ratio("state", "sqlite single", told, None)
+    ratio("state", "sqlite batched", "state in the log, to batches by hand in SQLite", None)
     ratio("sqlite consumer", "kafka", "sqlite, to Kafka's transactions", 1.0)
     ratio("sqlite consumer", "redis", "sqlite, to Redis Streams with an inbox", 1.0)
 
@@ -220,6 +225,7 @@ def _latency(compared: dict[str, Party], size: Size, report: Report) -> None:
                 f"{statistics.median(other):.1f} ms to {statistics.median(ours):.1f} ms",
                 least=1.0 if theirs in ("redis", "kafka") else None,
             )
-        if "postgresql consumer" in times:
-            spread = Spread.of([getattr(each, field) for each in times["postgresql consumer"]])
-            report.add(f"{field}: our postgresql consumer, ms", spread, "")
+        for name in ("state", "postgresql consumer"):
+            if name in times:
+                spread = Spread.of([getattr(each, field) for each in times[name]])
+                report.add(f"{field}: our {name}, ms", spread, "")

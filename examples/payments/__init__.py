@@ -3,7 +3,7 @@
 - ``rules``: what messages say, and what a payment costs.
 - ``service``: ``Pay`` and ``Report``, which callers call; ``desk``: what a service remembers.
 - ``executor``: decides, for the accounts of its substreams.
-- ``views``: statements and full-text search; ``balances``: balances in Redis.
+- ``views``: statements and full-text search in SQLite, balances in Redis.
 - ``naive``: a service as most write it, which writes two databases one after the other.
 - ``processes``: all of these, killed and started again; ``callers``: who pays.
 - ``audit``: what the databases have in the end, read by code that shares nothing with the rest.

@@ -104,7 +104,8 @@ def _run(console: Console, options: argparse.Namespace, processes: Processes) ->
         raise RuntimeError("the views do not get what is in the log")
     # A view is what the log says, whenever it is made.
     views.create("statements", directory / "anew.db")
-    views.view_of(processes.log, "statements", "anew", directory / "anew.db").once()
+    anew = f"sqlite:///{directory / 'anew.db'}"
+    views.view_of(processes.log, "statements", "anew", anew).once()
     return audit(directory, processes.bank, processes.redis), kills
 
 

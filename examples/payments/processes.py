@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ import sharedlog
 from chaos.faulty_path import FaultyPath
 from chaos.postgres_server import PostgresServer
 from chaos.redis_server import RedisServer
-from examples.payments import balances, desk, naive, rules, views
+from examples.payments import desk, naive, rules, views
 from examples.payments.executor import NAME, PATIENCE, SCHEMA
 from examples.server_process import ServerProcess
 from examples.shared_log.engines import running
@@ -26,7 +25,6 @@ NAIVE = "naive"
 _EXECUTORS = ("executor 1", "executor 2")
 _ENGINE = "engine"
 _AT_ONCE = 3
-_LOOK_S = 0.05
 _NUMBER = {
     "sqlite": "number INTEGER PRIMARY KEY",
     "postgresql": "number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -62,8 +60,8 @@ class Processes:
             _EXECUTORS, (f"{here}.executor", url, self.bank)
         )
         for view in views.VIEWS:
-            commands[view] = (f"{here}.views", view, url, str(directory / f"{view}.db"))
-        commands["balances"] = (f"{here}.balances", url, self.redis)
+            store = self.redis if view == "balances" else f"sqlite:///{directory / f'{view}.db'}"
+            commands[view] = (f"{here}.views", view, url, store)
         for name in SERVICES:
             commands[name] = (f"{here}.service", name, url, str(directory))
         commands[NAIVE] = (f"{here}.naive", str(directory))
@@ -108,7 +106,7 @@ class Processes:
     def _create(self, executors: str, accounts: int) -> None:
         opened = rules.create(self.log, accounts, list(SERVICES))
         naive.create(self.directory, opened)
-        for view in views.VIEWS:
+        for view in ("statements", "search"):
             views.create(view, self.directory / f"{view}.db")
         for service in SERVICES:
             desk.create(self.directory / f"service-{service}.db")
@@ -135,23 +133,8 @@ class Processes:
             self.log.publish(rules.ACCOUNTS, rules.publishing("report"))
             for _ in range(rules.SUBSTREAMS)
         ]
-        awaited = all(
+        return all(
             sharedlog.await_consumer(self.log, name, rules.ACCOUNTS, mark, PATIENCE)
             for name in (NAME, *views.VIEWS)
             for mark in marks
         )
-        # A follower's holds tell as much.
-        end = time.monotonic() + PATIENCE.total_seconds()
-        while awaited and not self._follows(marks):
-            if time.monotonic() > end:
-                return False
-            time.sleep(_LOOK_S)
-        return awaited
-
-    def _follows(self, marks: list[sharedlog.Position]) -> bool:
-        done = {
-            each.position.substream: each.position
-            for each in self.log.holds(balances.NAME)
-            if each.position is not None
-        }
-        return all(each.substream in done and done[each.substream] >= each for each in marks)

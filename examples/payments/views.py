@@ -1,6 +1,7 @@
-"""The views in SQLite: ``python -m examples.payments.views NAME LOG DATABASE``.
+"""The views: ``python -m examples.payments.views NAME LOG STORE``.
 
-Each follows the accounts' stream, and can be made anew from its beginning, by another name.
+Statements and full-text search in SQLite, balances in Redis. Each follows the accounts' stream, and
+can be made anew from its beginning, by another name.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _SCHEMAS = {
         "CREATE VIRTUAL TABLE payment USING fts5(request UNINDEXED, source, destination, memo)",
     ),
 }
-VIEWS = tuple(_SCHEMAS)
+VIEWS = (*_SCHEMAS, "balances")
 _LINE = "INSERT INTO line (account, request, kind, cents, other, memo) VALUES (?, ?, ?, ?, ?, ?)"
 
 
 def create(view: str, database: Path) -> None:
-    """Make a view's tables, empty."""
+    """Make the tables of a view in SQLite, empty."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         for statement in _SCHEMAS[view]:
@@ -59,9 +60,9 @@ def lines_of(said: dict[str, Any]) -> list[tuple[str, str, str, int, str, str]]:
     return []
 
 
-def view_of(log: sharedlog.Log, view: str, name: str, database: Path) -> sharedlog.Consumer:
+def view_of(log: sharedlog.Log, view: str, name: str, store: str) -> sharedlog.Consumer:
     """Return the consumer, of this name, that keeps a view."""
-    consumer = sharedlog.Consumer(log, name, [ACCOUNTS], f"sqlite:///{database}")
+    consumer = sharedlog.Consumer(log, name, [ACCOUNTS], store)
 
     def state(said: dict[str, Any], effects: sharedlog.Effects) -> None:
         effects.connection.executemany(_LINE, lines_of(said))
@@ -72,15 +73,19 @@ def view_of(log: sharedlog.Log, view: str, name: str, database: Path) -> sharedl
                 "INSERT INTO payment VALUES (:request, :source, :destination, :memo)", said
             )
 
-    consumer.on(ACCOUNTS, json.loads)(state if view == "statements" else index)
+    def add(said: dict[str, Any], effects: sharedlog.Effects) -> None:
+        for account, _, _, cents, _, _ in lines_of(said):
+            effects.connection.hincrby("balances", account, cents)
+
+    consumer.on(ACCOUNTS, json.loads)({"statements": state, "search": index, "balances": add}[view])
     return consumer
 
 
-def main(view: str, log_url: str, database: Path) -> None:
+def main(view: str, log_url: str, store: str) -> None:
     """Keep a view until standard input closes."""
     with sharedlog.open(log_url, timeout=PATIENCE) as log:
-        run(view_of(log, view, view, database))
+        run(view_of(log, view, view, store))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(*sys.argv[1:])
