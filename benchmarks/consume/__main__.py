@@ -3,7 +3,8 @@
 ``throughput``: of messages of 1 KiB that wait, beside loops by hand, the same consumer without its
 guarantee, Kafka's transactions and Redis Streams with an inbox. ``latency``: from publication to
 effect and output, at a pace. ``takeover``: until the shards of a killed process have effects again.
-Medians of rounds that take turns, with intervals of about 95 %; only ratios count.
+``recovery``: until a state in the log is read again. Medians of rounds that take turns, with
+intervals of about 95 %; only ratios count.
 """
 
 from __future__ import annotations
@@ -29,13 +30,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pace", type=float, default=100, help="messages a second, of latency")
     parser.add_argument("--paced", type=int, default=200, help="messages of a half of latency")
     parser.add_argument("--kills", type=int, default=9)
+    parser.add_argument("--changes", type=int, default=1_000_000, help="of recovery")
     parser.add_argument("--without-postgresql", action="store_true")
     parser.add_argument("--kafka", type=Path, metavar="FOLDER", help="of its jars; else without")
     options = parser.parse_args(arguments)
     parts = PARTS if options.only is None else options.only
     if options.kafka is None:
         sys.stdout.write("without Kafka: its jars are not there\n")
-    size = Size(options.rounds, options.messages, options.pace, options.paced, options.kills)
+    size = Size(
+        options.rounds,
+        options.messages,
+        options.pace,
+        options.paced,
+        options.kills,
+        options.changes,
+    )
     report = Report()
     with tempfile.TemporaryDirectory(prefix="rifl-bench-") as name:
         run(

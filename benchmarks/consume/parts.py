@@ -15,6 +15,7 @@ from benchmarks.consume.by_hand import ByHand
 from benchmarks.consume.others import Kafka, RedisInbox
 from benchmarks.consume.ours import IN_LOG, Ours
 from benchmarks.consume.pacer import Pacer
+from benchmarks.consume.recovery import recovered
 from benchmarks.consume.takeover import taken_over
 from benchmarks.consume.worker import BATCH, INPUT, OUTPUT, SUBSTREAMS, Worker, read
 from benchmarks.deliver.report import Report
@@ -25,14 +26,14 @@ from chaos.redis_server import RedisServer
 
 __all__ = ["PARTS", "Party", "Size", "latencies", "parties", "rate", "run"]
 
-PARTS = ("throughput", "latency", "takeover")
+PARTS = ("throughput", "latency", "takeover", "recovery")
 # After which a round is taken for stuck.
 _STUCK_S = 60.0
 _MS = 1e6
 
 
 class Size(NamedTuple):
-    """How much: pairs, messages of a half, a second while latency is measured, and kills.
+    """How much: pairs, messages of a half, a second while latency is measured, kills, changes.
 
     Of what is done message by message a half has a tenth of the messages.
     """
@@ -42,6 +43,7 @@ class Size(NamedTuple):
     pace: float
     paced: int
     kills: int
+    changes: int
 
 
 class Party(NamedTuple):
@@ -165,6 +167,12 @@ def run(
         (folder / "takeover").mkdir()
         spread = Spread.of(taken_over(folder / "takeover", size.kills))
         report.add("takeover: seconds", spread, f"{size.kills} kills", most=2.0)
+    if "recovery" in parts:
+        (folder / "recovery").mkdir()
+        without, snapshot = recovered(folder / "recovery", size.changes, min(3, size.rounds))
+        told = f"of {size.changes:,} changes"
+        report.add("recovery: seconds, without a snapshot", Spread.of(without), told, most=10.0)
+        report.add("recovery: seconds, with a snapshot", Spread.of(snapshot), told, most=0.5)
 
 
 def _rounds(

@@ -44,8 +44,16 @@ def test_each_worker_does_what_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_taking_over_is_measured_in_real_processes(tmp_path: Path) -> None:
-    """A killed process's shards go on in another one, which is told in seconds (§14, T1)."""
+def test_taking_over_and_recovery_are_measured(tmp_path: Path) -> None:
+    """A killed process's shards go on in another one; a state is read anew (§14, T1, T4)."""
     report = Report()
-    run(tmp_path, ["takeover"], Size(1, 1, 1, 1, kills=1), report, None, postgresql=False)
-    assert report.figures["takeover: seconds"]["ratio"][0] > 0
+    run(
+        tmp_path,
+        ["takeover", "recovery"],
+        Size(1, 1, 1, 1, kills=1, changes=20_000),
+        report,
+        None,
+        postgresql=False,
+    )
+    assert len(report.figures) == 3
+    assert all(each["ratio"][0] > 0 for each in report.figures.values())
