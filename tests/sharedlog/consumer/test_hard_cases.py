@@ -215,3 +215,27 @@ def test_a_table_that_somebody_else_has_locked_is_waited_for(shared_postgres):
         process.drain()
     world.check()
     assert not world.log.read("dead", 0)
+
+
+def test_a_schema_that_was_restored_is_told(shared_postgres):
+    """The log has more of its outputs: nothing is done again (T1)."""
+    world = World(PostgresDatabase(shared_postgres), orders=2)
+    drain(world.consumer())
+    with psycopg.connect(world.database.url) as connection:
+        connection.execute(
+            "CREATE TABLE old_bill AS SELECT * FROM bill;"
+            "CREATE TABLE old_consumer AS SELECT * FROM sharedlog_consumer"
+        )
+    world.order(2)
+    drain(world.consumer())
+    with psycopg.connect(world.database.url) as connection:
+        connection.execute(
+            "DELETE FROM bill; INSERT INTO bill SELECT * FROM old_bill;"
+            "DELETE FROM sharedlog_consumer;"
+            "INSERT INTO sharedlog_consumer SELECT * FROM old_consumer"
+        )
+    bills, invoices = world.bills(), world.invoices()
+    for _ in range(3):
+        with pytest.raises(sharedlog.StoreWentBack):
+            drain(world.consumer())
+    assert (world.bills(), world.invoices()) == (bills, invoices)
