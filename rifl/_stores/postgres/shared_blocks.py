@@ -266,12 +266,21 @@ class PostgresBlocks:
     def give_back(self, connection: Any) -> None:
         """Have a connection be used again."""
         connection.row_factory = tuple_row
-        self._opened().blocking.putconn(connection)
+        pools = self._pools
+        if pools is None:
+            # It was closed meanwhile.
+            connection.close()
+        else:
+            pools.blocking.putconn(connection)
 
     async def give_back_async(self, connection: Any) -> None:
         """The same for a coroutine's."""
         connection.row_factory = tuple_row
-        await (await self._opened().awaiting()).putconn(connection)
+        pools = self._pools
+        if pools is None:
+            await connection.close()
+        else:
+            await (await pools.awaiting()).putconn(connection)
 
     def _opened(self) -> Pools:
         with self._lock:

@@ -12,11 +12,15 @@ import pytest
 import rifl
 import rifl.aio
 import sharedlog
-from rifl._stores import WrongDatabase
+from lease_server import LeaseAuthority
+from rifl._stores import WrongDatabase, open_store
 from rifl._stores.postgres.shared_blocks import PostgresBlocks
+from rifl._stores.rows import Move, RowCall
 from rifl._stores.shared.attempts import SharedAttempt
-from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.bounds import Bounds
+from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
+from rifl.core._shared.errors import NotRecorded
 from tests.helpers.servers import KINDS, generic, serve
 from tests.sharedlog.target.player import A, Player, message, player, row, told
 
@@ -223,6 +227,29 @@ def test_another_replica_moved_the_index_meanwhile(shop: Shop, name: str) -> Non
         shop.act = act
         assert told(one.batch(*row(1, 3, METHOD)))[-1] == ("DONE", 3)
     assert shop.effects() == [101, 102, 3]
+
+
+def test_a_run_that_outlives_its_store_leaves_no_connection(shop: Shop, name: str) -> None:
+    """What was not committed is undone when the store is closed beneath it (§6)."""
+    store = open_store(shop.server.url(schema=name))
+    authority = LeaseAuthority(store.leases, term_s=60.0, clock=lambda: 0.0, id_block=4)
+    store.bind(authority, MethodPolicies({}, "plain"), clock=lambda: 0.0, bounds=Bounds())
+    policy = MethodPolicy(kind="atomic")
+    attempt = store.rows.begin(RowCall(METHOD, b"x", [Move("k", None, b"1")]), policy)
+    held: list[Any] = []
+
+    def handle() -> None:
+        with store.shared_blocks.block(attempt, None) as connection:
+            held.append(connection)
+            connection.execute(INSERT.format(shop.table), (1,))
+            store.rows.end(attempt)
+            store.close()
+
+    with pytest.raises(NotRecorded):
+        handle()
+    assert held[0].closed
+    assert store.shared_blocks._pools is None
+    assert shop.effects() == []
 
 
 def test_a_call_of_grpcs_brings_a_connection() -> None:
