@@ -53,6 +53,7 @@ class Changelog:
         Where there is no state yet there is nothing. Who has fallen behind what is whole begins
         anew, with the newest snapshot. Raises ``CorruptLog``, ``SealedMessage``.
         """
+        loads = self._through is None
         try:
             reader = self._reader
             if reader is None:
@@ -61,7 +62,8 @@ class Changelog:
                     return False
             batch = yield from reader.read(_READ)
         except TrimmedLog:
-            if self._through == self.snapshot.through:
+            # Who has the shard has moved the snapshot since, and what was before it is gone.
+            if loads and (yield from read_snapshot(self._name, self._shard)) == self.snapshot:
                 raise
             self._through = self._reader = None
             return True

@@ -226,6 +226,27 @@ def test_who_stands_by_takes_over_with_a_warm_state():
     world.check()
 
 
+@pytest.mark.usefixtures("small_snapshots")
+def test_who_stood_by_and_was_stopped_begins_with_the_newest_snapshot():
+    """What it had read no further than is trimmed since: it is no error (T4, L6)."""
+    world = LogWorld(orders=0, substreams=1)
+    for each in ("orders", "invoices", "copies"):
+        world.log._place.run(_retention(each))
+    world.order(3)
+    drain(world.consumer())
+    stopped = world.changelog(0)
+    assert stopped.snapshot.pieces
+    stopped._through, stopped._reader = stopped.snapshot.through, None
+    before = stopped.through
+    world.order(3)
+    drain(world.consumer())
+    drain(world.consumer())
+    assert world.log.trim().trimmed.whole > before + 1
+    while world.log._place.run(stopped.read()):
+        pass
+    assert stopped.table == world.changelog(0).table
+
+
 def test_no_standby_keeps_what_it_does_not_own():
     """Where a process is told so its memory has its own substreams alone (T4)."""
     world = LogWorld(orders=10, substreams=2, standby=False)
