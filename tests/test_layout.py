@@ -70,7 +70,7 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog.tracing": {"sharedlog._core"},
     "sharedlog.testing": {"sharedlog._consumer", "sharedlog._core"},
     "sharedlog.spark": {
-        *("sharedlog._core", "sharedlog._engines", "sharedlog._log", "rifl.spark._arrow"),
+        *("sharedlog._core", "sharedlog._engines", "sharedlog._log", "rifl.spark"),
     },
     "sharedlog._log": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._remote", "sharedlog.v1"),

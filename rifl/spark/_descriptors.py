@@ -46,11 +46,11 @@ class MethodShape:
 
     def request_class(self) -> type[Message]:
         """Return the request's class."""
-        return _class(self.files, self.request)
+        return message_class(self.files, self.request)
 
     def response_class(self) -> type[Message]:
         """Return the response's class."""
-        return _class(self.files, self.response)
+        return message_class(self.files, self.response)
 
 
 def from_file(method: str, path: str | Path) -> MethodShape:
@@ -66,7 +66,7 @@ def from_file(method: str, path: str | Path) -> MethodShape:
         ) from error
     pool = descriptor_pool.DescriptorPool()
     try:
-        for file in _in_order(files.file):
+        for file in files_in_order(files.file):
             pool.Add(file)
         return from_pool(method, pool.FindServiceByName, f"the descriptor file {path}")
     except TypeError as error:
@@ -104,7 +104,7 @@ def from_pool(method: str, find_service: Callable[[str], Any], where: str) -> Me
     if found.client_streaming or found.server_streaming:
         raise PlanError(f"{method} streams: a row is one request of a unary method")
     files = descriptor_pb2.FileDescriptorSet()
-    _collect((found.input_type.file, found.output_type.file), files, set())
+    collect_files((found.input_type.file, found.output_type.file), files, set())
     return MethodShape(
         method=method,
         request=found.input_type.full_name,
@@ -113,18 +113,18 @@ def from_pool(method: str, find_service: Callable[[str], Any], where: str) -> Me
     )
 
 
-def _collect(
+def collect_files(
     wanted: Iterable[Any], files: descriptor_pb2.FileDescriptorSet, seen: set[str]
 ) -> None:
-    # Dependencies first, as a pool takes them.
+    """Add files, and those they import, to a set: dependencies first, as a pool takes them."""
     for file in wanted:
         if file.name not in seen:
             seen.add(file.name)
-            _collect(file.dependencies, files, seen)
+            collect_files(file.dependencies, files, seen)
             file.CopyToProto(files.file.add())
 
 
-def _in_order(files: Iterable[Any]) -> list[Any]:
+def files_in_order(files: Iterable[Any]) -> list[Any]:
     """Sort files so that each comes after those it imports, as far as they are there."""
     by_name = {file.name: file for file in files}
     ordered: dict[str, Any] = {}
@@ -142,7 +142,8 @@ def _in_order(files: Iterable[Any]) -> list[Any]:
 
 
 @lru_cache(maxsize=64)
-def _class(files: bytes, name: str) -> type[Message]:
+def message_class(files: bytes, name: str) -> type[Message]:
+    """Return the class of a message that these files describe, in a pool of its own."""
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(files).file:
         pool.Add(file)

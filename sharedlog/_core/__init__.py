@@ -1,7 +1,8 @@
 """The log's rules: no I/O, no threads, no clock, no randomness (DESIGN-LOG §12 to §14).
 
 - ``commit``: the one step in which an engine judges and writes; every rule is built on it.
-- ``incarnation``: what a log says of itself; ``catalog``: its streams.
+- ``incarnation``: what a log says of itself; ``catalog``: its streams; ``stream_schema``: their
+  values' columns.
 - ``streams``, ``position``: names, substreams, and places in them.
 - ``envelope``, ``message``: what is published, and what a reader gets; ``sealing``: the user's
   encryption of both; ``publishing``: the messages of one append.

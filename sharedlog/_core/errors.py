@@ -31,6 +31,7 @@ __all__ = [
     "PredecessorMismatch",
     "ProducerRetired",
     "QuotaExceeded",
+    "SchemaChanged",
     "SealedMessage",
     "SeqReused",
     "SpanGone",
@@ -220,6 +221,10 @@ class TrimmedLog(LogError):
 
 class CorruptLog(LogError):
     """What was read is not what was written. Nothing is skipped."""
+
+
+class SchemaChanged(LogError):
+    """The values of a stream have other columns, or another type, than is written or read."""
 
 
 class SealedMessage(LogError):

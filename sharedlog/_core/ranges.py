@@ -15,7 +15,7 @@ from sharedlog._core.following import append_at
 from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed, Reader
 from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule
-from sharedlog._core.streams import commits_tag
+from sharedlog._core.streams import commits_tag, stream_of
 
 _COMMITS_AT_ONCE = 1000
 
@@ -32,21 +32,23 @@ class Range(NamedTuple):
     behind: Position | None = None
 
 
-def last_offset(stream: str, after: int, most: int | None = None) -> Rule[int]:
+def last_offset(
+    stream: str, after: int, most: int | None = None, most_bytes: int | None = None
+) -> Rule[int]:
     """Return an LSN through which to read next; ``after`` if nothing was committed since.
 
     ``most``: about how many messages a range may have, counted by entries; one commit is never
-    cut.
+    cut. ``most_bytes``: of their bodies, as far as they are the stream's.
     """
     tag = commits_tag(stream)
-    if most is None:
+    if most is None and most_bytes is None:
         found: Rows = yield Read(after, 1, tag)
         if not found.rows:
             return after
         ends: Lsns = yield Ends()
         return ends.last
     end = at = after
-    taken = 0
+    taken = size = 0
     while True:
         found = yield Read(at, _COMMITS_AT_ONCE, tag)
         for row in found.rows:
@@ -54,10 +56,17 @@ def last_offset(stream: str, after: int, most: int | None = None) -> Rule[int]:
             if entry.last_lsn <= end:
                 continue
             taken += _messages(entry)
-            if taken > most and end > after:
+            if most_bytes is not None:
+                size += yield from _bytes(stream, entry)
+            over = (most is not None and taken > most) or (
+                most_bytes is not None and size > most_bytes
+            )
+            if over and end > after:
                 return end
             end = entry.last_lsn
-        if not found.rows or taken >= most:
+            if over:
+                return end
+        if not found.rows or (most is not None and taken >= most):
             return end
         at = found.through
 
@@ -100,6 +109,24 @@ class RangeReader:
         for each in messages:
             if self._range.after < each.position.lsn <= self._range.through:
                 yield each
+
+
+def _bytes(stream: str, entry: Entry) -> Rule[int]:
+    """Return about how many bytes of the stream a commit has."""
+    begins = [begin for each in entry.decisions for begin in each.begins.values()]
+    at = min(begins) - 1 if begins else entry.lsn - entry.index - 1
+    size = 0
+    while at < entry.last_lsn:
+        rows: Rows = yield Read(at, _COMMITS_AT_ONCE)
+        if not rows.rows:
+            break
+        size += sum(
+            len(row.body)
+            for row in rows.rows
+            if row.lsn <= entry.last_lsn and any(stream_of(tag) == stream for tag in row.tags)
+        )
+        at = rows.rows[-1].lsn
+    return size
 
 
 def _messages(entry: Entry) -> int:

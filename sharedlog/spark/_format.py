@@ -9,9 +9,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sharedlog.spark._options import SinkError, SinkOptions, SourceOptions
-from sharedlog.spark._rows import SCHEMA
 from sharedlog.spark._sink import BatchWriter, StreamWriter, Writing
-from sharedlog.spark._source import BatchReader, Planner, StreamReader
+from sharedlog.spark._source import BatchReader, FilteredReader, Planner, StreamReader, columns
 
 
 class LogDataSource(DataSource):
@@ -28,13 +27,15 @@ class LogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a message; a stream that is not there is an error here."""
-        Planner(SourceOptions.read(dict(self.options)))
-        made: StructType = from_arrow_schema(SCHEMA)
+        options = SourceOptions.read(dict(self.options))
+        Planner(options)
+        made: StructType = from_arrow_schema(columns(options).schema)
         return made
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of what is there when the query is planned."""
-        return BatchReader(SourceOptions.read(dict(self.options)))
+        options = SourceOptions.read(dict(self.options))
+        return FilteredReader(options) if options.filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of micro-batches."""

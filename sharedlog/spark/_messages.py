@@ -28,10 +28,11 @@ _TIME = pyarrow.timestamp("us", "UTC")
 
 
 class Told(NamedTuple):
-    """A message of a row, and what tells its content, whichever task has it."""
+    """A message of a row, or of several, and what tells its content, whichever task has it."""
 
     message: Placed
     content: int
+    rows: int = 1
 
 
 class RawRows:

@@ -18,16 +18,50 @@ from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
 from sharedlog._core.streams import check_name
 
+_VALUES = ("valueFormat", "message", "module", "descriptorFile")
 # Spark's own, which reach every source.
 _SPARKS = {"checkpointlocation", "queryname"}
 _NAMES = (
     *("log", "logEnv", "logFile", "stream", "startingPosition", "endingPosition"),
-    *("maxRowsPerTrigger", "partitionRows", "name"),
+    *("maxRowsPerTrigger", "maxBytesPerTrigger", "partitionRows", "name"),
+    "pushFilters",
+    *_VALUES,
 )
-_SINK_NAMES = ("log", "logEnv", "logFile", "stream", "key", "name", "adopt")
+_SINK_NAMES = ("log", "logEnv", "logFile", "stream", "key", "name", "adopt", *_VALUES)
 # Entries of a range beyond which a substream's part of it is read by several tasks.
 _PARTITION_ROWS = 500_000
 _PREFIX = "spark."
+
+
+class ValueOptions(NamedTuple):
+    """How the values of messages are columns: ``raw``, ``arrow`` or ``protobuf``.
+
+    ``message``: the full name of a protobuf message, of a ``module`` or a ``descriptor_file``;
+    empty: as the stream has it.
+    """
+
+    format: str = "raw"
+    message: str = ""
+    module: str = ""
+    descriptor_file: str = ""
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> ValueOptions:
+        """Read it of options in small letters; raises ``ValueError``."""
+        found = cls(*(options.get(name.lower(), "") for name in _VALUES))
+        found = found._replace(format=found.format or "raw")
+        if found.format not in ("raw", "arrow", "protobuf"):
+            raise ValueError(f"valueFormat is raw, arrow or protobuf, not {found.format!r}")
+        described = bool(found.module) + bool(found.descriptor_file)
+        if described != bool(found.message) or (found.message and found.format != "protobuf"):
+            raise ValueError(
+                "a protobuf message is named by option message, and described by module or "
+                "descriptorFile"
+            )
+        return found
+
+
+RAW = ValueOptions()
 
 
 class SourceError(ValueError):
@@ -76,8 +110,8 @@ class SourceOptions:
     """Which stream is read, from where on, and how much at a time. Picklable.
 
     ``start``, ``end``: ``"beginning"``, ``"end"``, a position or a time. ``most_rows``: about how
-    many rows a micro-batch has; None: all that is there. ``hold``: by which name the log keeps
-    what the query has not read.
+    many rows a micro-batch has, ``most_bytes`` how many bytes; None: all that is there. ``hold``:
+    by which name the log keeps what the query has not read.
     """
 
     place: LogPlace
@@ -87,6 +121,9 @@ class SourceOptions:
     most_rows: int | None = None
     partition_rows: int = _PARTITION_ROWS
     hold: str | None = None
+    most_bytes: int | None = None
+    values: ValueOptions = RAW
+    filters: bool = False
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -98,6 +135,8 @@ class SourceOptions:
                 raise SourceError('load() takes no path: option("stream", ...) says what is read')
             if name not in known:
                 raise SourceError(f"unknown option {name!r}; there are: {', '.join(_NAMES)}")
+        if options.get("maxrowspertrigger") and options.get("maxbytespertrigger"):
+            raise SourceError("maxRowsPerTrigger or maxBytesPerTrigger: one of them")
         stream, hold = options.get("stream", ""), options.get("name")
         try:
             check_name(stream)
@@ -106,7 +145,7 @@ class SourceOptions:
         except InvalidRequest as error:
             raise SourceError(str(error)) from error
         try:
-            place = LogPlace.read(options)
+            place, values = LogPlace.read(options), ValueOptions.read(options)
         except ValueError as error:
             raise SourceError(str(error)) from error
         return cls(
@@ -117,6 +156,9 @@ class SourceOptions:
             most_rows=_number("maxRowsPerTrigger", options),
             partition_rows=_number("partitionRows", options) or _PARTITION_ROWS,
             hold=None if hold is None else _PREFIX + hold,
+            most_bytes=_number("maxBytesPerTrigger", options),
+            values=values,
+            filters=_filters(options.get("pushfilters", "false"), values),
         )
 
     def url(self) -> str:
@@ -141,6 +183,7 @@ class SinkOptions:
     key: str | None = None
     name: str | None = None
     adopt: bool = False
+    values: ValueOptions = RAW
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -160,11 +203,13 @@ class SinkOptions:
             check_name(stream)
             if query is not None:
                 check_name(query, "query")
-            place = LogPlace.read(options)
+            place, values = LogPlace.read(options), ValueOptions.read(options)
         except ValueError as error:
             raise SinkError(str(error)) from error
         key = options.get("key") or None
-        return cls(place=place, stream=stream, key=key, name=query, adopt=adopt == "true")
+        return cls(
+            place=place, stream=stream, key=key, name=query, adopt=adopt == "true", values=values
+        )
 
     def url(self) -> str:
         """Return where the log is, as this process finds it; raises ``SinkError``."""
@@ -194,10 +239,18 @@ def _at(text: str, option: str) -> str | datetime:
     return found
 
 
+def _filters(text: str, values: ValueOptions) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise SourceError(f"pushFilters is true or false, not {text!r}")
+    if text.lower() == "true" and values.format != "raw":
+        raise SourceError("pushFilters: only raw messages have columns for filters")
+    return text.lower() == "true"
+
+
 def _number(option: str, options: Mapping[str, str]) -> int | None:
     text = options.get(option.lower())
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
-        raise SourceError(f"{option}: {text!r} is no number of rows")
+        raise SourceError(f"{option}: {text!r} is no whole number from 1 on")
     return int(text)

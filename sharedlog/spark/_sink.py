@@ -27,9 +27,12 @@ from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked
 from sharedlog._core.query.closing import Batch, Closed, close, forget
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Ticket, draw_plan
+from sharedlog._core.stream_schema import declare_schema
 from sharedlog._core.streams import MAX_TAGS, tag_of
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
+from sharedlog.spark._column_rows import ArrowRows, ProtobufRows
+from sharedlog.spark._columns import arrow_schema_of, schema_of
 from sharedlog.spark._messages import RawRows
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SinkError, SinkOptions
@@ -66,7 +69,7 @@ class Writing:
         tags = [tag_of(options.stream, each) for each in range(found.substreams)]
         check_spread(tags, tags_for(place.engine.limits.operations, MAX_TAGS))
         self.schema = arrow_schema(schema)
-        self.rows = RawRows(self.schema, options.key)
+        self.rows = _rows_of(place, options, self.schema)
         self.tags = tags
         number = until_answered(place, draw_plan)
         job = made = None
@@ -97,6 +100,30 @@ class Writing:
         if place.incarnation != plan.incarnation:
             raise LogForked(f"the write was planned for {plan.incarnation}: this is another log")
         return place
+
+
+def _rows_of(
+    place: Place, options: SinkOptions, schema: pyarrow.Schema
+) -> RawRows | ArrowRows | ProtobufRows:
+    """Return what makes messages of rows, as the stream's values are declared from now on."""
+    form = options.values.format
+    if form == "raw":
+        return RawRows(schema, options.key)
+    rows: ArrowRows | ProtobufRows
+    if form == "arrow":
+        rows = ArrowRows(schema, options.key)
+        declared = arrow_schema_of(rows.schema)
+    else:
+        found = schema_of(place, options.stream, options.values)
+        if found is None:
+            raise SinkError(
+                f"the values of stream {options.stream!r} are not declared: name the protobuf "
+                "message, and its module or descriptorFile"
+            )
+        declared = found
+        rows = ProtobufRows(schema, options.key, declared)
+    until_answered(place, lambda: declare_schema(options.stream, declared))
+    return rows
 
 
 class BatchWriter(DataSourceArrowWriter):

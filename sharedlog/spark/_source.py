@@ -24,10 +24,11 @@ from sharedlog._core.ranges import Range, RangeReader, last_offset
 from sharedlog._core.reading import place_at
 from sharedlog._core.streams import substream_number, tag_of
 from sharedlog._log.following import start_of
+from sharedlog.spark._columns import Columns, columns_of, schema_of
+from sharedlog.spark._filters import Wanted, wanted_by
 from sharedlog.spark._offsets import Offset, first_offset, ranges_of
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SourceError, SourceOptions
-from sharedlog.spark._rows import batch_of
 
 try:
     from pyspark.sql.streaming import datasource as _limits
@@ -36,6 +37,7 @@ except ImportError:
 
 # From PySpark 4.2 on a source says how much a micro-batch may have.
 _ReadMaxRows: Any = getattr(_limits, "ReadMaxRows", None)
+_ReadMaxBytes: Any = getattr(_limits, "ReadMaxBytes", None)
 _ReadAllAvailable: Any = getattr(_limits, "ReadAllAvailable", None)
 _AvailableNow: Any = getattr(_limits, "SupportsTriggerAvailableNow", object)
 _ROWS = 10_000
@@ -47,6 +49,21 @@ class LogRange(InputPartition):
     def __init__(self, of: Range, incarnation: str) -> None:
         self.range = of
         self.incarnation = incarnation
+
+
+def columns(options: SourceOptions) -> Columns:
+    """Return how messages are rows; raises ``SourceError``, ``SchemaChanged``."""
+    place, form = place_of(options.url()), options.values.format
+    try:
+        found = schema_of(place, options.stream, options.values)
+    except ValueError as error:
+        raise SourceError(str(error)) from error
+    if found is None and form != "raw":
+        raise SourceError(
+            f"the values of stream {options.stream!r} are not declared as {form}: no query has "
+            "written them so; of protobuf name the message, and its module or descriptorFile"
+        )
+    return columns_of(found)
 
 
 class Planner:
@@ -63,9 +80,9 @@ class Planner:
         start = start_of(self.place, self.stream, where)
         return self.place.run(first_offset(self.tags, self.place.incarnation, start))
 
-    def last(self, after: int, most: int | None) -> Offset:
+    def last(self, after: int, most: int | None, most_bytes: int | None = None) -> Offset:
         """Return the offset through which to read next."""
-        lsn = self.place.run(last_offset(self.options.stream, after, most))
+        lsn = self.place.run(last_offset(self.options.stream, after, most, most_bytes))
         return Offset(lsn, self.place.incarnation)
 
     def ranges(self, start: Offset, end: Offset) -> list[InputPartition]:
@@ -85,20 +102,44 @@ class BatchReader(DataSourceReader):
     """One batch query: what was committed between two places, as of its planning."""
 
     def __init__(self, options: SourceOptions) -> None:
-        if options.most_rows is not None or options.hold is not None:
-            raise SourceError("maxRowsPerTrigger and name are of streaming queries")
+        if options.most_rows or options.most_bytes or options.hold is not None:
+            raise SourceError(
+                "maxRowsPerTrigger, maxBytesPerTrigger and name are of streaming queries"
+            )
         self._options = options
+        self.wanted = Wanted()
 
     def partitions(self) -> list[InputPartition]:
         """Return what the tasks read."""
         planner = Planner(self._options)
         if "@" in str(self._options.end):
             raise SourceError("endingPosition: a time, or end; a position may cut a commit")
-        return planner.ranges(planner.at(self._options.start), planner.at(self._options.end))
+        start, end = planner.at(self._options.start), planner.at(self._options.end)
+        wanted = self.wanted
+        if wanted.since is not None:
+            since = planner.at(wanted.since)
+            start = since if since.lsn > start.lsn else start
+        planner.tags = [each for each in planner.tags if wanted.has(each, len(planner.tags))]
+        found = planner.ranges(start, end)
+        return [
+            each for each in found if not isinstance(each, LogRange) or wanted.reaches(each.range)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read a range, on an executor."""
         return read_range(self._options, partition)
+
+
+class FilteredReader(BatchReader):
+    """One batch query that reads no more than its filters leave.
+
+    Spark refuses a reader that takes filters unless its own setting allows them.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802 - Spark's name
+        """Take what they say of substreams, keys and LSNs; Spark applies all of them, too."""
+        self.wanted = wanted_by(filters)
+        return filters
 
 
 class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
@@ -107,8 +148,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     def __init__(self, options: SourceOptions) -> None:
         if options.end != "end":
             raise SourceError("endingPosition: a streaming query has none")
-        if options.most_rows is not None and _ReadMaxRows is None:
-            raise SourceError("maxRowsPerTrigger needs PySpark 4.2 or newer")
+        if _ReadMaxRows is None and (options.most_rows or options.most_bytes):
+            raise SourceError("maxRowsPerTrigger and maxBytesPerTrigger need PySpark 4.2 or newer")
         self._options = options
         self._planner: Planner | None = None
         # Where a query ends that takes what is available now.
@@ -133,15 +174,20 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             return planner.last(0, None).json()
         begin = Offset.read(start)
         most = limit.max_rows if _ReadMaxRows and isinstance(limit, _ReadMaxRows) else None
-        found = planner.last(begin.lsn, most)
+        most_bytes = None
+        if _ReadMaxBytes and isinstance(limit, _ReadMaxBytes):
+            most_bytes = limit.max_bytes
+        found = planner.last(begin.lsn, most, most_bytes)
         if self._end is not None and found.lsn > self._end:
             found = found._replace(lsn=max(self._end, begin.lsn))
         return start if found.lsn == begin.lsn else found.json()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
         """Return how much a micro-batch may have."""
-        most = self._options.most_rows
-        return _ReadAllAvailable() if most is None else _ReadMaxRows(most)
+        options = self._options
+        if options.most_bytes is not None:
+            return _ReadMaxBytes(options.most_bytes)
+        return _ReadAllAvailable() if options.most_rows is None else _ReadMaxRows(options.most_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take what is there now for the query's end."""
@@ -215,8 +261,9 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
     reader = RangeReader(partition.range, partition.incarnation)
     substream = substream_number(partition.range.tag)
     stream, seals = options.stream, place.seals
+    rows = columns(options)
     while found := place.run(reader.read(_ROWS)):
-        yield batch_of(
+        yield from rows.batches(
             [
                 Message(
                     each.envelope, each.position, stream, substream, each.at_us, each.state, seals

@@ -159,8 +159,8 @@ class TaskWriter:
         )
 
     def _counted(self, messages: Iterable[Told]) -> Iterator[Placed]:
-        for message, content in messages:
-            self._rows += 1
+        for message, content, rows in messages:
+            self._rows += rows
             self._content = (self._content + content) & _CONTENT
             self._size += message.size
             yield message

@@ -12,12 +12,16 @@ from typing import Any
 import pyarrow
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceStreamReader
 
 import sharedlog
 import sharedlog.spark
+from examples.bank.v1.bank_pb2 import DepositRequest
 from sharedlog._core.envelope import unpack
 from sharedlog._core.query.state import Query, State, find_query
+from sharedlog._core.streams import substream_of
+from sharedlog.spark._column_rows import ArrowRows
 from sharedlog.spark._messages import RawRows
 from sharedlog.spark._options import SinkError, SinkOptions
 from tests.helpers.processes import Process
@@ -423,3 +427,96 @@ def test_the_sinks_options_are_checked(given: dict[str, str], said: str) -> None
     """What cannot be is refused before anything is written."""
     with pytest.raises(SinkError, match=said):
         SinkOptions.read({"log": "sqlite:///x", "stream": "paid"} | given)
+
+
+def _columns(chain: Chain, first: int, last: int) -> Any:
+    sharedlog.spark.register(chain.spark)
+    return chain.spark.range(first, last, 1, 2).selectExpr(
+        "concat('a', id % 5) as account", "id as cents", "timestamp_seconds(id) as at"
+    )
+
+
+def _read(chain: Chain, **options: str) -> Any:
+    given = {"log": chain.url, "stream": "paid", **options}
+    return chain.spark.read.format("sharedlog").options(**given).load()
+
+
+def test_columns_travel_as_arrow_and_another_schema_is_refused(chain: Chain) -> None:
+    """A message has a batch of rows of one substream; who writes first declares them (§16)."""
+    given = {"log": chain.url, "stream": "paid", "key": "account", "valueFormat": "arrow"}
+    rows = _columns(chain, 0, 300)
+    rows.write.format("sharedlog").options(**given).mode("append").save()
+    found = _read(chain, valueFormat="arrow")
+    assert found.columns == ["account", "cents", "at"]
+    assert sorted(map(tuple, found.collect())) == sorted(map(tuple, rows.collect()))
+    messages = [each for at in range(3) for each in chain.log.read("paid", at)]
+    assert len(messages) <= 6
+    other = rows.selectExpr("account", "cents").write.format("sharedlog").options(**given)
+    with pytest.raises(PySparkException, match="with other columns"):
+        other.mode("append").save()
+    with pytest.raises(PySparkException, match="are arrow"):
+        _read(chain, valueFormat="protobuf")
+
+
+def test_columns_travel_as_protobuf_and_as_any_programs_messages(chain: Chain) -> None:
+    """What a query writes a program reads by its type, and the other way round (§16)."""
+    bank = {"valueFormat": "protobuf", "module": "examples.bank.v1.bank_pb2"}
+    bank["message"] = "bank.v1.DepositRequest"
+    given = {"log": chain.url, "stream": "paid", "key": "account", **bank}
+    sharedlog.spark.register(chain.spark)
+    rows = chain.spark.range(20).selectExpr("concat('a', id) as account", "id as cents")
+    rows.write.format("sharedlog").options(**given).mode("append").save()
+    messages = [each for at in range(3) for each in chain.log.read("paid", at)]
+    assert {each.schema_name for each in messages} == {bank["message"]}
+    deposits = {each.key.decode(): each.parse(DepositRequest).cents for each in messages}
+    assert deposits == {f"a{number}": number for number in range(20)}
+    chain.log.publish("paid", DepositRequest(account="b", cents=7))
+    # Declared by who wrote first.
+    found = _read(chain, valueFormat="protobuf").select("account", "cents").collect()
+    assert sorted(map(tuple, found)) == sorted([*deposits.items(), ("b", 7)])
+
+
+def test_arrow_batches_are_cut_to_what_a_message_has() -> None:
+    """And a key's rows are all in its substream (§12)."""
+    schema = pyarrow.schema([("k", pyarrow.int64()), ("v", pyarrow.string())])
+    batch = pyarrow.RecordBatch.from_arrays(
+        [pyarrow.array([at % 7 for at in range(100)]), pyarrow.array(["x" * 50_000] * 100)],
+        schema=schema,
+    )
+    rows, tags = ArrowRows(schema, "k"), ["s/0", "s/1"]
+    told = list(rows.messages(batch, tags, itertools.count(), 0))
+    assert sum(each.rows for each in told) == 100
+    assert max(each.message.size for each in told) < (1 << 20) + 1000
+    for each in told:
+        value = unpack(each.message.envelope).body
+        for key in pyarrow.ipc.open_stream(value).read_all().column("k").to_pylist():
+            assert tags[substream_of(str(key).encode(), 2)] == each.message.tag
+    huge = pyarrow.RecordBatch.from_pylist([{"k": 1, "v": "x" * (2 << 20)}], schema)
+    with pytest.raises(SinkError, match="a row of"):
+        list(rows.messages(huge, tags, itertools.count(), 0))
+    with pytest.raises(SinkError, match="whole number"):
+        ArrowRows(pyarrow.schema([("k", pyarrow.float64())]), "k")
+
+
+def test_filters_say_what_is_read_at_all(chain: Chain, restored: Any) -> None:
+    """By substream, key and LSN, where PySpark hands them on; the rows are the same (§16)."""
+    sharedlog.spark.register(chain.spark)
+    chain.publish(30)
+    pushed = hasattr(datasource, "EqualTo")
+    if pushed:
+        restored("spark.sql.python.filterPushdown.enabled", "true")
+    given = {"log": chain.url, "stream": "orders", "partitionRows": "5"}
+    given["pushFilters"] = str(pushed).lower()
+    frame = chain.spark.read.format("sharedlog").options(**given).load()
+    whole = frame.rdd.getNumPartitions()
+    for condition, wanted in (
+        ("substream = 1", lambda each: each.substream == 1),
+        ("key = cast('k3' as binary)", lambda each: each.key == b"k3"),
+        ("lsn > 20", lambda each: each.position.lsn > 20),
+    ):
+        found = frame.where(condition)
+        messages = [each for at in range(2) for each in chain.log.read("orders", at)]
+        texts = sorted(each.text for each in messages if wanted(each))
+        assert sorted(bytes(row.value).decode() for row in found.collect()) == texts
+        if pushed:
+            assert found.rdd.getNumPartitions() < whole

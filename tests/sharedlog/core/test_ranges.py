@@ -132,3 +132,22 @@ def test_a_range_behind_a_message_of_another_log_is_refused():
     begun = Position(bounds[1], 0, 7, INCARNATION, 0)
     with pytest.raises(LogForked):
         _read(engine, Range(TAGS[0], bounds[0], bounds[-1], begun), 10)
+
+
+def test_a_range_may_be_bounded_by_bytes():
+    """Of the stream's own messages; one commit is never cut (§16)."""
+    engine = MemoryEngine()
+    mine = producer(engine)
+    for seq in range(1, 7):
+        carry_out(engine, append(mine, seq, [message("x" * 1000, seq % SUBSTREAMS)]))
+    found, ends = 0, []
+    while (end := carry_out(engine, last_offset("s", found, most_bytes=2200))) > found:
+        ends.append(end)
+        found = end
+    assert ends == [2, 4, 6]
+    # A commit that is larger alone, of two appends.
+    begins = carry_out(engine, pend(mine, 7, [pending("y" * 3000)], [])).begins
+    carry_out(engine, append(producer(engine), 1, [message("between")]))
+    carry_out(engine, decide(mine, 8, [Decision(mine.id, 7, begins)], commits=True))
+    assert carry_out(engine, last_offset("s", 6, most_bytes=100)) == 8
+    assert carry_out(engine, last_offset("s", 8, most_bytes=100)) == 9

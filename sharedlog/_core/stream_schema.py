@@ -1,0 +1,88 @@
+"""The schema of a stream whose values have columns: declared once, by who writes it first (§16).
+
+``schema/STREAM`` has the format, a name, and what describes it; whoever writes or reads by columns
+is held to it, so that a schema that changed between two runs is told before a row is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharedlog._core.commit import Commit, Condition, Put, Refused
+from sharedlog._core.errors import CorruptLog, NewerFormat, SchemaChanged
+from sharedlog._core.steps import Get, Rule
+from sharedlog._core.streams import check_name
+
+_PREFIX = "schema/"
+_VERSION = b"\x01"
+
+
+class StreamSchema(NamedTuple):
+    """``format``: ``arrow`` or ``protobuf``; ``name``: the message's; ``data``: what describes it.
+
+    Of Arrow its schema, of protobuf a ``FileDescriptorSet``.
+    """
+
+    format: str
+    name: str
+    data: bytes
+
+
+def declare_schema(stream: str, schema: StreamSchema) -> Rule[None]:
+    """Have a stream's values be so from now on; raises ``SchemaChanged`` where they are others."""
+    check_name(stream)
+    key = _PREFIX + stream
+    while True:
+        value = (yield Get((key,)))[key]
+        if value is not None:
+            found = _read(stream, value)
+            if found != schema:
+                raise SchemaChanged(
+                    f"the values of stream {stream!r} are {_told(found)}, and these are "
+                    f"{_told(schema)}{'' if found[:2] != schema[:2] else ' with other columns'}"
+                )
+            return
+        try:
+            yield Commit((Condition(key, None),), (Put(key, _written(schema)),))
+        except Refused:
+            continue
+        return
+
+
+def find_schema(stream: str) -> Rule[StreamSchema | None]:
+    """Return what was declared of a stream's values, or None."""
+    key = _PREFIX + stream
+    value = (yield Get((key,)))[key]
+    return None if value is None else _read(stream, value)
+
+
+def forget_schema(stream: str) -> Rule[bool]:
+    """Have the next writer declare a stream's schema; False: there is none."""
+    key = _PREFIX + stream
+    while True:
+        value = (yield Get((key,)))[key]
+        if value is None:
+            return False
+        try:
+            yield Commit((Condition(key, value),), (Put(key, None),))
+        except Refused:
+            continue
+        return True
+
+
+def _told(schema: StreamSchema) -> str:
+    return f"{schema.format} {schema.name}".strip()
+
+
+def _written(schema: StreamSchema) -> bytes:
+    return _VERSION + f"{schema.format} {schema.name}\n".encode() + schema.data
+
+
+def _read(stream: str, value: bytes) -> StreamSchema:
+    head, line, data = value[1:].partition(b"\n")
+    if value[:1] > _VERSION:
+        raise NewerFormat(f"the schema of stream {stream!r} is of version {value[0]}")
+    form, _, name = head.decode(errors="replace").partition(" ")
+    if value[:1] != _VERSION or not line or not form:
+        raise CorruptLog(f"what is kept of the schema of {stream!r} is not what was written")
+    return StreamSchema(form, name, data)

@@ -1,0 +1,118 @@
+"""Messages as columns: those of a message, of its Arrow batch, or of its protobuf fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow
+
+from rifl.spark._replies import ReplyPlan
+from sharedlog._core.errors import SchemaChanged
+from sharedlog._core.message import Message
+from sharedlog._core.stream_schema import StreamSchema, find_schema
+from sharedlog._log.place import Place
+from sharedlog.spark._column_rows import ARROW
+from sharedlog.spark._message_types import class_of, from_file, from_module
+from sharedlog.spark._options import ValueOptions
+from sharedlog.spark._rows import SCHEMA, batch_of
+
+
+class RawColumns:
+    """One row for each message, a column for each part of it."""
+
+    schema = SCHEMA
+
+    def batches(self, messages: Sequence[Message]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield them as Arrow batches; raises ``SealedMessage``."""
+        yield batch_of(messages)
+
+
+class ArrowColumns:
+    """The rows of the Arrow batches that messages have."""
+
+    def __init__(self, of: StreamSchema) -> None:
+        self.schema: pyarrow.Schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(of.data))
+
+    def batches(self, messages: Sequence[Message]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield them; raises ``SchemaChanged`` for a message that has other columns, or none."""
+        for each in messages:
+            yield from self._read(each)
+
+    def _read(self, message: Message) -> list[pyarrow.RecordBatch]:
+        if message.content_type != ARROW:
+            raise SchemaChanged(f"the message at {message.position} is {message.content_type}")
+        try:
+            with pyarrow.ipc.open_stream(pyarrow.py_buffer(message.value)) as reader:
+                found = list(reader)
+                schema = reader.schema
+        except pyarrow.ArrowInvalid as error:
+            raise SchemaChanged(
+                f"the message at {message.position} is no Arrow stream: {error}"
+            ) from error
+        if not schema.equals(self.schema):
+            raise SchemaChanged(f"the message at {message.position} has other columns")
+        return found
+
+
+class ProtobufColumns:
+    """One row for each message, by the fields of its protobuf value."""
+
+    def __init__(self, of: StreamSchema) -> None:
+        """Raises ``PlanError`` for a type that has no columns."""
+        self._name = of.name
+        self._plan = ReplyPlan(class_of(of))
+        if not pyarrow.types.is_struct(self._plan.type):
+            raise SchemaChanged(f"{of.name} is one value: read it raw")
+        self.schema = pyarrow.schema(list(self._plan.type))
+
+    def batches(self, messages: Sequence[Message]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield them; raises ``SchemaChanged`` for a message of another type.
+
+        What Spark has no room for is null.
+        """
+        rows = []
+        for each in messages:
+            if each.schema_name != self._name:
+                raise SchemaChanged(
+                    f"the message at {each.position} is {each.schema_name or each.content_type}, "
+                    f"no {self._name}"
+                )
+            row, trouble = self._plan.read(each.value)
+            if row is None:
+                raise SchemaChanged(f"the message at {each.position}: {trouble}")
+            rows.append(row)
+        array = pyarrow.array(rows, self._plan.type)
+        yield pyarrow.RecordBatch.from_arrays(array.flatten(), schema=self.schema)
+
+
+Columns = RawColumns | ArrowColumns | ProtobufColumns
+
+
+def columns_of(of: StreamSchema | None) -> Columns:
+    """Return how messages are rows; None: as they are."""
+    if of is None:
+        return RawColumns()
+    return ArrowColumns(of) if of.format == "arrow" else ProtobufColumns(of)
+
+
+def schema_of(place: Place, stream: str, values: ValueOptions) -> StreamSchema | None:
+    """Return how a stream's values are columns: as options say, or as it was declared.
+
+    None: they are raw, or were not. Raises ``ValueError``, and ``SchemaChanged`` where it was
+    declared otherwise.
+    """
+    if values.format == "raw":
+        return None
+    if values.message:
+        if values.module:
+            return from_module(values.module, values.message)
+        return from_file(values.descriptor_file, values.message)
+    found = place.run(find_schema(stream))
+    if found is not None and found.format != values.format:
+        raise SchemaChanged(f"the values of stream {stream!r} are {found.format}")
+    return found
+
+
+def arrow_schema_of(schema: pyarrow.Schema) -> StreamSchema:
+    """Return the schema of a stream of Arrow batches."""
+    return StreamSchema("arrow", "", schema.remove_metadata().serialize().to_pybytes())
