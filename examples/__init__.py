@@ -8,6 +8,7 @@ Which one shows what: docs/examples.md.
   ``recipes``.
 - Several servers: ``replicas_over_redis``, ``replicated_bank``; ``deploying``: what they run in.
 - Whole services: ``bank``, ``demo``, ``flights``. A log: ``shared_log``,
-  ``read_model``, ``delivered_orders``, ``payments``.
+  ``read_model``, ``redis_cache``, ``mailed_orders``, ``changed_code``, ``delivered_orders``,
+  ``payments``.
 - Parts: ``server_process``, ``redis_process``, ``checking``.
 """

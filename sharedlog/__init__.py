@@ -27,6 +27,7 @@ from sharedlog._consumer.awaiting import await_consumer
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._consumer.effects import Effects
 from sharedlog._core.catalog import Stream
+from sharedlog._core.consumer.observer import ConsumerObserver, HandlingReport
 from sharedlog._core.envelope import About
 from sharedlog._core.errors import (
     AlreadyCommitted,
@@ -102,6 +103,7 @@ __all__ = [
     "CallMismatch",
     "CheckpointWentBack",
     "Consumer",
+    "ConsumerObserver",
     "CorruptLog",
     "Delivered",
     "DeliveryReport",
@@ -109,6 +111,7 @@ __all__ = [
     "Fence",
     "Fenced",
     "Following",
+    "HandlingReport",
     "Hold",
     "HoldMoved",
     "HoldReport",

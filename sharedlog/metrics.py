@@ -1,4 +1,4 @@
-"""Prometheus metrics of a log and of players (``rifl-grpc[metrics]``).
+"""Prometheus metrics of a log, of consumers and of players (``rifl-grpc[metrics]``).
 
 ::
 
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from sharedlog._core.consumer.observer import ConsumerObserver, HandlingReport
 from sharedlog._core.errors import LogError
 from sharedlog._core.observer import HoldReport, LogReport, Observer
 from sharedlog._core.player.observer import DeliveryReport, PlayerObserver, TargetReport
+from sharedlog._core.streams import stream_of
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -27,7 +29,7 @@ except ImportError as error:  # pragma: no cover - needs an environment without 
         "sharedlog.metrics needs the extra: pip install 'rifl-grpc[metrics]'"
     ) from error
 
-__all__ = ["PrometheusObserver", "PrometheusPlayerObserver"]
+__all__ = ["PrometheusConsumerObserver", "PrometheusObserver", "PrometheusPlayerObserver"]
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAITS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0)
@@ -324,3 +326,83 @@ def _target_families(reports: dict[str, list[TargetReport]]) -> list[Metric]:
         family(GaugeMetricFamily, "in_flight", "Not answered.", lambda each: each.in_flight),
         family(CounterMetricFamily, "taken", "Acknowledged by it.", lambda each: each.taken),
     ]
+
+
+class PrometheusConsumerObserver(ConsumerObserver):
+    """Counts what the processes of consumers do.
+
+    ::
+
+        sharedlog.Consumer(log, ..., observer=PrometheusConsumerObserver())
+
+    Names begin with ``sharedlog_consumer_``, and every metric has the label ``consumer``. By
+    ``stream``: ``_messages_total`` (whose effects are committed), ``_handler_seconds`` (each run),
+    ``_effect_seconds`` (from when a message was appended until its effects were committed, by the
+    clocks of two machines), ``_failures_total``, ``_dead_letters_total``, ``_stops_total``.
+    ``_transactions_total``; ``_takeovers_total`` by ``died``; of calls to services
+    ``_call_seconds`` and ``_call_failures_total`` by ``target``. How far a consumer is behind tell
+    the metrics of its holds: ``sharedlog_hold_lag_entries{name="consumer.NAME"}``.
+
+    Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            labels = ("consumer", *labels)
+            return Counter(f"sharedlog_consumer_{name}", text, labels, registry=registry)
+
+        def seconds(name: str, text: str, label: str) -> Histogram:
+            return Histogram(
+                f"sharedlog_consumer_{name}",
+                text,
+                ("consumer", label),
+                registry=registry,
+                buckets=_SECONDS,
+            )
+
+        self._messages = counter("messages", "Messages whose effects are committed.", "stream")
+        self._transactions = counter("transactions", "Transactions that were committed.")
+        self._handler = seconds("handler_seconds", "One run of a handler.", "stream")
+        self._effect = seconds("effect_seconds", "From appended to committed.", "stream")
+        self._failures = counter("failures", "Runs that failed, as attempts count.", "stream")
+        self._letters = counter("dead_letters", "Messages that were given up.", "stream")
+        self._stops = counter("stops", "Substreams that stopped.", "stream")
+        self._takeovers = counter("takeovers", "Substreams that it took.", "died")
+        self._calls = seconds("call_seconds", "A call of a handler to a service.", "target")
+        self._call_failures = counter("call_failures", "Those without an answer.", "target")
+
+    def handled(self, report: HandlingReport, begun: object, seconds: float, error: str) -> None:
+        """Note how long it took."""
+        self._handler.labels(report.consumer, report.stream).observe(seconds)
+
+    def committed(self, reports: Sequence[HandlingReport]) -> None:
+        """Count them."""
+        now_s = time.time()
+        for each in reports:
+            self._messages.labels(each.consumer, each.stream).inc()
+            age_s = max(0.0, now_s - each.appended_us / 1_000_000)
+            self._effect.labels(each.consumer, each.stream).observe(age_s)
+        if reports:
+            self._transactions.labels(reports[0].consumer).inc()
+
+    def called(self, consumer: str, target: str, method: str, seconds: float, error: str) -> None:
+        """Note how long it took; count it, if it has no answer."""
+        self._calls.labels(consumer, target).observe(seconds)
+        if error:
+            self._call_failures.labels(consumer, target).inc()
+
+    def failed(self, consumer: str, tag: str) -> None:
+        """Count it."""
+        self._failures.labels(consumer, stream_of(tag)).inc()
+
+    def buried(self, consumer: str, tag: str) -> None:
+        """Count it."""
+        self._letters.labels(consumer, stream_of(tag)).inc()
+
+    def stopped(self, consumer: str, tag: str) -> None:
+        """Count it."""
+        self._stops.labels(consumer, stream_of(tag)).inc()
+
+    def took_over(self, consumer: str, tag: str, died: bool) -> None:
+        """Count it."""
+        self._takeovers.labels(consumer, str(died).lower()).inc()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sharedlog._core.consumer.observer import ConsumerObserver, HandlingReport
 from sharedlog._core.envelope import MAX_TEXT_BYTES, About
 from sharedlog._core.errors import SealedMessage
 from sharedlog._core.message import Message
@@ -25,14 +26,20 @@ from sharedlog._core.position import Position
 
 try:
     from opentelemetry import trace
-    from opentelemetry.context import Context
+    from opentelemetry.context import Context, attach, detach
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:  # pragma: no cover - needs an environment without it
     raise ImportError(
         "sharedlog.tracing needs the extra: pip install 'rifl-grpc[tracing]'"
     ) from error
 
-__all__ = ["TracingObserver", "TracingPlayerObserver", "message_context", "process"]
+__all__ = [
+    "TracingConsumerObserver",
+    "TracingObserver",
+    "TracingPlayerObserver",
+    "message_context",
+    "process",
+]
 
 _W3C = TraceContextTextMapPropagator()
 
@@ -128,6 +135,48 @@ class TracingPlayerObserver(PlayerObserver):
         if error:
             begun.set_status(trace.StatusCode.ERROR, error)
         begun.end()
+
+
+class TracingConsumerObserver(ConsumerObserver):
+    """A span ``process STREAM`` for each run of a consumer's function, current while it runs.
+
+    ::
+
+        sharedlog.Consumer(log, ..., observer=TracingConsumerObserver())
+
+    Of kind consumer, with a link to the publisher's span: a consumer's work has a trace of its
+    own. What the function publishes carries the span's context. One that runs again has a span
+    each time; one that raises has status error. Attributes as ``process``, and
+    ``sharedlog.consumer``. Thread-safe.
+    """
+
+    def handling(self, report: HandlingReport) -> tuple[str, str, Any]:
+        """Begin the span, and have it be current."""
+        parent, state = report.trace
+        span = trace.get_tracer("sharedlog").start_span(
+            f"process {report.stream}",
+            kind=trace.SpanKind.CONSUMER,
+            links=_links(parent, state),
+            attributes={
+                "messaging.system": "sharedlog",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": report.stream,
+                "messaging.destination.partition.id": str(report.position.substream),
+                "messaging.message.id": str(report.position),
+                "sharedlog.consumer": report.consumer,
+            },
+        )
+        return (*_carrying(span), (span, attach(trace.set_span_in_context(span))))
+
+    def handled(self, report: HandlingReport, begun: Any, seconds: float, error: str) -> None:
+        """End the span."""
+        if begun is None:
+            return
+        span, token = begun
+        detach(token)
+        if error:
+            span.set_status(trace.StatusCode.ERROR, error)
+        span.end()
 
 
 @contextmanager

@@ -90,6 +90,19 @@ def test_every_metric_of_a_player_is_listed() -> None:
     assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
 
 
+def test_every_metric_of_a_consumer_is_listed() -> None:
+    """consumers.md has each metric of consumers, and none that there is not (DESIGN §9)."""
+    registry = CollectorRegistry()
+    log_metrics.PrometheusConsumerObserver(registry)
+    names = {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name
+        for metric in registry.collect()
+    }
+    text = (DOCS / "consumers.md").read_text()
+    rows = re.findall(r"^\| (`sharedlog_[a-z_`, ]+) \|", text, re.MULTILINE)
+    assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
+
+
 def test_every_exit_code_is_listed() -> None:
     """operations.md lists the exit codes of the command."""
     rows = re.findall(r"^\| (\d) \|", (DOCS / "operations.md").read_text(), re.MULTILINE)

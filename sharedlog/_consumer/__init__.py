@@ -3,7 +3,7 @@
 - ``consumer``: ``sharedlog.Consumer``; ``handlers``: its functions; ``effects``: what they get.
 - ``working``: the shards of one process, turn after turn; ``sharing``: which those are;
   ``owned``: one of them; ``carrying``: its steps; ``settling``: what it owes the log; ``events``:
-  what is told.
+  what is told, ``observing``: to observers.
 - ``calling``: calls of handlers to other services; ``channels``: what stubs get for them;
   ``services``: the ways to services; ``kept_calls``: what is kept of calls, ``call_rows``: as
   rows of a database.
@@ -12,5 +12,5 @@
 - ``in_log``: no database but the log; ``state``: what handlers have of it; ``standbys``: kept warm.
 - ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,
   ``postgres``, ``redis``: where it is; ``redis_transaction``: what handlers get of the last,
-  ``postgres_cursor``: of the one before.
+  ``postgres_cursor``: of the one before; ``sqlalchemy``: its connections over those of SQL.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from sharedlog._core.consumer.calls import CallStep, Send, ShardCalls, Unanswere
 from sharedlog._core.errors import CallAfterWrite, CallMismatch, InvalidRequest, LogError
 from sharedlog._core.position import Position
 
+# Told of a call that has ended: target, method, seconds, the error's name.
+Told = Callable[[str, str, float, str], None]
 # Carries a step out: ``Send`` is begun, and what is returned ends with the answer.
 Act = Callable[[CallStep], Any]
 
@@ -25,14 +28,22 @@ class MessageCalls:
     """The calls that the handler of one message makes. One thread."""
 
     def __init__(
-        self, calls: ShardCalls, position: Position, store: Store, act: Act, *, first: bool
+        self,
+        calls: ShardCalls,
+        position: Position,
+        store: Store,
+        act: Act,
+        *,
+        first: bool,
+        told: Told,
     ) -> None:
         """``first``: no other message of the transaction was before it."""
         self._calls = calls
         self._position = position
-        self._store = store
+        self.store = store
         self._act = act
         self._first = first
+        self._told = told
         self._written = store.written()
         self._number = 0
         # Calls that are on their way.
@@ -56,7 +67,7 @@ class MessageCalls:
     def check(self) -> None:
         """Raise what keeps the transaction from its commit, once the handler has returned."""
         if self.ends is not None:
-            if isinstance(self.ends, BatchEnds) and self._store.written() != self._written:
+            if isinstance(self.ends, BatchEnds) and self.store.written() != self._written:
                 raise Failed("the handler has hidden the end of its transaction", counts=True)
             raise self.ends
         if self._calls.unanswered(self._position):
@@ -65,7 +76,7 @@ class MessageCalls:
     def call(self, wanted: Wanted) -> Answer:
         """Make a call, and return its answer; the thread waits."""
         rule, kept = self._next(wanted)
-        with self._making(kept=kept):
+        with self._making(wanted, kept=kept):
             return read(carry(rule, self._act))
 
     def soon(self, wanted: Wanted) -> asyncio.Future[Answer]:
@@ -73,7 +84,7 @@ class MessageCalls:
         rule, kept = self._next(wanted)
 
         async def make() -> Answer:
-            with self._making(kept=kept):
+            with self._making(wanted, kept=kept):
                 return read(await _carry_soon(rule, self._act))
 
         task = asyncio.ensure_future(make())
@@ -98,7 +109,7 @@ class MessageCalls:
         return self._calls.make(self._position, self._number, wanted), kept
 
     @contextlib.contextmanager
-    def _making(self, *, kept: bool) -> Any:
+    def _making(self, wanted: Wanted, *, kept: bool) -> Any:
         """Suspend the transaction, where there is one writer, and judge what a call ends with."""
         if self.ends is not None:
             raise self.ends
@@ -107,15 +118,18 @@ class MessageCalls:
                 yield
                 return
             self._suspend()
+            began = time.perf_counter()
             try:
                 yield
             except Died:
                 raise
-            except BaseException:
+            except BaseException as error:
+                self._end_told(wanted, began, error)
                 self._under_way -= 1
                 with contextlib.suppress(LogError, Failed):
                     self._go_on()
                 raise
+            self._end_told(wanted, began, None)
             self._under_way -= 1
             self._go_on()
         except BaseException as error:
@@ -124,22 +138,27 @@ class MessageCalls:
                 raise
             raise told from error
 
+    def _end_told(self, wanted: Wanted, began: float, error: BaseException | None) -> None:
+        cause = error.cause if isinstance(error, Unanswered) else error
+        why = "" if cause is None else type(cause).__name__
+        self._told(wanted.target, wanted.method, time.perf_counter() - began, why)
+
     def _suspend(self) -> None:
         if self._written is not None and not self._under_way:
-            if self._store.written() != self._written:
+            if self.store.written() != self._written:
                 raise CallAfterWrite(
                     "the handler calls a service, and has written before: all who write the "
                     "database would wait for the service, so calls come first"
                 )
             if not self._first:
                 raise BatchEnds
-            self._store.suspend()
+            self.store.suspend()
         self._under_way += 1
 
     def _go_on(self) -> None:
         if self._written is not None and not self._under_way:
-            self._store.resume(read=self.read)
-            self._written = self._store.written()
+            self.store.resume(read=self.read)
+            self._written = self.store.written()
 
     def _judged(self, error: BaseException) -> BaseException:
         """Note what becomes of the transaction, the first time; what the handler is told."""

@@ -11,6 +11,7 @@ from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.effects import Effects
 from sharedlog._consumer.handlers import Handlers
 from sharedlog._consumer.kept_calls import KeptCalls
+from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.services import Services
 from sharedlog._consumer.state import ShardState
 from sharedlog._consumer.store import Store
@@ -33,6 +34,7 @@ from sharedlog._core.consumer.asked import (
 )
 from sharedlog._core.consumer.calls import Answered, CallStep, Intend, Open, Send, ShardCalls
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.observer import HandlingReport
 from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.draft import Bounds, tags_for
@@ -86,11 +88,16 @@ class Carrier:
         batch_s: float,
         dead_letters: str | None,
         travels: bool = True,
+        watchers: Watchers | None = None,
     ) -> None:
         """``services``: those that handlers call. ``batch_s``: a transaction takes no further
         message after that time. ``travels``: what is published may be appended while the store's
         transaction is open.
         """
+        self._name = name
+        self.watchers = watchers or Watchers(())
+        # What the last transaction that ran was about, where somebody watches.
+        self.ran: list[HandlingReport] = []
         self._place = place
         self._placing = placing
         self._store = store
@@ -175,6 +182,7 @@ class Carrier:
     def _run(self, messages: Sequence[Committed], changes: Changes | None) -> Ran:
         """Run handlers in one transaction until it is full; what they raise is ``Failed``."""
         calls = self._calls.of(messages[0].tag)
+        self.ran = []
         connection = self._store.begin()
         outputs = Outputs(self._bounds, travels=self._travels)
         end = time.monotonic() + self._batch_s
@@ -225,11 +233,17 @@ class Carrier:
         first: bool,
     ) -> None:
         """``first``: no other message of the transaction was before it."""
-        calls = MessageCalls(shard, each.position, self._store, self.act, first=first)
+        calls = MessageCalls(
+            shard, each.position, self._store, self.act, first=first, told=self._called
+        )
         message = self._readable(each)
         try:
             state = None if changes is None else ShardState(changes)
-            self._handlers.run(Effects(connection, message, self._placing, outputs, calls, state))
+            effects = Effects(connection, message, self._placing, outputs, calls, state)
+            if self.watchers:
+                self._watched(each, effects)
+            else:
+                self._handlers.run(effects)
         except _PASSED:
             raise
         except BaseException as error:
@@ -248,6 +262,16 @@ class Carrier:
             self._beginners.add(stream_of(each.tag))
         calls.check()
         self._store.intact()
+
+    def _watched(self, each: Committed, effects: Effects) -> None:
+        """Run a handler under the eyes of those who watch."""
+        report = HandlingReport(self._name, each.tag, each.position, each.at_us, each.envelope)
+        with self.watchers.handling(report) as effects.trace:
+            self._handlers.run(effects)
+        self.ran.append(report)
+
+    def _called(self, target: str, method: str, seconds: float, error: str) -> None:
+        self.watchers.each("called", self._name, target, method, seconds, error)
 
     def _bury(self, each: Committed, attempts: int, why: str) -> Ran:
         """Publish a message as it was, and why, to the dead letters."""

@@ -18,6 +18,7 @@ from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.handlers import Handler, Handlers, Kind
 from sharedlog._consumer.in_log import LOG
 from sharedlog._consumer.membership import Membership
+from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.opening import in_one_file, store_of
 from sharedlog._consumer.services import Service, Services
 from sharedlog._consumer.settling import Settling
@@ -27,6 +28,7 @@ from sharedlog._consumer.working import Work
 from sharedlog._core.arguments import check_whole
 from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.names import producer_name
+from sharedlog._core.consumer.observer import ConsumerObserver
 from sharedlog._core.consumer.shard import Bounds
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable
 from sharedlog._core.fences import MAX_NUMBER
@@ -67,6 +69,7 @@ class Consumer:
         dead_letters: str | None = None,
         batch: int = 100,
         lease: timedelta = LEASE,
+        observer: ConsumerObserver | Sequence[ConsumerObserver] | None = None,
         standby: bool = True,
     ) -> None:
         """``store``: the database of the effects, ``sqlite:///FILE``,
@@ -125,6 +128,7 @@ class Consumer:
             store == LOG,
             standby,
         )
+        self._watchers = Watchers.of(observer)
         self._services: dict[str, Service] = {}
         self._closing = threading.Event()
         self._running = threading.Lock()
@@ -241,6 +245,7 @@ class Consumer:
                     services,
                     batch_s=_BATCH_S if clock is None else math.inf,
                     dead_letters=self._dead_letters,
+                    watchers=self._watchers,
                     travels=not one_file,
                 )
                 # While handlers run nothing can be appended to a log in the file of the store.

@@ -44,6 +44,8 @@ class Effects:
         self._outputs = outputs
         self._calls = calls
         self._over = False
+        # What is published carries this trace context, where nothing else is said.
+        self.trace = ("", "")
 
     @property
     def connection(self) -> Any:
@@ -58,6 +60,16 @@ class Effects:
         if self._connection is None:
             raise InvalidRequest("this consumer's state is in the log: effects.state")
         return self._connection
+
+    @property
+    def sqlalchemy(self) -> Any:
+        """A ``sqlalchemy.Connection`` in the same transaction, for SQLite and PostgreSQL.
+
+        ``Session(effects.sqlalchemy)`` flushes where it is told to commit; rolling back is
+        ``InvalidRequest``, but for ``begin_nested``.
+        """
+        self.connection  # noqa: B018 - it may be used, and is from here on
+        return self._calls.store.sqlalchemy()
 
     def channel(self, target: str) -> Any:
         """Return a channel for stubs, whose calls happen once, however often the handler runs.
@@ -104,6 +116,8 @@ class Effects:
         about = about or About()
         if not about.causation_id:
             about = about._replace(causation_id=str(self.message.position))
+        if self.trace[0] and not about.trace_parent:
+            about = about._replace(trace_parent=self.trace[0], trace_state=self.trace[1])
         self._outputs.add(self._placing.placed(stream, value, key, headers, about))
 
     async def leave(self) -> None:

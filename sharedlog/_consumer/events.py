@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rifl._log import get_logger
+from sharedlog._consumer.observing import Watchers
 from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.observer import HandlingReport
 from sharedlog._core.consumer.shard import Shard
 
 _log = get_logger("sharedlog")
@@ -12,9 +16,11 @@ _log = get_logger("sharedlog")
 class Events:
     """Of one consumer, in one process."""
 
-    def __init__(self, log: str, consumer: str) -> None:
+    def __init__(self, log: str, consumer: str, watchers: Watchers) -> None:
         """``log``: as it is told."""
         self._said = {"log": log, "consumer": consumer}
+        self._consumer = consumer
+        self._watchers = watchers
 
     def took_over(self, shard: Shard, *, died: bool) -> None:
         """The process goes on with a shard; ``died``: who had it did not leave it."""
@@ -26,6 +32,7 @@ class Events:
             died=died,
             position=_place(shard),
         )
+        self._watchers.each("took_over", self._consumer, shard.tag, died)
 
     def lost(self, tag: str, why: str) -> None:
         """Another process has a shard."""
@@ -40,14 +47,21 @@ class Events:
             attempts=shard.checkpoint.attempts,
             error=failed.why,
         )
+        self._watchers.each("failed", self._consumer, shard.tag)
 
     def buried(self, shard: Shard) -> None:
         """A message is among the dead letters."""
         _log.error("consumer_buried", **self._said, shard=shard.tag, position=_place(shard))
+        self._watchers.each("buried", self._consumer, shard.tag)
 
     def stopped(self, shard: Shard, why: str) -> None:
         """A shard is nobody's, until an operator resumes it."""
         _log.critical("consumer_stopped", **self._said, shard=shard.tag, why=why)
+        self._watchers.each("stopped", self._consumer, shard.tag)
+
+    def committed(self, reports: Sequence[HandlingReport]) -> None:
+        """A transaction is committed: for who watches."""
+        self._watchers.each("committed", reports)
 
     def waits(self, tag: str, error: str) -> None:
         """Log or store do not answer; ``tag``: of the shard that waits, empty: the process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -72,7 +73,8 @@ class Handlers:
 
         if self._runner is None:
             self._runner = asyncio.Runner()
-        self._runner.run(run())
+        # In the context of who calls, which may have a current span.
+        self._runner.run(run(), context=contextvars.copy_context())
 
 
 def _reading(kind: Kind) -> Callable[[Message], Any]:

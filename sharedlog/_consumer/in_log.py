@@ -9,7 +9,13 @@ from sharedlog._core.consumer.call_keys import drop_calls, keep_call, read_calls
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.names import shard_fence
-from sharedlog._core.errors import LogError, LogStopped, LogUnavailable, StoreUnavailable
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogError,
+    LogStopped,
+    LogUnavailable,
+    StoreUnavailable,
+)
 from sharedlog._core.fences import Fence
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
@@ -74,6 +80,10 @@ class LogStore:
 
     def begin(self) -> None:
         """There is no connection."""
+
+    def sqlalchemy(self) -> NoReturn:
+        """There is no SQL."""
+        raise InvalidRequest("effects.sqlalchemy is for SQLite and PostgreSQL")
 
     def intact(self) -> None:
         """Nobody but the consumer ends a transaction."""

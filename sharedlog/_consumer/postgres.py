@@ -13,6 +13,7 @@ from psycopg.rows import tuple_row
 
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.postgres_cursor import HandlerCursor
+from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
@@ -44,6 +45,8 @@ class PostgresStore:
         self._calling: set[str] = set()
         # For what is kept of calls while a handler's transaction runs.
         self._aside: psycopg.Connection[Any] | None = None
+        # Where a handler uses it.
+        self._alchemy: Alchemy | None = None
         self._connection: psycopg.Connection[Any] | None = None
         self._transaction: contextlib.AbstractContextManager[Any] | None = None
         # What the server calls our session, and one of ours that was lost.
@@ -117,6 +120,13 @@ class PostgresStore:
             self._transaction = transaction
             return connection
 
+    def sqlalchemy(self) -> Any:
+        """See ``Store``."""
+        connection = self._opened()
+        if self._alchemy is None or self._alchemy.connection is not connection:
+            self._alchemy = Alchemy("postgresql+psycopg", connection)
+        return self._alchemy.begin()
+
     def intact(self) -> None:
         """See ``Store``."""
         connection = self._opened()
@@ -132,6 +142,7 @@ class PostgresStore:
 
     def commit(self, tag: str, checkpoint: Checkpoint) -> None:
         """See ``Store``."""
+        self._end_alchemy()
         with self._working() as execute:
             self._table.move(execute, tag, checkpoint)
             if tag in self._calling and checkpoint.position is not None:
@@ -139,6 +150,7 @@ class PostgresStore:
 
     def rollback(self) -> None:
         """See ``Store``."""
+        self._end_alchemy()
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
             undone = psycopg.Rollback()
@@ -168,6 +180,10 @@ class PostgresStore:
             if each is not None:
                 with contextlib.suppress(psycopg.Error):
                     each.close()
+
+    def _end_alchemy(self) -> None:
+        if self._alchemy is not None:
+            self._alchemy.end()
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[Execute]:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, NoReturn
 
 import redis
 
@@ -126,6 +126,10 @@ class RedisStore:
         """See ``Store``."""
         self._transaction = RedisTransaction(self._client, PREFIX, self._info)
         return self._transaction
+
+    def sqlalchemy(self) -> NoReturn:
+        """There is no SQL."""
+        raise InvalidRequest("effects.sqlalchemy is for SQLite and PostgreSQL")
 
     def intact(self) -> None:
         """See ``Store``."""

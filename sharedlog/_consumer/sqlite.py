@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from lease_server._forks import in_children
 from sharedlog._consumer.call_rows import CALLS, CallRows
+from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
@@ -70,6 +71,8 @@ class SqliteStore:
         """``name``: the consumer's. The table is made where there is none."""
         self._path = path
         self._table = Table(name, SQLITE)
+        # Where a handler uses it.
+        self._alchemy: Alchemy | None = None
         self._connection: sqlite3.Connection | None = None
         # Which file it is, once it was opened.
         self._file: tuple[int, int] | None = None
@@ -163,6 +166,18 @@ class SqliteStore:
         self._lent = True
         return connection
 
+    def sqlalchemy(self) -> Any:
+        """See ``Store``."""
+        connection = self._opened()
+        if self._alchemy is None or self._alchemy.connection is not connection:
+            others = self._others
+            self._alchemy = Alchemy("sqlite", connection)
+            given = self._alchemy.begin()
+            # What it asks first writes nothing.
+            self._others = others
+            return given
+        return self._alchemy.begin()
+
     def intact(self) -> None:
         """See ``Store``."""
         try:
@@ -175,6 +190,7 @@ class SqliteStore:
     def commit(self, tag: str, checkpoint: Checkpoint) -> None:
         """See ``Store``."""
         self._lent = False
+        self._end_alchemy()
         with self._transaction() as execute:
             self._table.move(execute, tag, checkpoint)
             if tag in self._calling and checkpoint.position is not None:
@@ -183,6 +199,7 @@ class SqliteStore:
     def rollback(self) -> None:
         """See ``Store``."""
         self._lent = False
+        self._end_alchemy()
         suspended, self._suspended = self._suspended, False
         connection = self._connection
         if connection is None:
@@ -209,6 +226,10 @@ class SqliteStore:
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 sqlite3.Connection.close(connection)
+
+    def _end_alchemy(self) -> None:
+        if self._alchemy is not None:
+            self._alchemy.end()
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Execute]:

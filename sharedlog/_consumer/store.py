@@ -53,6 +53,9 @@ class Store(Protocol):
     def begin(self) -> Any:
         """Begin a transaction, and return the connection that handlers use."""
 
+    def sqlalchemy(self) -> Any:
+        """Return a ``sqlalchemy.Connection`` of the transaction that runs."""
+
     def intact(self) -> None:
         """Raise ``Failed`` where a handler has ended the transaction."""
 

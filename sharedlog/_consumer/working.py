@@ -39,7 +39,7 @@ class Work:
         self.carrier = self._carrier = carrier
         self._settling = settling
         self._clock = clock
-        self._events = Events(place.name, settings.name)
+        self._events = Events(place.name, settings.name, carrier.watchers)
         self.sharing = Sharing(place, settings, membership, carrier, self._events, clock)
         self._own = self.sharing.owned
         # Messages whose effects this process has committed.
@@ -198,6 +198,8 @@ class Work:
             own.failures = 0
             if turned.buried:
                 self._events.buried(shard)
+            elif turned.done and self._carrier.ran:
+                self._events.committed(self._carrier.ran)
 
     def _kept(self, own: Owned, now_s: float, *, idle: bool) -> None:
         """Have the log know what is done, now and then."""

@@ -7,7 +7,7 @@
 - ``reconciling``: a store that a log knows less of than it has done.
 - ``checkpoint``: what its store keeps of it; ``outputs``: what it is to append to the log;
   ``travelling``: what of that is more than one append.
-- ``operating``: what people do with it, and are told.
+- ``operating``: what people do with it, and are told; ``observer``: who is told what it does.
 - ``names``: those by which its log knows it.
 - ``calls``: the handlers' calls to other services, each once (T6); ``call_keys``: in the log.
 - ``asked``: the steps that are asked of a store and of handlers, beside those of the log.

@@ -1,0 +1,93 @@
+"""Handlers that use SQLAlchemy, in the consumer's transaction (DESIGN-LOG §14, T1, T2)."""
+
+import itertools
+
+import pytest
+import sqlalchemy
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from sharedlog import InvalidRequest
+from sharedlog.testing import die, drain
+from tests.helpers.log_servers import shared_postgres
+from tests.sharedlog.consumer.world import PostgresDatabase, World
+
+__all__ = ["shared_postgres"]
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Note(Base):
+    __tablename__ = "note"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    what: Mapped[str]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_world(request, tmp_path):
+    count = itertools.count()
+    server = request.getfixturevalue("shared_postgres") if request.param == "postgres" else None
+
+    def make(**settings):
+        place = tmp_path / f"{next(count)}" if server is None else PostgresDatabase(server)
+        world = World(place, **{"orders": 2, "substreams": 1, **settings})
+        kind = "SERIAL" if server else "INTEGER"
+        connection = world.connect()
+        connection.execute(f"CREATE TABLE note (id {kind} PRIMARY KEY, what TEXT)")
+        connection.commit()
+        connection.close()
+        return world
+
+    return make
+
+
+def notes(world):
+    connection = world.connect()
+    try:
+        return [row[0] for row in connection.execute("SELECT what FROM note ORDER BY id")]
+    finally:
+        connection.close()
+
+
+def note(order, effects):
+    with Session(effects.sqlalchemy) as session:
+        with session.begin_nested():
+            session.add(Note(what=order["what"]))
+        session.commit()
+    statement = sqlalchemy.text("UPDATE note SET what = what || '!' WHERE what = :what")
+    effects.sqlalchemy.execute(statement, {"what": order["what"]})
+
+
+def test_what_sqlalchemy_writes_is_there_once_wherever_a_process_dies(new_world):
+    """With the checkpoint: a session's commit flushes, and the consumer commits (T1, T2)."""
+    for step in itertools.count(1):
+        world = new_world()
+        world.looks = note
+        died = die(world.consumer(), before=step)
+        drain(world.consumer())
+        assert notes(world) == ["order 1!", "order 2!"]
+        world.check()
+        if not died:
+            break
+    assert step > 5
+
+
+def test_a_handler_does_not_end_the_transaction_by_sqlalchemy(new_world):
+    """``InvalidRequest``, and nothing of it is there (T2)."""
+    for end in ("commit", "rollback"):
+        world = new_world(orders=1, attempts=1, dead_letters="dead")
+        world.log.stream("dead", substreams=1)
+
+        def ends(order, effects, end=end):
+            note(order, effects)
+            with pytest.raises(InvalidRequest):
+                getattr(effects.sqlalchemy, end)()
+            raise ValueError("enough")
+
+        world.looks = ends
+        drain(world.consumer())
+        assert notes(world) == []
+        assert world.bills() == {}
+        assert len(world.log.read("dead", 0)) == 1
