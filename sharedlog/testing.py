@@ -28,6 +28,7 @@ from sharedlog._core.consumer.asked import (
     Bury,
     CommitStore,
     Died,
+    Fire,
     Note,
     Rewind,
     Run,
@@ -40,7 +41,7 @@ from sharedlog._core.steps import Step
 
 __all__ = ["Driven", "die", "drain", "driven", "lose"]
 
-_CHANGES = (Commit, TakeStore, Rewind, Note, Run, Bury, CommitStore, Intend, Send, Answered)
+_CHANGES = (Commit, TakeStore, Rewind, Note, Run, Fire, Bury, CommitStore, Intend, Send, Answered)
 # So much later is each round: whatever waits for a time has waited.
 _LATER_S = 1000.0
 _MOST_ROUNDS = 10_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -208,15 +210,20 @@ def _batches(reader: Reader, batch: str) -> None:
     assert sorted(reader.bank.deposits) == ["one", "refused"]
 
 
-def _consumers(reader: Reader, billing: str, calls: str, redis: str, tests: str) -> None:
+def _consumers(
+    reader: Reader, billing: str, timer: str, calls: str, redis: str, state: str, tests: str
+) -> None:
     names = reader.run(billing)
     assert names["done"] == 2
     assert names["rows"] == [("ann", 12), ("bob", 5)]
     with sharedlog.open("sqlite:///events.log") as log:
         other = sharedlog.Consumer(log, "other", ["orders"], "sqlite:///billing.db")
+        assert callable(reader.run(timer, consumer=other, timedelta=timedelta)["sweep"])
         assert callable(reader.run(calls, consumer=other, Order=bytes)["bill"])
         other = sharedlog.Consumer(log, "totals", ["orders"], "redis://localhost")
         assert callable(reader.run(redis, consumer=other, Order=bytes)["count"])
+    names = reader.run(state, json=json, sharedlog=sharedlog)
+    assert names["invoices"] == ["ann owes 12", "ann owes 42"]
     reader.run(tests)["test_each_order_is_counted_once_wherever_a_process_dies"](reader.directory)
 
 

@@ -107,7 +107,7 @@ class _Careless(InStore):
         self.__dict__.update(keeper.__dict__)
         self._outputs: list[Sequence[Placed]] = []
 
-    def commit(self, ran: Ran, position: Position) -> Asked[None]:
+    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
         """See ``Keeper``: nothing says how far it is, or what is to be appended."""
         checkpoint = Checkpoint(self._fence.number, position, self.checkpoint.seq + 1)
         yield CommitStore(self._tag, checkpoint)

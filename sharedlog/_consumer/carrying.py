@@ -23,6 +23,7 @@ from sharedlog._core.consumer.asked import (
     CommitStore,
     Died,
     Failed,
+    Fire,
     Note,
     Passed,
     Ran,
@@ -47,6 +48,7 @@ from sharedlog._core.errors import (
     StoreUnavailable,
 )
 from sharedlog._core.message import Message
+from sharedlog._core.position import Position
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES, Placed
 from sharedlog._core.reading import Committed, State
 from sharedlog._core.steps import Step
@@ -60,6 +62,8 @@ _T = TypeVar("_T")
 # A batch ends early once it publishes so much of what an append takes: the next message may
 # publish more than is left.
 _FULL = 0.25
+# Of a timer's function, which has no message.
+_NOWHERE = Position(0, 0, 0, "")
 # What a handler raises that is not its failure.
 _PASSED = (KeyboardInterrupt, GeneratorExit, Died, BatchEnds)
 
@@ -139,6 +143,11 @@ class Carrier:
                 self._store.rollback()
 
     @property
+    def timers(self) -> list[float]:
+        """How often each timer is due, in seconds."""
+        return self._handlers.timers
+
+    @property
     def inherited(self) -> bool:
         """Whether this process is a forked child of the one that this belongs to."""
         return os.getpid() != self._process
@@ -152,6 +161,8 @@ class Carrier:
                 return self._noted(step)
             case Run(messages, changes):
                 return self._run(messages, changes)
+            case Fire(tag, timer, changes):
+                return self._fire(tag, timer, changes)
             case Bury(message, attempts, why):
                 return self._bury(message, attempts, why)
             case CommitStore(tag, checkpoint) | Passed(tag, checkpoint):
@@ -237,13 +248,36 @@ class Carrier:
             shard, each.position, self._store, self.act, first=first, told=self._called
         )
         message = self._readable(each)
+        state = None if changes is None else ShardState(changes)
+        effects = Effects(connection, message, self._placing, outputs, calls, state)
+        if self.watchers:
+            self._guard(lambda: self._watched(each, effects), calls)
+        else:
+            self._guard(lambda: self._handlers.run(effects), calls)
+        if calls.made and self._store.written() is not None:
+            self._beginners.add(stream_of(each.tag))
+
+    def _fire(self, tag: str, timer: int, changes: Changes | None) -> Ran:
+        """Run a timer's function in a transaction; what it raises is ``Failed``."""
+        self.ran = []
+        shard = self._calls.of(tag)
+        connection = self._store.begin()
+        outputs = Outputs(self._bounds, travels=self._travels)
+        calls = MessageCalls(shard, _NOWHERE, self._store, self.act, first=True, told=self._called)
+        state = None if changes is None else ShardState(changes)
+        effects = Effects(connection, None, self._placing, outputs, calls, state)
         try:
-            state = None if changes is None else ShardState(changes)
-            effects = Effects(connection, message, self._placing, outputs, calls, state)
-            if self.watchers:
-                self._watched(each, effects)
-            else:
-                self._handlers.run(effects)
+            self._guard(lambda: self._handlers.fire(timer, effects), calls)
+        except BaseException:
+            if not self.inherited:
+                self._store.rollback()
+            raise
+        return Ran(0, outputs.messages, changes)
+
+    def _guard(self, run: Callable[[], None], calls: MessageCalls) -> None:
+        """Run what is the user's; what it raises is ``Failed``."""
+        try:
+            run()
         except _PASSED:
             raise
         except BaseException as error:
@@ -258,8 +292,6 @@ class Carrier:
             raise Failed(why, counts=not self._store.fault(error), ends=ends) from error
         if self.inherited:
             raise forked()
-        if calls.made and self._store.written() is not None:
-            self._beginners.add(stream_of(each.tag))
         calls.check()
         self._store.intact()
 

@@ -15,7 +15,7 @@ import grpc
 
 from lease_server._forks import refuse_in_children
 from sharedlog._consumer.carrying import Carrier
-from sharedlog._consumer.handlers import Handler, Handlers, Kind
+from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction
 from sharedlog._consumer.in_log import LOG
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.observing import Watchers
@@ -40,6 +40,7 @@ from sharedlog._log.log import Log
 from sharedlog._log.place import forked
 
 _H = TypeVar("_H", bound=Handler)
+_T = TypeVar("_T", bound=TimerFunction)
 _E = TypeVar("_E", Store, Handlers, Services)
 LEASE = timedelta(seconds=1.2)
 # Looks at who has what, within a lease.
@@ -144,6 +145,24 @@ class Consumer:
 
         def add(call: _H) -> _H:
             self._handlers.add(stream, kind, call)
+            return call
+
+        return add
+
+    def every(self, interval: timedelta) -> Callable[[_T], _T]:
+        """Have a function called with ``Effects`` again and again, for each substream.
+
+        By the clock of the process that has the substream, first so long after it has taken it;
+        between messages, in a transaction of its own: what it does to the database, and publishes,
+        is there once for each time. ``effects.message`` and ``effects.channel`` are none of its.
+        What it raises undoes its effects, and it is called again when it is due. Raises
+        ``InvalidRequest``.
+        """
+        if not isinstance(interval, timedelta) or interval <= timedelta(0):
+            raise InvalidRequest(f"interval={interval!r:.100}: it is a timedelta, of some length")
+
+        def add(call: _T) -> _T:
+            self._handlers.add_timer(interval.total_seconds(), call)
             return call
 
         return add

@@ -29,23 +29,30 @@ class Effects:
     def __init__(
         self,
         connection: Any,
-        message: Message,
+        message: Message | None,
         placing: Placing,
         outputs: Outputs,
         calls: MessageCalls,
         state: ShardState | None = None,
     ) -> None:
-        """Use ``Consumer.on``."""
+        """Use ``Consumer.on``, and ``Consumer.every``, whose functions have no message."""
         self._state = state
         self._connection = connection
         self._process = os.getpid()
-        self.message = message
+        self._message = message
         self._placing = placing
         self._outputs = outputs
         self._calls = calls
         self._over = False
         # What is published carries this trace context, where nothing else is said.
         self.trace = ("", "")
+
+    @property
+    def message(self) -> Message:
+        """The message; ``InvalidRequest`` for a timer's function, which has none."""
+        if self._message is None:
+            raise InvalidRequest("a timer has no message")
+        return self._message
 
     @property
     def connection(self) -> Any:
@@ -85,6 +92,8 @@ class Effects:
             raise InvalidRequest("the handler returned: nothing can be called with it any more")
         if os.getpid() != self._process:
             raise forked()
+        if self._message is None:
+            raise InvalidRequest("a timer makes no calls: they are once for each message")
         return channel_for(self._calls, target)
 
     @property
@@ -114,8 +123,8 @@ class Effects:
         if self._over:
             raise InvalidRequest("the handler returned: nothing can be published with it any more")
         about = about or About()
-        if not about.causation_id:
-            about = about._replace(causation_id=str(self.message.position))
+        if not about.causation_id and self._message is not None:
+            about = about._replace(causation_id=str(self._message.position))
         if self.trace[0] and not about.trace_parent:
             about = about._replace(trace_parent=self.trace[0], trace_state=self.trace[1])
         self._outputs.add(self._placing.placed(stream, value, key, headers, about))

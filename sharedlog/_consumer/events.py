@@ -49,6 +49,10 @@ class Events:
         )
         self._watchers.each("failed", self._consumer, shard.tag)
 
+    def timer_failed(self, shard: Shard, failed: Failed) -> None:
+        """The function of a timer raised, or its transaction was not committed."""
+        _log.warning("consumer_timer_failed", **self._said, shard=shard.tag, error=failed.why)
+
     def buried(self, shard: Shard) -> None:
         """A message is among the dead letters."""
         _log.error("consumer_buried", **self._said, shard=shard.tag, position=_place(shard))

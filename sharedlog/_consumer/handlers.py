@@ -15,12 +15,20 @@ from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.message import Message
 
 Handler = Callable[[Any, Effects], Any]
+TimerFunction = Callable[[Effects], Any]
 Kind = Any
 
 
 class _Handler(NamedTuple):
     read: Callable[[Message], Any]
     call: Handler
+
+
+class Timer(NamedTuple):
+    """A function that is called again and again, by the processes' clocks."""
+
+    every_s: float
+    call: TimerFunction
 
 
 class Handlers:
@@ -30,6 +38,7 @@ class Handlers:
         """``streams``: the consumer's."""
         self._streams = streams
         self._by_stream: dict[str, _Handler] = {}
+        self._timers: list[Timer] = []
         self._runner: asyncio.Runner | None = None
 
     def add(self, stream: str, kind: Kind, call: Handler) -> None:
@@ -39,6 +48,15 @@ class Handlers:
         if stream in self._by_stream:
             raise InvalidRequest(f"{stream!r} has a handler: a stream has one")
         self._by_stream[stream] = _Handler(_reading(kind), call)
+
+    def add_timer(self, every_s: float, call: TimerFunction) -> None:
+        """Have a function called again and again; see ``Consumer.every``."""
+        self._timers.append(Timer(every_s, call))
+
+    @property
+    def timers(self) -> list[float]:
+        """How often each of the timers is due, in seconds."""
+        return [each.every_s for each in self._timers]
 
     def check(self) -> None:
         """Raise ``InvalidRequest`` unless every stream has a handler."""
@@ -51,8 +69,16 @@ class Handlers:
     def run(self, effects: Effects) -> None:
         """Call the handler of a message; one that is asynchronous is run to its end."""
         handler = self._by_stream[effects.message.stream]
+        self._call(lambda: handler.call(handler.read(effects.message), effects), effects)
+
+    def fire(self, timer: int, effects: Effects) -> None:
+        """Call the function of a timer, as ``run``."""
+        call = self._timers[timer].call
+        self._call(lambda: call(effects), effects)
+
+    def _call(self, call: Callable[[], Any], effects: Effects) -> None:
         try:
-            found = handler.call(handler.read(effects.message), effects)
+            found = call()
             if inspect.isawaitable(found):
                 self._run(found, effects)
         finally:

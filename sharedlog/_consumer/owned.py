@@ -31,6 +31,10 @@ class Owned:
         # What the log tells of it; None: that was not read yet.
         self.told: Told | None = None
         self._held_s = self._passed_s = 0.0
+        # Its last turn was a timer's.
+        self.fired = False
+        # When each timer was due last.
+        self._fired_s: dict[int, float] = {}
         # What it owes the log is being appended.
         self.settling: Future[None] | None = None
 
@@ -69,4 +73,11 @@ class Owned:
         due = now_s - self._passed_s >= _PASSED_S
         if due:
             self._passed_s = now_s
+        return due
+
+    def due(self, timer: int, every_s: float, now_s: float) -> bool:
+        """Whether a timer is due now: so long after the last time, or the take-over."""
+        due = now_s - self._fired_s.setdefault(timer, now_s) >= every_s
+        if due:
+            self._fired_s[timer] = now_s
         return due

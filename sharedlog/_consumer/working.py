@@ -118,6 +118,10 @@ class Work:
                 self._kept(own, now_s, idle=False)
             if not self._ready(own):
                 return 0
+            # Of both there is always one that follows the other.
+            own.fired = not own.fired and self._fire(own, now_s)
+            if own.fired:
+                return 0
             turned = self._carrier.carry(shard.turn())
             if turned.done:
                 self._settling.begin(own)
@@ -137,6 +141,19 @@ class Work:
         self.done += turned.done
         self._told(own, turned)
         return turned.done
+
+    def _fire(self, own: Owned, now_s: float) -> bool:
+        """Run a timer that is due; one that fails is due again after its time."""
+        for timer, every_s in enumerate(self._carrier.timers):
+            if own.due(timer, every_s, now_s):
+                failed = self._carrier.carry(own.shard.fire(timer))
+                if failed is None:
+                    self._settling.begin(own)
+                    return True
+                self._events.timer_failed(own.shard, failed)
+                if failed.ends is not None:
+                    raise failed.ends
+        return False
 
     def _fenced(self, shard: Shard, error: Fenced) -> None:
         """Another one took over: by a number of this log's, or it is not the store's log."""

@@ -80,6 +80,17 @@ class Run(NamedTuple):
     changes: Changes | None = None
 
 
+class Fire(NamedTuple):
+    """Begin a transaction of the store and run the function of a timer in it: ``Ran``.
+
+    ``timer``: its number among the consumer's.
+    """
+
+    tag: str
+    timer: int
+    changes: Changes | None = None
+
+
 class Bury(NamedTuple):
     """Begin a transaction of the store without an effect, whose output is a dead letter: ``Ran``.
 
@@ -147,5 +158,5 @@ class Died(BaseException):
     """The process is dead: a test kit's, which no rule and no handler's failure hides."""
 
 
-StoreStep = TakeStore | Rewind | Resend | Note | Run | Bury | CommitStore | Passed
+StoreStep = TakeStore | Rewind | Resend | Note | Run | Fire | Bury | CommitStore | Passed
 Asked = Generator[Step | StoreStep, Any, _T]

@@ -113,7 +113,7 @@ class InLog:
         """See ``Keeper``."""
         yield from self._put(self.checkpoint._replace(attempts=attempts))
 
-    def commit(self, ran: Ran, position: Position) -> Asked[None]:
+    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
         """See ``Keeper``: one append, or the marker of what is more."""
         changed = {} if ran.changes is None else ran.changes.changed
         changes = self._placed(changed)

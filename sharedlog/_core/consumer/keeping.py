@@ -73,7 +73,7 @@ class Keeper(Protocol):
     def begin(self) -> Changes | None:
         """Return what handlers change of the shard's state, where the keeper has one."""
 
-    def commit(self, ran: Ran, position: Position) -> Asked[None]:
+    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
         """Commit what was run, through a position. ``Failed``: nothing of it is there."""
 
     def move(self, position: Position) -> Asked[None]:
@@ -141,7 +141,7 @@ class InStore:
         yield Note(self._tag, self._fence.number, attempts)
         self.checkpoint = self.checkpoint._replace(attempts=attempts)
 
-    def commit(self, ran: Ran, position: Position) -> Asked[None]:
+    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
         """See ``Keeper``: effects, position and what is to be appended are one commit.
 
         T2: what is more than one append is pending before, and all of it was answered.
@@ -202,7 +202,7 @@ class InStore:
             # The name was forgotten since, and its store restored.
             yield from go_on(self._producer, seq, self._fence)
 
-    def _next(self, position: Position, seq: int, intent: bytes) -> Checkpoint:
+    def _next(self, position: Position | None, seq: int, intent: bytes) -> Checkpoint:
         epoch = self.checkpoint.epoch
         return Checkpoint(self._fence.number, position, seq, intent, epoch=epoch)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from sharedlog._core.consumer.asked import Asked, Bury, Failed, Ran, Run
+from sharedlog._core.consumer.asked import Asked, Bury, Failed, Fire, Ran, Run
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.holding import ShardHold
 from sharedlog._core.consumer.keeping import Keeper
@@ -70,6 +70,8 @@ class Shard:
         self._taken = False
         self._reader: Reader | None = None
         self._ready: deque[Committed] = deque()
+        # It has looked for messages since it was taken over.
+        self._looked = False
         # Messages of the next transaction. After an error none but one, which is noted (0), then
         # more and more.
         self._limit = bounds.messages
@@ -120,6 +122,7 @@ class Shard:
         if anew:
             yield from gone_on(self._name, self.tag)
         self._ready.clear()
+        self._looked = False
         self._noted = False
         again = self.checkpoint.takeovers or self.checkpoint.attempts
         self._limit = 0 if again else self._bounds.messages
@@ -150,11 +153,29 @@ class Shard:
             raise AssertionError("no turn before the shard was taken over")
         if not self._ready:
             self._ready.extend((yield from reader.read(_READ)).messages)
+            self._looked = True
         if not self._ready:
             return Turned()
         if not self._limit:
             return (yield from self._alone(self._ready[0]))
         return (yield from self._transact(Run(self._next(), self.keeper.begin())))
+
+    def fire(self, timer: int) -> Asked[Failed | None]:
+        """Carry out a transaction of a timer's, which moves nothing; then ``settle``.
+
+        Not while a message is counted, which a commit would forget. What it failed by is returned.
+        """
+        counted = self.checkpoint.attempts or self.checkpoint.takeovers
+        if self.checkpoint.broken or (counted and (self._ready or not self._looked)):
+            return None
+        # T3: as before a message's.
+        yield from self.settle()
+        try:
+            ran: Ran = yield Fire(self.tag, timer, self.keeper.begin())
+            yield from self.keeper.commit(ran, self.checkpoint.position)
+        except Failed as failed:
+            return failed
+        return None
 
     def pass_by(self, now_us: int, *, idle: bool) -> Asked[None]:
         """Where nothing is to be done, move with the log what it is trimmed by.
