@@ -78,6 +78,9 @@ class FaultyRemote(FaultyEngine, Elsewhere):
             raise LogUnavailable("no answer")
         return found
 
+    def steps(self, player: str) -> Any:
+        return self.engine.steps(player)
+
     def follower(self, *args: Any, **named: Any) -> Any:
         return self.engine.follower(*args, **named)
 
