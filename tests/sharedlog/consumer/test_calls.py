@@ -204,6 +204,26 @@ def test_a_zombie_at_each_step_of_a_call_changes_nothing(many_worlds, rates):
     assert step > 15
 
 
+def test_what_a_zombie_intends_is_fenced_and_not_sent(new_world, rates):
+    """Its successor's handler makes no call for the message any more (T6)."""
+    world = new_world(rates, orders=1)
+    met = []
+
+    def overtaken(_, name):
+        if name == "store: intend" and not met:
+            met.append(name)
+            lapsed(world)
+            world.looks = lambda order, effects: None
+            drain(world.consumer())
+
+    with driven(world.consumer()) as zombie:
+        zombie.before = overtaken
+        zombie.drain()
+    assert met
+    assert rates.ran == []
+    world.check()
+
+
 def test_an_answer_is_kept_until_the_position_has_passed_and_no_longer(new_world, rates):
     """Never by time; only the newest row stays, by which calls are counted (T6)."""
     world = new_world(rates, orders=2, batch=1)
@@ -321,6 +341,26 @@ def test_a_call_that_a_service_has_forgotten_is_not_sent_again(new_database, rat
     assert len(told) == 1
     assert len(rates.ran) == 1
     assert world.bills() == {}
+
+
+def test_nothing_commits_while_a_call_of_its_message_has_no_answer(new_database, rates):
+    """Also where the handler does not make it any more, and the service refuses it (T6)."""
+    world = new_database(rates, orders=1, attempts=2, dead_letters="orders.dead")
+    world.log.stream("orders.dead", substreams=1)
+    with driven(world.consumer()) as process:
+        kill_before(process, "service: call")
+        process.drain()
+    with rifl.Deduplicator("memory:") as wiped, served(wiped, rates) as target:
+        with closing(world.connect()) as connection, connection:
+            connection.execute(
+                world.database.of("UPDATE sharedlog_consumer_call SET target = ?"), (target,)
+            )
+        world.looks = lambda order, effects: None
+        drain(world.consumer())
+    assert world.bills() == {}
+    (dead,) = world.log.read("orders.dead", 0)
+    assert "has no answer" in dead.headers["dead-letter-error"].decode()
+    assert rates.ran == []
 
 
 def test_calls_come_before_the_first_write_where_a_store_has_one_writer(new_database, rates):
