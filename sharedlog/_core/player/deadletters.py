@@ -76,7 +76,7 @@ def written(
     stream: Stream, whose: Whose, tag: str, skipped: Unconfirmed, envelope: bytes
 ) -> Placed:
     """Return a dead letter as it is appended; the same whenever it is."""
-    key = None if is_sealed(envelope) else unpack(envelope).key
+    key = None if not envelope or is_sealed(envelope) else unpack(envelope).key
     about = About(
         {
             "player": whose.player,

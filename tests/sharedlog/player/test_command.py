@@ -14,7 +14,10 @@ from prometheus_client import CollectorRegistry
 
 import sharedlog
 from sharedlog._cli.command import main
+from sharedlog._core.duty import Duty
 from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.player.deadletters import Whose, bury_skipped
+from sharedlog._core.player.indexes import Unconfirmed
 from sharedlog._core.player.stores import stores_of
 from sharedlog._player.config import read_config
 from sharedlog._player.player import Player
@@ -379,3 +382,19 @@ def test_who_ordered_what_and_why_is_kept(house, log, url, capsys, sharedlog_com
     assert sharedlog_command("replay", "shop", "--by", "bob", "--why", "mended", "--yes")[0] == 0
     ((shown,),) = sharedlog_command("targets")[1]
     assert [shown["latest"][name] for name in ("what", "by", "why")] == ["replay", "bob", "mended"]
+
+
+def test_a_dead_letter_of_a_message_that_is_gone_says_so(log, sharedlog_command):
+    """It was trimmed meanwhile, or is not there: where it stood and why is kept (P7)."""
+    place = log.publish("orders", b"x", key="1")
+    other = f"orders/{1 - place.substream}"
+    skipped = Unconfirmed(place, 1, "why", "ann", 1)
+    fence = log._run(Duty("player/player", b"12345678", 1.0).take(0.0))
+    whose = Whose("player", "shop", "store", "log", 0)
+    for _ in range(2):
+        log._run(bury_skipped("deadletters", whose, other, skipped, fence, None))
+    ((shown,),) = [sharedlog_command("deadletters", "list")[1]]
+    assert (shown["position"], shown["reason"], shown["by"]) == (str(place), "why", "ann")
+    show = sharedlog_command("deadletters", "show", shown["dead_letter"])
+    assert show[1][0]["message"] == {"position": str(place)}
+    assert sharedlog_command("deadletters", "retry", shown["dead_letter"], "--yes")[0] == 3
