@@ -1,17 +1,19 @@
-"""Servers for logs, as fixtures: one of each kind for the whole run, and some to be broken."""
+"""Servers for logs, as fixtures: one of each kind for the whole run, and some to be broken.
+
+Each imports what it starts when it is asked for: every test's conftest reads this, also
+that of a virtual environment which has no driver of these servers (tests/libraries).
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from chaos.etcd_cluster import EtcdCluster
-from tests.stores.postgres.servers import PostgresServer
-from tests.stores.redis.servers import RedisServer
-
 
 @pytest.fixture(scope="session")
 def shared_redis(tmp_path_factory):
     """One durable server; tests keep apart by group."""
+    from tests.stores.redis.servers import RedisServer
+
     server = RedisServer(tmp_path_factory.mktemp("log-redis"))
     yield server
     server.stop()
@@ -20,6 +22,8 @@ def shared_redis(tmp_path_factory):
 @pytest.fixture
 def own_redis(tmp_path):
     """A durable server that the test may stop, fill, or break."""
+    from tests.stores.redis.servers import RedisServer
+
     server = RedisServer(tmp_path)
     yield server
     server.stop()
@@ -28,6 +32,8 @@ def own_redis(tmp_path):
 @pytest.fixture(scope="session")
 def shared_etcd(tmp_path_factory):
     """A cluster of three nodes; tests keep apart by group."""
+    from chaos.etcd_cluster import EtcdCluster
+
     with EtcdCluster(tmp_path_factory.mktemp("log-etcd")) as cluster:
         yield cluster
 
@@ -35,6 +41,8 @@ def shared_etcd(tmp_path_factory):
 @pytest.fixture
 def own_etcd(tmp_path):
     """A cluster that the test may break, kill or cut off; once its own engines are closed."""
+    from chaos.etcd_cluster import EtcdCluster
+
     with EtcdCluster(tmp_path / "etcd") as cluster:
         yield cluster
 
@@ -42,6 +50,8 @@ def own_etcd(tmp_path):
 @pytest.fixture(scope="session")
 def shared_postgres():
     """One server; tests keep apart by group or log."""
+    from tests.stores.postgres.servers import PostgresServer
+
     server = PostgresServer()
     yield server
     server.stop()
@@ -50,6 +60,8 @@ def shared_postgres():
 @pytest.fixture(scope="session")
 def own_postgres():
     """A server that a test may crash or weaken, if it mends it afterwards."""
+    from tests.stores.postgres.servers import PostgresServer
+
     server = PostgresServer()
     yield server
     server.stop()
