@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
 from sharedlog._core.entry import Decision, Kind, read_row
-from sharedlog._core.errors import CorruptLog
+from sharedlog._core.errors import CorruptLog, TrimmedLog
 from sharedlog._core.producers import answer_key, identity_key, open_key, seq_key
 from sharedlog._core.query.state import Query, State, by_name, find_query
 from sharedlog._core.query.tasks import Member, member_key, members
 from sharedlog._core.spans import OPEN_SPANS, begin_of, marker, ordered, span_key
-from sharedlog._core.steps import Get, Read, Rows, Rule, Scan
+from sharedlog._core.steps import Get, Read, Rows, Rule, Scan, Try
 
 # Conditions and puts of one step: etcd takes few.
 _OPERATIONS = 90
@@ -58,7 +58,12 @@ def open_spans() -> Rule[dict[int, dict[str, bytes]]]:
 
 def _named(query: Query) -> Rule[set[int]]:
     """Return the producers that the query's last marker names."""
-    rows: Rows = yield Read(query.lsn - 1, 1)
+    rows: Rows | CorruptLog | TrimmedLog = yield Try(Read(query.lsn - 1, 1))
+    if isinstance(rows, TrimmedLog):
+        # What is pending keeps the marker that names it: of these nothing is.
+        return set()
+    if isinstance(rows, CorruptLog):
+        raise rows
     entry = read_row(rows.rows[0]) if rows.rows else None
     if entry is None or entry.lsn != query.lsn or entry.name != by_name(query.name):
         raise CorruptLog(f"LSN {query.lsn} is not what {query.name!r} committed")

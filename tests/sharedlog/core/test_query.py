@@ -21,11 +21,12 @@ from sharedlog._core.restoring import restore
 from sharedlog._core.roster import granted_producers
 from sharedlog._core.spans import OPEN_SPANS, retire
 from sharedlog._core.sweeping import Silences, abandon_silent, unfinished, unfinished_plans
+from sharedlog._core.trim import Committers, trim
 from sharedlog._core.uncommitted import AllReader
 from sharedlog._core.verifying import Verifier
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.memory import MemoryEngine
-from tests.sharedlog.logs import INCARNATION, TOKEN, pending, texts, to_commit
+from tests.sharedlog.logs import INCARNATION, TOKEN, carry_out_at, pending, texts, to_commit
 
 
 @pytest.fixture
@@ -222,6 +223,21 @@ def test_the_producers_of_a_batch_are_removed_before_the_next_one_is_open(engine
     driver.run_batch(5, "b0")
     assert [read_row(row).kind for row in engine.read(0, 100).rows].count(Kind.ROLLBACK) == 0
     assert texts(engine) == ["a0", "b0"]
+    assert _left(engine) == []
+
+
+def test_a_query_that_was_stopped_for_longer_than_the_retention_goes_on(engine):
+    """Its last marker is trimmed, while producers of plans that failed are there (§16, L6)."""
+    driver = Driver(engine)
+    driver.run_batch(0, "a0")
+    silent = driver.plan(1)
+    carry_out(engine, grant_task(carry_out(engine, join(silent)), silent, TOKEN))
+    Driver(engine, name="other", identity="other").run_batch(0, "z1")
+    carry_out_at(engine, trim(Committers(), 10**17, 0), 10**17)
+    assert engine.first() > carry_out(engine, find_query("q")).lsn
+    carry_out(engine, join(driver.plan(1)))
+    driver.run_batch(1, "b0")
+    assert carry_out(engine, find_query("q")).closed == 1
     assert _left(engine) == []
 
 
