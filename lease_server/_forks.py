@@ -81,10 +81,23 @@ def _refusing(
     return ignore_async if inspect.iscoroutinefunction(method) else ignore
 
 
+class Process:
+    """A process: another object in each forked child. As quick to ask for as nothing else is."""
+
+    __slots__ = ()
+
+
+def this_process() -> Process:
+    """Return the process that asks."""
+    return _this[0]
+
+
+_this = [Process()]
 _made: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
 def _tell() -> None:
+    _this[0] = Process()
     for made, tell in list(_made.items()):
         tell(made)
 

@@ -105,19 +105,19 @@ class _Careless(InStore):
     def __init__(self, keeper: Any) -> None:
         """Go on where another one is."""
         self.__dict__.update(keeper.__dict__)
-        self._outputs: list[Sequence[Placed]] = []
+        self._placed: list[Sequence[Placed]] = []
 
     def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
         """See ``Keeper``: nothing says how far it is, or what is to be appended."""
         checkpoint = Checkpoint(self._fence.number, position, self.checkpoint.seq + 1)
         yield CommitStore(self._tag, checkpoint)
         self.checkpoint = checkpoint
-        self._outputs = list(parted(ran.outputs, self._bounds))
-        self.owes = bool(self._outputs)
+        self._placed = list(parted(ran.outputs, self._bounds))
+        self.owes = bool(self._placed)
 
     def settle(self) -> Rule[None]:
         """See ``Keeper``."""
-        outputs, self._outputs, self.owes = self._outputs, [], False
+        outputs, self._placed, self.owes = self._placed, [], False
         for messages in outputs:
             placed = committing(messages)
             seq = self.checkpoint.seq

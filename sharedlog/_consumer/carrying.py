@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from lease_server._forks import this_process
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.effects import Effects
 from sharedlog._consumer.handlers import Handlers
@@ -114,7 +114,7 @@ class Carrier:
         self._dead_letters = dead_letters
         self._travels = travels
         # Handlers may fork, and return in the child: the transaction and the lease are not its own.
-        self._process = os.getpid()
+        self._process = this_process()
         # Of an append; one tag and its stream's are the state's, where the log has that.
         self.bounds = append_bounds(place.engine.limits)
         self._bounds = self.bounds._replace(tags=self.bounds.tags - 2)
@@ -150,7 +150,7 @@ class Carrier:
     @property
     def inherited(self) -> bool:
         """Whether this process is a forked child of the one that this belongs to."""
-        return os.getpid() != self._process
+        return this_process() is not self._process
 
     def do(self, step: Step | StoreStep | CallStep) -> Any:
         """Carry a step out; raises ``LogStopped`` in a forked child."""
@@ -251,9 +251,9 @@ class Carrier:
         state = None if changes is None else ShardState(changes)
         effects = Effects(connection, message, self._placing, outputs, calls, state)
         if self.watchers:
-            self._guard(lambda: self._watched(each, effects), calls)
+            self._guard(lambda effects: self._watched(each, effects), effects, calls)
         else:
-            self._guard(lambda: self._handlers.run(effects), calls)
+            self._guard(self._handlers.run, effects, calls)
         if calls.made and self._store.written() is not None:
             self._beginners.add(stream_of(each.tag))
 
@@ -267,17 +267,17 @@ class Carrier:
         state = None if changes is None else ShardState(changes)
         effects = Effects(connection, None, self._placing, outputs, calls, state)
         try:
-            self._guard(lambda: self._handlers.fire(timer, effects), calls)
+            self._guard(lambda effects: self._handlers.fire(timer, effects), effects, calls)
         except BaseException:
             if not self.inherited:
                 self._store.rollback()
             raise
         return Ran(0, outputs.messages, changes)
 
-    def _guard(self, run: Callable[[], None], calls: MessageCalls) -> None:
+    def _guard(self, run: Callable[[Effects], None], effects: Effects, calls: MessageCalls) -> None:
         """Run what is the user's; what it raises is ``Failed``."""
         try:
-            run()
+            run(effects)
         except _PASSED:
             raise
         except BaseException as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import MutableMapping
 from typing import Any
 
+from lease_server._forks import this_process
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.channels import channel_for
 from sharedlog._consumer.state import ShardState
@@ -38,7 +38,7 @@ class Effects:
         """Use ``Consumer.on``, and ``Consumer.every``, whose functions have no message."""
         self._state = state
         self._connection = connection
-        self._process = os.getpid()
+        self._process = this_process()
         self._message = message
         self._placing = placing
         self._outputs = outputs
@@ -60,7 +60,7 @@ class Effects:
 
         ``InvalidRequest`` where the log has the state.
         """
-        if os.getpid() != self._process:
+        if this_process() is not self._process:
             raise forked()
         self._calls.check_connection()
         self._calls.read = True
@@ -90,7 +90,7 @@ class Effects:
         """
         if self._over:
             raise InvalidRequest("the handler returned: nothing can be called with it any more")
-        if os.getpid() != self._process:
+        if this_process() is not self._process:
             raise forked()
         if self._message is None:
             raise InvalidRequest("a timer makes no calls: they are once for each message")
@@ -122,12 +122,17 @@ class Effects:
         """
         if self._over:
             raise InvalidRequest("the handler returned: nothing can be published with it any more")
-        about = about or About()
-        if not about.causation_id and self._message is not None:
-            about = about._replace(causation_id=str(self._message.position))
-        if self.trace[0] and not about.trace_parent:
-            about = about._replace(trace_parent=self.trace[0], trace_state=self.trace[1])
-        self._outputs.add(self._placing.placed(stream, value, key, headers, about))
+        cause = "" if self._message is None else str(self._message.position)
+        if about is None:
+            about = About(headers, "", "", *self.trace, cause)
+        else:
+            if not about.causation_id:
+                about = about._replace(causation_id=cause)
+            if self.trace[0] and not about.trace_parent:
+                about = about._replace(trace_parent=self.trace[0], trace_state=self.trace[1])
+            if headers is not None:
+                about = about._replace(headers=headers)
+        self._outputs.add(self._placing.placed(stream, value, key, None, about))
 
     async def leave(self) -> None:
         """The handler, which is async, returns: what it has not awaited is cancelled."""

@@ -68,19 +68,17 @@ class Handlers:
 
     def run(self, effects: Effects) -> None:
         """Call the handler of a message; one that is asynchronous is run to its end."""
-        handler = self._by_stream[effects.message.stream]
-        self._call(lambda: handler.call(handler.read(effects.message), effects), effects)
+        message = effects.message
+        handler = self._by_stream[message.stream]
+        try:
+            self._awaited(handler.call(handler.read(message), effects), effects)
+        finally:
+            effects.end()
 
     def fire(self, timer: int, effects: Effects) -> None:
         """Call the function of a timer, as ``run``."""
-        call = self._timers[timer].call
-        self._call(lambda: call(effects), effects)
-
-    def _call(self, call: Callable[[], Any], effects: Effects) -> None:
         try:
-            found = call()
-            if inspect.isawaitable(found):
-                self._run(found, effects)
+            self._awaited(self._timers[timer].call(effects), effects)
         finally:
             effects.end()
 
@@ -89,6 +87,10 @@ class Handlers:
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
+
+    def _awaited(self, found: Any, effects: Effects) -> None:
+        if found is not None and inspect.isawaitable(found):
+            self._run(found, effects)
 
     def _run(self, found: Any, effects: Effects) -> None:
         async def run() -> None:

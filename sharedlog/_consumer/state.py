@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
+from lease_server._forks import this_process
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._log.place import forked
@@ -24,7 +24,7 @@ class ShardState(MutableMapping[str, Any]):
     def __init__(self, changes: Changes) -> None:
         """Of a transaction."""
         self._changes: Changes | None = changes
-        self._process = os.getpid()
+        self._process = this_process()
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key; ``KeyError``: there is none."""
@@ -65,7 +65,7 @@ class ShardState(MutableMapping[str, Any]):
         self._changes = None
 
     def _opened(self) -> Changes:
-        if os.getpid() != self._process:
+        if this_process() is not self._process:
             raise forked()
         if self._changes is None:
             raise InvalidRequest("the handler returned: its state can no longer be used with it")

@@ -114,7 +114,7 @@ def pack(value: Value, key: bytes | None, about: About | None, now_us: int) -> b
             version=VERSION,
             content_type=about.content_type or content_type,
             schema_name=about.schema_name or schema_name,
-            headers=_headers({} if about.headers is None else about.headers),
+            headers=() if about.headers is None else _headers(about.headers),
             trace_parent=about.trace_parent,
             trace_state=about.trace_state,
             causation_id=about.causation_id,
@@ -232,6 +232,8 @@ def _check(about: About) -> None:
     _check_about(about)
     for name in ("content_type", "schema_name", "trace_state", "causation_id"):
         text = getattr(about, name)
+        if text == "":
+            continue
         if not isinstance(text, str) or len(_encoded(text)) > MAX_TEXT_BYTES:
             raise InvalidRequest(f"{name} is a text of {MAX_TEXT_BYTES} bytes at most")
     told = about.trace_parent

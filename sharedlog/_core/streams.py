@@ -52,11 +52,13 @@ def commits_tag(stream: str) -> str:
     return f"{stream}/*"
 
 
+@lru_cache(maxsize=8192)
 def stream_of(tag: str) -> str:
     """Return the stream of a substream's tag."""
     return tag.rpartition("/")[0]
 
 
+@lru_cache(maxsize=8192)
 def substream_number(tag: str) -> int:
     """Return the number of a substream, of its tag."""
     return int(tag.rpartition("/")[2])

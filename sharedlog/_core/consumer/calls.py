@@ -138,6 +138,8 @@ class ShardCalls:
 
     def unanswered(self, position: Position) -> bool:
         """Whether a call of a message has no answer."""
+        if not self._calls:
+            return False
         place = (position.lsn, position.ordinal)
         return any(at[:2] == place and each.answer is None for at, each in self._calls.items())
 

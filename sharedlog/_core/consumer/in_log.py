@@ -126,7 +126,7 @@ class InLog:
             return
         put = Put(done_key(self._name, self._tag), _written(checkpoint))
         if len(appends) == 1:
-            content = content_of(recorded(appends[0]))
+            content = content_of(recorded(committing(appends[0])))
             commit = Commit((), (put,), self._entries(appends[0], seq))
         else:
             decision = yield from self._travelling.pend(appends, self._fence)

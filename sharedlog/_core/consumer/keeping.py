@@ -21,6 +21,7 @@ from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.names import hold_name, producer_name
 from sharedlog._core.consumer.operating import rewind
 from sharedlog._core.consumer.outputs import (
+    Intended,
     content_of,
     intended,
     parted,
@@ -43,7 +44,7 @@ from sharedlog._core.named import (
     highest_of,
 )
 from sharedlog._core.position import Position
-from sharedlog._core.producers import NewMessage
+from sharedlog._core.publishing import committing
 from sharedlog._core.steps import Get, Rule
 
 
@@ -105,6 +106,8 @@ class InStore:
         check_producer_name(self._producer)
         self._travelling = Travelling(self._producer, draw)
         self._fence = Fence("", 0)
+        # What it owes, where it need not be read from the checkpoint.
+        self._outputs: Intended | None = None
 
     def take(self, fence: Fence, *, died: bool, anew: bool) -> Asked[None]:
         """See ``Keeper``."""
@@ -113,6 +116,7 @@ class InStore:
         found: Checkpoint = yield TakeStore(self._tag, fence.number, died, anew)
         self.checkpoint = found
         self.owes = bool(found.intent)
+        self._outputs = None
         if found.position is not None:
             found.position.check_incarnation(self._incarnation)
 
@@ -149,12 +153,15 @@ class InStore:
         appends = parted(ran.outputs, self._bounds)
         if len(appends) > 1:
             decision = yield from self._travelling.pend(appends, self._fence)
+            outputs: Intended = decision
             intent = recorded_marker(decision)
         else:
-            intent = recorded(ran.outputs)
+            outputs = committing(ran.outputs) if ran.outputs else []
+            intent = recorded(outputs)
         seq = self.checkpoint.seq + bool(intent)
         # T2: until here nobody reads anything of it in the log.
         yield from self._commit(self._next(position, seq, intent))
+        self._outputs = outputs
 
     def move(self, position: Position) -> Asked[None]:
         """See ``Keeper``."""
@@ -167,8 +174,11 @@ class InStore:
         once; and under the lease's number (T1). What a try that failed has pending is rolled back.
         """
         if self.owes:
-            yield from self._append(intended(self.checkpoint.intent))
+            if self._outputs is None:
+                self._outputs = intended(self.checkpoint.intent)
+            yield from self._append(self._outputs)
             self.owes = False
+            self._outputs = None
         elif self.sure and self._travelling.left:
             yield from self._travelling.undo(self._fence)
 
@@ -181,7 +191,7 @@ class InStore:
         """See ``Keeper``."""
         yield from ()
 
-    def _append(self, outputs: list[NewMessage] | Decision) -> Rule[None]:
+    def _append(self, outputs: Intended) -> Rule[None]:
         content, seq = content_of(self.checkpoint.intent), self.checkpoint.seq
         turn = Turn(self._producer, seq, seq - 1)
         try:

@@ -16,7 +16,7 @@ from sharedlog._core.draft import Bounds, check_spread
 from sharedlog._core.entry import Decision
 from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat
 from sharedlog._core.producers import NewMessage
-from sharedlog._core.publishing import Placed, committing
+from sharedlog._core.publishing import Placed
 
 # Versions of intents: messages, and a marker.
 _MESSAGES, _MARKER = 1, 2
@@ -27,6 +27,10 @@ _DECISION = struct.Struct(">QQ")
 _BEGIN = struct.Struct(">QI")
 # Of one transaction, which is in memory until it is appended.
 MOST_BYTES, MOST_MESSAGES = 64 << 20, 100_000
+
+
+# What is to be appended, or committed.
+Intended = list[NewMessage] | Decision
 
 
 class Outputs:
@@ -43,15 +47,17 @@ class Outputs:
     def add(self, message: Placed) -> None:
         """Take a message; raises ``InvalidRequest`` where there is no room for it."""
         bounds, (messages, size) = self._bounds, self._most
-        spread = {message.tag, *self._spread}
-        check_spread(spread, bounds.tags)
+        fresh = message.tag not in self._spread
+        if fresh:
+            check_spread({message.tag, *self._spread}, bounds.tags)
         if message.size > bounds.append_bytes:
             raise InvalidRequest(
                 f"a message of {message.size} bytes; this log takes {bounds.append_bytes}"
             )
         if len(self.messages) >= messages or self.size + message.size > size:
             raise InvalidRequest(f"a transaction publishes {messages} messages and {size} bytes")
-        self._spread = spread
+        if fresh:
+            self._spread.add(message.tag)
         self.messages.append(message)
         self.size += message.size
 
@@ -80,12 +86,12 @@ def parted(messages: Sequence[Placed], bounds: Bounds) -> list[list[Placed]]:
     return appends
 
 
-def recorded(messages: Sequence[Placed]) -> bytes:
+def recorded(messages: Sequence[NewMessage]) -> bytes:
     """Return the intent to append these messages, as a store keeps it; empty: there are none."""
     if not messages:
         return b""
     parts = [_HEAD.pack(_MESSAGES, len(messages))]
-    for envelope, tags in committing(messages):
+    for envelope, tags in messages:
         joined = "\n".join(tags).encode()
         parts += (_LENGTHS.pack(len(joined), len(envelope)), joined, envelope)
     return b"".join(parts)
@@ -101,7 +107,7 @@ def recorded_marker(decision: Decision) -> bytes:
     return b"".join(parts)
 
 
-def intended(intent: bytes) -> list[NewMessage] | Decision:
+def intended(intent: bytes) -> Intended:
     """Return what is to be appended, or committed; raises ``CorruptLog`` for what is no intent."""
     try:
         version, count = _HEAD.unpack_from(intent)
