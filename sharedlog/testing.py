@@ -25,6 +25,7 @@ from sharedlog._consumer.consumer import Consumer
 from sharedlog._consumer.working import Work
 from sharedlog._core.commit import Commit
 from sharedlog._core.consumer.asked import (
+    AppendWithin,
     Bury,
     CommitStore,
     Died,
@@ -41,7 +42,10 @@ from sharedlog._core.steps import Step
 
 __all__ = ["Driven", "die", "drain", "driven", "lose"]
 
-_CHANGES = (Commit, TakeStore, Rewind, Note, Run, Fire, Bury, CommitStore, Intend, Send, Answered)
+_CHANGES = (
+    *(Commit, TakeStore, Rewind, Note, Run, Fire, Bury, AppendWithin, CommitStore),
+    *(Intend, Send, Answered),
+)
 # So much later is each round: whatever waits for a time has waited.
 _LATER_S = 1000.0
 _MOST_ROUNDS = 10_000
@@ -174,6 +178,8 @@ def _name(step: Step | StoreStep | CallStep) -> str:
             return "store: rewind"
         case Note():
             return "store: note"
+        case AppendWithin():
+            return "store: append"
         case CommitStore():
             return "store: commit"
         case Intend():

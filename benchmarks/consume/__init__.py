@@ -1,8 +1,8 @@
 """The benchmark of consumers, ``python -m benchmarks.consume``: consume, update, produce.
 
 - ``worker``: what a worker does, and the messages; ``databases``: what it updates.
-- ``ours``: a consumer, also with its guarantee off; ``by_hand``: the loops that one writes;
-  ``others``: Kafka's transactions, Redis Streams.
+- ``ours``: a consumer, also with its guarantee off, or its database in the log's file;
+  ``by_hand``: the loops that one writes; ``others``: Kafka's transactions, Redis Streams.
 - ``pacer``: a process that publishes at a pace; ``takeover``: processes of which one is killed;
   ``recovery``: a state in the log, read by who takes over.
 - ``parts``: what is measured, pair by pair.

@@ -94,6 +94,8 @@ def parties(
         lambda name: f"sqlite:///{folder / f'{name}-log.db'}",
         lambda name: f"sqlite:///{folder / f'{name}.db'}",
     )
+    at = url(f"sqlite:///{folder / 'one-file.db'}")
+    add("one file", "log", at, Ours(at, at, "one"))
     at = url(f"sqlite:///{folder / 'state-log.db'}")
     add("state", "log", at, Ours(at, IN_LOG, "state"))
     if postgresql:
@@ -208,6 +210,10 @@ def _throughput(compared: dict[str, Party], size: Size, report: Report) -> None:
         ratio(ours, f"{engine} single", f"{engine}, to one transaction a message by hand", aims[0])
         ratio(ours, f"{engine} batched", f"{engine}, to the same batches by hand", aims[1])
         ratio(ours, f"{engine} without", f"{engine}, to it without the guarantee", aims[2])
+    told = "sqlite, one file, to one transaction a message by hand"
+    ratio("one file", "sqlite single", told, 3.0)
+    ratio("one file", "sqlite batched", "sqlite, one file, to the same batches by hand", 0.8)
+    ratio("one file", "redis", "sqlite, one file, to Redis Streams with an inbox", 1.0)
     told = "state in the log, to one transaction a message by hand in SQLite"
     ratio("state", "sqlite single", told, None)
     ratio("state", "sqlite batched", "state in the log, to batches by hand in SQLite", None)
@@ -221,14 +227,18 @@ def _latency(compared: dict[str, Party], size: Size, report: Report) -> None:
     )
     times: dict[str, list[Latency]] = found  # type: ignore[assignment]
     others = ("sqlite single", "sqlite batched", "sqlite without", "redis", "kafka")
+    compared_to = [
+        *[("sqlite consumer", theirs) for theirs in others],
+        *[("one file", theirs) for theirs in ("sqlite batched", "redis", "kafka")],
+    ]
     for field in Latency._fields:
-        for theirs in others:
+        for mine, theirs in compared_to:
             if theirs not in times:
                 continue
-            ours = [getattr(each, field) for each in times["sqlite consumer"]]
+            ours = [getattr(each, field) for each in times[mine]]
             other = [getattr(each, field) for each in times[theirs]]
             report.add(
-                f"{field}: {theirs}, to our sqlite consumer",
+                f"{field}: {theirs}, to our {mine}",
                 Spread.of([one / each for each, one in zip(ours, other, strict=True)]),
                 f"{statistics.median(other):.1f} ms to {statistics.median(ours):.1f} ms",
                 least=1.0 if theirs in ("redis", "kafka") else None,

@@ -17,6 +17,7 @@ from sharedlog._consumer.state import ShardState
 from sharedlog._consumer.store import Store
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import (
+    AppendWithin,
     Asked,
     BatchEnds,
     Bury,
@@ -41,6 +42,7 @@ from sharedlog._core.consumer.state import Changes
 from sharedlog._core.draft import Bounds, tags_for
 from sharedlog._core.envelope import About
 from sharedlog._core.errors import (
+    AlreadyCommitted,
     CorruptLog,
     LogError,
     NewerFormat,
@@ -51,7 +53,7 @@ from sharedlog._core.message import Message
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES, Placed
 from sharedlog._core.reading import Committed, State
-from sharedlog._core.steps import Step
+from sharedlog._core.steps import Rule, Step
 from sharedlog._core.streams import MAX_TAGS, stream_of, substream_number
 from sharedlog._engines.driving import do
 from sharedlog._engines.engine import Limits
@@ -91,12 +93,12 @@ class Carrier:
         *,
         batch_s: float,
         dead_letters: str | None,
-        travels: bool = True,
+        within: Callable[[Rule[Any]], object] | None = None,
         watchers: Watchers | None = None,
     ) -> None:
         """``services``: those that handlers call. ``batch_s``: a transaction takes no further
-        message after that time. ``travels``: what is published may be appended while the store's
-        transaction is open.
+        message after that time. ``within``: carries an append out in the store's transaction,
+        where the log is in that file: nothing can be appended beside it.
         """
         self._name = name
         self.watchers = watchers or Watchers(())
@@ -112,7 +114,8 @@ class Carrier:
         self._beginners: set[str] = set()
         self._batch_s = batch_s
         self._dead_letters = dead_letters
-        self._travels = travels
+        self._within = within
+        self._travels = within is None
         # Handlers may fork, and return in the child: the transaction and the lease are not its own.
         self._process = this_process()
         # Of an append; one tag and its stream's are the state's, where the log has that.
@@ -124,7 +127,7 @@ class Carrier:
     def carry(self, rule: Asked[_T]) -> _T:
         """Drive a rule to its end; nothing is left open in the store. Raises what ends it."""
         answer: Any = None
-        thrown: Refused | Failed | None = None
+        thrown: Refused | Failed | AlreadyCommitted | None = None
         try:
             while True:
                 try:
@@ -135,7 +138,7 @@ class Carrier:
                 answer = thrown = None
                 try:
                     answer = self.act(step)
-                except (Refused, Failed) as error:
+                except (Refused, Failed, AlreadyCommitted) as error:
                     thrown = error
         finally:
             # In a child the transaction is the parent's.
@@ -165,6 +168,8 @@ class Carrier:
                 return self._fire(tag, timer, changes)
             case Bury(message, attempts, why):
                 return self._bury(message, attempts, why)
+            case AppendWithin(append):
+                return self._append(append)
             case CommitStore(tag, checkpoint) | Passed(tag, checkpoint):
                 return self._commit(tag, checkpoint)
             case Resend(tag, checkpoint):
@@ -228,6 +233,11 @@ class Carrier:
                 self._store.rollback()
             raise
         return Ran(done, outputs.messages, changes)
+
+    def _append(self, append: Rule[Any]) -> None:
+        if self._within is None:
+            raise AssertionError("the log is elsewhere")
+        self._within(append)
 
     def _commit(self, tag: str, checkpoint: Checkpoint) -> None:
         self._store.commit(tag, checkpoint)

@@ -19,7 +19,7 @@ from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction
 from sharedlog._consumer.in_log import LOG
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.observing import Watchers
-from sharedlog._consumer.opening import in_one_file, store_of
+from sharedlog._consumer.opening import in_one_file, store_of, within
 from sharedlog._consumer.services import Service, Services
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.sharing import Settings, new_who
@@ -127,6 +127,7 @@ class Consumer:
             start,
             self._lease_s / _LOOKS,
             store == LOG,
+            False,
             standby,
         )
         self._watchers = Watchers.of(observer)
@@ -247,8 +248,9 @@ class Consumer:
         if not self._running.acquire(blocking=False):
             raise InvalidRequest("this consumer runs already")
         try:
-            place, settings = self._log._place, self._settings
+            place = self._log._place
             one_file = in_one_file(place.engine, self._store)
+            settings = self._settings._replace(in_file=one_file)
             with (
                 _ended(self._open_store()) as store,
                 _ended(self._handlers),
@@ -265,9 +267,9 @@ class Consumer:
                     batch_s=_BATCH_S if clock is None else math.inf,
                     dead_letters=self._dead_letters,
                     watchers=self._watchers,
-                    travels=not one_file,
+                    within=within(store, place.engine) if one_file else None,
                 )
-                # While handlers run nothing can be appended to a log in the file of the store.
+                # Where the log is in the store's file nothing is owed, but by a release before.
                 aside = place.run if clock is None and not one_file else None
                 settling = Settling(carrier.carry, aside)
                 work = Work(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sharedlog._consumer.in_log import LOG, LogStore
 from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._consumer.store import Store
 from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.steps import Rule
 from sharedlog._engines.engine import Engine
 from sharedlog._engines.sqlite import SqliteEngine
 from sharedlog._log.place import Place
@@ -24,6 +26,13 @@ def in_one_file(engine: Engine, url: str) -> bool:
         and url.startswith(_SQLITE)
         and engine.is_in(Path(url.removeprefix(_SQLITE)))
     )
+
+
+def within(store: Store, engine: Engine) -> Callable[[Rule[Any]], object]:
+    """Return what carries an append out in the transaction of a store in the log's file."""
+    if not isinstance(engine, SqliteEngine) or not isinstance(store, SqliteStore):
+        raise AssertionError("they are no one file")
+    return lambda append: store.within(lambda connection: engine.carry_in(connection, append))
 
 
 def store_of(url: str, name: str, place: Place) -> Callable[[], Store]:

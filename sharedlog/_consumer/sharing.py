@@ -16,6 +16,7 @@ from sharedlog._consumer.standbys import Standbys
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
 from sharedlog._core.consumer.members import Lease, leave, look, plan, take
+from sharedlog._core.consumer.one_file import InOneFile
 from sharedlog._core.consumer.shard import Bounds, Shard
 from sharedlog._core.errors import Fenced, LogError, LogUnavailable
 from sharedlog._log.place import Place
@@ -28,7 +29,8 @@ _OVER = 1.2
 class Settings(NamedTuple):
     """What a consumer was told. ``look_s``: between two looks at who has what.
 
-    ``in_log``: the log has its state; ``standby``: also that of shards which others have is here.
+    ``in_log``: the log has its state; ``in_file``: its database is the log's file; ``standby``:
+    also the state of shards which others have is here.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Settings(NamedTuple):
     start: str
     look_s: float
     in_log: bool
+    in_file: bool
     standby: bool
 
 
@@ -154,7 +157,8 @@ class Sharing:
             self._carrier.bounds,
         )
         if not self._settings.in_log:
-            return InStore(name, tag, incarnation, bounds, secrets.token_bytes)
+            kind = InOneFile if self._settings.in_file else InStore
+            return kind(name, tag, incarnation, bounds, secrets.token_bytes)
         changelog = self.standbys.of(tag)
         return InLog(name, tag, incarnation, bounds, secrets.token_bytes, changelog)
 

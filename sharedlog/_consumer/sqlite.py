@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -186,6 +186,13 @@ class SqliteStore:
             raise Failed("the handler has closed the connection", counts=True) from error
         if not begun:
             raise Failed("the transaction was undone while the handler ran", counts=True)
+
+    def within(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Do something of ours in the transaction that handlers ran in, before it commits."""
+        self._lent = False
+        self._end_alchemy()
+        with self._errors():
+            work(self._opened())
 
     def commit(self, tag: str, checkpoint: Checkpoint) -> None:
         """See ``Store``."""

@@ -2,8 +2,9 @@
 
 - ``members``: the processes of a consumer, who share its shards by leases in the log.
 - ``shard``: one substream's: taken over (T1), one transaction after the other (T2, T3, T5).
-- ``keeping``: by what it commits them; ``holding``: its hold, which follows that; ``in_log``: the
-  log in the place of a database, with a ``state`` in memory, its ``changelog`` and ``snapshots``.
+- ``keeping``: by what it commits them, ``one_file``: in the log's own file;
+  ``holding``: its hold, which follows that; ``in_log``: the log in the place of a database, with a
+  ``state`` in memory, its ``changelog`` and ``snapshots``.
 - ``reconciling``: a store that a log knows less of than it has done.
 - ``checkpoint``: what its store keeps of it; ``outputs``: what it is to append to the log;
   ``travelling``: what of that is more than one append.

@@ -14,7 +14,7 @@ from sharedlog._core.consumer.state import Changes
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
 from sharedlog._core.reading import Committed
-from sharedlog._core.steps import Step
+from sharedlog._core.steps import Rule, Step
 
 _T = TypeVar("_T")
 
@@ -102,6 +102,16 @@ class Bury(NamedTuple):
     why: str
 
 
+class AppendWithin(NamedTuple):
+    """Carry an append of the log's out in the store's transaction that runs: they are one file.
+
+    It is in the log once the transaction commits. What ends the append ends the rule that asks,
+    but for ``AlreadyCommitted``, which is thrown into it.
+    """
+
+    append: Rule[Any]
+
+
 class CommitStore(NamedTuple):
     """Commit the store's transaction with this checkpoint, if the fence there is its number still.
 
@@ -158,5 +168,7 @@ class Died(BaseException):
     """The process is dead: a test kit's, which no rule and no handler's failure hides."""
 
 
-StoreStep = TakeStore | Rewind | Resend | Note | Run | Fire | Bury | CommitStore | Passed
+StoreStep = (
+    TakeStore | Rewind | Resend | Note | Run | Fire | Bury | AppendWithin | CommitStore | Passed
+)
 Asked = Generator[Step | StoreStep, Any, _T]

@@ -10,7 +10,7 @@ from typing import Any
 
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import CorruptLog, LogFull, NoSuchLog, TrimmedLog
-from sharedlog._core.steps import Lsns, Rows
+from sharedlog._core.steps import Lsns, Rows, Rule
 from sharedlog._core.within import Within
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
@@ -217,6 +217,10 @@ class SqliteEngine:
     async def append_in_aio(self, connection: Any, within: Within) -> None:
         """See ``Joining``."""
         await self._joining.append_aio(connection, within, self._seen)
+
+    def carry_in(self, connection: sqlite3.Connection, rule: Rule[Any]) -> None:
+        """Carry an append out in a transaction that holds the file's lock; its user commits it."""
+        self._joining.carry_out(connection, rule, self._seen)
 
     def make_way(self) -> str:
         """See ``Joining``: a file's lock is nobody's to break, and is waited for."""

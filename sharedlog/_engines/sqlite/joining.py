@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import CorruptLog, NoSuchLog, WrongTransaction
-from sharedlog._core.steps import Get, Lsns
+from sharedlog._core.steps import Get, Lsns, Rule
 from sharedlog._core.within import Within, append_within
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
@@ -43,6 +43,11 @@ class FileTransactions:
         """The same for an asynchronous connection, or a blocking one."""
         await self._applications.run_aio(given, self._check, self._work(within, seen))
 
+    def carry_out(self, given: sqlite3.Connection, rule: Rule[Any], seen: int) -> None:
+        """Carry an append out in the transaction of ``given``, which has the file's lock."""
+        with self._file.lent():
+            self._carry_out(PlainConnection(given), rule, seen)
+
     def _work(self, within: Within, seen: int) -> Work:
         def work(connection: PlainConnection) -> None:
             self._lock(connection)
@@ -60,12 +65,14 @@ class FileTransactions:
             raise
 
     def _write(self, connection: PlainConnection, within: Within, seen: int) -> None:
+        rows.check(cast(sqlite3.Connection, connection), str(self._file.path))
+        self._carry_out(connection, append_within(within), seen)
+
+    def _carry_out(self, connection: PlainConnection, rule: Rule[Any], seen: int) -> None:
         plain = cast(sqlite3.Connection, connection)
-        rows.check(plain, str(self._file.path))
         head = rows.head_of(plain)
         if head.tail < seen:
             raise CorruptLog(f"the log went back: it ends at {head.tail}, and {seen} was seen")
-        rule = append_within(within)
         answer: Any = None
         with contextlib.suppress(StopIteration):
             while True:

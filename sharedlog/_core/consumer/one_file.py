@@ -1,0 +1,35 @@
+"""A keeper whose database is in the file of the log: outputs are in the commit of the effects.
+
+So there is no intent, nothing is owed, and nothing is pending (DESIGN-LOG §14, T2, T3).
+"""
+
+from __future__ import annotations
+
+from sharedlog._core.consumer.asked import AppendWithin, Asked, Ran
+from sharedlog._core.consumer.keeping import InStore
+from sharedlog._core.consumer.outputs import content_of
+from sharedlog._core.errors import AlreadyCommitted
+from sharedlog._core.named import Turn, append_named
+from sharedlog._core.position import Position
+from sharedlog._core.publishing import committing
+
+
+class InOneFile(InStore):
+    """See ``Keeper``: what is published is one append at most."""
+
+    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
+        """See ``Keeper``: effects, position and outputs are one commit.
+
+        Judged under the name's highest seq, under the lease's number in the log, and in the
+        store, by one transaction (T1).
+        """
+        checkpoint = self._next(position, self.checkpoint.seq + bool(ran.outputs), b"")
+        if ran.outputs:
+            messages = committing(ran.outputs)
+            content = content_of(b"".join([each.envelope for each in messages]))
+            turn = Turn(self._producer, checkpoint.seq, self.checkpoint.seq)
+            try:
+                yield AppendWithin(append_named(turn, content, messages, fence=self._fence))
+            except AlreadyCommitted as error:
+                raise (yield from self._went_back(str(error))) from error
+        yield from self._commit(checkpoint)
