@@ -175,7 +175,7 @@ class SinkOptions:
 
     ``name``: of the query, or of a batch job, by which the log knows what it has committed; None:
     Spark's id of the query, or nobody's. ``adopt``: it goes on with this checkpoint, whoever
-    used the name before.
+    used the name before. ``checkpoint``: where Spark keeps it, "" if it does not say.
     """
 
     place: LogPlace
@@ -183,6 +183,7 @@ class SinkOptions:
     key: str | None = None
     name: str | None = None
     adopt: bool = False
+    checkpoint: str = ""
     values: ValueOptions = RAW
 
     @classmethod
@@ -208,7 +209,13 @@ class SinkOptions:
             raise SinkError(str(error)) from error
         key = options.get("key") or None
         return cls(
-            place=place, stream=stream, key=key, name=query, adopt=adopt == "true", values=values
+            place=place,
+            stream=stream,
+            key=key,
+            name=query,
+            adopt=adopt == "true",
+            checkpoint=_plain(options.get("checkpointlocation", "")),
+            values=values,
         )
 
     def url(self) -> str:
@@ -237,6 +244,11 @@ def _at(text: str, option: str) -> str | datetime:
             "as 2026-01-31T12:00:00+00:00"
         )
     return found
+
+
+def _plain(location: str) -> str:
+    """Return a checkpoint's location in one of the forms that Spark takes for one directory."""
+    return re.sub("^file:/+", "/", location).rstrip("/")
 
 
 def _filters(text: str, values: ValueOptions) -> bool:

@@ -24,6 +24,7 @@ from rifl.spark._arrow import arrow_schema, record_batches
 from sharedlog._core.catalog import find_stream
 from sharedlog._core.draft import check_spread, tags_for
 from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked
+from sharedlog._core.query.attempt import TaskResult, batch_of
 from sharedlog._core.query.closing import Batch, Closed, close, forget
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Ticket, draw_plan
@@ -39,7 +40,6 @@ from sharedlog.spark._options import SinkError, SinkOptions
 from sharedlog.spark._tasks import (
     JOB,
     Plan,
-    TaskResult,
     TaskWriter,
     batch_ticket,
     now_us,
@@ -207,20 +207,7 @@ def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
             "a task's commit message is missing: in continuous mode Spark never calls the sink's "
             "write and would silently lose all rows; use micro-batches"
         )
-    results = [message.result for message in messages]
-    if len({result.ticket for result in results}) > 1:
-        raise SinkError("tasks of one write belong to different batches")
-    return results
-
-
-def batch_of(results: Sequence[TaskResult]) -> Batch:
-    """Return what the tasks of a batch told together."""
-    return Batch(
-        tuple(each.decision for each in results if each.decision is not None),
-        sum(each.rows for each in results),
-        sum(each.content for each in results) & ((1 << 63) - 1),
-        replayed=any(each.replayed for each in results),
-    )
+    return [message.result for message in messages]
 
 
 def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) -> Closed:

@@ -6,26 +6,22 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark import TaskContext
 
-from sharedlog._core.entry import Decision
 from sharedlog._core.errors import Fenced, LogError
 from sharedlog._core.publishing import Placed, pending
-from sharedlog._core.query.joining import join
-from sharedlog._core.query.state import Joined, Ticket
-from sharedlog._core.query.tasks import Task, grant_task, pend_task, sign
-from sharedlog._core.steps import Rule
+from sharedlog._core.query.attempt import Attempt, TaskResult
+from sharedlog._core.query.state import Ticket
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
 from sharedlog.spark._messages import Told
 from sharedlog.spark._options import SinkError, SinkOptions
 
-_T = TypeVar("_T")
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"
@@ -34,8 +30,6 @@ _UUID = 36
 _ENTRIES, _BYTES = 5_000, 4 << 20
 # How often a task shows that it is there, where it appends nothing.
 _SIGN_S = 30.0
-# What a batch's content is told by is a sum of so many bits.
-_CONTENT = (1 << 63) - 1
 JOB = "job"
 
 
@@ -53,19 +47,6 @@ class Plan:
     made: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """What a task tells who commits: see ``Batch``; ``appends``: how many it made."""
-
-    ticket: Ticket
-    decision: Decision | None
-    rows: int
-    content: int
-    replayed: bool
-    appends: int = 0
-    bytes: int = 0
-
-
 def stream_ticket(plan: Plan) -> Ticket:
     """Return the ticket of a task of a query's own sink; raises ``SinkError``."""
     query, batch, run = _said()
@@ -75,7 +56,15 @@ def stream_ticket(plan: Plan) -> Ticket:
             f"{_QUERY}, {_BATCH} and {_RUN}): nothing was appended"
         )
     name = plan.options.name or query
-    return Ticket(name, query, run, plan.number, int(batch), adopt=plan.options.adopt)
+    return Ticket(
+        name,
+        query,
+        run,
+        plan.number,
+        int(batch),
+        adopt=plan.options.adopt,
+        checkpoint=plan.options.checkpoint,
+    )
 
 
 def batch_ticket(plan: Plan) -> Ticket:
@@ -117,16 +106,12 @@ class TaskWriter:
     def __init__(self, place: Place, ticket: Ticket) -> None:
         """Join the batch; raises ``Fenced``, ``CheckpointWentBack``, ``PredecessorMismatch``."""
         self._place = place
-        self._ticket = ticket
-        self._joined: Joined = self._ask(lambda: join(ticket))
+        self._attempt = Attempt(ticket, secrets.token_bytes(16))
+        until_answered(place, self._attempt.join)
         limits = place.engine.limits
         self._entries = min(_ENTRIES, limits.entries)
         self._bytes = min(_BYTES, limits.append_bytes)
         self._lock = threading.Lock()
-        self._task: Task | None = None
-        self._seq = 0
-        self._begins: dict[str, int] = {}
-        self._signs = 0
         self._rows = self._content = self._size = 0
 
     def write(self, messages: Iterable[Told]) -> TaskResult:
@@ -135,33 +120,19 @@ class TaskWriter:
         Raises ``Fenced`` once another plan took over; ``LogUnavailable`` where the log does not
         say in time what became of an append: nothing commits it then.
         """
-        if self._joined.committed:
+        if self._attempt.replayed:
             for _ in self._counted(messages):
                 pass
         else:
             with self._signing():
                 for group in self._groups(self._counted(messages)):
                     self._append(group)
-        return self._told()
-
-    def _told(self) -> TaskResult:
-        decision = None
-        if self._task is not None and self._seq:
-            decision = Decision(self._task.producer.id, self._seq, self._begins)
-        return TaskResult(
-            self._ticket,
-            decision,
-            self._rows,
-            self._content,
-            self._joined.committed,
-            self._seq,
-            self._size,
-        )
+        return self._attempt.result(self._rows, self._content, self._size)
 
     def _counted(self, messages: Iterable[Told]) -> Iterator[Placed]:
         for message, content, rows in messages:
             self._rows += rows
-            self._content = (self._content + content) & _CONTENT
+            self._content += content
             self._size += message.size
             yield message
 
@@ -179,18 +150,13 @@ class TaskWriter:
             yield group
 
     def _append(self, group: list[Placed]) -> None:
-        sent, opened, seq = pending(group), sorted(self._begins), self._seq + 1
-        task = self._granted()
-        found = until_known(self._place, lambda: pend_task(task, seq, sent, opened))
-        self._begins.update(found.begins)
-        self._seq = seq
+        sent = pending(group)
+        self._grant()
+        until_known(self._place, lambda: self._attempt.append(sent))
 
-    def _granted(self) -> Task:
+    def _grant(self) -> None:
         with self._lock:
-            if self._task is None:
-                token = secrets.token_bytes(16)
-                self._task = self._ask(lambda: grant_task(self._joined, self._ticket, token))
-            return self._task
+            until_answered(self._place, self._attempt.grant)
 
     @contextmanager
     def _signing(self) -> Iterator[None]:
@@ -207,17 +173,13 @@ class TaskWriter:
     def _sign(self, over: threading.Event) -> None:
         while not over.wait(_SIGN_S):
             try:
-                task = self._granted()
-                self._signs += 1
-                self._place.run(sign(task, self._signs))
+                self._grant()
+                self._place.run(self._attempt.sign())
             except Fenced:
                 # The next append says so.
                 return
             except LogError:
                 pass
-
-    def _ask(self, rule: Callable[[], Rule[_T]]) -> _T:
-        return until_answered(self._place, rule)
 
 
 def now_us() -> int:

@@ -52,6 +52,7 @@ class Query(NamedTuple):
     ``plan``, ``batch``: who was in last, and for what. ``closed``: the highest batch that was
     committed, -1 for none, by ``closed_by``, a plan; ``lsn``: of its marker, 0 where it had no
     rows; ``rows``, ``content``: what it committed. ``deposed``: runs that others followed.
+    ``checkpoint``: where that says its batch is, "" where it did not say.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Query(NamedTuple):
     rows: int = 0
     content: int = 0
     deposed: tuple[str, ...] = ()
+    checkpoint: str = ""
     lsn: int = 0
 
     def value(self, *, stamped: bool = False) -> bytes:
@@ -80,7 +82,8 @@ class Ticket(NamedTuple):
 
     ``gaps``: it may have no batch between this one and the last. ``adopt``: the name's next batch
     is this one, whoever had the name before. ``made``: by its planner, so that what comes when
-    the row is gone is late.
+    the row is gone is late. ``checkpoint``: where its query keeps which batch is next, "" where
+    nobody says: another one's batch is not its own, whatever their numbers.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Ticket(NamedTuple):
     gaps: bool = False
     adopt: bool = False
     made: bool = False
+    checkpoint: str = ""
 
 
 class Joined(NamedTuple):
@@ -153,6 +157,12 @@ def admitted(ticket: Ticket, found: Query) -> Query:
             f"{ticket.name!r} has committed batch {found.closed}, and this is batch "
             f"{ticket.batch}: the checkpoint is an older copy"
         )
+    if ticket.batch == found.closed and _elsewhere(ticket, found):
+        raise CheckpointWentBack(
+            f"{ticket.name!r} has committed batch {found.closed} from the checkpoint "
+            f"{found.checkpoint}, and this is {ticket.checkpoint}: of two copies the one that "
+            "committed goes on; adopt it if it was moved here"
+        )
     if ticket.batch > found.closed + 1 and not ticket.gaps:
         raise PredecessorMismatch(
             f"batch {ticket.batch} of {ticket.name!r} does not follow {found.closed}, the last "
@@ -189,6 +199,12 @@ def query_of(name: str, value: bytes) -> Query:
         return Query(name, **said, lsn=int.from_bytes(value[-LSN_BYTES:], "big"))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptLog(f"what is kept of query {name!r} is not what was written") from error
+
+
+def _elsewhere(ticket: Ticket, found: Query) -> bool:
+    """Whether a batch was committed from another checkpoint: it may have had other rows."""
+    both = ticket.checkpoint and found.checkpoint
+    return bool(both) and ticket.checkpoint != found.checkpoint and not ticket.adopt
 
 
 def _check_same(ticket: Ticket, found: Query) -> None:

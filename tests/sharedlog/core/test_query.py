@@ -278,6 +278,27 @@ def test_a_checkpoint_that_is_older_is_refused(engine):
     assert texts(engine) == ["00", "10", "20"]
 
 
+def test_a_copy_takes_no_batch_of_another_checkpoint_for_its_own(engine):
+    """Copies plan batches of one number and other rows; which commits goes on alone (§16)."""
+    first = Driver(engine, checkpoint="/first")
+    first.run_batch(0, "a0")
+    copy = Driver(engine, run="copied", checkpoint="/copy")
+    with pytest.raises(CheckpointWentBack, match=r"/first.*/copy"):
+        copy.task(copy.plan(0), ["b0"])
+    with pytest.raises(CheckpointWentBack):
+        copy.commit(copy.plan(0))
+    # It was not in, and nothing of who was is over.
+    first.run_batch(1, "c0")
+    again = Driver(engine, run="again", checkpoint="/first")
+    assert again.task(again.plan(1), ["c0"]) is None
+    moved = Driver(engine, run="moved", checkpoint="/copy", adopt=True)
+    assert moved.task(moved.plan(1), ["c0"]) is None
+    # Who says nothing of its checkpoint is taken at its word.
+    silent = Driver(engine, run="silent")
+    assert silent.task(silent.plan(1), ["c0"]) is None
+    assert texts(engine) == ["a0", "c0"]
+
+
 def test_a_checkpoint_that_was_deleted_is_refused_under_a_name(engine):
     """It has another id, and would commit everything again; an operator adopts it (§16)."""
     Driver(engine).run_batch(0, "a0")
@@ -355,6 +376,19 @@ def test_a_marker_and_an_abandoning_exclude_each_other(engine):
         engine.commit(marker)
     with pytest.raises(Fenced, match="abandoned"):
         to_commit(engine, rule, refused.value)
+    assert texts(engine) == []
+
+
+def test_a_commit_that_was_stopped_and_abandoned_meanwhile_is_told_so(engine):
+    """Its tasks were cleaned between freeze and marker: it is over, nothing is damaged (§16)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    decision = driver.task(ticket, ["a0"])
+    rule = close(ticket, Batch((decision,), 1))
+    frozen = engine.commit(to_commit(engine, rule))
+    assert carry_out(engine, abandon("q", ticket.plan))
+    with pytest.raises(Fenced, match="abandoned"):
+        to_commit(engine, rule, frozen)
     assert texts(engine) == []
 
 

@@ -1,0 +1,105 @@
+"""An attempt of a task: what it appends of its batch, and what it tells who commits (§16)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sharedlog._core.entry import Decision
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.producers import NewMessage
+from sharedlog._core.query.closing import Batch
+from sharedlog._core.query.joining import join
+from sharedlog._core.query.state import Joined, Ticket
+from sharedlog._core.query.tasks import Task, grant_task, pend_task, sign
+from sharedlog._core.steps import Rule
+
+# What a batch's content is told by is a sum of so many bits.
+CONTENT = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What a task tells who commits: see ``Batch``; ``appends``: how many it made, ``bytes``."""
+
+    ticket: Ticket
+    decision: Decision | None
+    rows: int
+    content: int
+    replayed: bool
+    appends: int = 0
+    bytes: int = 0
+
+
+class Attempt:
+    """One attempt: it joins, is granted a producer, appends and signs, in this order.
+
+    Each of its rules may be run again, made anew, until it is known what became of it.
+    """
+
+    def __init__(self, ticket: Ticket, token: bytes) -> None:
+        self.ticket = ticket
+        self._token = token
+        self._joined: Joined | None = None
+        self._task: Task | None = None
+        self._seq = self._signs = 0
+        self._begins: dict[str, int] = {}
+
+    @property
+    def replayed(self) -> bool:
+        """Whether its batch was committed before; it appends nothing then."""
+        return self._joined is not None and self._joined.committed
+
+    @property
+    def granted(self) -> bool:
+        """Whether it has a producer."""
+        return self._task is not None
+
+    def join(self) -> Rule[None]:
+        """Be in; raises as ``joining.join``."""
+        self._joined = yield from join(self.ticket)
+
+    def grant(self) -> Rule[None]:
+        """Have a producer from here on; raises ``Fenced`` where the batch is open no more."""
+        if self._joined is None:
+            raise InvalidRequest("a task joins its batch before it appends")
+        if self._task is None:
+            self._task = yield from grant_task(self._joined, self.ticket, self._token)
+
+    def append(self, messages: Sequence[NewMessage]) -> Rule[None]:
+        """Append what comes next, pending; run again it is the same append. Raises ``Fenced``."""
+        yield from self.grant()
+        if self._task is None:
+            raise InvalidRequest("a task without a producer")
+        seq = self._seq + 1
+        found = yield from pend_task(self._task, seq, messages, sorted(self._begins))
+        self._begins.update(found.begins)
+        self._seq = seq
+
+    def sign(self) -> Rule[None]:
+        """Show that the task is there, though it appends nothing; raises ``Fenced``."""
+        yield from self.grant()
+        if self._task is not None:
+            self._signs += 1
+            yield from sign(self._task, self._signs)
+
+    def result(self, rows: int, content: int, size: int = 0) -> TaskResult:
+        """Return what it tells, with the rows that it had, and their content and bytes."""
+        decision = None
+        if self._task is not None and self._seq:
+            decision = Decision(self._task.producer.id, self._seq, dict(self._begins))
+        return TaskResult(
+            self.ticket, decision, rows, content & CONTENT, self.replayed, self._seq, size
+        )
+
+
+def batch_of(results: Sequence[TaskResult]) -> Batch:
+    """Return what the tasks of a batch told together; raises ``InvalidRequest`` for several."""
+    if len({each.ticket for each in results}) > 1:
+        raise InvalidRequest("tasks of one write belong to different batches")
+    return Batch(
+        tuple(each.decision for each in results if each.decision is not None),
+        sum(each.rows for each in results),
+        sum(each.content for each in results) & CONTENT,
+        replayed=any(each.replayed for each in results),
+    )
