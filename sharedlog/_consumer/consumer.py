@@ -25,7 +25,7 @@ from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.sharing import Settings, new_who
 from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Work
-from sharedlog._core.arguments import check_whole
+from sharedlog._core.arguments import check_truth, check_whole
 from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.names import producer_name
 from sharedlog._core.consumer.observer import ConsumerObserver
@@ -136,16 +136,22 @@ class Consumer:
         self._running = threading.Lock()
         refuse_in_children(self, forked)
 
-    def on(self, stream: str, kind: Kind = None) -> Callable[[_H], _H]:
+    def on(self, stream: str, kind: Kind = None, *, batches: bool = False) -> Callable[[_H], _H]:
         """Have a function called with each message of a stream, and its ``Effects``.
 
         ``kind``: what it is called with: a protobuf class, ``bytes``, ``str``, or a function of
         the value's bytes, such as ``json.loads``; ``None``: the ``Message``. It may be
         asynchronous. What it raises undoes its effects, and it is called again.
+
+        ``batches``: it is called with a list: the messages of one substream that wait, in their
+        order, as many as one transaction takes. What it raises undoes all of that; then it is
+        called with each alone, so that one message which fails keeps none of the others back.
+        Raises ``InvalidRequest``.
         """
+        check_truth(batches, "batches")
 
         def add(call: _H) -> _H:
-            self._handlers.add(stream, kind, call)
+            self._handlers.add(stream, kind, call, batches=batches)
             return call
 
         return add

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from lease_server._forks import this_process
@@ -23,23 +23,27 @@ class Effects:
 
     ``connection``: of sqlite3 or psycopg, in a transaction that the consumer commits, with other
     messages maybe; over Redis a pipeline of redis-py. ``state``: in place of it, where the log has
-    it. ``message``: as ``log.follow`` would give it.
+    it. ``message``: as ``log.follow`` would give it, ``messages``: all of a batch.
     """
 
     def __init__(
         self,
         connection: Any,
-        message: Message | None,
+        messages: Sequence[Message],
         placing: Placing,
         outputs: Outputs,
         calls: MessageCalls,
         state: ShardState | None = None,
+        *,
+        batch: bool = False,
     ) -> None:
         """Use ``Consumer.on``, and ``Consumer.every``, whose functions have no message."""
+        # What the function is called with; a timer's with none.
+        self.messages = messages
         self._state = state
         self._connection = connection
         self._process = this_process()
-        self._message = message
+        self._message = messages[0] if messages and not batch else None
         self._placing = placing
         self._outputs = outputs
         self._calls = calls
@@ -49,9 +53,9 @@ class Effects:
 
     @property
     def message(self) -> Message:
-        """The message; ``InvalidRequest`` for a timer's function, which has none."""
+        """The message; ``InvalidRequest`` for a timer's function, and for one of batches."""
         if self._message is None:
-            raise InvalidRequest("a timer has no message")
+            raise InvalidRequest("a timer has no message, and a batch has effects.messages")
         return self._message
 
     @property
@@ -93,7 +97,10 @@ class Effects:
         if this_process() is not self._process:
             raise forked()
         if self._message is None:
-            raise InvalidRequest("a timer makes no calls: they are once for each message")
+            raise InvalidRequest(
+                "a timer makes no calls, nor does a function of batches: calls are once for each "
+                "message"
+            )
         return channel_for(self._calls, target)
 
     @property
@@ -117,12 +124,13 @@ class Effects:
     ) -> None:
         """Publish a message, if and once the transaction commits; arguments as ``Log.publish``.
 
-        Its ``causation_id`` is the position of the message, where nothing else is said. Raises
+        Its ``causation_id`` is the position of the message, where nothing else is said, and of a
+        batch the last one's. Raises
         ``InvalidRequest`` where the transaction has no room for it, and for what cannot be.
         """
         if self._over:
             raise InvalidRequest("the handler returned: nothing can be published with it any more")
-        cause = "" if self._message is None else str(self._message.position)
+        cause = str(self.messages[-1].position) if self.messages else ""
         if about is None:
             about = About(headers, "", "", *self.trace, cause)
         else:

@@ -22,6 +22,7 @@ Kind = Any
 class _Handler(NamedTuple):
     read: Callable[[Message], Any]
     call: Handler
+    batches: bool
 
 
 class Timer(NamedTuple):
@@ -41,13 +42,13 @@ class Handlers:
         self._timers: list[Timer] = []
         self._runner: asyncio.Runner | None = None
 
-    def add(self, stream: str, kind: Kind, call: Handler) -> None:
+    def add(self, stream: str, kind: Kind, call: Handler, *, batches: bool) -> None:
         """Have a function called with a stream's messages; see ``Consumer.on``."""
         if stream not in self._streams:
             raise InvalidRequest(f"the consumer follows {', '.join(self._streams)}, not {stream!r}")
         if stream in self._by_stream:
             raise InvalidRequest(f"{stream!r} has a handler: a stream has one")
-        self._by_stream[stream] = _Handler(_reading(kind), call)
+        self._by_stream[stream] = _Handler(_reading(kind), call, batches)
 
     def add_timer(self, every_s: float, call: TimerFunction) -> None:
         """Have a function called again and again; see ``Consumer.every``."""
@@ -66,12 +67,17 @@ class Handlers:
                 f"no handler for {', '.join(silent)}: consumer.on({silent[0]!r}) names one"
             )
 
+    def in_batches(self, stream: str) -> bool:
+        """Whether a stream's function is called with lists."""
+        return self._by_stream[stream].batches
+
     def run(self, effects: Effects) -> None:
-        """Call the handler of a message; one that is asynchronous is run to its end."""
-        message = effects.message
-        handler = self._by_stream[message.stream]
+        """Call the handler of a message, or of a batch; one that is asynchronous to its end."""
+        messages = effects.messages
+        read, call, batches = self._by_stream[messages[0].stream]
         try:
-            self._awaited(handler.call(handler.read(message), effects), effects)
+            given = [read(each) for each in messages] if batches else read(messages[0])
+            self._awaited(call(given, effects), effects)
         finally:
             effects.end()
 
