@@ -1,0 +1,45 @@
+"""The streams of NEXMark and their columns: events, what stages give each other, and outputs."""
+
+from __future__ import annotations
+
+import pyarrow
+
+__all__ = ["EVENTS", "OUTPUTS", "SCHEMAS", "TIME"]
+
+EVENTS = ("persons", "auctions", "bids")
+OUTPUTS = ("q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8")
+TIME = pyarrow.timestamp("us", "UTC")
+_KINDS = {"long": pyarrow.int64(), "text": pyarrow.string(), "time": TIME}
+
+
+def _columns(words: str) -> pyarrow.Schema:
+    pairs = (each.rsplit(" ", 1) for each in words.split(", "))
+    return pyarrow.schema([(name, _KINDS[kind]) for name, kind in pairs])
+
+
+SCHEMAS = {
+    name: _columns(words)
+    for name, words in {
+        "persons": (
+            "id long, name text, email text, credit_card text, city text, state text, "
+            "date_time time, extra text"
+        ),
+        "auctions": (
+            "id long, item_name text, description text, initial_bid long, reserve long, "
+            "date_time time, expires time, seller long, category long, extra text"
+        ),
+        "bids": ("auction long, bidder long, price long, channel text, date_time time, extra text"),
+        "sold": "auction long, category long, seller long, price long, expires time",
+        "counts": "auction long, number long, till time",
+        "highest": "price long, till time",
+        # An output's last column is the event time that a row stands for.
+        "q1": "auction long, bidder long, price long, date_time time",
+        "q2": "auction long, price long, date_time time",
+        "q3": "name text, city text, state text, auction long, date_time time",
+        "q4": "category long, price long, number long, date_time time",
+        "q5": "auction long, number long, date_time time",
+        "q6": "seller long, auction long, price long, date_time time",
+        "q7": "auction long, bidder long, price long, bid_time time, date_time time",
+        "q8": "id long, name text, auction long, date_time time",
+    }.items()
+}

@@ -1,0 +1,171 @@
+"""NEXMark's events, and its answers where they can be told by hand."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pyarrow
+import pytest
+
+from benchmarks.nexmark.answers import answers, compare
+from benchmarks.nexmark.events import Events
+from benchmarks.nexmark.queries import STAGES, stages_of
+from benchmarks.nexmark.schemas import EVENTS, OUTPUTS, SCHEMAS
+from benchmarks.nexmark.streams import arrow_rows, arrow_values, json_rows
+
+_SECOND = 1_000_000
+
+
+def test_the_same_seed_has_the_same_events_however_they_are_cut() -> None:
+    """Each is drawn by its number alone; another seed has others (DESIGN-LOG §16)."""
+    whole = Events(seed=3).tables(0, 1000)
+    parts = [Events(seed=3).tables(at, 125) for at in range(0, 1000, 125)]
+    for name in EVENTS:
+        assert pyarrow.concat_tables([each[name] for each in parts]).equals(whole[name])
+        assert whole[name].schema == SCHEMAS[name]
+    assert not Events(seed=4).tables(0, 1000)["bids"].equals(whole["bids"])
+
+
+def test_of_fifty_events_one_is_a_person_three_are_auctions_and_the_rest_bids() -> None:
+    """Half of the bids are on a hot auction; what an event names is there before it (§16)."""
+    events = Events(rate=2000)
+    found = events.tables(0, 20_000)
+    assert [found[name].num_rows for name in EVENTS] == [400, 1200, 18_400]
+    people = {row["id"]: row["date_time"] for row in found["persons"].to_pylist()}
+    sold = {row["id"]: row for row in found["auctions"].to_pylist()}
+    assert len(people) == 400
+    assert len(sold) == 1200
+    assert all(people[row["seller"]] < row["date_time"] < row["expires"] for row in sold.values())
+    bids = found["bids"].to_pylist()
+    assert all(people[row["bidder"]] < row["date_time"] for row in bids)
+    assert all(sold[row["auction"]]["date_time"] < row["date_time"] for row in bids)
+    hot = sum(row["auction"] % 100 == 0 for row in bids) / len(bids)
+    assert 0.45 < hot < 0.6
+    times = sorted(row["date_time"] for rows in found.values() for row in rows.to_pylist())
+    assert len(set(times)) == 20_000
+    assert (times[-1] - times[0]).total_seconds() == pytest.approx(10, abs=0.01)
+    longest = max(row["expires"] - row["date_time"] for row in sold.values())
+    assert longest.total_seconds() * _SECOND <= events.longest_us
+
+
+def test_closing_events_are_behind_every_row_of_an_answer() -> None:
+    """So they close all windows, and can be told from what is asked for (§16)."""
+    events = Events()
+    end_us = events.end_us(1000)
+    found = events.closing(1000)
+    for name in EVENTS:
+        times = found[name].column("date_time").cast(pyarrow.int64()).to_pylist()
+        assert len(times) == 3
+        assert min(times) > end_us + 3000 * _SECOND
+    for query, answer in answers(events.tables(0, 1000)).items():
+        # A sliding window ends ten seconds behind what it has.
+        assert all(row[-1] <= end_us + 10 * _SECOND for row in answer), query
+
+
+def _tables(**rows: list[dict[str, Any]]) -> dict[str, pyarrow.Table]:
+    return {
+        name: pyarrow.Table.from_pylist(
+            [{each.name: None for each in SCHEMAS[name]} | row for row in rows.get(name, [])],
+            schema=SCHEMAS[name],
+        )
+        for name in EVENTS
+    }
+
+
+def _bid(auction: int, price: int, second: float, bidder: int = 9) -> dict[str, Any]:
+    at = int(second * _SECOND)
+    return {"auction": auction, "bidder": bidder, "price": price, "date_time": at}
+
+
+def _auction(number: int, begins: int, expires: int, **more: Any) -> dict[str, Any]:
+    times = {"date_time": begins * _SECOND, "expires": expires * _SECOND}
+    return {"id": number, "category": 10, "seller": 1, **times, **more}
+
+
+def _rows(query: str, tables: dict[str, pyarrow.Table]) -> list[tuple[Any, ...]]:
+    found = answers(tables, [query])[query]
+    assert set(found.values()) <= {1}
+    return sorted(found)
+
+
+def test_answers_of_bids_by_hand() -> None:
+    """Q1, Q2, Q5 and Q7 of five bids; of auctions with as many bids the newest is hot (§16)."""
+    bids = [_bid(123, 1000, 1), _bid(123, 50, 2), _bid(7, 70, 3), _bid(7, 70, 11), _bid(8, 70, 12)]
+    tables = _tables(bids=bids)
+    assert _rows("q1", tables)[-1] == (123, 9, 908, _SECOND)
+    assert _rows("q2", tables) == [(123, 50, 2 * _SECOND), (123, 1000, _SECOND)]
+    hot = [(till // _SECOND, *row) for *row, till in answers(tables, ["q5"])["q5"]]
+    assert sorted(hot) == [
+        *((2, 123, 1), (4, 123, 2), (6, 123, 2), (8, 123, 2), (10, 123, 2)),
+        *((12, 7, 2), (14, 8, 1), (16, 8, 1), (18, 8, 1), (20, 8, 1), (22, 8, 1)),
+    ]
+    assert _rows("q7", tables) == [
+        (7, 9, 70, 11 * _SECOND, 20 * _SECOND),
+        (8, 9, 70, 12 * _SECOND, 20 * _SECOND),
+        (123, 9, 1000, _SECOND, 10 * _SECOND),
+    ]
+
+
+def test_answers_of_what_is_sold_by_hand() -> None:
+    """Q4 and Q6: bids count while the auction is open, and an average is of ten sales (§16)."""
+    sold = [
+        _auction(1, 1, 5),
+        _auction(2, 2, 14, category=11),
+        _auction(3, 2, 7),
+        _auction(4, 1, 9),
+    ]
+    bids = [_bid(1, 30, 3), _bid(1, 99, 6), _bid(2, 50, 14), _bid(3, 41, 4), _bid(3, 40, 5)]
+    tables = _tables(auctions=sold, bids=bids)
+    assert _rows("q4", tables) == [(10, 35, 2, 10 * _SECOND), (11, 50, 1, 20 * _SECOND)]
+    assert _rows("q6", tables) == [
+        (1, 1, 30, 5 * _SECOND),
+        (1, 2, 40, 14 * _SECOND),
+        (1, 3, 35, 7 * _SECOND),
+    ]
+    many = _tables(
+        auctions=[_auction(at, 0, at) for at in range(1, 13)],
+        bids=[_bid(at, 100 * at, 0.5) for at in range(1, 13)],
+    )
+    assert [row[2] for row in _rows("q6", many)][-3:] == [550, 650, 750]
+
+
+def test_answers_of_people_by_hand() -> None:
+    """Q3 asks for a state and a category, Q8 for the same ten seconds (§16)."""
+    kim = {"id": 1, "name": "Kim", "city": "Bend", "state": "OR", "date_time": 8 * _SECOND}
+    lee = {"id": 2, "name": "Lee", "city": "Kent", "state": "WA", "date_time": 8 * _SECOND}
+    sold = [_auction(5, 9, 20), _auction(6, 11, 20, category=11), _auction(7, 9, 20, seller=2)]
+    tables = _tables(persons=[kim, lee], auctions=sold)
+    assert _rows("q3", tables) == [("Kim", "Bend", "OR", 5, 9 * _SECOND)]
+    assert _rows("q8", tables) == [(1, "Kim", 5, 9 * _SECOND), (2, "Lee", 7, 9 * _SECOND)]
+
+
+def test_rows_are_wrong_missing_or_there_too_often() -> None:
+    """Row by row, as multisets (§16)."""
+    answer = Counter({("a",): 1, ("b",): 2, ("c",): 1})
+    assert compare(answer, answer).is_none
+    found = compare(Counter({("a",): 3, ("b",): 1, ("d",): 2}), answer)
+    assert found == {"rows": 4, "wrong": 2, "missing": 2, "duplicates": 2}
+    assert not found.is_none
+
+
+def test_values_have_the_rows_in_either_form() -> None:
+    """Times are microseconds in both; long tables are several Arrow messages (§16)."""
+    bids = Events().tables(0, 10_000)["bids"]
+    values = list(arrow_values(bids))
+    assert len(values) == 3
+    assert max(map(len, values)) < 1 << 20
+    rows = [row for value in values for row in arrow_rows(value)]
+    assert len(rows) == bids.num_rows
+    assert [tuple(json.loads(each).values()) for each in json_rows(bids)] == rows
+
+
+def test_a_query_needs_the_stages_before_it() -> None:
+    """Each behind those it reads; an output of a query is one stage's (§16)."""
+    assert [each.name for each in stages_of(("q5", "q6"))] == ["sold", "counts", "q5", "q6"]
+    written = list(EVENTS)
+    for stage in STAGES:
+        assert set(stage.reads) <= set(written)
+        written.append(stage.name)
+    assert set(OUTPUTS) <= set(written)
