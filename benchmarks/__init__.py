@@ -14,7 +14,7 @@ Commands of their own:
 - ``batches``, ``steps``: a batch's row; a call's steps in Redis and PostgreSQL.
 - ``scale``: one server that holds much; ``spark``: rows from Spark; ``log``: the shared log's
   engines; ``group_logs``: those of groups; ``deliver``: a player and its targets;
-  ``consume``: consumers.
+  ``consume``: consumers; ``nexmark``: queries of Spark over the log.
 - ``delay``: a path that is slower.
 - ``house``: figures of the tree itself, and its picture.
 """

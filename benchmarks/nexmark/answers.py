@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import duckdb
 import pyarrow
 
 __all__ = ["ANSWERS", "Answer", "Difference", "answers", "before", "compare"]
@@ -84,6 +83,8 @@ def answers(
     tables: Mapping[str, pyarrow.Table], only: Iterable[str] = tuple(ANSWERS)
 ) -> dict[str, Answer]:
     """Return the rows of each answer, with how often each is there."""
+    import duckdb
+
     with duckdb.connect() as database:
         database.execute("SET TimeZone = 'UTC'")
         for name, table in tables.items():

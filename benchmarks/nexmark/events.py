@@ -65,7 +65,7 @@ class Events(NamedTuple):
 
     def end_us(self, count: int) -> int:
         """Return when all of so many events are over, and their auctions closed."""
-        return int(self.time_us(numpy.int64(count))) + self.longest_us
+        return int(self.time_us(numpy.array([count]))[0]) + self.longest_us
 
     def closed_us(self, count: int) -> int:
         """Return a time behind all windows of so many events, and before what closes them."""
@@ -163,11 +163,14 @@ class Events(NamedTuple):
     ) -> numpy.ndarray:
         """Return one of the newest so many that there are."""
         there = numpy.minimum(newest + 1, most)
-        return newest - (self._draw(numbers, salt) % there.astype(numpy.uint64)).astype(numpy.int64)
+        drawn = self._draw(numbers, salt) % there.astype(numpy.uint64)
+        found: numpy.ndarray = newest - drawn.astype(numpy.int64)
+        return found
 
     def _price(self, numbers: numpy.ndarray, salt: int) -> numpy.ndarray:
         part = self._draw(numbers, salt) / numpy.float64(2**64)
-        return numpy.rint(100 * 10 ** (6 * part)).astype(numpy.int64)
+        found: numpy.ndarray = numpy.rint(100 * 10 ** (6 * part)).astype(numpy.int64)
+        return found
 
     def _of(self, words: tuple[str, ...], numbers: numpy.ndarray, salt: int) -> pyarrow.Array:
         return pyarrow.array(words).take(pyarrow.array(self._below(len(words), numbers, salt)))
@@ -192,7 +195,8 @@ class Events(NamedTuple):
 def _mixed(bits: numpy.ndarray) -> numpy.ndarray:
     bits = (bits ^ (bits >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> numpy.uint64(31))
+    found: numpy.ndarray = bits ^ (bits >> numpy.uint64(31))
+    return found
 
 
 def _table(name: str, columns: tuple[object, ...]) -> pyarrow.Table:
