@@ -354,12 +354,12 @@ def duty_taken_at_once() -> _Patch:
 
 
 def _once_named(change: Callable[[Any, Commit], Commit]) -> _Patch:
-    original = named._once
+    original = named.once_named
 
     def once(turn: Any, *arguments: Any) -> Any:
         return _changed(original(turn, *arguments), lambda commit: change(turn, commit))
 
-    return unittest.mock.patch.object(named, "_once", once)
+    return unittest.mock.patch.object(named, "once_named", once)
 
 
 def named_highest_not_compared() -> _Patch:
@@ -389,13 +389,13 @@ def named_content_not_compared() -> _Patch:
         )
         return commit._replace(puts=puts)
 
-    original = named._once
+    original = named.once_named
 
     def once(turn: Any, content: bytes, *arguments: Any) -> Any:
         rule = original(turn, bytes(16), *arguments)
         return _changed(rule, lambda commit: change(turn, commit))
 
-    return unittest.mock.patch.object(named, "_once", once)
+    return unittest.mock.patch.object(named, "once_named", once)
 
 
 # What it is, where it stands, how it is broken, and the first seed that shows it.
