@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from chaos.sim.shrink import shrink
 _SHOWN = 5
 # Deployments of one server: with and without a disk.
 _ONE_SERVER = ("memory", "sqlite")
+_interrupted = threading.Event()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,11 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"seeds {seeds.start} to {seeds.stop - 1}, deployments {', '.join(kinds)}", flush=True)
     tally = Tally()
     began = time.perf_counter()
-    interrupted = False
-    try:
-        _run(_work(kinds, seeds), options, tally)
-    except KeyboardInterrupt:
-        interrupted = True
+    _run(_work(kinds, seeds), options, tally)
+    interrupted = _interrupted.is_set()
     for line in lines(tally, time.perf_counter() - began):
         print(line, flush=True)
     if options.coverage and not (tally.failed or interrupted):
@@ -62,9 +61,18 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _interrupt(signum: int, frame: object) -> None:
+    """End between two results; the second time at once.
+
+    An exception here would come in the midst of a lock of the pool's.
+    """
+    signal.signal(signum, signal.default_int_handler)
+    _interrupted.set()
+
+
 def _run(work: list[tuple[str, int]], options: argparse.Namespace, tally: Tally) -> None:
     told = time.perf_counter()
-    for result in run_many(work, jobs=options.jobs):
+    for result in run_many(work, jobs=options.jobs, ended=_interrupted.is_set):
         tally.add(result)
         if time.perf_counter() - told >= options.every:
             told = time.perf_counter()
@@ -165,5 +173,5 @@ if __name__ == "__main__":
     # However it is ended, what came of it is wanted; a shell's background job would ignore
     # the former.
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.default_int_handler)
+        signal.signal(each, _interrupt)
     sys.exit(main())

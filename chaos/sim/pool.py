@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import multiprocessing
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from chaos.sim.faults import Coverage
@@ -18,6 +19,8 @@ from chaos.sim.schedule import draw
 __all__ = ["Tally", "run_many"]
 
 _CHUNK = 10
+# How often it is looked whether it is to end, while no result comes.
+_LOOK_S = 0.2
 
 
 @dataclass(slots=True)
@@ -50,22 +53,49 @@ class Tally:
             self.failed.append(result)
 
 
-def run_many(work: Iterable[tuple[str, int]], *, jobs: int | None = None) -> Iterator[Result]:
+def run_many(
+    work: Iterable[tuple[str, int]],
+    *,
+    jobs: int | None = None,
+    ended: Callable[[], bool] = lambda: False,
+) -> Iterator[Result]:
     """Run schedules (kind and seed) and yield what came of each, in their order.
 
-    ``jobs`` processes; None means as many as there are processors for this one.
+    ``jobs`` processes; None means as many as there are processors for this one. ``ended``: asked
+    between results and while none comes; once it is true nothing more is yielded.
     """
     jobs = jobs or len(os.sched_getaffinity(0))
     if jobs == 1:
         quiet()
         try:
-            yield from map(_one, work)
+            for each in work:
+                if ended():
+                    return
+                yield _one(each)
         finally:
             logging.disable(logging.NOTSET)
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs, initializer=_settle) as pool:
-        yield from pool.imap(_one, work, chunksize=_CHUNK)
+        # Chunks of our own: of the pool's nobody can wait for a time only.
+        results = pool.imap(_several, _chunks(work))
+        while not ended():
+            try:
+                yield from results.next(_LOOK_S)
+            except multiprocessing.TimeoutError:
+                continue
+            except StopIteration:
+                return
+
+
+def _chunks(work: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+    left = iter(work)
+    while found := list(itertools.islice(left, _CHUNK)):
+        yield found
+
+
+def _several(work: list[tuple[str, int]]) -> list[Result]:
+    return [_one(each) for each in work]
 
 
 def quiet() -> None:
