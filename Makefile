@@ -5,6 +5,8 @@
 #   make demo-log   a shared log whose publishers and followers are killed
 #   make demo-payments   payments through a log, with everything killed, beside the same with
 #                    two databases written one after the other
+#   make demo-nexmark   Spark queries over a log, with tasks, executors and drivers killed,
+#                    beside the same over Kafka
 #   make test   the whole test suite
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -29,10 +31,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume postgresql java browser kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-nexmark | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -86,6 +88,13 @@ demo-payments: $(INSTALLED) $(if $(filter postgresql,$(LOG) $(EXECUTORS)),postgr
 	@$(PYTHON) -m examples.payments $(if $(LOG),--log $(LOG)) \
 	  $(if $(EXECUTORS),--executors $(EXECUTORS)) $(DEMO_FLAGS)
 
+demo-nexmark: $(BENCH_INSTALLED) kafka spark-kafka
+	@$(BENCH_PYTHON) -m benchmarks.nexmark.demo --kafka $(KAFKA) --spark-kafka $(SPARK_KAFKA) $(DEMO_FLAGS)
+
+# In parts: BENCH_FLAGS="--only alone"; --quick is ten minutes of it.
+bench-nexmark: $(BENCH_INSTALLED) kafka spark-kafka
+	@$(BENCH_PYTHON) -m benchmarks.nexmark --kafka $(KAFKA) --spark-kafka $(SPARK_KAFKA) $(BENCH_FLAGS)
+
 # BENCH_FLAGS="--only own" is what it costs (and with --log URL, another engine than SQLite),
 # "--only beside" are the others.
 bench-log: $(BENCH_INSTALLED) postgresql kafka
@@ -99,20 +108,30 @@ bench-deliver: $(BENCH_INSTALLED) kafka
 bench-consume: $(BENCH_INSTALLED) postgresql kafka
 	@$(BENCH_PYTHON) -m benchmarks.consume --kafka $(KAFKA) $(BENCH_FLAGS)
 
-# The broker that is measured, from Maven Central, by the Ivy that PySpark brings.
+# $(1): the folder that Ivy, which PySpark brings, fetches jars into from Maven Central;
+# $(2): the file that names them; $(3): one of them.
+define fetch_jars
+if [ $(1)/.fetched -nt $(2) ]; then exit 0; fi; \
+echo "Fetching jars into $(1) ..."; \
+rm -rf $(1); mkdir -p $(1); \
+ivy="$$($(PYTHON) -c 'import pathlib, pyspark; print(*pathlib.Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))')"; \
+if ! "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -jar "$$ivy" -cache "$(abspath $(1))/cache" -ivy $(2) \
+    -retrieve "$(abspath $(1))/[artifact]-[revision].[ext]" >$(1)/log 2>&1 \
+    || ! ls $(1)/$(3) >/dev/null; then \
+  tail -20 $(1)/log >&2; exit 1; \
+fi; \
+rm -rf $(1)/cache; touch $(1)/.fetched
+endef
+
+# The broker that is measured.
 KAFKA := $(VENV)/kafka
-KAFKA_WANTED := benchmarks/log/kafka.xml
 kafka: $(INSTALLED) java
-	@if [ $(KAFKA)/.fetched -nt $(KAFKA_WANTED) ]; then exit 0; fi; \
-	echo "Fetching Kafka's jars into $(KAFKA) ..."; \
-	rm -rf $(KAFKA); mkdir -p $(KAFKA); \
-	ivy="$$($(PYTHON) -c 'import pathlib, pyspark; print(*pathlib.Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))')"; \
-	if ! "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -jar "$$ivy" -cache "$(abspath $(KAFKA))/cache" -ivy $(KAFKA_WANTED) \
-	    -retrieve "$(abspath $(KAFKA))/[artifact]-[revision].[ext]" >$(KAFKA)/log 2>&1 \
-	    || ! ls $(KAFKA)/kafka_*.jar >/dev/null; then \
-	  tail -20 $(KAFKA)/log >&2; exit 1; \
-	fi; \
-	rm -rf $(KAFKA)/cache; touch $(KAFKA)/.fetched
+	@$(call fetch_jars,$(KAFKA),benchmarks/log/kafka.xml,kafka_*.jar)
+
+# What Spark reads and writes it by.
+SPARK_KAFKA := $(VENV)/spark-kafka
+spark-kafka: $(INSTALLED) java
+	@$(call fetch_jars,$(SPARK_KAFKA),benchmarks/nexmark/kafka.xml,spark-sql-kafka-*.jar)
 
 bench-curp: $(INSTALLED)
 	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)

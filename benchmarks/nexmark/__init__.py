@@ -2,5 +2,10 @@
 
 - ``events``: made of a seed; ``schemas``: the streams' columns
 - ``queries``: Q1 to Q8, as stages; ``answers``: what they have to give, by DuckDB
-- ``sides``: a log and a Kafka as Spark has them; ``streams``: as programs without Spark do
+- ``sides``: a log and a Kafka as Spark has them, ``plain``: the log without its guarantee;
+  ``streams``: as programs without Spark do
+- ``driver``: a chain of queries as a process; ``fleet``: drivers that are killed
+- ``demo``: answers under failures, ``make demo-nexmark``
+- ``load``: events at a rate, and how late rows are; ``alone``: sources and sinks for themselves;
+  ``parts``: what ``python -m benchmarks.nexmark`` measures
 """

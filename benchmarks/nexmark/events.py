@@ -53,6 +53,10 @@ class Events(NamedTuple):
         """Return when events are."""
         return self.begin_us + numbers * 1_000_000 // self.rate
 
+    def at_us(self, number: int) -> int:
+        """Return when an event is."""
+        return int(self.time_us(numpy.array([number]))[0])
+
     def tables(self, first: int, count: int) -> dict[str, pyarrow.Table]:
         """Return the people, auctions and bids among so many events from one on."""
         numbers = numpy.arange(first, first + count, dtype=numpy.int64)
@@ -65,7 +69,7 @@ class Events(NamedTuple):
 
     def end_us(self, count: int) -> int:
         """Return when all of so many events are over, and their auctions closed."""
-        return int(self.time_us(numpy.array([count]))[0]) + self.longest_us
+        return self.at_us(count) + self.longest_us
 
     def closed_us(self, count: int) -> int:
         """Return a time behind all windows of so many events, and before what closes them."""

@@ -24,12 +24,15 @@ class Setting:
     """What queries depend on, beside their rows.
 
     ``longest``: how long an auction is open at most, ``late``: how much later than another an event
-    may come, ``later``: the same of what another stage gives; each as Spark says intervals.
+    may come, ``later``: the same of what another stage gives; ``window``, ``slide``: of time, ten
+    seconds and two in what is asked; each as Spark says intervals.
     """
 
     longest: str
     late: str = "1 second"
     later: str = "0 seconds"
+    window: str = "10 seconds"
+    slide: str = "2 seconds"
 
 
 Frames = dict[str, DataFrame]
@@ -85,14 +88,14 @@ def _sold(streams: Frames, setting: Setting) -> DataFrame:
 
 def _q4(streams: Frames, setting: Setting) -> DataFrame:
     timed = streams["sold"].withWatermark("expires", setting.later)
-    grouped = timed.groupBy(f.window("expires", "10 seconds"), "category")
+    grouped = timed.groupBy(f.window("expires", setting.window), "category")
     found = grouped.agg(f.sum("price").alias("total"), f.count("*").alias("number"))
     return found.selectExpr("category", "total div number price", "number", "window.end date_time")
 
 
 def _counts(streams: Frames, setting: Setting) -> DataFrame:
     bids = streams["bids"].select("auction", "date_time").withWatermark("date_time", setting.late)
-    window = f.window("date_time", "10 seconds", "2 seconds")
+    window = f.window("date_time", setting.window, setting.slide)
     found = bids.groupBy(window, "auction").agg(f.count("*").alias("number"))
     return found.selectExpr("auction", "number", "window.end till")
 
@@ -145,7 +148,7 @@ def _q6(streams: Frames, setting: Setting) -> DataFrame:
 
 def _highest(streams: Frames, setting: Setting) -> DataFrame:
     bids = streams["bids"].select("price", "date_time").withWatermark("date_time", setting.late)
-    found = bids.groupBy(f.window("date_time", "10 seconds")).agg(f.max("price").alias("price"))
+    found = bids.groupBy(f.window("date_time", setting.window)).agg(f.max("price").alias("price"))
     return found.selectExpr("price", "window.end till")
 
 
@@ -153,8 +156,9 @@ def _q7(streams: Frames, setting: Setting) -> DataFrame:
     highest = streams["highest"].withWatermark("till", setting.later).alias("h")
     bids = streams["bids"].select("auction", "bidder", "price", "date_time")
     bids = bids.withWatermark("date_time", setting.late).alias("b")
-    within = """
-        h.price = b.price AND b.date_time < h.till AND b.date_time >= h.till - INTERVAL 10 seconds
+    within = f"""
+        h.price = b.price AND b.date_time < h.till
+        AND b.date_time >= h.till - INTERVAL {setting.window}
     """
     joined = highest.join(bids, f.expr(within))
     return joined.selectExpr(
@@ -165,10 +169,10 @@ def _q7(streams: Frames, setting: Setting) -> DataFrame:
 def _q8(streams: Frames, setting: Setting) -> DataFrame:
     people = streams["persons"].select("id", "name", "date_time")
     people = people.withWatermark("date_time", setting.late)
-    people = people.withColumn("within", f.window("date_time", "10 seconds")).alias("p")
+    people = people.withColumn("within", f.window("date_time", setting.window)).alias("p")
     sold = streams["auctions"].selectExpr("id", "seller", "date_time")
     sold = sold.withWatermark("date_time", setting.late)
-    sold = sold.withColumn("within", f.window("date_time", "10 seconds")).alias("a")
+    sold = sold.withColumn("within", f.window("date_time", setting.window)).alias("a")
     joined = people.join(sold, f.expr("p.id = a.seller AND p.within = a.within"))
     return joined.selectExpr(
         "p.id", "p.name", "a.id auction", "greatest(p.date_time, a.date_time) date_time"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pyarrow
 
-__all__ = ["EVENTS", "OUTPUTS", "SCHEMAS", "TIME"]
+__all__ = ["EVENTS", "OUTPUTS", "SCHEMAS", "SUBSTREAMS", "TIME"]
 
 EVENTS = ("persons", "auctions", "bids")
 OUTPUTS = ("q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8")
+# Of each stream, and partitions of each topic.
+SUBSTREAMS = 2
 TIME = pyarrow.timestamp("us", "UTC")
 _KINDS = {"long": pyarrow.int64(), "text": pyarrow.string(), "time": TIME}
 

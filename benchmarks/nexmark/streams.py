@@ -15,16 +15,22 @@ import pyarrow
 
 import sharedlog
 from benchmarks.nexmark.answers import Answer
-from benchmarks.nexmark.queries import STAGES
-from benchmarks.nexmark.schemas import EVENTS, SCHEMAS, TIME
+from benchmarks.nexmark.schemas import SCHEMAS, SUBSTREAMS, TIME
 from sharedlog._core.stream_schema import declare_schema
 from sharedlog.spark._column_rows import ARROW
 from sharedlog.spark._columns import arrow_schema_of
 
-__all__ = ["KafkaStreams", "LogStreams", "Streams", "create_log", "json_rows"]
+__all__ = [
+    "ABOUT",
+    "KafkaStreams",
+    "LogStreams",
+    "Streams",
+    "arrow_values",
+    "create_log",
+    "json_rows",
+]
 
-SUBSTREAMS = 2
-NAMES = (*EVENTS, *(stage.name for stage in STAGES))
+ABOUT = sharedlog.About(content_type=ARROW)
 # Rows of a message: well below a mebibyte.
 _ROWS = 4000
 
@@ -42,7 +48,7 @@ class Streams(Protocol):
 def create_log(url: str) -> sharedlog.Log:
     """Create a log with NEXMark's streams, whose columns are declared."""
     log = sharedlog.create(url)
-    for name in NAMES:
+    for name in SCHEMAS:
         log.stream(name, SUBSTREAMS)
         declared = arrow_schema_of(SCHEMAS[name])
         log._run(declare_schema(name, declared))
@@ -61,7 +67,7 @@ class LogStreams:
         with self._producer.transaction() as transaction:
             for stream, table in tables.items():
                 for value in arrow_values(table):
-                    transaction.publish(stream, value, about=_ABOUT)
+                    transaction.publish(stream, value, about=ABOUT)
 
     def rows(self, stream: str) -> Answer:
         """Return what committed readers have."""
@@ -124,9 +130,6 @@ class KafkaStreams:
                         yield message.value()
         finally:
             consumer.close()
-
-
-_ABOUT = sharedlog.About(content_type=ARROW)
 
 
 def arrow_values(table: pyarrow.Table) -> Iterator[bytes]:

@@ -11,6 +11,8 @@ import pytest
 
 from benchmarks.nexmark.answers import answers, compare
 from benchmarks.nexmark.events import Events
+from benchmarks.nexmark.load import Delays
+from benchmarks.nexmark.parts import Found, summary
 from benchmarks.nexmark.queries import STAGES, stages_of
 from benchmarks.nexmark.schemas import EVENTS, OUTPUTS, SCHEMAS
 from benchmarks.nexmark.streams import arrow_rows, arrow_values, json_rows
@@ -169,3 +171,23 @@ def test_a_query_needs_the_stages_before_it() -> None:
         assert set(stage.reads) <= set(written)
         written.append(stage.name)
     assert set(OUTPUTS) <= set(written)
+
+
+def _found(*p99: float, rows: int = 10) -> Found:
+    delays = [Delays(rows, each / 2, each) for each in p99]
+    return Found([(100 * 2**at, each) for at, each in enumerate(delays)])
+
+
+def test_a_rate_is_held_while_p99_is_within_four_times_that_of_the_slowest() -> None:
+    """Ratios are of what both hold, and of delays at half of what the other one does (§16)."""
+    ours, theirs = _found(1, 2, 4, 5), _found(1, 4, 9)
+    assert (ours.held, theirs.held) == (400, 200)
+    assert _found(1, rows=0).held == 0
+    ratios = summary({"q1": {"log": ours, "kafka": theirs}, "q2": {"log": theirs, "kafka": ours}})
+    assert ratios["saturation to kafka"] == pytest.approx(1)
+    assert ratios["saturation to kafka, least"] == 0.5
+    # At 100 both as late; at 200 Q2 twice as late as what is compared with.
+    assert ratios["p99 to kafka"] == pytest.approx(2**0.5)
+    assert "p50 to plain" not in ratios
+    assert Delays.of([0.1 * each for each in range(101)]) == (101, 5.0, pytest.approx(9.9))
+    assert Delays.of([]).p99 == float("inf")

@@ -1,0 +1,208 @@
+"""Events at a rate, whoever keeps up with them, and how long after its event time a row is there.
+
+An event's time is when it is due by the wall clock. What is late is late for whoever waits for it:
+neither publishing nor reading slows down the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow
+
+import sharedlog
+from benchmarks.nexmark.events import Events
+from benchmarks.nexmark.schemas import SCHEMAS, SUBSTREAMS
+from benchmarks.nexmark.streams import ABOUT, arrow_values, json_rows
+
+__all__ = ["Delays", "KafkaLoad", "Load", "LogLoad", "Step", "run_step"]
+
+# Between two publications.
+_SLICE_S = 0.05
+# Rows that come so late are waited for; and how long nothing may come before the next step.
+_PATIENCE_S, _QUIET_S = 60.0, 3.0
+_SECOND_US = 1_000_000
+Encoded = list[tuple[str, bytes]]
+
+
+class Delays(NamedTuple):
+    """Of rows, in seconds: how many there were, and their delays."""
+
+    rows: int
+    p50: float
+    p99: float
+
+    @classmethod
+    def of(cls, delays: list[float]) -> Delays:
+        """Return those of what came; endless where nothing did."""
+        if not delays:
+            return cls(0, float("inf"), float("inf"))
+        ranked = sorted(delays)
+        return cls(len(ranked), ranked[len(ranked) // 2], ranked[int(0.99 * (len(ranked) - 1))])
+
+
+class Step(NamedTuple):
+    """A rate, for a while; ``first``: the number of its first event."""
+
+    rate: int
+    seconds: float
+    first: int
+
+    @property
+    def events(self) -> int:
+        """How many events it has."""
+        return int(self.rate * self.seconds)
+
+
+class Load:
+    """How a system is published to and followed: by a thread each."""
+
+    def encode(self, tables: dict[str, pyarrow.Table]) -> Encoded:
+        """Return messages with these rows."""
+        raise NotImplementedError
+
+    def send(self, messages: Encoded) -> None:
+        """Publish messages."""
+        raise NotImplementedError
+
+    def arrivals(self, stream: str, over: threading.Event) -> Iterator[tuple[float, list[int]]]:
+        """Yield when rows came, and their event times, until it is over; first nothing at once."""
+        raise NotImplementedError
+
+
+class LogLoad(Load):
+    """A log's."""
+
+    def __init__(self, log: sharedlog.Log) -> None:
+        self._log = log
+        self._producer = log.producer()
+
+    def encode(self, tables: dict[str, pyarrow.Table]) -> Encoded:
+        """Return Arrow messages."""
+        return [(name, value) for name, table in tables.items() for value in arrow_values(table)]
+
+    def send(self, messages: Encoded) -> None:
+        """Publish them in one transaction."""
+        with self._producer.transaction() as transaction:
+            for stream, value in messages:
+                transaction.publish(stream, value, about=ABOUT)
+
+    def arrivals(self, stream: str, over: threading.Event) -> Iterator[tuple[float, list[int]]]:
+        """Yield what a follower gets."""
+        following = self._log.follow(stream, after="end")
+        yield time.time(), []
+        while not over.is_set():
+            for message in following.poll(timeout_s=0.1):
+                with pyarrow.ipc.open_stream(message.value) as reader:
+                    column = reader.read_all().columns[-1]
+                yield time.time(), column.cast(pyarrow.int64()).to_pylist()
+
+
+class KafkaLoad(Load):
+    """A Kafka's."""
+
+    def __init__(self, where: str) -> None:
+        from confluent_kafka import Producer
+
+        self._where = where
+        self._producer = Producer(
+            {"bootstrap.servers": where, "acks": "all", "linger.ms": 5, "log_level": 0}
+        )
+
+    def encode(self, tables: dict[str, pyarrow.Table]) -> Encoded:
+        """Return a message in JSON for each row."""
+        return [(name, value) for name, table in tables.items() for value in json_rows(table)]
+
+    def send(self, messages: Encoded) -> None:
+        """Publish them."""
+        for stream, value in messages:
+            while True:
+                try:
+                    self._producer.produce(stream, value)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+        self._producer.poll(0)
+
+    def arrivals(self, stream: str, over: threading.Event) -> Iterator[tuple[float, list[int]]]:
+        """Yield what a consumer gets."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._where,
+                "group.id": "delays",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 10,
+                "log_level": 0,
+            }
+        )
+        ends = []
+        for each in range(SUBSTREAMS):
+            _, end = consumer.get_watermark_offsets(TopicPartition(stream, each))
+            ends.append(TopicPartition(stream, each, end))
+        consumer.assign(ends)
+        last = SCHEMAS[stream].names[-1]
+        yield time.time(), []
+        while not over.is_set():
+            found = consumer.consume(1000, 0.1)
+            values = [each.value() for each in found if each.error() is None]
+            if values:
+                yield time.time(), [json.loads(value)[last] for value in values]
+        consumer.close()
+
+
+def run_step(load: Load, output: str, step: Step) -> Delays:
+    """Publish a step's events in time; the delays of the rows that came of them."""
+    slices, events = _encoded(load, step)
+    begin_s = events.at_us(step.first) / _SECOND_US
+    end_s = events.at_us(step.first + step.events) / _SECOND_US
+    over, following = threading.Event(), threading.Event()
+    delays: list[float] = []
+    latest = [time.monotonic()]
+
+    def follow() -> None:
+        for now, times in load.arrivals(output, over):
+            following.set()
+            latest[0] = time.monotonic()
+            # Another row is of the step before.
+            rows = (each / _SECOND_US for each in times)
+            delays.extend(now - each for each in rows if begin_s <= each <= end_s)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    following.wait(_PATIENCE_S)
+    for at, messages in enumerate(slices):
+        # A slice is published when its last event was.
+        left_s = begin_s + (at + 1) * _SLICE_S - time.time()
+        if left_s > 0:
+            time.sleep(left_s)
+        load.send(messages)
+    published = time.monotonic()
+    while time.monotonic() - max(latest[0], published) < _QUIET_S:
+        time.sleep(_SLICE_S)
+        if time.monotonic() - published > _PATIENCE_S:
+            break
+    over.set()
+    thread.join(_PATIENCE_S)
+    return Delays.of(delays)
+
+
+def _encoded(load: Load, step: Step) -> tuple[list[Encoded], Events]:
+    """Return a step's slices, whose events are all still to come."""
+    ahead_s = 1.0
+    while True:
+        begin_us = int((time.time() + ahead_s) * _SECOND_US)
+        events = Events(rate=step.rate, begin_us=begin_us - step.first * _SECOND_US // step.rate)
+        many = max(1, int(step.rate * _SLICE_S))
+        slices = [
+            load.encode(events.tables(at, min(many, step.first + step.events - at)))
+            for at in range(step.first, step.first + step.events, many)
+        ]
+        if begin_us / _SECOND_US > time.time():
+            return slices, events
+        ahead_s *= 2
