@@ -11,6 +11,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from lease_server._forks import refuse_in_children
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.postgres_cursor import HandlerCursor
 from sharedlog._consumer.sqlalchemy import Alchemy
@@ -20,6 +21,7 @@ from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import LogError, StoreUnavailable
 from sharedlog._core.position import Position
+from sharedlog._log.place import forked
 
 _TIMEOUT_S = 10
 # How long a take-over waits for what somebody else has begun, before it says so and tries again.
@@ -249,6 +251,8 @@ class PostgresStore:
                 row = cursor.execute(_SESSION).fetchone()
             self._session = "" if row is None else str(row[0])
             connection.cursor_factory = HandlerCursor
+            # The session is the parent's, whatever a handler's child has kept of it.
+            refuse_in_children(connection, forked)
             self._connection = connection
         return self._connection
 

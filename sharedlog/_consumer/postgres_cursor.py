@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
 from sharedlog._core.errors import InvalidRequest
 
@@ -30,7 +31,10 @@ def ends_transaction(statement: str) -> bool:
 
 
 class HandlerCursor(psycopg.Cursor[Any]):
-    """Raises ``InvalidRequest`` for what would commit, or roll back, what the consumer commits."""
+    """Raises ``InvalidRequest`` for what would commit, or roll back, what the consumer commits.
+
+    And for what would be no part of that, as no transaction runs.
+    """
 
     def execute(self, query: Any, *given: Any, **named: Any) -> Self:
         self._check_statement(query)
@@ -49,6 +53,11 @@ class HandlerCursor(psycopg.Cursor[Any]):
             text = query.as_string(self)
         else:
             text = query.decode(errors="replace") if isinstance(query, bytes) else str(query)
+        if self.connection.info.transaction_status is TransactionStatus.IDLE:
+            raise InvalidRequest(
+                f"{text[:100]!r}: no handler's transaction runs, and this would be committed by "
+                "itself"
+            )
         if ends_transaction(text):
             raise InvalidRequest(
                 f"{text[:100]!r}: the consumer commits what handlers write, and rolls it back "

@@ -205,19 +205,35 @@ def test_a_handler_that_closes_its_session_has_failed(new_world, goes_on):
     assert len(world.log.read("dead", 0)) == 1
 
 
+def test_what_a_handler_kept_is_of_no_use_once_no_transaction_runs(new_world):
+    """It would be committed by itself, as often as the handler ran (T1)."""
+    world = new_world(orders=2, substreams=1)
+    kept = []
+    world.looks = lambda order, effects: kept.append(effects.connection)
+    with driven(world.consumer()) as process:
+        process.drain()
+        with pytest.raises(sharedlog.InvalidRequest, match="no handler's transaction runs"):
+            kept[0].execute("INSERT INTO bill VALUES (9, 'late', 9, 'nothing')")
+    world.check()
+
+
 # It forks a process that may have anything: alone, as few others run beside it.
 @pytest.mark.long
-def test_a_child_that_a_handler_forks_leaves_the_session_to_its_parent(new_world):
-    """It is refused, and its end does not end the parent's transaction (T1)."""
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_child_that_a_handler_forks_leaves_the_session_to_its_parent(new_world, writes):
+    """It is refused, also with the connection that it has kept, and nothing of it is there (T1)."""
     world = new_world(orders=6, substreams=1)
     parent, codes = os.getpid(), []
 
-    def fork(order, _):
+    def fork(order, effects):
         if order["what"] != "order 2":
             return
+        connection = effects.connection
         child = os.fork()
         if os.getpid() == parent:
             codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        elif writes:
+            connection.execute("INSERT INTO bill VALUES (0, 'child', 0, 'nothing')")
 
     world.looks = fork
     # Nothing of pytest's goes on in the child.
