@@ -9,6 +9,8 @@ from chaos.sim.faults import Fault, Point
 from chaos.sim.group_coincidences import FAILING
 from chaos.sim.log.schedule import FAULTS as LOG_FAULTS
 from chaos.sim.log.schedule import REQUIRED as LOG_REQUIRED
+from chaos.sim.query.schedule import FAULTS as QUERY_FAULTS
+from chaos.sim.query.schedule import REQUIRED as QUERY_REQUIRED
 
 __all__ = [
     "AT_AN_OPERATION",
@@ -21,7 +23,7 @@ __all__ = [
     "STORE",
 ]
 
-KINDS = ("memory", "sqlite", "replicas", "spark", "curp", "log")
+KINDS = ("memory", "sqlite", "replicas", "spark", "curp", "log", "query")
 NETWORK = (
     Fault.LOSS,
     Fault.DELAY,
@@ -71,6 +73,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         *OPERATOR,
     ),
     "log": LOG_FAULTS,
+    "query": QUERY_FAULTS,
 }
 _RUNNING = (Point.HANDLER, Point.WAITING, Point.IDLE)
 DURABLE = (*_RUNNING, Point.INTENT, Point.EFFECT, Point.RECORD)
@@ -161,4 +164,5 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), DURABLE)
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
     "log": LOG_REQUIRED,
+    "query": QUERY_REQUIRED,
 }

@@ -48,6 +48,11 @@ class Fault(enum.Enum):
     # What others do to a writer of a log that they take for dead.
     RETIRE = "retired"
     TAKE_OVER = "fence-raised"
+    # What happens to a query: an attempt of a task ends, another one is launched beside it, a copy
+    # of its checkpoint is started.
+    TASK_FAILED = "task-failed"
+    SPECULATION = "speculation"
+    COPY = "checkpoint-copied"
 
 
 class Point(enum.Enum):
@@ -130,6 +135,12 @@ class Point(enum.Enum):
     NAMED = "named-append"
     TRIMMING = "trim"
     DUTY = "duty"
+    # Of a query's batch.
+    PLANNING = "plan-drawn"
+    JOINING = "batch-joined"
+    SIGNING = "sign-of-life"
+    CLOSING = "batch-committed"
+    ABANDONING = "plan-abandoned"
     # Between a client or a leader and a witness, or a client and its group.
     WITNESS = "witness-request"
     WITNESS_ANSWER = "witness-answer"

@@ -15,6 +15,7 @@ from chaos.sim.log.run import simulate_log
 from chaos.sim.network import Weather
 from chaos.sim.plain_caller import PlainCaller
 from chaos.sim.planned import PlannedCall, Schedule
+from chaos.sim.query.run import simulate_query
 from chaos.sim.replicas import ReplicasDeployment
 from chaos.sim.result import Result
 from chaos.sim.server import Server
@@ -262,6 +263,8 @@ def simulate(schedule: Schedule, *, tracing: bool = False) -> Result:
     """Run a schedule to its end and check what happened."""
     if schedule.kind == "log":
         return simulate_log(schedule, tracing=tracing)
+    if schedule.kind == "query":
+        return simulate_query(schedule, tracing=tracing)
     began = time.process_time()
     run = _Run(schedule, tracing=tracing)
     world = run.world

@@ -18,6 +18,7 @@ from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
 from tests.chaos.broken_rules import RULES, Mutation
 from tests.chaos.log_mutations import BROKEN
+from tests.chaos.query_mutations import BROKEN as OF_QUERIES
 
 __all__ = ["MUTATIONS", "WITHIN", "Mutation", "seeds_to_find"]
 
@@ -126,6 +127,7 @@ _SEEDS = {
 MUTATIONS = (
     *(each._replace(seed=_SEEDS.get(each.name, 0)) for each in RULES),
     *(Mutation(name, rule, "log", broken, seed) for name, rule, broken, seed in BROKEN),
+    *(Mutation(name, rule, "query", broken, seed) for name, rule, broken, seed in OF_QUERIES),
 )
 
 
@@ -166,7 +168,7 @@ def main() -> int:
             if rule.startswith("server"):
                 rule = "an invariant"
             missed += found is None
-            design = "DESIGN-LOG" if mutation.kind == "log" else "DESIGN"
+            design = "DESIGN-LOG" if mutation.kind in ("log", "query") else "DESIGN"
             print(
                 f"| {mutation.name} | {design} {mutation.rule} | `{mutation.kind}` | {seed} "
                 f"| {rule} |",

@@ -17,12 +17,12 @@ from sharedlog._core.errors import Fenced, LogError, TrimmedLog
 from sharedlog._core.fences import Fence
 from sharedlog._core.trim import Committers, trim
 
-__all__ = ["Sweeping", "Trimmer"]
+__all__ = ["Keeper", "Sweeping", "Trimmer"]
 
 _PATIENCE_S = 1.5
 
 
-class _Keeper:
+class Keeper:
     """Looks again and again whether it has the duty; through its lives."""
 
     def __init__(self, cast: Cast, duty: str, index: int, every_s: float) -> None:
@@ -87,7 +87,7 @@ class _Keeper:
             self.act(fence)
 
 
-class Trimmer(_Keeper):
+class Trimmer(Keeper):
     """Trims what is older than the retention, by its own clock."""
 
     def __init__(self, cast: Cast, index: int) -> None:
@@ -112,7 +112,7 @@ class Trimmer(_Keeper):
         self.course(Point.TRIMMING, rule, done)
 
 
-class Sweeping(_Keeper):
+class Sweeping(Keeper):
     """Retires who is silent, but for those whose home is a store: their successor decides."""
 
     def __init__(self, cast: Cast, index: int) -> None:

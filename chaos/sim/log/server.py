@@ -10,11 +10,11 @@ from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.log.onlooker import Asked, Onlooker
 from chaos.sim.loop import Loop, Process
 from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.errors import CorruptLog, LogError, LogUnavailable, TrimmedLog
 from sharedlog._core.incarnation import new_log
 from sharedlog._core.producers import Producer, identity_key
 from sharedlog._core.restoring import restore
-from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step
+from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step, Try
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 
 __all__ = ["Backup", "LogServer"]
@@ -152,6 +152,11 @@ class LogServer:
                 return self._engine.scan(prefix)
             case Read(after, limit, tag):
                 return self._engine.read(after, limit, tag)
+            case Try(read):
+                try:
+                    return self._engine.read(*read)
+                except (CorruptLog, TrimmedLog) as error:
+                    return error
             case Ends():
                 return Lsns(self._engine.first(), self._engine.tail())
             case Remove(through):

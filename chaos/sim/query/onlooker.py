@@ -1,0 +1,57 @@
+"""Onlooker of queries: it sees who appends and who is in, at the moment when it happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from chaos.sim.log.onlooker import Asked, Onlooker
+from sharedlog._core.commit import Commit
+from sharedlog._core.entry import Kind, read_row
+from sharedlog._core.query.state import QUERIES, State, by_name, query_of
+from sharedlog._core.query.tasks import TASKS
+from sharedlog._engines.memory import MemoryLog
+
+__all__ = ["QueryOnlooker"]
+
+_NAMES = by_name("")
+
+
+@dataclass
+class QueryOnlooker(Onlooker):
+    """Sees each commit that happens."""
+
+    # Runs of each query, in the order in which they were in first.
+    runs: dict[str, list[str]] = field(default_factory=dict)
+
+    def look(self, asked: Asked, commit: Commit, log: MemoryLog, before: int, now: float) -> None:
+        """See what a commit did; ``before``: the tail until then."""
+        super().look(asked, commit, log, before, now)
+        for row in log.rows[len(log.rows) - (log.tail - before) :]:
+            entry = read_row(row)
+            if entry.kind is Kind.PENDING and entry.name.startswith(_NAMES):
+                self._see_append(entry.name.removeprefix(_NAMES), entry.producer, log)
+        for each in commit.conditions:
+            # Of a write without a name the planner alone begins.
+            begins = each.key.startswith(f"{QUERIES}write-") and each.value is None
+            if begins and "#" not in asked.process.name:
+                self.problems.append(f"late: {asked.process.name} begins {each.key} anew")
+        for put in commit.puts:
+            if put.key.startswith(QUERIES) and put.key in log.keys:
+                self._see_run(put.key.removeprefix(QUERIES), log)
+
+    def _see_append(self, name: str, producer: int, log: MemoryLog) -> None:
+        """Whoever appends is in: its plan is open, and it is a task of that."""
+        value = log.keys.get(QUERIES + name)
+        query = None if value is None else query_of(name, value)
+        mine = None if query is None else f"{TASKS}{name}/{query.plan}/{producer}"
+        if query is None or query.state is not State.OPEN or mine not in log.keys:
+            self.problems.append(f"late: producer {producer} of {name} appends, and is not in")
+
+    def _see_run(self, name: str, log: MemoryLog) -> None:
+        """A run that another one followed is not in again."""
+        run = query_of(name, log.keys[QUERIES + name]).run
+        runs = self.runs.setdefault(name, [])
+        if run in runs[:-1]:
+            self.problems.append(f"late: run {run} of {name} is in again")
+        elif run not in runs:
+            runs.append(run)
