@@ -77,6 +77,7 @@ class TaskRun:
 
     def _joined(self, _: object, error: LogError | None) -> None:
         if error is None:
+            self._say("has joined, and is told of a commit" if self._rules.replayed else "joined")
             self._read()
             self.process.after(_SIGN_S, self._sign)
         else:
@@ -91,6 +92,7 @@ class TaskRun:
         if rows is None:
             self._end(None, error)
         elif not rows:
+            self._say(f"tells {self._rows} rows")
             self._end(self._rules.result(self._rows, self._content), None)
         else:
             self._rows += len(rows)
@@ -107,11 +109,13 @@ class TaskRun:
             else:
                 self._end(None, error)
 
+        self._say(f"has read {b', '.join(rows).decode()}")
         self._course(Point.GRANTING, self._rules.grant, done)
 
     def _append(self, rows: list[bytes]) -> None:
         def done(_: object, error: LogError | None) -> None:
             if error is None:
+                self._say(f"appended {len(rows)}")
                 self.process.after(self._pace_s, self._read)
             else:
                 self._end(None, error)
@@ -132,9 +136,15 @@ class TaskRun:
     def _course(self, point: Point, make: Callable[[], Any], done: Callable[..., None]) -> None:
         Course(self._cast, self, make, point, done).go()
 
+    def _say(self, text: str) -> None:
+        if self._cast.loop.tracing:
+            self._cast.trace(self.process.name, text)
+
     def _end(self, result: TaskResult | None, error: LogError | None) -> None:
         self._over = True
         self.process.kill()
+        if error is not None:
+            self._say(f"fails: {error!r}")
         # The driver hears of it a moment later, if it is there.
         self._cast.loop.after(0.002 * self._cast.random.random(), self._told, result, error)
 

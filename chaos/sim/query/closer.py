@@ -54,6 +54,8 @@ class Closer:
         Course(self._cast, self, rule, Point.CLOSING, done).go()
 
     def _closed(self, closed: Closed | None, error: LogError | None) -> None:
+        if self._cast.loop.tracing:
+            self._cast.trace(self.process.name, f"{closed or error!r}")
         if closed is not None and self._twice:
             self._go(partial(self._again, closed))
         else:

@@ -67,6 +67,8 @@ class Publisher:
         rows = self._waiting[:_MOST]
         del self._waiting[:_MOST]
         self._seq += 1
+        if self._cast.loop.tracing:
+            self._cast.trace("publisher", f"publishes {b', '.join(rows).decode()}")
         if self._cast.random.random() < 0.7:
             messages = committing(placed(IN, rows))
             rule = partial(append, self._producer, self._seq, messages)
