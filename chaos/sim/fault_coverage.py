@@ -11,6 +11,8 @@ from chaos.sim.log.schedule import FAULTS as LOG_FAULTS
 from chaos.sim.log.schedule import REQUIRED as LOG_REQUIRED
 from chaos.sim.query.schedule import FAULTS as QUERY_FAULTS
 from chaos.sim.query.schedule import REQUIRED as QUERY_REQUIRED
+from chaos.sim.player.schedule import FAULTS as PLAYER_FAULTS
+from chaos.sim.player.schedule import REQUIRED as PLAYER_REQUIRED
 
 __all__ = [
     "AT_AN_OPERATION",
@@ -23,7 +25,7 @@ __all__ = [
     "STORE",
 ]
 
-KINDS = ("memory", "sqlite", "replicas", "spark", "curp", "log", "query")
+KINDS = ("memory", "sqlite", "replicas", "spark", "curp", "log", "query", "player")
 NETWORK = (
     Fault.LOSS,
     Fault.DELAY,
@@ -74,6 +76,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     ),
     "log": LOG_FAULTS,
     "query": QUERY_FAULTS,
+    "player": PLAYER_FAULTS,
 }
 _RUNNING = (Point.HANDLER, Point.WAITING, Point.IDLE)
 DURABLE = (*_RUNNING, Point.INTENT, Point.EFFECT, Point.RECORD)
@@ -165,4 +168,5 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
     "log": LOG_REQUIRED,
     "query": QUERY_REQUIRED,
+    "player": PLAYER_REQUIRED,
 }

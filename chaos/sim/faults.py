@@ -53,6 +53,12 @@ class Fault(enum.Enum):
     TASK_FAILED = "task-failed"
     SPECULATION = "speculation"
     COPY = "checkpoint-copied"
+    # Of a player's target: another store, with nothing in it, in the place of its own; handlers
+    # that do not come to their end; and what an operator wishes of it.
+    WIPE = "wiped"
+    HANG = "hung-handlers"
+    PAUSE = "paused"
+    REPLAY = "replayed"
 
 
 class Point(enum.Enum):
@@ -141,6 +147,22 @@ class Point(enum.Enum):
     SIGNING = "sign-of-life"
     CLOSING = "batch-committed"
     ABANDONING = "plan-abandoned"
+    # Of a player to its log.
+    BINDING = "index-held-against-the-log"
+    TELLING = "rows-of-a-player"
+    # Between a player and a target.
+    ASKED_WHERE = "target-asked-where-it-is"
+    TOLD_WHERE = "target-says-where-it-is"
+    DELIVERY = "delivery"
+    DELIVERED = "delivery-answer"
+    # What a player's target is just then, to the player.
+    TARGET_S = "target-in-S"
+    TARGET_ASKED = "target-in-ASKED"
+    TARGET_RF = "target-in-RF"
+    TARGET_FC = "target-in-FC"
+    TARGET_N = "target-in-N"
+    # A target moves an index alone.
+    INDEX = "index-moved"
     # Between a client or a leader and a witness, or a client and its group.
     WITNESS = "witness-request"
     WITNESS_ANSWER = "witness-answer"

@@ -16,6 +16,7 @@ from chaos.sim.network import Weather
 from chaos.sim.plain_caller import PlainCaller
 from chaos.sim.planned import PlannedCall, Schedule
 from chaos.sim.query.run import simulate_query
+from chaos.sim.player.run import simulate_player
 from chaos.sim.replicas import ReplicasDeployment
 from chaos.sim.result import Result
 from chaos.sim.server import Server
@@ -265,6 +266,8 @@ def simulate(schedule: Schedule, *, tracing: bool = False) -> Result:
         return simulate_log(schedule, tracing=tracing)
     if schedule.kind == "query":
         return simulate_query(schedule, tracing=tracing)
+    if schedule.kind == "player":
+        return simulate_player(schedule, tracing=tracing)
     began = time.process_time()
     run = _Run(schedule, tracing=tracing)
     world = run.world

@@ -12,6 +12,7 @@ from chaos.sim.faults import LEADER, Fault, PlannedFault, Point
 from chaos.sim.log.schedule import draw_log
 from chaos.sim.planned import ACTIVE_S, PlannedCall, Schedule, Setting
 from chaos.sim.query.schedule import draw_query
+from chaos.sim.player.schedule import draw_player
 from chaos.sim.shared_keys import share_keys
 from chaos.sim.stream_schedule import add_streams
 
@@ -45,6 +46,8 @@ def draw(kind: str, seed: int) -> Schedule:
         return draw_log(seed)
     if kind == "query":
         return draw_query(seed)
+    if kind == "player":
+        return draw_player(seed)
     random = Random(f"{kind} {seed}")  # noqa: S311 - repeatable, not secret
     setting = Setting(
         servers=random.randint(2, 3) if kind in ("replicas", "curp") else 1,

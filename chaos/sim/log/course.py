@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
 from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.log.server import LogServer
-from chaos.sim.loop import Process
+from chaos.sim.loop import Loop, Process
 from sharedlog._core.commit import Refused
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.steps import Rule
@@ -34,6 +35,7 @@ class Actor(Protocol):
 class Stage(Protocol):
     """What a course needs of the simulated world."""
 
+    loop: Loop
     server: LogServer
     random: Random
     coverage: Coverage
@@ -52,13 +54,19 @@ class Course:
         make: Callable[[], Rule[Any]],
         point: Point,
         done: Callable[[Any, LogError | None], None],
+        *,
+        until: float = math.inf,
     ) -> None:
-        """``done`` gets what the rule returned, or what it refused with."""
+        """``done`` gets what the rule returned, or what it refused with.
+
+        ``until``: after that time of the world a rule that is not answered is not run again.
+        """
         self._cast = cast
         self._actor = actor
         self._process = actor.process
         self._make = make
         self._done = done
+        self._until = until
         self.point = point
         self._rule: Rule[Any]
         actor.courses[self] = None
@@ -85,7 +93,7 @@ class Course:
             self._carry_on(answer)
         elif isinstance(error, Refused):
             self._carry_on(None, error)
-        elif isinstance(error, LogUnavailable):
+        elif isinstance(error, LogUnavailable) and self._cast.loop.now < self._until:
             self._process.after(_BACKOFF_S * (0.5 + self._cast.random.random()), self.go)
         elif isinstance(error, LogError):
             self._end(None, error)

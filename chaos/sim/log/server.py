@@ -44,6 +44,8 @@ class LogServer:
         self.lossy_until = self.stalled_until = self.copied_until = 0.0
         self.loss = 0.0
         self.seen = Onlooker()
+        # Who else sees each commit that happens.
+        self.watchers: list[Callable[[Asked, Commit], None]] = []
 
     def heal(self) -> None:
         """Answer everything from now on."""
@@ -98,9 +100,9 @@ class LogServer:
         self.log, self.seen = backup
         self._engine = MemoryEngine(self.log)
         if declared:
-            self._carry_out(restore(self._random.randbytes(8).hex()))
+            self.carry_out(restore(self._random.randbytes(8).hex()))
 
-    def _carry_out(self, rule: Rule[Any]) -> None:
+    def carry_out(self, rule: Rule[Any]) -> None:
         """Do what an operator asks for, while nobody else has the log open."""
         operator = Process(self._loop, "operator")
         answer: Any = None
@@ -145,6 +147,8 @@ class LogServer:
                 before = self.log.tail
                 lsns = self._engine.commit(commit)
                 self.seen.look(asked, commit, self.log, before, self._loop.now)
+                for each in self.watchers:
+                    each(asked, commit)
                 return lsns
             case Get(keys):
                 return self._engine.get(keys)

@@ -1,0 +1,169 @@
+"""An event loop of ``asyncio`` for one life of a simulated process, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context
+from typing import Any
+
+from chaos.sim.loop import Process, Timer
+
+__all__ = ["EventLoop"]
+
+# Callbacks of one moment: more are a loop that never waits.
+_MOST_AT_ONCE = 100_000
+# How long a call takes that is made in a thread.
+_THREAD_S = 0.0005
+# What a player that leads does for as long as it leads.
+_LASTING = ("Leading._operate", "Leading._keep", "Leading._watched", "MainStream.run")
+
+
+class EventLoop(asyncio.AbstractEventLoop):
+    """Its time is the process's clock; it ends with the process, and waits while that is stopped.
+
+    ``broken`` is told what a callback raised that nobody waits for.
+    """
+
+    def __init__(self, process: Process, broken: Callable[[str], None]) -> None:
+        self.process = process
+        self._broken = broken
+        self._ready: deque[asyncio.Handle] = deque()
+        self._woken = False
+        # By their handles' identities: handles are equal to each other.
+        self._timers: dict[int, Timer] = {}
+        # What a task is about dies with its process, and not when somebody collects it.
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+
+    # What asyncio asks of a loop.
+
+    def time(self) -> float:
+        """Return the process's clock."""
+        return self.process.clock()
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self.process.alive
+
+    def is_closed(self) -> bool:
+        """Whether it does not."""
+        return not self.process.alive
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]  # the stubs' own differs between versions
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[Any]:
+        """Return a task of this loop."""
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self.tasks[task] = None
+        task.add_done_callback(self._forget)
+        return task
+
+    def call_soon(  # type: ignore[override]  # as above
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Have something happen in this moment."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        if not self._woken:
+            self._woken = True
+            self.process.after(0.0, self._turn)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there are no threads
+
+    def call_later(  # type: ignore[override]  # as above
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Have something happen after so many seconds."""
+        return self.call_at(self.time() + max(delay, 0.0), callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]  # as above
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Have something happen at a time."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers[id(handle)] = self.process.at(when, self._due, handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        timer = self._timers.pop(id(handle), None)
+        if timer is not None:
+            timer.cancel()
+
+    async def run_in_executor(  # type: ignore[override]  # as above
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Call it in a while: there are no threads."""
+        await asyncio.sleep(_THREAD_S)
+        return func(*args)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tell what nobody waited for."""
+        error, message = context.get("exception"), str(context.get("message"))
+        # What nobody asked for is told when somebody collects it: at any time.
+        if error is not None and "never retrieved" not in message:
+            self._broken(f"{message}: {type(error).__name__}: {error}")
+
+    # What the simulator does.
+
+    def forget(self) -> None:
+        """End what its process left, when the run is over and judged."""
+        self.process.alive = False
+        for task in list(self.tasks):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            for _ in range(3):
+                # One that waits in a ``finally`` is asked again.
+                with suppress(RuntimeError, StopIteration):
+                    task.get_coro().close()
+        self.tasks.clear()
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.pop(task, None)
+        name = getattr(task.get_coro(), "__qualname__", "")
+        if name in _LASTING and not task.cancelled() and (error := task.exception()) is not None:
+            self._broken(f"{name} has ended: {type(error).__name__}: {error}")
+
+    def _due(self, handle: asyncio.TimerHandle) -> None:
+        del self._timers[id(handle)]
+        self._ready.append(handle)
+        self._turn()
+
+    def _turn(self) -> None:
+        """Do what is ready, until nothing is."""
+        self._woken = True
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            for _ in range(_MOST_AT_ONCE):
+                if not self._ready or not self.process.alive:
+                    return
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+            raise AssertionError(f"{self.process.name} never waits")
+        finally:
+            self._woken = False
+            events._set_running_loop(before)

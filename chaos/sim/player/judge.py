@@ -1,0 +1,259 @@
+"""The judge of a player's run: what each target was called with, held against what was committed.
+
+It reads the rows of the log and of the targets' stores by itself: by no rule of the player's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from chaos.sim.log.onlooker import Asked
+from chaos.sim.log.oracle import committed
+from chaos.sim.player.cast import LOG, PLAYER, STREAMS, PlayerCast
+from chaos.sim.player.operator import Operator
+from chaos.sim.player.store import Effect
+from chaos.sim.player.target import SimulatedTarget
+from sharedlog._core.commit import Commit
+from sharedlog._core.entry import Kind, Row, read_row
+from sharedlog._core.target_steps import HandlerKind
+from sharedlog._player.declared import Target
+from sharedlog.v1 import sharedlog_pb2
+from sharedlog.v1 import target_pb2 as pb
+
+__all__ = ["Judge"]
+
+# Within which everybody is called whom another one's hanging must not delay.
+_LATE_S = 3.0
+_LETTERS = "deadletters/"
+# Of what is kept of a hold, before its position.
+_HOLD_BYTES = struct.calcsize(">B?QQQ")
+
+
+class _Message(NamedTuple):
+    body: bytes
+    lsn: int
+
+
+class _Letters(dict[tuple[str, int, str], list[bytes]]):
+    """Bodies of dead letters, by target, the number of its index, and substream."""
+
+
+class Judge:
+    """Of one run. ``hung``: a target that hangs, while nothing else goes wrong."""
+
+    def __init__(
+        self,
+        cast: PlayerCast,
+        targets: Sequence[SimulatedTarget],
+        declared: Sequence[Target],
+        operator: Operator,
+        hung: int | None,
+    ) -> None:
+        self._cast = cast
+        self._targets = {each.setup.name: each for each in targets}
+        self._declared = {each.name: each for each in declared}
+        self._operator = operator
+        self._hung = hung
+        self._counts: Counter[str] = Counter()
+        self._known: tuple[int, Mapping[str, list[_Message]], _Letters] = (0, {}, _Letters())
+        cast.server.watchers.append(self._see)
+
+    def outcomes(self) -> dict[str, int]:
+        """Count what targets did."""
+        return dict(self._counts)
+
+    def all_delivered(self) -> bool:
+        """Whether each message was called, or given up, at each target."""
+        found, letters = self._read()
+        return all(
+            self._through(each, tag, found, letters)
+            for each in self._targets.values()
+            for tag in _tags(each)
+        )
+
+    def _read(self) -> tuple[Mapping[str, list[_Message]], _Letters]:
+        """Return what the log has, messages and dead letters; read again where it has grown."""
+        rows = self._cast.server.seen.rows
+        if len(rows) != self._known[0]:
+            self._known = len(rows), _messages(rows), _dead_letters(rows)
+        return self._known[1:]
+
+    def tell_what_is_left(self) -> None:
+        """Note what never comes to its end."""
+        found, letters = self._read()
+        for each in self._targets.values():
+            for tag in _tags(each):
+                if not self._through(each, tag, found, letters):
+                    self._broken("stuck", f"{each.setup.name}, {tag}")
+
+    def judge(self) -> None:
+        """Find what is wrong."""
+        seen, oracle = self._cast.server.seen, self._cast.oracle
+        oracle.judge(seen.rows, seen.raised, seen.retired)
+        oracle.problems.extend(seen.problems)
+        found, letters = self._read()
+        self._counts["dead letters"] += sum(map(len, letters.values()))
+        for each in self._targets.values():
+            for tag in _tags(each):
+                self._judge(each, tag, found, letters)
+        for _, why in sorted(self._operator.seen):
+            self._counts[f"stopped {why}"] += 1
+
+    # One substream of a target.
+
+    def _through(
+        self,
+        target: SimulatedTarget,
+        tag: str,
+        found: Mapping[str, list[_Message]],
+        letters: _Letters,
+    ) -> bool:
+        number = self._number(target)
+        done = {each.body for each in self._effects(target, number, tag)}
+        done.update(letters.get((target.setup.name, number, tag), ()))
+        wanted = self._wanted(target, number, tag, found)
+        return all(each.body in done for each in wanted)
+
+    def _judge(
+        self,
+        target: SimulatedTarget,
+        tag: str,
+        found: Mapping[str, list[_Message]],
+        letters: _Letters,
+    ) -> None:
+        name, number, setup = target.setup.name, self._number(target), target.setup
+        wanted = [each.body for each in self._wanted(target, number, tag, found)]
+        effects = self._effects(target, number, tag)
+        did = [each.body for each in effects]
+        given_up = letters.get((name, number, tag), [])
+        self._counts["effects"] += len(did)
+        where = f"{name}, {tag}, index {number}"
+        known, gone = set(did), set(given_up)
+        if missing := sorted(set(wanted) - known - gone):
+            self._broken("missing", f"{where}: {missing[:3]} of {len(missing)}")
+        for body in sorted(known - set(wanted)):
+            self._broken("labels", f"{where}: {body!r} was called, and is not committed")
+        once = list(dict.fromkeys(did))
+        if once != [each for each in wanted if each in known] and known <= set(wanted):
+            self._broken("order", f"{where}: {_first_difference(once, wanted, known)}")
+        again = setup.kind is HandlerKind.IDEMPOTENT or (
+            setup.kind is HandlerKind.PLAIN and self._declared[name].unknown == "again"
+        )
+        if len(once) < len(did) and not again:
+            twice = sorted(body for body, times in Counter(did).items() if times > 1)
+            self._broken("doubled", f"{where}: {twice}")
+        if target.restores:
+            # What was given up before is called again, or given up again.
+            return
+        if len(gone) < len(given_up):
+            self._broken("letters", f"{where}: {Counter(given_up).most_common(3)}")
+        if setup.kind is HandlerKind.ATOMIC and known & gone:
+            self._broken("letters", f"{where}: {sorted(known & gone)} were called, too")
+        skips = _index(target, number, tag).skips
+        if skips != len(given_up):
+            self._broken("letters", f"{where}: {skips} were skipped, {len(given_up)} are told")
+        if self._hung is not None and self._hung != target.index:
+            self._judge_delay(where, tag, found, {each.body: each.at for each in effects})
+
+    def _judge_delay(
+        self,
+        where: str,
+        tag: str,
+        found: Mapping[str, list[_Message]],
+        times: Mapping[bytes, float],
+    ) -> None:
+        seen = self._cast.server.seen
+        for each in found.get(tag, ()):
+            delay_s = times.get(each.body, 0.0) - seen.asked[each.lsn - 1]
+            if delay_s > _LATE_S:
+                self._broken("delayed", f"{where}: {each.body!r} by {delay_s:.3f} s")
+                return
+
+    def _wanted(
+        self,
+        target: SimulatedTarget,
+        number: int,
+        tag: str,
+        found: Mapping[str, list[_Message]],
+    ) -> list[_Message]:
+        first = self._operator.firsts.get((target.setup.name, number), 1)
+        return [each for each in found.get(tag, ()) if each.lsn >= first]
+
+    def _effects(self, target: SimulatedTarget, number: int, tag: str) -> list[Effect]:
+        there = target.store.held.effects
+        return [each for each in there if (each.number, each.tag) == (number, tag)]
+
+    def _number(self, target: SimulatedTarget) -> int:
+        numbers = [number for name, number in self._operator.firsts if name == target.setup.name]
+        return max(numbers, default=0)
+
+    def _see(self, asked: Asked, commit: Commit) -> None:
+        """Hold what a player takes for acknowledged against what is durable at the target."""
+        for put in commit.puts:
+            kind, _, rest = put.key.partition("/")
+            name, _, tag = rest.partition("/")
+            parts = name.split(".")
+            if kind != "hold" or parts[0] != PLAYER or put.value is None:
+                continue
+            target, number = self._targets[parts[1]], int(parts[2])
+            position = put.value[_HOLD_BYTES:].decode().partition("@")[0]
+            if not position or target.restores:
+                continue
+            at = _index(target, number, tag).at
+            lsn, ordinal = _place(position)
+            if (lsn, ordinal) > (at.lsn, at.ordinal):
+                self._broken(
+                    "acknowledged",
+                    f"{asked.process.name} holds {name} at {position} of {tag}, which is at "
+                    f"{at.lsn}.{at.ordinal}",
+                )
+
+    def _broken(self, rule: str, text: str) -> None:
+        self._cast.oracle.broken(rule, text)
+
+
+def _tags(target: SimulatedTarget) -> list[str]:
+    return [f"{name}/{number}" for name in target.setup.streams for number in range(STREAMS[name])]
+
+
+def _index(target: SimulatedTarget, number: int, tag: str) -> pb.KeptIndex:
+    row = target.store.held.rows.get(f"index/{number}/{tag}@{LOG}", b"")
+    return pb.KeptIndex.FromString(row)
+
+
+def _messages(rows: Sequence[Row]) -> dict[str, list[_Message]]:
+    """Return what is committed, by substream."""
+    return {
+        tag: [_Message(_body(envelope), lsn) for envelope, lsn in found]
+        for tag, found in committed(rows).items()
+    }
+
+
+def _dead_letters(rows: Sequence[Row]) -> _Letters:
+    """Return which messages are dead letters, by who appended them."""
+    found = _Letters()
+    for row in rows:
+        entry = read_row(row)
+        if entry.kind is Kind.COMMITTED and entry.name.startswith(_LETTERS):
+            _, store, _, number, stream, substream = entry.name.split("/")
+            key = (store.partition(".")[0], int(number), f"{stream}/{substream}")
+            found.setdefault(key, []).append(_body(_body(entry.message)))
+    return found
+
+
+def _body(envelope: bytes) -> bytes:
+    return sharedlog_pb2.Envelope.FromString(envelope).body
+
+
+def _place(position: str) -> tuple[int, int]:
+    lsn, ordinal = position.partition("/")[0].partition("-")[0].split(".")
+    return int(lsn), int(ordinal)
+
+
+def _first_difference(once: list[bytes], wanted: list[bytes], known: set[bytes]) -> str:
+    expected = [each for each in wanted if each in known]
+    at = next(at for at, pair in enumerate(zip(once, expected, strict=True)) if pair[0] != pair[1])
+    return f"{once[at]!r} as number {at + 1}, not {expected[at]!r}"

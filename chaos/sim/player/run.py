@@ -1,0 +1,263 @@
+"""One schedule of a player: its processes, what strikes them, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from random import Random
+
+from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.log.course import Actor, count
+from chaos.sim.log.keeper import Trimmer
+from chaos.sim.log.sweeper import Sweeper
+from chaos.sim.log.writer import Writer
+from chaos.sim.planned import Schedule
+from chaos.sim.player.cast import METHODS, PlayerCast
+from chaos.sim.player.judge import Judge
+from chaos.sim.player.operator import Operator
+from chaos.sim.player.player import PlayerProcess
+from chaos.sim.player.target import Setup, SimulatedTarget, TargetProcess
+from chaos.sim.result import Result
+from sharedlog._core.target_steps import HandlerKind
+from sharedlog._player.declared import Target
+
+__all__ = ["simulate_player"]
+
+_AFTERMATH_S = 400.0
+_SETTLING_S = 3.0
+_PATIENCE = timedelta(seconds=1.5)
+
+
+def _setups(dice: Random) -> list[Setup]:
+    """Return what the targets of a run are."""
+    return [
+        Setup("orders", HandlerKind.ATOMIC, ("orders", "audit"), shares=True),
+        Setup("stock", HandlerKind.ATOMIC, ("orders",), processes=2),
+        Setup(
+            "mail",
+            dice.choice((HandlerKind.PLAIN, HandlerKind.IDEMPOTENT)),
+            ("audit", "orders"),
+        ),
+    ]
+
+
+def _declared(dice: Random, setup: Setup) -> Target:
+    return Target(
+        name=setup.name,
+        address=f"{setup.name}:1",
+        streams={name: METHODS[name] for name in setup.streams},
+        tries=dice.choice((None, 2, 5)),
+        failed=dice.choice(("stop", "dead-letter")),
+        refused=dice.choice(("stop", "dead-letter")),
+        unknown=dice.choice(("stop", "dead-letter", "again")),
+        patience=_PATIENCE,
+        batch=dice.choice((1, 3, 100)),
+        linger=timedelta(seconds=dice.choice((0.0, 0.0, 0.02))),
+        queue=dice.choice((4, 20, 2000)),
+    )
+
+
+class _Run:
+    def __init__(self, schedule: Schedule, *, tracing: bool) -> None:
+        self.schedule = schedule
+        self.cast = cast = PlayerCast(schedule.seed, tracing=tracing)
+        dice = Random(f"player targets {schedule.seed}")  # noqa: S311 - repeatable, not secret
+        self.calm = schedule.setting.apart
+        setups = _setups(dice)
+        self.targets = [
+            SimulatedTarget(cast, index, setup, calm=self.calm)
+            for index, setup in enumerate(setups)
+        ]
+        cast.streams = [dice.random() < 0.7 for _ in setups]
+        self.declared = [_declared(dice, each) for each in setups]
+        self.players = [
+            PlayerProcess(cast, index, self.declared, self.targets) for index in range(2)
+        ]
+        self.operator = Operator(cast)
+        self.sweeper = Sweeper(cast)
+        self.writers = [
+            Writer(cast, index, schedule.setting, self.sweeper, keeps=index % 2 == 1)
+            for index in range(schedule.setting.clients)
+        ]
+        self.trimmers = [Trimmer(cast, index) for index in range(2)]
+        self.hosts = [host for each in self.targets for host in each.processes]
+        self.actors: list[Actor] = [
+            *self.players,
+            *self.players,
+            *self.hosts,
+            *self.writers,
+            *self.trimmers,
+        ]
+        hung = schedule.faults[0].target if self.calm and schedule.faults else None
+        self.judge = Judge(cast, self.targets, self.declared, self.operator, hung)
+
+    def run(self) -> None:
+        """Let everything happen, then heal, and wait until all is done and delivered."""
+        loop, schedule = self.cast.loop, self.schedule
+        for actor in dict.fromkeys(self.actors):
+            actor.start()
+        self.operator.start()
+        for call in schedule.calls:
+            loop.at(call.at, None, self.writers[call.client].call, call)
+        for fault in schedule.faults:
+            loop.at(fault.at, None, self._strike, fault)
+        for target in self.targets:
+            loop.at(2.0 + 8.0 * self.cast.random.random(), None, target.store.backup)
+        ends = [call.at for call in schedule.calls]
+        ends += [fault.at + fault.seconds for fault in schedule.faults]
+        loop.run(max(ends, default=0.0) + 0.5)
+        self._heal()
+        self._until(lambda: all(each.idle() for each in self.writers))
+        for writer in self.writers:
+            if not writer.idle():
+                self.cast.oracle.broken("stuck", f"{writer.name} never ends")
+        loop.run(loop.now + _SETTLING_S)
+        left = {int(key.split("/")[1]) for key in self.cast.server.log.keys if _is_span(key)}
+        for producer in sorted(left):
+            self.sweeper.retire(producer)
+        self._until(lambda: not self.sweeper.courses)
+        loop.run(loop.now + 0.1)
+        self._until(self.judge.all_delivered)
+        self.judge.tell_what_is_left()
+        # Holds follow, and what is told.
+        loop.run(loop.now + _SETTLING_S)
+        self.cast.over = True
+        self.judge.judge()
+
+    def forget(self) -> None:
+        """Let go of what the processes left."""
+        for each in self.cast.loops:
+            each.forget()
+
+    def _heal(self) -> None:
+        cast = self.cast
+        cast.trace("world", "all faults end")
+        cast.healed = True
+        cast.aims.clear()
+        cast.server.heal()
+        cast.weather.heal()
+        for target in self.targets:
+            target.hung_until = 0.0
+            target.store.full_until = target.store.lossy_until = 0.0
+        for actor in self.actors:
+            actor.process.stopped_until = 0.0
+            actor.start()
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        loop = self.cast.loop
+        until = loop.now + _AFTERMATH_S
+        while loop.now < until and not done():
+            loop.run(min(loop.now + 0.5, until))
+
+    # What goes wrong.
+
+    def _strike(self, planned: PlannedFault) -> None:
+        cast, fault = self.cast, planned.fault
+        cast.trace("world", str(planned))
+        until = cast.loop.now + planned.seconds
+        server, target = cast.server, self.targets[planned.target % len(self.targets)]
+        path = (planned.target % 2, target.index)
+        match fault:
+            case Fault.CRASH | Fault.STOP if planned.aim is not None:
+                aimed = (lambda actor: True, partial(self._strike_one, planned))
+                cast.aims.setdefault(planned.aim, []).append(aimed)
+            case Fault.CRASH | Fault.STOP | Fault.DRAIN:
+                self._strike_one(planned, self.actors[planned.target % len(self.actors)])
+            case Fault.STORE_LOSS if planned.target % 2:
+                target.store.lossy_until = until
+            case Fault.STORE_LOSS:
+                server.loss, server.lossy_until = 0.6 * planned.share, until
+            case Fault.STORE_STALL:
+                server.stalled_until = until
+            case Fault.DUPLICATE:
+                server.copied_until = cast.weather.copied_until = until
+            case Fault.DELAY:
+                cast.weather.slow[path] = until
+            case Fault.PARTITION:
+                cast.weather.stalled[path] = until
+            case Fault.RESET:
+                self._reset(target)
+            case Fault.FULL_DISK:
+                target.store.full_until = until
+            case Fault.RESTORE | Fault.WIPE:
+                if fault is Fault.WIPE or target.store.copy is not None:
+                    target.strike(fault, planned.seconds, declared=planned.share > 0.5)
+            case Fault.HANG:
+                self._hang(target, until)
+            case Fault.PAUSE:
+                self.operator.pause(target.setup.name, planned.seconds)
+            case Fault.REPLAY:
+                cast.coverage.hit(fault, Point.IDLE)
+                self.operator.replay(target.setup.name)
+            case Fault.WALL_JUMP:
+                self._jump(planned)
+
+    def _strike_one(self, planned: PlannedFault, actor: Actor) -> None:
+        fault = planned.fault
+        if fault is Fault.DRAIN:
+            self.players[planned.target % 2].drain(planned.seconds)
+        elif fault is Fault.CRASH:
+            actor.crash(planned.seconds)
+        elif actor.process.alive:
+            self._count(actor, fault)
+            actor.process.stop(planned.seconds)
+
+    def _count(self, actor: Actor, fault: Fault) -> None:
+        if isinstance(actor, PlayerProcess | TargetProcess):
+            actor.count(fault)
+        else:
+            count(self.cast, actor, fault)
+
+    def _reset(self, target: SimulatedTarget) -> None:
+        for call in [each for each in self.cast.calls if each.path.target == target.index]:
+            self.cast.coverage.hit(Fault.RESET, call.point)
+            call.break_off()
+
+    def _hang(self, target: SimulatedTarget, until: float) -> None:
+        target.hung_until = until
+        for host in target.processes:
+            host.count(Fault.HANG)
+
+    def _jump(self, planned: PlannedFault) -> None:
+        """Have a machine's clock show another time, ahead more often than behind."""
+        jumping: Sequence[Actor] = [*self.players, *self.hosts, *self.trimmers]
+        actor = jumping[planned.target % len(jumping)]
+        seconds = (planned.share - 0.25) * 100.0 * planned.seconds
+        self.cast.coverage.hit(planned.fault, Point.IDLE)
+        name = getattr(actor, "name", actor.process.name)
+        self.cast.offsets[name] = actor.process.wall_offset_s = seconds
+
+
+def _is_span(key: str) -> bool:
+    return key.startswith("span/")
+
+
+def simulate_player(schedule: Schedule, *, tracing: bool = False) -> Result:
+    """Run a schedule of a player to its end, and check what its targets were called with."""
+    began = time.process_time()
+    run = _Run(schedule, tracing=tracing)
+    cast = run.cast
+    problems = cast.oracle.problems
+    try:
+        run.run()
+    except Exception as error:
+        if tracing:
+            raise
+        problems.append(f"raised: {type(error).__name__}: {error}")
+    finally:
+        run.forget()
+    return Result(
+        schedule.kind,
+        schedule.seed,
+        problems,
+        len(schedule.calls),
+        len(schedule.faults),
+        cast.loop.events,
+        cast.loop.now,
+        time.process_time() - began,
+        cast.coverage,
+        cast.oracle.outcomes() | run.judge.outcomes(),
+        cast.loop.lines,
+    )
