@@ -10,6 +10,7 @@ from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
 from sharedlog._core.holds import Hold
 from sharedlog._core.player.backoff import LONGEST_S, Pauses
 from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Verdict, Why
+from sharedlog._core.player.feeder import State
 from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.holding import tags_of, take_holds
 from sharedlog._core.player.item import Skip
@@ -188,10 +189,10 @@ class Course:
 
     async def _once(self) -> None:
         """Make one connection, and deliver until it ends."""
-        term = self.feeder.connect()
+        feeder, term = self.feeder, self.feeder.connect()
         self._reached = False
         try:
-            found = await self._begun(term)
+            found = await self._begun(feeder, term)
             if found is not None:
                 self._delivering = found
                 self._asked.set()
@@ -199,9 +200,9 @@ class Course:
         except Garbage as error:
             self.feeder.cut(Trouble(Cause.GARBAGE, details=str(error)))
         except AlreadyCommitted as error:
-            self._suspend(Suspended(Why.DEAD_LETTER, str(error)))
+            self._found(feeder, Suspended(Why.DEAD_LETTER, str(error)))
         except TrimmedLog as error:
-            self._suspend(Suspended(Why.TRIMMED, str(error)))
+            self._found(feeder, Suspended(Why.TRIMMED, str(error)))
         except LogError as error:
             self.feeder.cut(why(error))
         finally:
@@ -211,32 +212,44 @@ class Course:
                 # Its files may have changed.
                 await self._unlink()
 
-    async def _begun(self, term: int) -> Delivering | None:
-        """Ask it where it is; None: it is not fed from there."""
+    def _found(self, feeder: Feeding, suspended: Suspended) -> None:
+        """Stop for what was found while it was asked; not where an operator decided meanwhile."""
+        if feeder is self.feeder and feeder.state is State.ASKED:
+            self._suspend(suspended)
+
+    async def _begun(self, feeder: Feeding, term: int) -> Delivering | None:
+        """Ask it where it is; None: it is not fed from there.
+
+        An operator may have it begin anew meanwhile: this is about the index that was asked for.
+        """
+        number, name, feed = self.number, self.hold_name, self.feed
         stage, target, incarnation = self.stage, self.target, self.stage.place.incarnation
         if self._link is None:
             self._link = stage.outside.link(target)
         if not self.tags:
             self.tags = await stage.run(lambda: tags_of(target.methods))
-        if not self.holds:
-            name = self.hold_name
+        holds = self.holds
+        if not holds:
             # Of a replay, unless its number was declared since.
-            first = self.wish.first if self.number == self.wish.number else 0
-            self.holds = await stage.run(
+            first = self.wish.first if number == self.wish.number else 0
+            holds = await stage.run(
                 lambda: take_holds(name, target.follows, incarnation, stage.outside.now_us(), first)
             )
-        here = await ask(stage, self._link, self.feed, self.tags)
+            if feeder is not self.feeder:
+                return None
+            self.holds = holds
+        here = await ask(stage, self._link, feed, self.tags)
         self._reached = True
         self._pauses.connected()
         self.store = here.store
-        begins = await held(stage, target.name, self.number, here, self.holds)
+        begins = await held(stage, target.name, number, here, holds)
         if isinstance(begins, Suspended):
-            self._suspend(begins)
+            self._found(feeder, begins)
             return None
-        confirmed = await bury(stage, target.name, self.number, here)
-        self.dead_letters = await buried(stage, target.name, self.number, here)
+        confirmed = await bury(stage, target.name, number, here)
+        self.dead_letters = await buried(stage, target.name, number, here)
         suspects = begins.suspects | self._crowded
-        if not self.feeder.begin(
+        if feeder is not self.feeder or not feeder.begin(
             term, begins.indexes, suspects, here.at_once, self.failing.attempts
         ):
             return None

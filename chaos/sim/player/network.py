@@ -305,7 +305,8 @@ class SimulatedLink(Link):
         self._cast.reached(self._actor, call.point)
         self._copied(method, host, data)
         try:
-            found = await asyncio.wait_for(call.back.read(), self._patience_s)
+            async with asyncio.timeout(self._patience_s):
+                found = await call.back.read()
             if found is None:
                 raise told(_ended(call))
         except TimeoutError:

@@ -190,6 +190,8 @@ class Feeding:
 
     def due_s(self) -> float | None:
         """Return when the next one is to go on; None: as far as is known none is."""
+        if self.state in (State.S, State.ASKED):
+            return None
         waiting = [each.until_s for each in self._aside.values() if each.feeder.state is State.S]
         if len(self._aside) - len(waiting) >= _ASIDE:
             return None
