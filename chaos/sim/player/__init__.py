@@ -1,14 +1,16 @@
 """A player in the simulator: a log, two processes that may lead, and three targets.
 
 What runs is the product: the player's leading, main stream and courses, and the target's lanes
-and rules, on an event loop of ``asyncio`` in virtual time (DESIGN-LOG §15). What is simulated is
+and rules, on an event loop of asyncio in virtual time (DESIGN-LOG §15). What is simulated is
 outside of them: the log's engine, gRPC, the targets' stores, handlers, and processes that die.
 
 - ``schedule``: what is published and what goes wrong, drawn from a seed.
-- ``cast``: what all processes of a run share; ``event_loop``: that of one process.
-- ``player``: a process that may lead; ``log_calls``: what it asks of the log; ``network``: what is
-  between it and targets.
+- ``cast``: what all processes of a run share.
+- ``event_loop``: that of one process's life.
+- ``player``: a process that may lead; ``log_calls``: what it asks of the log.
+- ``network``: what is between players and targets.
 - ``target``: a target's processes; ``store``: its rows and effects.
 - ``operator``: who pauses, resumes, skips and replays.
-- ``judge``: what each target must have been called with; ``run``: one schedule.
+- ``judge``: what each target must have been called with.
+- ``run``: one schedule.
 """

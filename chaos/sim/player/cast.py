@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any
 
 from chaos.sim.log.cast import Cast
 from chaos.sim.loop import Process
@@ -12,9 +12,6 @@ from chaos.sim.player.event_loop import EventLoop
 from sharedlog._core.catalog import make_stream
 from sharedlog._core.envelope import About, pack
 from sharedlog._core.producers import NewMessage
-
-if TYPE_CHECKING:
-    from chaos.sim.player.network import Call
 
 __all__ = ["LETTERS", "LOG", "METHODS", "PLAYER", "STREAMS", "PlayerCast"]
 
@@ -52,7 +49,8 @@ class PlayerCast(Cast):
     def __init__(self, seed: int, *, tracing: bool) -> None:
         super().__init__(seed, tracing=tracing)
         self.weather = Weather()
-        self.calls: dict[Call, None] = {}
+        # Calls between players and targets that go on.
+        self.calls: dict[Any, None] = {}
         # Which targets are sent streams; the others are sent batches.
         self.streams: list[bool] = []
         self.loops: list[EventLoop] = []
