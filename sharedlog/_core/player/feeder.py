@@ -125,6 +125,11 @@ class Feeder:
         return self.state in (State.FC, State.N)
 
     @property
+    def end(self) -> int:
+        """Through which LSN its recovery fetches: that much of the main stream is not queued."""
+        return self._end
+
+    @property
     def ahead_bytes(self) -> int:
         """How much its recovery stream reads ahead: as much as it may queue, about."""
         return min(self._bounds.queue_bytes // 2, self._bounds.queue_count * _MESSAGE_BYTES)

@@ -45,6 +45,8 @@ class Feeding:
         self._aside: dict[str, Aside] = {}
         # Through where each substream was taken on this connection, or before it.
         self._at: dict[str, Position | None] = {}
+        # Through which LSN the main stream was dispatched to all of them, as far as is known.
+        self._dispatched = 0
         self._turn = False
 
     # What it is, to whoever watches.
@@ -220,7 +222,9 @@ class Feeding:
             return
         for tag, each in list(self._aside.items()):
             feeder = each.feeder
-            if feeder.state is State.N and not (feeder.queued or feeder.in_flight):
+            # What the others fetched for themselves they do not take from the main stream.
+            has_it = max(feeder.end, self._dispatched) >= self.main.end
+            if has_it and feeder.state is State.N and not (feeder.queued or feeder.in_flight):
                 del self._aside[tag]
                 self.main.join(tag, self._at.get(tag))
 
@@ -229,6 +233,7 @@ class Feeding:
     def fix(self, dispatched: int | None) -> bool:
         """Fix the end of what is recovered, if what is missing fits its queue; if any was."""
         fixed = False
+        self._dispatched = max(self._dispatched, dispatched or 0)
         for each in self._feeders():
             before = each.state
             each.fix(dispatched)

@@ -404,3 +404,28 @@ def test_of_a_substream_that_waits_the_skip_is_sent_at_once():
     assert (sent.kind, sent.item.place) == (Kind.SKIP, position(1, "s/0"))
     assert feeding.taken(feeding.term, "s/0", position(1, "s/0"), 0.0)
     assert feeding.decided("s/0") is None
+
+
+def test_a_substream_joins_no_others_that_fetched_what_it_has_yet_to_get():
+    """What the others fetched for themselves is not left out of a substream that joins (P4, P7)."""
+    feeding = Feeding()
+    term = feeding.connect()
+    begun = {"s/0": None, "s/1": None}
+    assert feeding.begin(term, begun, failed=["s/0"])
+    aside, _ = feeding.open("s/0")
+    aside.fetch(aside.term, [item(1)], 3)
+    feeding.fix(2)
+    assert [each.item.place.lsn for each in feeding.take(0.0)] == [1]
+    feeding.taken(term, "s/0", position(1, "s/0"), 0.0)
+    assert aside.state is State.N
+    # The others' recovery went further than its own, and than the main stream.
+    feeding.main.fetch(term, [], 9)
+    feeding.fix(2)
+    assert (feeding.state, feeding.take(0.0)) == (State.N, [])
+    feeding.dispatch([item(5), item(10)])
+    feeding.fix(10)
+    sent = [each for _ in range(2) for each in feeding.take(0.0)]
+    assert [(each.follows and each.follows.lsn, each.item.place.lsn) for each in sent] == [
+        (1, 5),
+        (5, 10),
+    ]
