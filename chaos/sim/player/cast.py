@@ -51,6 +51,9 @@ class PlayerCast(Cast):
         self.weather = Weather()
         # Calls between players and targets that go on.
         self.calls: dict[Any, None] = {}
+        # What was sent on each connection, by the link's number, the target, and the term.
+        self.links = 0
+        self.sent: dict[tuple[int, int, int], list[tuple[str, int, int]]] = {}
         # Which targets are sent streams; the others are sent batches.
         self.streams: list[bool] = []
         self.loops: list[EventLoop] = []

@@ -99,8 +99,30 @@ class Judge:
         for each in self._targets.values():
             for tag in _tags(each):
                 self._judge(each, tag, found, letters)
+        self._judge_connections()
         for _, why in sorted(self._operator.seen):
             self._counts[f"stopped {why}"] += 1
+
+    def _judge_connections(self) -> None:
+        """On one connection nothing is left out, where one stream takes over from the other."""
+        places: dict[str, dict[tuple[int, int], int]] = {}
+        for tag, found in _places(self._cast.server.seen.rows).items():
+            places[tag] = {place: at for at, place in enumerate(found)}
+        for (_, target, term), sent in self._cast.sent.items():
+            last: dict[str, int] = {}
+            for tag, lsn, ordinal in sent:
+                at = places[tag].get((lsn, ordinal))
+                if at is None:
+                    # An empty delivery: it moves an index to where no message is.
+                    continue
+                if at > last.get(tag, at) + 1:
+                    self._broken(
+                        "left out",
+                        f"target {target}, connection {term}: {lsn}.{ordinal} of {tag} follows "
+                        f"what is {at - last[tag]} before it",
+                    )
+                    return
+                last[tag] = at
 
     # One substream of a target.
 
@@ -230,6 +252,17 @@ def _messages(rows: Sequence[Row]) -> dict[str, list[_Message]]:
         tag: [_Message(_body(envelope), lsn) for envelope, lsn in found]
         for tag, found in committed(rows).items()
     }
+
+
+def _places(rows: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
+    """Return where messages are, by substream: LSN of the commit, and their number in it."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for tag, messages in committed(rows).items():
+        places = found.setdefault(tag, [])
+        for _, lsn in messages:
+            ordinal = places[-1][1] + 1 if places and places[-1][0] == lsn else 0
+            places.append((lsn, ordinal))
+    return found
 
 
 def _dead_letters(rows: Sequence[Row]) -> _Letters:

@@ -267,6 +267,8 @@ class SimulatedLink(Link):
         self._find = find
         self._path = path
         self._patience_s = patience_s
+        cast.links += 1
+        self._number = cast.links
 
     async def connect(self, request: pb.ConnectRequest) -> pb.ConnectReply:
         """See ``Link``."""
@@ -276,6 +278,7 @@ class SimulatedLink(Link):
 
     async def batch(self, request: pb.Deliveries) -> pb.DeliveryAnswers:
         """See ``Link``."""
+        self._note(request)
         return pb.DeliveryAnswers.FromString(await self._unary("DeliverBatch", request))
 
     def stream(self) -> Any:
@@ -286,11 +289,17 @@ class SimulatedLink(Link):
             call = Call(self._cast, "Deliver", host, self._events, self._path)
         return _Stream(self._events, call, self._sent)
 
-    def _sent(self) -> None:
+    def _sent(self, message: pb.Deliveries) -> None:
+        self._note(message)
         self._cast.reached(self._actor, Point.DELIVERY)
 
     async def close(self) -> None:
         """See ``Link``."""
+
+    def _note(self, message: pb.Deliveries) -> None:
+        """Have the judge know what is sent on which connection."""
+        sent = self._cast.sent.setdefault((self._number, self._path.target, message.term), [])
+        sent += [(each.tag, each.place.lsn, each.place.ordinal) for each in message.deliveries]
 
     async def _unary(self, method: str, request: Any) -> bytes:
         await asyncio.sleep(0.0)
@@ -338,7 +347,9 @@ class SimulatedLink(Link):
 class _Stream:
     """The player's side of a stream."""
 
-    def __init__(self, events: EventLoop, call: Call | None, sent: Callable[[], object]) -> None:
+    def __init__(
+        self, events: EventLoop, call: Call | None, sent: Callable[[pb.Deliveries], object]
+    ) -> None:
         self._events = events
         self._call = call
         self._sent = sent
@@ -358,7 +369,7 @@ class _Stream:
         if call.back.ended:
             raise asyncio.InvalidStateError("the call has ended")
         pipe.send(message.SerializeToString())
-        self._sent()
+        self._sent(message)
         # As gRPC does: others have their turn.
         await asyncio.sleep(0)
 

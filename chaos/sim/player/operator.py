@@ -50,8 +50,12 @@ class Operator:
     def pause(self, target: str, seconds: float) -> None:
         """Pause a target for a while."""
         self._cast.coverage.hit(Fault.PAUSE, Point.IDLE)
-        self._wish(target, lambda known: known._replace(paused=self._order("a while")))
-        self.process.after(seconds, self._resume, target)
+
+        def paused() -> None:
+            self.process.after(seconds, self._resume, target)
+
+        order = self._order("a while")
+        self._wish(target, lambda known: known._replace(paused=order), paused)
 
     def replay(self, target: str, *, done: Callable[[], object] = lambda: None) -> None:
         """Have a target take everything anew that is whole."""

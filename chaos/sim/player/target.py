@@ -242,6 +242,8 @@ class _Calls:
         self._moves: list[Move] = []
         self._effects: list[Effect] = []
         self._shared: asyncio.Future[Any] | None = None
+        # And the one before it, which commits just now.
+        self._committing: list[Move] = []
 
     def kind_of(self, method: str) -> HandlerKind | None:
         return self._target.setup.kind if method in METHODS.values() else None
@@ -321,7 +323,9 @@ class _Calls:
 
     def _join(self, moves: tuple[Move, ...], effect: Effect) -> Waits | None:
         """Take part in the transaction that is open; None where the rows are not so."""
-        if moved(self._store.held.rows, (*self._moves, *moves)) is None:
+        there = self._store.held.rows
+        before = moved(there, self._committing)
+        if moved(there if before is None else before, (*self._moves, *moves)) is None:
             return None
         self._moves += moves
         self._effects.append(effect)
@@ -331,6 +335,10 @@ class _Calls:
         return Waits(self._shared, record=effect)
 
     def _commit(self) -> None:
+        if self._committing:
+            # One after the other.
+            self._of.process.after(_SHARED_S, self._commit)
+            return
         moves, effects, shared = self._moves, self._effects, self._shared
         self._moves, self._effects, self._shared = [], [], None
         if shared is None:
@@ -340,17 +348,18 @@ class _Calls:
         except StoreUnavailable as error:
             shared.set_exception(error)
             return
-        later.then(lambda: _pass_on(later, shared))
+        self._committing = moves
+        later.then(lambda: self._pass_on(later, shared))
 
-
-def _pass_on(later: Waits, shared: asyncio.Future[Any]) -> None:
-    if shared.done():
-        return
-    error = later.error
-    if error is not None:
-        shared.set_exception(error)
-    else:
-        shared.set_result(True if later.result else None)
+    def _pass_on(self, later: Waits, shared: asyncio.Future[Any]) -> None:
+        self._committing = []
+        if shared.done():
+            return
+        error = later.error
+        if error is not None:
+            shared.set_exception(error)
+        else:
+            shared.set_result(True if later.result else None)
 
 
 def _effect(subject: Delivered, body: bytes) -> Effect:
