@@ -105,8 +105,8 @@ class Operator:
             return
         match told.why:
             case "FAILED" | "REFUSED" | "UNKNOWN" if told.about:
-                order = SkipOne(told.about_tag, Position.parse(told.about), self._order(told.why))
-                self._skip(name, order)
+                place, order = Position.parse(told.about), self._order(told.why)
+                self._skip(name, SkipOne(told.about_tag, place, order, told.number))
             case "WIPED" if self._adopts(name, told):
                 rule = partial(
                     adopt, PLAYER, name, told.number, told.store, self._order("restored")
@@ -121,7 +121,7 @@ class Operator:
         """Skip what has failed again and again, where that is tried for ever."""
         for tag, (place, count) in told.attempts.items():
             if count >= _TIMES:
-                order = SkipOne(tag, Position.parse(place), self._order("it fails"))
+                order = SkipOne(tag, Position.parse(place), self._order("it fails"), told.number)
                 self._skip(name, order)
                 return
 
