@@ -67,12 +67,15 @@ def take(
             yield Tell(unavailable(seat, first.place, error))
         return False
     for each in deliveries:
-        if isinstance(each, Confirm):
-            seat.admitted = seat.admitted.confirming(each.number)
-            continue
         try:
+            if isinstance(each, Confirm):
+                yield from _confirm(seat, each)
+                continue
             stopped = yield from _take(seat, each, resolve, at_hand)
         except (TargetUnavailable, LogError) as error:
+            if isinstance(each, Confirm):
+                # It is told again when a player connects.
+                continue
             stopped = unavailable(seat, each.place, error)
         if stopped is not None:
             break
@@ -82,6 +85,13 @@ def take(
     if told is not None:
         yield Tell(told)
     return told is None
+
+
+def _confirm(seat: Seat, confirm: Confirm) -> Rule[None]:
+    """Forget skips that are among the dead letters; another replica may have skipped them."""
+    if confirm.number > seat.admitted.skips and not seat.owes and not seat.flying:
+        yield from look(seat)
+    seat.admitted = seat.admitted.confirming(confirm.number)
 
 
 def connect(seats: Sequence[Seat]) -> Rule[list[tuple[Index, int]]]:

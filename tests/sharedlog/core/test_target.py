@@ -382,3 +382,16 @@ def test_skips_are_bounded_and_confirmed_in_order() -> None:
     some = [Confirm(99), *skipping(MAX_SKIPPED + 1, 1)]
     assert world.drive(take(seat, iter(some), world.resolve))
     assert [each.number for each in world.index().skipped] == [100, 101]
+
+
+def test_a_replica_that_did_not_skip_forgets_what_is_confirmed() -> None:
+    """A confirmation counts at whichever replica it comes to, however old its index is (P7)."""
+    world = World(HandlerKind.ATOMIC, iter(()))
+    skipped, other = Seat(FEED, TAG), Seat(FEED, TAG)
+    assert world.drive(take(other, iter([delivery(1, None)]), world.resolve))
+    skip = Skip(at(2), 0, "it fails", "rule", 1)
+    some = iter([delivery(2, 1, kind=SKIP, skip=skip)])
+    assert world.drive(take(skipped, some, world.resolve))
+    assert [each.number for each in world.index().skipped] == [1]
+    assert world.drive(take(other, iter([Confirm(1)]), world.resolve))
+    assert world.index().skipped == ()

@@ -9,10 +9,12 @@ from typing import Any
 
 from sharedlog._core.catalog import make_stream
 from sharedlog._core.duty import Duty
-from sharedlog._core.envelope import pack
+from sharedlog._core.envelope import pack, unpack
 from sharedlog._core.following import read_some
 from sharedlog._core.incarnation import new_log
 from sharedlog._core.named import all_names
+from sharedlog._core.player.deadletters import Whose, bury_skipped
+from sharedlog._core.player.indexes import Unconfirmed
 from sharedlog._core.player.rows import Wish
 from sharedlog._core.producers import NewMessage, append, grant
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
@@ -121,3 +123,20 @@ def test_a_replay_while_a_target_is_asked_is_of_its_own_index() -> None:
     assert numbers == [0, 1]
     assert names == ["deadletters/store/log/0/orders/0"]
     assert not stopped
+
+
+def test_a_skip_that_is_not_confirmed_outlives_its_message() -> None:
+    """What was buried with its message is not buried again without it, and stops nobody (P7)."""
+    place = _log()
+    read = place.run(read_some("orders/0", INCARNATION, 1, 1))[0]
+    fence = place.run(Duty("player/player", b"12345678", 1.0).take(0.0))
+    assert fence is not None
+    whose = Whose("player", "t", "store", "log", 0)
+    first, second = (Unconfirmed(read.position, number, "why", "ann", 1) for number in (1, 2))
+    place.run(bury_skipped("dead", whose, "orders/0", first, fence, None))
+    place.engine.remove(1)
+    for each in (first, second, second):
+        place.run(bury_skipped("dead", whose, "orders/0", each, fence, None))
+    letters = [place.run(read_some(f"dead/{at}", INCARNATION, 2, 10)) for at in range(8)]
+    bodies = [unpack(each.envelope).body for found in letters for each in found]
+    assert sorted(map(len, bodies)) == [0, len(read.envelope)]
