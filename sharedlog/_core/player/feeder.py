@@ -174,7 +174,7 @@ class Feeder:
             return False
         self._sent = dict(indexes)
         for tag, place in indexes.items():
-            self.note(tag, place)
+            self.found(tag, place)
         self._suspects = {*suspects, *self._decided}
         self.state = State.RF
         return True
@@ -399,6 +399,11 @@ class Feeder:
             return False
         self.cut(trouble)
         return True
+
+    def found(self, tag: str, place: Position | None) -> None:
+        """It says where it is: before what it had acknowledged, where its store was put back."""
+        self.acknowledged.pop(tag, None)
+        self.note(tag, place)
 
     def note(self, tag: str, place: Position | None) -> None:
         """A substream was taken through there, durably."""

@@ -146,7 +146,7 @@ class Feeding:
             return False
         self._at, self._aside = dict(indexes), aside
         for tag in aside:
-            self.main.note(tag, indexes[tag])
+            self.main.found(tag, indexes[tag])
         return True
 
     def cut(self, trouble: Trouble) -> None:

@@ -429,3 +429,13 @@ def test_a_substream_joins_no_others_that_fetched_what_it_has_yet_to_get():
         (1, 5),
         (5, 10),
     ]
+
+
+@pytest.mark.parametrize("failed", [[], ["s/0"]])
+def test_a_target_whose_store_was_put_back_is_where_it_says(failed):
+    """What it had acknowledged is not its index any more: a skip before that counts (P6, P7)."""
+    feeding = Feeding()
+    for begun in (position(5, "s/0"), position(2, "s/0"), None):
+        feeding.begin(feeding.connect(), {"s/0": begun}, failed=failed)
+        assert feeding.acknowledged.get("s/0") == begun
+        feeding.cut(Trouble(Cause.BROKEN))
