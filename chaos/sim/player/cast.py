@@ -57,8 +57,12 @@ class PlayerCast(Cast):
         # Which targets are sent streams; the others are sent batches.
         self.streams: list[bool] = []
         self.loops: list[EventLoop] = []
-        # Ids of stores that were put back from a backup, and declared so.
+        # Ids of stores that were put back from a backup, and declared so; and those that an
+        # operator adopted: of which target, for the index of which number.
         self.adoptable: set[str] = set()
+        self.adopted: set[tuple[str, int, str]] = set()
+        # By what each life of a player's process is known as the one that leads.
+        self.lives: list[tuple[Process, bytes]] = []
         # How often each handler ran with a message: by target, and the message's body.
         self.tries: Counter[tuple[int, bytes]] = Counter()
         for name, count in STREAMS.items():

@@ -5,6 +5,7 @@ It reads the rows of the log and of the targets' stores by itself: by no rule of
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,11 @@ __all__ = ["Judge"]
 # Within which everybody is called whom another one's hanging must not delay.
 _LATE_S = 3.0
 _LETTERS = "deadletters/"
+# What a player stops for without having been deceived: its messages.
+_OF_MESSAGES = ("FAILED", "REFUSED", "UNKNOWN")
+# Rows that the one that leads writes, and what it holds.
+_LED = re.compile(f"player/{PLAYER}/(told|store)/")
+_DUTY = f"*player/{PLAYER}"
 # Of what is kept of a hold, before its position.
 _HOLD_BYTES = struct.calcsize(">B?QQQ")
 
@@ -100,8 +106,22 @@ class Judge:
             for tag in _tags(each):
                 self._judge(each, tag, found, letters)
         self._judge_connections()
-        for _, why in sorted(self._operator.seen):
+        self._judge_stores()
+        for name, why in sorted(self._operator.seen):
             self._counts[f"stopped {why}"] += 1
+            # Where a replay is to begin was trimmed before anybody held it.
+            replayed = why == "TRIMMED" and self._number(self._targets[name]) > 0
+            if not (why in _OF_MESSAGES or replayed or self._targets[name].restores):
+                self._broken("stopped", f"{name} for {why}, and nobody touched its store")
+
+    def _judge_stores(self) -> None:
+        """No handler runs for an index in another store than that begun in, or adopted."""
+        adopted = self._cast.adopted
+        for name, target in self._targets.items():
+            for number, ran in target.store.ran.items():
+                others = [each for each in ran if (name, number, each) not in adopted]
+                if len(others) > 1:
+                    self._broken("store", f"{name}, index {number}: it is in {others}")
 
     def _judge_connections(self) -> None:
         """On one connection nothing is left out, where one stream takes over from the other."""
@@ -214,6 +234,7 @@ class Judge:
 
     def _see(self, asked: Asked, commit: Commit) -> None:
         """Hold what a player takes for acknowledged against what is durable at the target."""
+        self._see_who(asked, commit)
         for put in commit.puts:
             kind, _, rest = put.key.partition("/")
             name, _, tag = rest.partition("/")
@@ -232,6 +253,16 @@ class Judge:
                     f"{asked.process.name} holds {name} at {position} of {tag}, which is at "
                     f"{at.lsn}.{at.ordinal}",
                 )
+
+    def _see_who(self, asked: Asked, commit: Commit) -> None:
+        """Whoever tells, binds and appends dead letters was the last to take the duty."""
+        lives = [who for process, who in self._cast.lives if process is asked.process]
+        if not lives or not (commit.entries or any(_LED.match(put.key) for put in commit.puts)):
+            return
+        seen = self._cast.server.seen
+        number = seen.raised[_DUTY][-1][0]
+        if seen.holders.get((_DUTY, number)) != lives[0]:
+            self._broken("duty", f"{asked.process.name} acts as the one that leads, and is not")
 
     def _broken(self, rule: str, text: str) -> None:
         self._cast.oracle.broken(rule, text)

@@ -35,7 +35,6 @@ class Operator:
         self.firsts: dict[tuple[str, int], int] = {}
         # What each was seen to have stopped for.
         self.seen: set[tuple[str, str]] = set()
-        self._adopted_already: set[tuple[str, int, str]] = set()
         self._busy = False
 
     def start(self) -> None:
@@ -128,9 +127,9 @@ class Operator:
     def _adopts(self, name: str, told: Told) -> bool:
         """Whether another store is the target's own, put back with its index; it is asked once."""
         mine = (name, told.number, told.store)
-        if told.store not in self._cast.adoptable or mine in self._adopted_already:
+        if told.store not in self._cast.adoptable or mine in self._cast.adopted:
             return False
-        self._adopted_already.add(mine)
+        self._cast.adopted.add(mine)
         return True
 
     def _number(self, name: str) -> int:

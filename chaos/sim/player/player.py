@@ -47,7 +47,7 @@ class PlayerProcess:
         targets: Sequence[SimulatedTarget],
     ) -> None:
         self._cast = cast
-        self._index = index
+        self.index = index
         self.name = f"player{index}"
         self._declared = declared
         self._targets = {each.setup.name: each for each in targets}
@@ -126,13 +126,14 @@ class PlayerProcess:
         place = Place(None, incarnation, 2.0, threading.Event(), "simulated")  # type: ignore[arg-type]  # it is asked by ``Outside``
         settings = Settings(PLAYER, LOG, LETTERS, _TAKEOVER)
         settings.targets = check_targets(self._declared, LETTERS)
-        process = self.process
+        process, who = self.process, f"{self.index}{self._lives:07d}".encode()
+        cast.lives.append((process, who))
         outside = Outside(
             lambda _: SimulatedCalls(cast, self),
             self._link,
             lambda: int(process.wall_clock() * 1e6),
             cast.random.random,
-            f"{self._index}{self._lives:07d}".encode(),
+            who,
             f"{self.name}:{self._lives}",
         )
         self._leading = Leading(place, settings, Watchers(PLAYER, ()), outside)
@@ -148,6 +149,6 @@ class PlayerProcess:
     def _link(self, declared: Target) -> SimulatedLink:
         target = self._targets[declared.name]
         find: Callable[[], Any] = target.find
-        path = Path(self._cast, self._index, target.index)
+        path = Path(self._cast, self.index, target.index)
         patience_s = declared.patience.total_seconds()
         return SimulatedLink(self._cast, self, self._events, find, path, patience_s)

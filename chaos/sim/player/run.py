@@ -161,14 +161,23 @@ class _Run:
         path = (planned.target % 2, target.index)
         match fault:
             case Fault.CRASH | Fault.STOP if planned.aim is not None:
-                aimed = (lambda actor: True, partial(self._strike_one, planned))
-                cast.aims.setdefault(planned.aim, []).append(aimed)
+                self._aim(planned.aim, lambda _: True, partial(self._strike_one, planned))
+            case Fault.PARTITION if planned.aim is not None:
+                self._aim(planned.aim, lambda _: True, partial(self._cut_off, planned))
+            case Fault.STORE_LOSS if planned.aim is not None:
+                self._aim(planned.aim, lambda _: True, lambda _: self._lose(planned))
+            case Fault.RESTORE | Fault.WIPE if planned.aim is not None:
+                self._aim(
+                    planned.aim,
+                    lambda actor: isinstance(actor, TargetProcess) and actor.of is target,
+                    lambda _: self._put_back(target, planned),
+                )
             case Fault.CRASH | Fault.STOP | Fault.DRAIN:
                 self._strike_one(planned, self.actors[planned.target % len(self.actors)])
             case Fault.STORE_LOSS if planned.target % 2:
                 target.store.lossy_until = until
             case Fault.STORE_LOSS:
-                server.loss, server.lossy_until = 0.6 * planned.share, until
+                self._lose(planned)
             case Fault.STORE_STALL:
                 server.stalled_until = until
             case Fault.DUPLICATE:
@@ -182,8 +191,7 @@ class _Run:
             case Fault.FULL_DISK:
                 target.store.full_until = until
             case Fault.RESTORE | Fault.WIPE:
-                if fault is Fault.WIPE or target.store.copy is not None:
-                    target.strike(fault, planned.seconds, declared=planned.share > 0.5)
+                self._put_back(target, planned)
             case Fault.HANG:
                 self._hang(target, until)
             case Fault.PAUSE:
@@ -193,6 +201,30 @@ class _Run:
                 self.operator.replay(target.setup.name)
             case Fault.WALL_JUMP:
                 self._jump(planned)
+
+    def _aim(
+        self, at: Point, wanted: Callable[[Actor], bool], strike: Callable[[Actor], None]
+    ) -> None:
+        """Have it strike whoever of these is at that point next."""
+        self.cast.aims.setdefault(at, []).append((wanted, strike))
+
+    def _cut_off(self, planned: PlannedFault, actor: Actor) -> None:
+        """Have nothing come through to a target, or from a player, for a while."""
+        until = self.cast.loop.now + planned.seconds
+        for player in self.players:
+            for target in self.targets:
+                if actor is player or actor in target.processes:
+                    self.cast.weather.stalled[player.index, target.index] = until
+
+    def _lose(self, planned: PlannedFault) -> None:
+        """Have the log's engine lose requests and replies for a while."""
+        server = self.cast.server
+        server.loss = 0.6 * planned.share
+        server.lossy_until = self.cast.loop.now + planned.seconds
+
+    def _put_back(self, target: SimulatedTarget, planned: PlannedFault) -> None:
+        if planned.fault is Fault.WIPE or target.store.copy is not None:
+            target.strike(planned.fault, planned.seconds, declared=planned.share > 0.5)
 
     def _strike_one(self, planned: PlannedFault, actor: Actor) -> None:
         fault = planned.fault

@@ -42,6 +42,15 @@ _STATES = (
     Point.TARGET_N,
 )
 _POINTS = (*_OF_LOG, Point.NAMED, *_OF_LINK, *_OF_LINK, *_OF_TARGET, *_OF_TARGET)
+# Upon what each strikes, most often.
+_AIMED: dict[Fault, tuple[Point | None, ...]] = {
+    Fault.CRASH: _POINTS,
+    Fault.STOP: _POINTS,
+    Fault.PARTITION: (Point.HANDLER, Point.ASKED_WHERE),
+    Fault.STORE_LOSS: (Point.NAMED, None, None),
+    Fault.RESTORE: (Point.COMMITTING, Point.HANDLER, Point.INDEX),
+    Fault.WIPE: (Point.COMMITTING, Point.HANDLER, Point.INDEX),
+}
 _RARELY = (Fault.RESTORE, Fault.WIPE, Fault.REPLAY)
 
 
@@ -133,6 +142,6 @@ def _draw_fault(random: Random) -> PlannedFault:
     at = 0.5 + random.random() * ACTIVE_S
     seconds = random.choice((0.05, 0.3, 1.0, 4.0)) * (0.5 + random.random())
     aim = None
-    if fault in (Fault.CRASH, Fault.STOP) and random.random() < 0.8:
-        aim = random.choice(_POINTS)
+    if fault in _AIMED and random.random() < 0.8:
+        aim = random.choice(_AIMED[fault])
     return PlannedFault(at, fault, seconds, random.randrange(60), random.random(), aim)

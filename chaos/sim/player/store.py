@@ -91,6 +91,8 @@ class Store:
         self.copy: Held | None = None
         # Takes nothing until then; answers late, or not at all.
         self.full_until = self.lossy_until = 0.0
+        # In which store of this target handlers ran for an index, by its number.
+        self.ran: dict[int, dict[str, None]] = {}
         # What becomes of connections when another copy is put in its place.
         self._lives = 0
 
@@ -168,7 +170,8 @@ class Store:
             found = rows is not None
             if rows is not None:
                 self.held.rows = rows
-                self.held.effects += [each._replace(at=cast.loop.now) for each in effects]
+                for each in effects:
+                    self.effect(each._replace(at=cast.loop.now))
         if lossy or life != self._lives:
             cast.coverage.hit(Fault.STORE_LOSS, point)
             found = RecordPending("nobody can tell whether it was committed")
@@ -176,6 +179,7 @@ class Store:
 
     def effect(self, effect: Effect) -> None:
         """Have the effect of a handler whose index is moved by itself."""
+        self.ran.setdefault(effect.number, {})[self.held.id] = None
         self.held.effects.append(effect)
 
 

@@ -222,6 +222,7 @@ class _Rows:
     def move(self, moves: Any) -> Waits:
         of, key = self._of, object()
         of.doing[key] = Point.INDEX
+        of.of.cast.reached(of, Point.INDEX)
         later = self._store.move(of.events, moves, point=Point.INDEX)
         later.then(lambda: of.doing.pop(key, None))
         return later
@@ -295,6 +296,8 @@ class _Calls:
             self._store.effect(effect)
             of.doing[key] = Point.EFFECT
             cast.reached(of, Point.EFFECT)
+            # It has yet to return.
+            await asyncio.sleep(0.002 * cast.random.random())
             return Ran(0, "")
         of.doing[key] = Point.COMMITTING
         cast.reached(of, Point.COMMITTING)
