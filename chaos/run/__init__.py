@@ -7,9 +7,9 @@
 - ``run``: one run; ``strikes``: when each fault comes, ``fault_threads``: who strikes it,
   ``faults``: how, and how it is mended.
 - ``deployment``: its members: ``servers``, ``group``, ``shared_log``, ``clients``,
-  ``log_clients``, ``spark_job``, ``redis``, ``postgresql``, ``etcd_member``, each a ``process``
-  behind a path of ``toxiproxy``, on a ``disk`` or by a ``wall_clock`` that is wrong. ``service``,
-  ``driver``, ``caller``, ``publisher``, ``follower`` and ``keeper`` run in these processes, and
-  write ``notes``.
+  ``players``, ``log_clients``, ``spark_job``, ``redis``, ``postgresql``, ``etcd_member``, each a
+  ``process`` behind a path of ``toxiproxy``, on a ``disk`` or by a ``wall_clock`` that is wrong.
+  ``service``, ``driver``, ``caller``, ``publisher``, ``follower``, ``keeper`` and ``target`` run
+  in these processes; they know of ``streams``, and write ``notes``, or what was ``taken``.
 - ``judge``, ``pauses``: what came of it; ``report``, ``page``, ``timeline``: how it is shown.
 """

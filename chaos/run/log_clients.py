@@ -12,7 +12,8 @@ import sharedlog
 from chaos.check import History, check
 from chaos.run.clients import Client, Clients
 from chaos.run.scenario import Scenario
-from chaos.run.shared_log import STREAMS, SharedLog
+from chaos.run.shared_log import SharedLog
+from chaos.run.streams import STREAMS
 
 __all__ = ["LogClients"]
 
@@ -67,7 +68,7 @@ class LogClients(Clients):
         return sum(each.answered for each in self.all if isinstance(each, _Publisher))
 
     def finish(self) -> list[str]:
-        """Let publishers end, then followers, once they have all that is there."""
+        """Let publishers end, then followers, once they, and targets, have all that is there."""
         publishers = Clients([each for each in self.all if isinstance(each, _Publisher)])
         followers = Clients([each for each in self.all if isinstance(each, _Follower)])
         problems = publishers.finish()
@@ -81,13 +82,14 @@ class LogClients(Clients):
         return problems + followers.finish()
 
     def read(self) -> History:
-        """Return what all of them saw, in order of time, and what an auditor read afterwards."""
+        """Return what all of them saw, in order of time, what targets took, and an auditor read."""
         events = [
             json.loads(line)
             for client in self.all
             for line in client.history.read_text().split("\n")[:-1]
         ]
-        return History([*sorted(events, key=lambda event: float(event["at"])), *self._audit])
+        events.sort(key=lambda event: float(event["at"]))
+        return History([*events, *self._deployment.players.taken(), *self._audit])
 
 
 def _audit(url: str) -> list[dict[str, Any]]:

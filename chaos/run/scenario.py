@@ -39,8 +39,8 @@ __all__ = ["KINDS", "Deployed", "Expected", "FaultSpec", "Kind", "Load", "Range"
 # A fixed number, or drawn between the two.
 Range = tuple[float, float]
 
-# Of a log: from each of its processes to where it is.
-_OF_LOGS = ("publisher", "follower", "keeper")
+# Of a log: from each of its processes to where it is; and from players to a target.
+_OF_LOGS = ("publisher", "follower", "keeper", "player", "target")
 _PATHS = ("server", "replica", "witness", "store", "log", "leader", "standby", *_OF_LOGS)
 _PROCESSES = (
     *("server", "replica", "witness", "leader", "standby"),
@@ -112,6 +112,9 @@ class Deployed:
     followers: int = 0
     keepers: int = 0
     served: bool = False
+    # Of a log: processes of one player, and its targets, which they call.
+    players: int = 0
+    targets: int = 0
     # Of a group: each replica's monotonic clocks are so far ahead of the one before it.
     clocks_apart_s: int = 0
 

@@ -118,9 +118,14 @@ def _check(scenario: Scenario) -> None:
 def _check_log(scenario: Scenario) -> None:
     deployment, expect = scenario.deployment, scenario.expect
     if scenario.topology != "log":
-        if deployment.followers or deployment.keepers or deployment.served:
-            raise BadScenario("followers, keepers and served are of a log")
+        others = deployment.players or deployment.targets
+        if deployment.followers or deployment.keepers or deployment.served or others:
+            raise BadScenario("followers, keepers, players, targets and served are of a log")
         return
+    if min(deployment.players, deployment.targets) < 0:
+        raise BadScenario("players and targets are so many, or none")
+    if bool(deployment.players) is not bool(deployment.targets):
+        raise BadScenario("players call targets: there are both, or neither")
     if deployment.followers < 2 or deployment.keepers < 0:
         raise BadScenario("a log has two followers or more, one with a hold for each stream")
     if deployment.served is bool(deployment.keepers):
@@ -158,6 +163,8 @@ def _targets_of_log(scenario: Scenario) -> set[str]:
     found = {f"publisher-{each}" for each in range(1, scenario.load.clients + 1)}
     found |= {f"follower-{each}" for each in range(1, deployment.followers + 1)}
     found |= {f"keeper-{each}" for each in range(1, deployment.keepers + 1)}
+    found |= {f"player-{each}" for each in range(1, deployment.players + 1)}
+    found |= {f"target-{each}" for each in range(1, deployment.targets + 1)}
     if deployment.served:
         found.add("server-1")
     if deployment.store == "sqlite":

@@ -1,4 +1,4 @@
-"""A shared log over any engine, or served, and its keepers; each process has its own path."""
+"""A shared log over any engine, or served, its keepers and players; each with its own path."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from chaos.etcd_cluster import EtcdCluster
 from chaos.group_processes import free_ports
 from chaos.run.disk import SmallDisk, disks_to_fill
 from chaos.run.etcd_member import EtcdMember
+from chaos.run.players import Players
 from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
+from chaos.run.streams import STREAMS, SUBSTREAMS
 from chaos.run.toxiproxy import Link, Toxiproxy
 from chaos.run.wall_clock import WallClock
 
-__all__ = ["STREAMS", "SharedLog"]
+__all__ = ["SharedLog"]
 
-STREAMS = ("orders", "invoices")
-_SUBSTREAMS = 4
 _RETENTION = timedelta(seconds=2)
 # How long a producer with something pending may be silent, and how often is trimmed.
 _SILENT_S, _TRIM_S = 2, 1
@@ -40,7 +40,7 @@ _URLS = {
 
 
 class SharedLog:
-    """The store of a log, its server if it is served, and its keepers.
+    """The store of a log, its server if it is served, its keepers, players and their targets.
 
     ``urls``: where each of its processes finds it, by the process's name; ``url``: where it is
     found by no path that is struck.
@@ -60,7 +60,7 @@ class SharedLog:
         self._stack = contextlib.ExitStack()
         self._server: RedisProcess | PostgresqlProcess | None = None
         self._etcd: EtcdCluster | None = None
-        # The log's server, and its keepers: started once there is a log.
+        # The log's server, its keepers, targets and players: started once there is a log.
         self._others: list[Process] = []
         self.url = self._store_url = self._add_store(deployed.store, directory)
         for target in disks_to_fill(scenario):
@@ -80,6 +80,7 @@ class SharedLog:
             ("publisher", scenario.load.clients),
             ("follower", deployed.followers),
             ("keeper", deployed.keepers),
+            ("player", deployed.players),
         ):
             for number in range(1, count + 1):
                 name = f"{stem}-{number}"
@@ -91,6 +92,9 @@ class SharedLog:
             name = f"keeper-{number}"
             command = [sys.executable, "-m", "chaos.run.keeper", self.urls[name]]
             self._others.append(Process(name, [*command, str(_SILENT_S), str(_TRIM_S)], directory))
+        self.players = Players(deployed, directory, proxy, self.urls)
+        self._others += self.players.processes
+        self.links.update(self.players.links)
         self.members.update({each.name: each for each in self._others})
 
     def _add_store(self, store: str, directory: Path) -> str:
@@ -123,10 +127,12 @@ class SharedLog:
                 stack.enter_context(self._etcd)
             with sharedlog.create(self._store_url) as log:
                 for stream in STREAMS:
-                    log.stream(stream, _SUBSTREAMS, _RETENTION)
+                    log.stream(stream, SUBSTREAMS, _RETENTION)
+            self.players.prepare()
             for process in self._others:
                 stack.callback(process.kill)
                 process.start()
+            self.players.await_holds(self._store_url)
             self._stack = stack.pop_all()
         return self
 
@@ -145,7 +151,7 @@ class SharedLog:
         return target
 
     def finish(self, history: History) -> None:
-        """What followers read, and an auditor, is in the history already."""
+        """What followers read, and targets, and an auditor, is in the history already."""
 
     def complaints(self) -> str:
         """The last that each process said."""

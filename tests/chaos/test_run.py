@@ -46,6 +46,7 @@ answers = 50
 """
 
 
+ATOMIC = 'method = "atomic"'
 # Of servers nobody made room for that disk.
 POSTGRESQL_FILLED = (
     SCENARIO.replace('method = "atomic"', 'store = "postgresql"')
@@ -83,7 +84,9 @@ def test_the_scenarios_break_everything_there_is() -> None:
         "clock": ("server", "client", "redis", "postgresql", "leader", "standby", "witness"),
     }.items():
         assert struck >= {(kind, target) for target in targets}
-    assert struck >= {("kill", each) for each in ("publisher", "follower", "keeper")}
+    of_logs = ("publisher", "follower", "keeper", "player", "target")
+    assert struck >= {("kill", each) for each in of_logs}
+    assert struck >= {(kind, each) for kind in ("stop", "loss") for each in ("player", "target")}
     assert {each.topology for each in found} == {"server", "group", "spark", "log"}
     assert {each.deployment.store for each in found} == {"sqlite", "redis", "postgresql", "etcd"}
     for topology in ("group", "log"):
@@ -121,6 +124,12 @@ def test_the_scenarios_break_everything_there_is() -> None:
         ("answers = 50", "answers = 50\nforked = 3", "forked_workers"),
         ('method = "atomic"', "followers = 2", "of a log"),
         ('"server"', '"log"', "two followers"),
+        ('method = "atomic"', "targets = 2", "of a log"),
+        (
+            '"server"\nseconds = 3\n\n[deployment]',
+            '"log"\nseconds = 3\n[deployment]\nplayers = 2',
+            "both",
+        ),
         (SCENARIO, POSTGRESQL_FILLED, "for a log"),
         ("callers = 6", "callers = 0", "at least one"),
         ("callers = 6", "callers = true", "callers is"),

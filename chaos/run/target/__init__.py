@@ -1,0 +1,1 @@
+"""Target of a player, as a process: ``python -m chaos.run.target``."""
