@@ -19,6 +19,7 @@ from chaos.sim.schedule import draw
 from tests.chaos.broken_rules import RULES, Mutation
 from tests.chaos.log_mutations import BROKEN
 from tests.chaos.query_mutations import BROKEN as OF_QUERIES
+from tests.chaos.player_mutations import BROKEN as BROKEN_PLAYERS
 
 __all__ = ["MUTATIONS", "WITHIN", "Mutation", "seeds_to_find"]
 
@@ -128,6 +129,7 @@ MUTATIONS = (
     *(each._replace(seed=_SEEDS.get(each.name, 0)) for each in RULES),
     *(Mutation(name, rule, "log", broken, seed) for name, rule, broken, seed in BROKEN),
     *(Mutation(name, rule, "query", broken, seed) for name, rule, broken, seed in OF_QUERIES),
+    *(Mutation(name, rule, "player", broken, seed) for name, rule, broken, seed in BROKEN_PLAYERS),
 )
 
 
@@ -169,6 +171,7 @@ def main() -> int:
                 rule = "an invariant"
             missed += found is None
             design = "DESIGN-LOG" if mutation.kind in ("log", "query") else "DESIGN"
+            design = "DESIGN-LOG" if mutation.kind in ("log", "player") else "DESIGN"
             print(
                 f"| {mutation.name} | {design} {mutation.rule} | `{mutation.kind}` | {seed} "
                 f"| {rule} |",

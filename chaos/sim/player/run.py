@@ -148,7 +148,8 @@ class _Run:
     def _until(self, done: Callable[[], bool]) -> None:
         loop = self.cast.loop
         until = loop.now + _AFTERMATH_S
-        while loop.now < until and not done():
+        # Of a run in which something was broken nothing more is expected.
+        while loop.now < until and not (self.cast.oracle.problems or done()):
             loop.run(min(loop.now + 0.5, until))
 
     # What goes wrong.
