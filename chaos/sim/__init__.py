@@ -24,8 +24,8 @@ What it goes wrong in:
 - ``network``, ``stream_network``, ``disk``: what is between processes, and under SQLite.
 - ``deployments``: one server, in memory or on a disk; ``replicas``: several over a shared store
   (``store_server``, ``shared_data``, ``store_leases``); ``group``, ``machine``, ``witness``: a
-  group; ``log``: a log, with its writers and followers; ``query``: Spark's queries over one.
-  group; ``log``: a log, with its writers and followers; ``player``: one, and its targets.
+  group; ``log``: a log, with its writers and followers; ``query``: Spark's queries over one;
+  ``player``: a player of one, and its targets.
 - ``server``: a server process through its lives: ``server_life`` (one of them), ``shell`` (what it
   waits for), ``accounts_handler`` (what a call does there), and what it is asked: ``call_server``,
   ``batch_server``, ``stream_server``, ``lease_calls``; ``known_clients``: whom it has to know.

@@ -9,10 +9,10 @@ from chaos.sim.faults import Fault, Point
 from chaos.sim.group_coincidences import FAILING
 from chaos.sim.log.schedule import FAULTS as LOG_FAULTS
 from chaos.sim.log.schedule import REQUIRED as LOG_REQUIRED
-from chaos.sim.query.schedule import FAULTS as QUERY_FAULTS
-from chaos.sim.query.schedule import REQUIRED as QUERY_REQUIRED
 from chaos.sim.player.schedule import FAULTS as PLAYER_FAULTS
 from chaos.sim.player.schedule import REQUIRED as PLAYER_REQUIRED
+from chaos.sim.query.schedule import FAULTS as QUERY_FAULTS
+from chaos.sim.query.schedule import REQUIRED as QUERY_REQUIRED
 
 __all__ = [
     "AT_AN_OPERATION",

@@ -15,8 +15,8 @@ from chaos.sim.log.run import simulate_log
 from chaos.sim.network import Weather
 from chaos.sim.plain_caller import PlainCaller
 from chaos.sim.planned import PlannedCall, Schedule
-from chaos.sim.query.run import simulate_query
 from chaos.sim.player.run import simulate_player
+from chaos.sim.query.run import simulate_query
 from chaos.sim.replicas import ReplicasDeployment
 from chaos.sim.result import Result
 from chaos.sim.server import Server

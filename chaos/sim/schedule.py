@@ -11,8 +11,8 @@ from chaos.sim.fault_schedule import draw_faults
 from chaos.sim.faults import LEADER, Fault, PlannedFault, Point
 from chaos.sim.log.schedule import draw_log
 from chaos.sim.planned import ACTIVE_S, PlannedCall, Schedule, Setting
-from chaos.sim.query.schedule import draw_query
 from chaos.sim.player.schedule import draw_player
+from chaos.sim.query.schedule import draw_query
 from chaos.sim.shared_keys import share_keys
 from chaos.sim.stream_schedule import add_streams
 

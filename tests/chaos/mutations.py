@@ -18,8 +18,8 @@ from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
 from tests.chaos.broken_rules import RULES, Mutation
 from tests.chaos.log_mutations import BROKEN
+from tests.chaos.player_mutations import BROKEN as OF_PLAYERS
 from tests.chaos.query_mutations import BROKEN as OF_QUERIES
-from tests.chaos.player_mutations import BROKEN as BROKEN_PLAYERS
 
 __all__ = ["MUTATIONS", "WITHIN", "Mutation", "seeds_to_find"]
 
@@ -129,7 +129,7 @@ MUTATIONS = (
     *(each._replace(seed=_SEEDS.get(each.name, 0)) for each in RULES),
     *(Mutation(name, rule, "log", broken, seed) for name, rule, broken, seed in BROKEN),
     *(Mutation(name, rule, "query", broken, seed) for name, rule, broken, seed in OF_QUERIES),
-    *(Mutation(name, rule, "player", broken, seed) for name, rule, broken, seed in BROKEN_PLAYERS),
+    *(Mutation(name, rule, "player", broken, seed) for name, rule, broken, seed in OF_PLAYERS),
 )
 
 
@@ -170,8 +170,8 @@ def main() -> int:
             if rule.startswith("server"):
                 rule = "an invariant"
             missed += found is None
-            design = "DESIGN-LOG" if mutation.kind in ("log", "query") else "DESIGN"
-            design = "DESIGN-LOG" if mutation.kind in ("log", "player") else "DESIGN"
+            of_logs = mutation.kind in ("log", "query", "player")
+            design = "DESIGN-LOG" if of_logs else "DESIGN"
             print(
                 f"| {mutation.name} | {design} {mutation.rule} | `{mutation.kind}` | {seed} "
                 f"| {rule} |",
