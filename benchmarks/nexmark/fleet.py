@@ -168,6 +168,8 @@ ENVIRONMENT = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_CONF_DIR": str(Path(__file__).parent / "conf"),
     "PYTHONUNBUFFERED": "1",
+    # Spark gives each Python that it starts ten seconds: what is imported is compiled once.
+    "PYTHONDONTWRITEBYTECODE": "",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import sharedlog
 from benchmarks.nexmark.answers import answers, before, compare
+from benchmarks.nexmark.demo import main
 from benchmarks.nexmark.events import Events
 from benchmarks.nexmark.queries import Setting, stages_of
 from benchmarks.nexmark.schemas import OUTPUTS
@@ -58,3 +60,17 @@ def test_streams_have_the_answers_row_by_row(
         found = before(streams.rows(query), events.closed_us(_COUNT))
         assert compare(found, wanted[query]).is_none, query
         assert found.total() > 0
+
+
+@pytest.mark.long
+def test_the_demo_finds_nothing_wrong_though_its_driver_is_killed(
+    java: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A fifth of all tasks fail, too; the last line has the counts (DESIGN-LOG §16)."""
+    short = ["--events", "3000", "--queries", "q5", "--kills", "1", "--failing", "20"]
+    assert main([*short, "--master", "local[2,20]"]) == 0
+    told = json.loads(capfd.readouterr().out.splitlines()[-1])
+    found = told["log"]["q5"]
+    assert found == {"rows": found["rows"], "wrong": 0, "missing": 0, "duplicates": 0}
+    assert found["rows"] > 0
+    assert told["killed"]["log"]["driver"] == 1
