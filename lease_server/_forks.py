@@ -11,9 +11,10 @@ import inspect
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lease_server._errors import ForkedProcess
+if TYPE_CHECKING:
+    from lease_server._errors import ForkedProcess
 
 _T = TypeVar("_T")
 
@@ -61,6 +62,9 @@ _methods: dict[type[Any], list[tuple[str, Callable[..., Any]]]] = {}
 
 def leases_forked() -> ForkedProcess:
     """Build what a forked child's use of its parent's leases raises."""
+    # It has its code of gRPC's, which whoever uses leases has imported.
+    from lease_server._errors import ForkedProcess
+
     return ForkedProcess(f"these leases belong to the parent process: {REMEDY}")
 
 

@@ -19,49 +19,53 @@ Client::
   ``python -m rifl``.
 """
 
-from rifl import aio, core
-from rifl._client import (
-    BatchItem,
-    BatchResult,
-    CallError,
-    Channel,
-    ClientInterceptor,
-    Instrumentation,
-    Resolution,
-    RetryPolicy,
-    Session,
-    client_interceptor,
-    connect,
-    instrument,
-    key,
-)
-from rifl._leases.service import add_lease_service
-from rifl._server import Deduplicator, caller_gone, record, serve_until_signal, transaction
-from rifl._stores import (
-    DbApiTransaction,
-    MissingExtra,
-    RecordCodec,
-    Settled,
-    Settlement,
-    StoreCorrupt,
-    StoreError,
-    StoreLocked,
-    StoreLost,
-    StoreNotDurable,
-    StoreSchemaTooNew,
-    StoreUnreachable,
-    UnknownCall,
-    UnsupportedStore,
-    WrongDatabase,
-    postgres_schema,
-    settle_unknown,
-    unknown_calls,
-)
-from rifl.core._serving.bounds import Bounds
-from rifl.core._serving.policy import Kind, MethodPolicy, PolicyError
-from rifl.core._shared.identity import RpcId
-from rifl.core._shared.observer import Observer
-from rifl.core._shared.outcome import Outcome
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rifl import aio, core
+    from rifl._client import (
+        BatchItem,
+        BatchResult,
+        CallError,
+        Channel,
+        ClientInterceptor,
+        Instrumentation,
+        Resolution,
+        RetryPolicy,
+        Session,
+        client_interceptor,
+        connect,
+        instrument,
+        key,
+    )
+    from rifl._leases.service import add_lease_service
+    from rifl._server import Deduplicator, caller_gone, record, serve_until_signal, transaction
+    from rifl._stores import (
+        DbApiTransaction,
+        MissingExtra,
+        RecordCodec,
+        Settled,
+        Settlement,
+        StoreCorrupt,
+        StoreError,
+        StoreLocked,
+        StoreLost,
+        StoreNotDurable,
+        StoreSchemaTooNew,
+        StoreUnreachable,
+        UnknownCall,
+        UnsupportedStore,
+        WrongDatabase,
+        postgres_schema,
+        settle_unknown,
+        unknown_calls,
+    )
+    from rifl.core._serving.bounds import Bounds
+    from rifl.core._serving.policy import Kind, MethodPolicy, PolicyError
+    from rifl.core._shared.identity import RpcId
+    from rifl.core._shared.observer import Observer
+    from rifl.core._shared.outcome import Outcome
 
 __all__ = [
     "BatchItem",
@@ -111,3 +115,69 @@ __all__ = [
     "transaction",
     "unknown_calls",
 ]
+
+# Where each name is: whoever asks for it first has that part imported, and no other.
+_HOMES = {
+    "BatchItem": "rifl._client",
+    "BatchResult": "rifl._client",
+    "Bounds": "rifl.core._serving.bounds",
+    "CallError": "rifl._client",
+    "Channel": "rifl._client",
+    "ClientInterceptor": "rifl._client",
+    "DbApiTransaction": "rifl._stores",
+    "Deduplicator": "rifl._server",
+    "Instrumentation": "rifl._client",
+    "Kind": "rifl.core._serving.policy",
+    "MethodPolicy": "rifl.core._serving.policy",
+    "MissingExtra": "rifl._stores",
+    "Observer": "rifl.core._shared.observer",
+    "Outcome": "rifl.core._shared.outcome",
+    "PolicyError": "rifl.core._serving.policy",
+    "RecordCodec": "rifl._stores",
+    "Resolution": "rifl._client",
+    "RetryPolicy": "rifl._client",
+    "RpcId": "rifl.core._shared.identity",
+    "Session": "rifl._client",
+    "Settled": "rifl._stores",
+    "Settlement": "rifl._stores",
+    "StoreCorrupt": "rifl._stores",
+    "StoreError": "rifl._stores",
+    "StoreLocked": "rifl._stores",
+    "StoreLost": "rifl._stores",
+    "StoreNotDurable": "rifl._stores",
+    "StoreSchemaTooNew": "rifl._stores",
+    "StoreUnreachable": "rifl._stores",
+    "UnknownCall": "rifl._stores",
+    "UnsupportedStore": "rifl._stores",
+    "WrongDatabase": "rifl._stores",
+    "add_lease_service": "rifl._leases.service",
+    "aio": "rifl.aio",
+    "caller_gone": "rifl._server",
+    "client_interceptor": "rifl._client",
+    "connect": "rifl._client",
+    "core": "rifl.core",
+    "instrument": "rifl._client",
+    "key": "rifl._client",
+    "postgres_schema": "rifl._stores",
+    "record": "rifl._server",
+    "serve_until_signal": "rifl._server",
+    "settle_unknown": "rifl._stores",
+    "transaction": "rifl._server",
+    "unknown_calls": "rifl._stores",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, there = home.partition(":")
+    found = import_module(module)
+    if module not in ("rifl.aio", "rifl.core"):
+        found = getattr(found, there or name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

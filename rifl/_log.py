@@ -1,12 +1,17 @@
-"""Structured events that go where the application's own logs go."""
+"""Structured events that go where the application's own logs go.
+
+structlog is imported with the first event: Spark starts a process for each task slot, and most of
+them have nothing to tell.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import structlog
+if TYPE_CHECKING:
+    import structlog
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -16,6 +21,26 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     before, to the ``logging`` logger of this name, so that a library's debug
     events never land on an unprepared program's standard output.
     """
+    return cast("structlog.stdlib.BoundLogger", _Later(name))
+
+
+class _Later:
+    """A logger that is made when it is used first."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        # Kept where the next use finds it.
+        found = getattr(_made(self._name), method)
+        setattr(self, method, found)
+        return found
+
+
+def _made(name: str) -> structlog.stdlib.BoundLogger:
+    import structlog
 
     def route(
         logger: Any, method: str, event: MutableMapping[str, Any]

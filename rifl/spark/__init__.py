@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rifl.spark._errors import (
     AlreadyDone,
@@ -56,7 +56,9 @@ from rifl.spark._errors import (
     SparkError,
     already_done,
 )
-from rifl.spark._sessions import Session, session
+
+if TYPE_CHECKING:
+    from rifl.spark._sessions import Session, session
 
 __all__ = [
     "AlreadyDone",
@@ -129,3 +131,18 @@ def _extra() -> Iterator[None]:
     except ImportError as error:
         text = f"rifl.spark needs the extra: pip install 'rifl-grpc[spark]' ({error})"
         raise ImportError(text) from error
+
+
+def __getattr__(name: str) -> Any:
+    # Workers, and the sinks and sources of a log, need no client.
+    if name not in ("Session", "session"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rifl.spark import _sessions
+
+    found = getattr(_sessions, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
