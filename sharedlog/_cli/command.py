@@ -268,6 +268,9 @@ def _add_operating(
     which = queries.add_mutually_exclusive_group()
     which.add_argument("--abandon", metavar="NAME", help="roll back what its batch has pending")
     which.add_argument("--forget", metavar="NAME", help="the name begins anew")
+    which.add_argument(
+        "--forget-schema", metavar="STREAM", help="the next query says which columns values have"
+    )
     queries.set_defaults(run=querying.queries)
 
     retire = commands.add_parser(

@@ -13,6 +13,7 @@ from sharedlog._core.query.closing import abandon, forget
 from sharedlog._core.query.state import Query, all_queries
 from sharedlog._core.query.tasks import members
 from sharedlog._core.steps import Ends, Lsns, Rule
+from sharedlog._core.stream_schema import forget_schema
 from sharedlog._log.log import Log
 
 # Of the holds that queries have.
@@ -20,7 +21,14 @@ HELD = "spark."
 
 
 def queries(log: Log, arguments: argparse.Namespace) -> int:
-    """List queries, abandon what one has pending, or forget it."""
+    """List queries, abandon what one has pending, forget it, or forget a stream's columns."""
+    if arguments.forget_schema is not None:
+        stream = arguments.forget_schema
+        really(arguments, f"queries that read older messages fail; to forget those of {stream!r}")
+        if not log._run(forget_schema(stream)):
+            raise Refused(f"the columns of {stream!r} are not declared", ExitCode.NOT_FOUND)
+        print_value(arguments.json, {"stream": stream})
+        return ExitCode.DONE
     if arguments.forget is not None:
         name = arguments.forget
         really(arguments, f"what its checkpoint commits again is there twice; to forget {name!r}")

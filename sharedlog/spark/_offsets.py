@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sharedlog._core.errors import TrimmedLog
 from sharedlog._core.following import Start, append_at, find_starts
 from sharedlog._core.position import Position
 from sharedlog._core.ranges import Range, split
@@ -35,6 +36,18 @@ class Offset(NamedTuple):
         """Return it as Spark keeps it."""
         said: dict[str, Any] = {"lsn": self.lsn, "incarnation": self.incarnation}
         return said | ({"begun": self.begun} if self.begun else {})
+
+
+def behind_trimmed(lsn: int, error: TrimmedLog) -> TrimmedLog:
+    """Return what a query is told that has read through an LSN, and what follows is gone."""
+    return TrimmedLog(
+        f"the query has read through LSN {lsn}, and what follows was trimmed while it was away: "
+        f"the log is whole from LSN {error.first} on, the rest is lost to this query. Go on with "
+        "a new checkpoint (its sink says adopt, where it has a name); the option name has the "
+        "log keep what a query has not read",
+        error.first,
+        (lsn + 1, error.first - 1) if error.first > lsn + 1 else None,
+    )
 
 
 def first_offset(tags: Sequence[str], incarnation: str, start: Start) -> Rule[Offset]:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 
 from sharedlog._core.catalog import find_stream, hold_retention_us
-from sharedlog._core.errors import LogForked
+from sharedlog._core.errors import LogForked, TrimmedLog
 from sharedlog._core.holds import Hold, move, take
 from sharedlog._core.message import Message
 from sharedlog._core.ranges import Range, RangeReader, last_offset
@@ -26,7 +26,7 @@ from sharedlog._core.streams import substream_number, tag_of
 from sharedlog._log.following import start_of
 from sharedlog.spark._columns import Columns, columns_of, schema_of
 from sharedlog.spark._filters import Wanted, wanted_by
-from sharedlog.spark._offsets import Offset, first_offset, ranges_of
+from sharedlog.spark._offsets import Offset, behind_trimmed, first_offset, ranges_of
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SourceError, SourceOptions
 
@@ -82,7 +82,10 @@ class Planner:
 
     def last(self, after: int, most: int | None, most_bytes: int | None = None) -> Offset:
         """Return the offset through which to read next."""
-        lsn = self.place.run(last_offset(self.options.stream, after, most, most_bytes))
+        try:
+            lsn = self.place.run(last_offset(self.options.stream, after, most, most_bytes))
+        except TrimmedLog as error:
+            raise behind_trimmed(after, error) from error
         return Offset(lsn, self.place.incarnation)
 
     def ranges(self, start: Offset, end: Offset) -> list[InputPartition]:
@@ -95,7 +98,10 @@ class Planner:
                     "new checkpoint behind a position"
                 )
         rule = ranges_of(self.tags, start, end, self.options.partition_rows)
-        return [LogRange(each, self.place.incarnation) for each in self.place.run(rule)]
+        try:
+            return [LogRange(each, self.place.incarnation) for each in self.place.run(rule)]
+        except TrimmedLog as error:
+            raise behind_trimmed(start.lsn, error) from error
 
 
 class BatchReader(DataSourceReader):
@@ -171,7 +177,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         self._renew()
         if start is None:
             # Before PySpark 4.2: nobody says where the query is.
-            return planner.last(0, None).json()
+            return planner.at("end").json()
         begin = Offset.read(start)
         most = limit.max_rows if _ReadMaxRows and isinstance(limit, _ReadMaxRows) else None
         most_bytes = None

@@ -246,7 +246,7 @@ class Killed:
     [
         pytest.param("planning", marks=pytest.mark.long),
         pytest.param("writing", marks=pytest.mark.long),
-        pytest.param("committing"),
+        pytest.param("committing", marks=pytest.mark.long),
         pytest.param("committed", marks=pytest.mark.long),
     ],
 )

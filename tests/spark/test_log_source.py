@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from datetime import UTC
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 import sharedlog
 import sharedlog.spark
+from sharedlog import TrimmedLog
 from sharedlog.spark._options import SourceError, SourceOptions
+from sharedlog.spark._source import StreamReader
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # Before PySpark 4.2 nobody tells a source how much a micro-batch may have.
@@ -141,6 +143,33 @@ def test_a_checkpoint_of_another_log_is_refused(
     shutil.rmtree(checkpoint / "commits")
     with pytest.raises(PySparkException, match="another log, or one that was restored"):
         _micro_batches(spark, tmp_path, checkpoint)
+
+
+def test_a_query_that_was_away_for_longer_than_messages_are_kept_is_told_what_to_do(
+    tmp_path: Path,
+) -> None:
+    """Nothing is skipped: it ends; what a named query has not read is kept (DESIGN-LOG §12, L6)."""
+    url = f"sqlite:///{tmp_path / 'short.db'}"
+    given = {"log": url, "stream": "orders"}
+    with sharedlog.create(url) as log:
+        log.stream("orders", 2, timedelta(0))
+        for number in range(6):
+            log.publish("orders", f"a{number}", key=f"k{number}")
+        reader = StreamReader(SourceOptions.read(given))
+        named = StreamReader(SourceOptions.read({**given, "name": "q"}))
+        begun = reader.initialOffset()
+        kept = named.initialOffset()
+        end = reader.latestOffset(begun)
+        assert reader.partitions(begun, end)
+        log.trim()
+        assert named.latestOffset(kept) == end
+        log.forget_hold("spark.q")
+        log.trim()
+        with pytest.raises(TrimmedLog, match="new checkpoint") as told:
+            reader.latestOffset(begun)
+        assert told.value.lost == (1, told.value.first - 1)
+        # A PySpark that does not say where a query is asks for the end alone.
+        assert reader.latestOffset() == end
 
 
 def test_what_is_asked_wrongly_is_said_when_the_query_is_planned(

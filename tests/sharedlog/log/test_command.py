@@ -24,6 +24,7 @@ from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Ticket, draw_plan
 from sharedlog._core.query.tasks import grant_task, pend_task
 from sharedlog._core.spans import decide, pend
+from sharedlog._core.stream_schema import StreamSchema, declare_schema, find_schema
 from tests.sharedlog.logs import TOKEN
 
 
@@ -322,6 +323,16 @@ def test_queries_are_listed_abandoned_and_forgotten(log, url, run, told):
     assert told("queries", url, "--forget", "q", "--yes") == {"name": "q", "batch": -1}
     assert run("queries", url, "--forget", "q", "--yes")[0] == ExitCode.NOT_FOUND
     assert run("queries", url, "--abandon", "q", "--yes")[0] == ExitCode.NOT_FOUND
+
+
+def test_the_columns_of_a_stream_are_forgotten(log, url, run, told):
+    """The next query declares others, where the first ones are no longer wanted (§16)."""
+    log._run(declare_schema("orders", StreamSchema("arrow", "", b"columns")))
+    forgetting = ("queries", url, "--forget-schema", "orders")
+    assert run(*forgetting)[0] == ExitCode.USAGE
+    assert told(*forgetting, "--yes") == {"stream": "orders"}
+    assert log._run(find_schema("orders")) is None
+    assert run(*forgetting, "--yes")[0] == ExitCode.NOT_FOUND
 
 
 def test_a_named_producer_is_listed_and_forgotten(log, url, run, told):
