@@ -23,8 +23,9 @@ __all__ = ["Delays", "KafkaLoad", "Load", "LogLoad", "Step", "run_step"]
 
 # Between two publications.
 _SLICE_S = 0.05
-# Rows that come so late are waited for; and how long nothing may come before the next step.
-_PATIENCE_S, _QUIET_S = 60.0, 3.0
+# How long is waited for a next row: before one of a step's last seconds came, and behind that.
+_PATIENCE_S, _QUIET_S = 30.0, 1.0
+_LAST_S = 2.0
 _SECOND_US = 1_000_000
 Encoded = list[tuple[str, bytes]]
 
@@ -158,24 +159,29 @@ class KafkaLoad(Load):
 
 def run_step(load: Load, output: str, step: Step) -> Delays:
     """Publish a step's events in time; the delays of the rows that came of them."""
-    slices, events = _encoded(load, step)
-    begin_s = events.at_us(step.first) / _SECOND_US
-    end_s = events.at_us(step.first + step.events) / _SECOND_US
+    begin_s, end_s = float("inf"), 0.0
     over, following = threading.Event(), threading.Event()
     delays: list[float] = []
     latest = [time.monotonic()]
+    reached = threading.Event()
 
     def follow() -> None:
         for now, times in load.arrivals(output, over):
             following.set()
-            latest[0] = time.monotonic()
             # Another row is of the step before.
-            rows = (each / _SECOND_US for each in times)
-            delays.extend(now - each for each in rows if begin_s <= each <= end_s)
+            rows = [each / _SECOND_US for each in times]
+            rows = [each for each in rows if begin_s <= each <= end_s]
+            delays.extend(now - each for each in rows)
+            latest[0] = time.monotonic()
+            if rows and max(rows) > end_s - _LAST_S:
+                reached.set()
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     following.wait(_PATIENCE_S)
+    slices, events = _encoded(load, step)
+    begin_s = events.at_us(step.first) / _SECOND_US
+    end_s = events.at_us(step.first + step.events) / _SECOND_US
     for at, messages in enumerate(slices):
         # A slice is published when its last event was.
         left_s = begin_s + (at + 1) * _SLICE_S - time.time()
@@ -183,10 +189,10 @@ def run_step(load: Load, output: str, step: Step) -> Delays:
             time.sleep(left_s)
         load.send(messages)
     published = time.monotonic()
-    while time.monotonic() - max(latest[0], published) < _QUIET_S:
+    while time.monotonic() - max(latest[0], published) < (
+        _QUIET_S if reached.is_set() else _PATIENCE_S
+    ):
         time.sleep(_SLICE_S)
-        if time.monotonic() - published > _PATIENCE_S:
-            break
     over.set()
     thread.join(_PATIENCE_S)
     return Delays.of(delays)
