@@ -286,7 +286,8 @@ test-libraries: $(LIBRARIES_INSTALLED) proxies
 PYSPARK ?= 4.0
 OTHER_SPARK = $(VENV)/pyspark-$(PYSPARK)
 OTHER_SPARK_TESTS ?= fail_midway or between-the-commits or closes_late or run_again or \
-  evaluated_twice or tables or bad_input or planned_again
+  evaluated_twice or tables or bad_input or planned_again or committed_message_once or \
+  away_for_longer or writes_each_row_once or batch_job_by_a_name or within_foreach_batch
 test-pyspark: $(INSTALLED) java
 	@if ! [ -e $(OTHER_SPARK)/.installed ]; then \
 	  echo "Installing PySpark $(PYSPARK) into $(OTHER_SPARK) ..."; \
