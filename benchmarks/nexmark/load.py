@@ -189,9 +189,11 @@ def run_step(load: Load, output: str, step: Step) -> Delays:
             time.sleep(left_s)
         load.send(messages)
     published = time.monotonic()
-    while time.monotonic() - max(latest[0], published) < (
-        _QUIET_S if reached.is_set() else _PATIENCE_S
-    ):
+    while True:
+        # A pipeline that is late takes its time for the next row, too.
+        wait_s = _QUIET_S + delays[-1] if reached.is_set() else _PATIENCE_S
+        if time.monotonic() - max(latest[0], published) > wait_s:
+            break
         time.sleep(_SLICE_S)
     over.set()
     thread.join(_PATIENCE_S)
