@@ -25,7 +25,7 @@ What it goes wrong in:
 - ``deployments``: one server, in memory or on a disk; ``replicas``: several over a shared store
   (``store_server``, ``shared_data``, ``store_leases``); ``group``, ``machine``, ``witness``: a
   group; ``log``: a log, with its writers and followers; ``query``: Spark's queries over one;
-  ``player``: a player of one, and its targets.
+  ``player``: a player of one, and its targets; ``consumer``: a consumer of one, and its store.
 - ``server``: a server process through its lives: ``server_life`` (one of them), ``shell`` (what it
   waits for), ``accounts_handler`` (what a call does there), and what it is asked: ``call_server``,
   ``batch_server``, ``stream_server``, ``lease_calls``; ``known_clients``: whom it has to know.

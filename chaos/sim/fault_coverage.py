@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
+from chaos.sim.consumer.schedule import FAULTS as CONSUMER_FAULTS
+from chaos.sim.consumer.schedule import REQUIRED as CONSUMER_REQUIRED
 from chaos.sim.faults import Fault, Point
 from chaos.sim.group_coincidences import FAILING
 from chaos.sim.log.schedule import FAULTS as LOG_FAULTS
@@ -25,7 +27,7 @@ __all__ = [
     "STORE",
 ]
 
-KINDS = ("memory", "sqlite", "replicas", "spark", "curp", "log", "query", "player")
+KINDS = ("memory", "sqlite", "replicas", "spark", "curp", "log", "query", "player", "consumer")
 NETWORK = (
     Fault.LOSS,
     Fault.DELAY,
@@ -77,6 +79,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     "log": LOG_FAULTS,
     "query": QUERY_FAULTS,
     "player": PLAYER_FAULTS,
+    "consumer": CONSUMER_FAULTS,
 }
 _RUNNING = (Point.HANDLER, Point.WAITING, Point.IDLE)
 DURABLE = (*_RUNNING, Point.INTENT, Point.EFFECT, Point.RECORD)
@@ -169,4 +172,5 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     "log": LOG_REQUIRED,
     "query": QUERY_REQUIRED,
     "player": PLAYER_REQUIRED,
+    "consumer": CONSUMER_REQUIRED,
 }

@@ -173,6 +173,16 @@ class Point(enum.Enum):
     OPERATOR = "operator-request"
     OPERATOR_ANSWER = "operator-answer"
     HOLDING = "witness-holds-calls"
+    # Of a consumer: to its log, to its store, and to the service that its handlers call.
+    LOOKING = "rows-of-a-consumer"
+    MEMBER = "member-says-it-is-there"
+    SHARING = "shard-shared"
+    STATE = "state-in-the-log"
+    STORE_TAKEN = "store-taken-over"
+    NOTE = "attempt-noted"
+    STORE_COMMIT = "store-commit"
+    INTENDED = "call-kept"
+    ANSWER_KEPT = "call-answer-kept"
     # A client's call when its process dies or stops.
     UNANSWERED = "call-unanswered"
     UNSENT = "call-not-sent"

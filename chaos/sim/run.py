@@ -8,6 +8,7 @@ from random import Random
 
 from chaos.check import check
 from chaos.sim.client import Client
+from chaos.sim.consumer.run import simulate_consumer
 from chaos.sim.deployments import Deployment, MemoryDeployment, SqliteDeployment
 from chaos.sim.faults import ALL, LEADER, Coverage, Fault, PlannedFault, Point
 from chaos.sim.group import GroupDeployment
@@ -264,6 +265,8 @@ def simulate(schedule: Schedule, *, tracing: bool = False) -> Result:
     """Run a schedule to its end and check what happened."""
     if schedule.kind == "log":
         return simulate_log(schedule, tracing=tracing)
+    if schedule.kind == "consumer":
+        return simulate_consumer(schedule, tracing=tracing)
     if schedule.kind == "query":
         return simulate_query(schedule, tracing=tracing)
     if schedule.kind == "player":

@@ -7,6 +7,7 @@ from random import Random
 
 from chaos.sim.call_schedule import as_batches, by_keys, draw_calls, travel_together
 from chaos.sim.coincidences import add_coincidences
+from chaos.sim.consumer.schedule import draw_consumer
 from chaos.sim.fault_schedule import draw_faults
 from chaos.sim.faults import LEADER, Fault, PlannedFault, Point
 from chaos.sim.log.schedule import draw_log
@@ -44,6 +45,8 @@ def draw(kind: str, seed: int) -> Schedule:
     """Draw the schedule of a seed; the same on every machine and in every process."""
     if kind == "log":
         return draw_log(seed)
+    if kind == "consumer":
+        return draw_consumer(seed)
     if kind == "query":
         return draw_query(seed)
     if kind == "player":

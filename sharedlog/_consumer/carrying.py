@@ -34,6 +34,7 @@ from sharedlog._core.draft import Bounds, tags_for
 from sharedlog._core.errors import (
     AlreadyCommitted,
     StoreUnavailable,
+    TrimmedLog,
 )
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
 from sharedlog._core.steps import Rule, Step
@@ -105,7 +106,7 @@ class Carrier:
     def carry(self, rule: Asked[_T]) -> _T:
         """Drive a rule to its end; nothing is left open in the store. Raises what ends it."""
         answer: Any = None
-        thrown: Refused | Failed | AlreadyCommitted | None = None
+        thrown: Refused | Failed | AlreadyCommitted | TrimmedLog | None = None
         try:
             while True:
                 try:
@@ -116,7 +117,7 @@ class Carrier:
                 answer = thrown = None
                 try:
                     answer = self.act(step)
-                except (Refused, Failed, AlreadyCommitted) as error:
+                except (Refused, Failed, AlreadyCommitted, TrimmedLog) as error:
                     thrown = error
         finally:
             # In a child the transaction is the parent's.

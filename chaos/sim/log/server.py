@@ -37,7 +37,7 @@ class LogServer:
         self._loop = loop
         self._random = random
         self._coverage = coverage
-        self.log = MemoryLog(new_log(random.randbytes(8).hex()))
+        self.log = MemoryLog(new_log(random.randbytes(8).hex()), clock=lambda: loop.now)
         self._engine = MemoryEngine(self.log)
         # Connections of an earlier life lead nowhere.
         self._lives = 0
@@ -87,7 +87,8 @@ class LogServer:
 
     def backup(self) -> Backup:
         """Return a copy of the log, and of what was seen of it."""
-        log = MemoryLog(self.log.keys)
+        log = MemoryLog(self.log.keys, clock=self.log.clock)
+        log.ends = dict(self.log.ends)
         log.rows, log.removed = list(self.log.rows), self.log.removed
         log.at_us = self.log.at_us
         for tag, lsns in self.log.tagged.items():

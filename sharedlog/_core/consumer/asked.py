@@ -1,7 +1,8 @@
 """The steps that a shard asks of its store and of its handlers, beside those of the log.
 
-As the log's steps they are yielded, and answered. ``Failed`` is thrown into the rule; every other
-error ends it, and whoever drives it rolls back what is open in the store.
+As the log's steps they are yielded, and answered. ``Failed`` is thrown into the rule, and so is
+``TrimmedLog``; every other error ends it, and whoever drives it rolls back what is open in the
+store.
 """
 
 from __future__ import annotations

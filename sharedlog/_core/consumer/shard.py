@@ -7,18 +7,21 @@ published. A ``Keeper`` commits it, with through which message its effects go (`
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sharedlog._core.consumer.asked import Asked, Bury, Failed, Fire, Ran, Run
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.holding import ShardHold
 from sharedlog._core.consumer.keeping import Keeper
 from sharedlog._core.consumer.members import Lease, gone_on, resumed
-from sharedlog._core.fences import Fence
-from sharedlog._core.reading import Committed, Reader, place_at
-from sharedlog._core.steps import Rule
+from sharedlog._core.errors import TrimmedLog
+from sharedlog._core.fences import Fence, check_fence, fence_key
+from sharedlog._core.position import Position
+from sharedlog._core.reading import Batch, Committed, Reader, place_at
+from sharedlog._core.steps import Get, Rule
 from sharedlog._core.streams import substream_number
 
+_T = TypeVar("_T")
 # Messages of one read; what was read is kept until it is done.
 _READ = 1000
 
@@ -127,12 +130,13 @@ class Shard:
         again = self.checkpoint.takeovers or self.checkpoint.attempts
         self._limit = 0 if again else self._bounds.messages
         # T1, T2: before anything else, once more, what the one before may not have finished.
-        yield from self.keeper.recover(now_us, retention_us)
-        start = yield from self._hold.take(
+        yield from self._unless_behind(self.keeper.recover(now_us, retention_us))
+        taken: Rule[Position | int] = self._hold.take(
             self._fence, self.checkpoint, self._start, now_us, retention_us
         )
+        start = yield from self._unless_behind(taken)
         self._reader = Reader(self.tag, self._incarnation, start)
-        yield from self._reader.begin()
+        yield from self._unless_behind(self._reader.begin())
         self._taken = True
 
     def settle(self) -> Rule[None]:
@@ -152,7 +156,8 @@ class Shard:
         if reader is None:
             raise AssertionError("no turn before the shard was taken over")
         if not self._ready:
-            self._ready.extend((yield from reader.read(_READ)).messages)
+            batch: Batch = yield from self._unless_behind(reader.read(_READ))
+            self._ready.extend(batch.messages)
             self._looked = True
         if not self._ready:
             return Turned()
@@ -192,7 +197,8 @@ class Shard:
         # ``position``; or it was before all that is wanted.
         if through <= (self._hold.lsn - 1 if position is None else position.lsn):
             return
-        place = yield from place_at(through, self._incarnation)
+        found: Rule[Position | None] = place_at(through, self._incarnation)
+        place = yield from self._unless_behind(found)
         if place is None:
             return
         try:
@@ -208,6 +214,19 @@ class Shard:
     def move_hold(self, now_us: int) -> Rule[None]:
         """Let the log trim what the store has the effects of."""
         yield from self._hold.move(self.checkpoint.position, now_us)
+
+    def _unless_behind(self, rule: Asked[_T]) -> Asked[_T]:
+        """Carry a rule out, whose ``TrimmedLog`` is ``Fenced`` where it is this process's fault.
+
+        What its successors have done may be trimmed: that is told by the log's fence, read
+        afterwards.
+        """
+        try:
+            return (yield from rule)
+        except TrimmedLog:
+            key = fence_key(self._fence.name)
+            check_fence(self._fence, (yield Get((key,)))[key])
+            raise
 
     def _alone(self, message: Committed) -> Asked[Turned]:
         """T5: one message, whose attempts are noted in the store before each."""

@@ -2,9 +2,11 @@
 
 import itertools
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 
+import sharedlog
 from sharedlog._core.consumer.asked import TakeStore
 from sharedlog._core.consumer.members import all_consumers, look, part, take
 from sharedlog._core.errors import Fenced
@@ -64,6 +66,31 @@ def test_a_zombie_whose_successor_has_appended_more_appends_nothing(tmp_path):
         zombie.drain()
     assert met
     world.check()
+
+
+def test_a_zombie_whose_messages_are_trimmed_by_now_is_fenced(tmp_path):
+    """What its successor has done may be gone: that does not end its process (T1, L6)."""
+    world = World(tmp_path, orders=0)
+    world.log = sharedlog.create("memory:")
+    world.log.stream("short", 1, timedelta(0))
+
+    def short():
+        consumer = sharedlog.Consumer(world.log, "quick", ["short"], world.database.url)
+        consumer.on("short", bytes)(lambda *_: None)
+        return consumer
+
+    world.log.publish("short", b"1")
+    with driven(short()) as zombie:
+        assert zombie.drain() == 1
+        lapsed(world, "quick")
+        for _ in range(2):
+            world.log.publish("short", b"more")
+            drain(short())
+        world.log.trim(timedelta(0))
+        # It does not look who has what.
+        zombie._work.sharing.look = lambda: None
+        assert zombie.round() == 0
+        assert zombie.shards == []
 
 
 def test_the_fence_of_a_store_only_rises(tmp_path):

@@ -1,0 +1,118 @@
+"""The database of a consumer's run, with the user's tables and the consumer's own.
+
+It is one of SQLite, in memory: what the product writes are its own statements. What lies between
+it and the processes is simulated: who waits for its lock, and what is on its way (``rows_store``).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from chaos.sim.consumer.names import CONSUMER
+from sharedlog._consumer.call_rows import CallRows
+from sharedlog._consumer.tables import SQLITE, Table
+
+__all__ = ["Database", "Effect"]
+
+_T = TypeVar("_T")
+_TABLES = (
+    "CREATE TABLE effect (id INTEGER PRIMARY KEY, shard TEXT, body TEXT, chain TEXT, answers TEXT)",
+    "CREATE TABLE tick (shard TEXT PRIMARY KEY, count INTEGER)",
+    "CREATE INDEX effect_shard ON effect (shard, id)",
+)
+
+
+class Effect(NamedTuple):
+    """What a handler did with a message."""
+
+    body: str
+    chain: str
+    answers: list[str]
+
+
+class Database:
+    """What is durable of it, and who has its lock."""
+
+    def __init__(self) -> None:
+        self.table = Table(CONSUMER, SQLITE)
+        self.calls = CallRows(CONSUMER, SQLITE)
+        self._connection = _opened()
+        for each in (self.table.create, self.calls.create, *_TABLES):
+            self._connection.execute(each)
+        # Of what was committed.
+        self.version = 0
+        # Sessions that somebody has ended.
+        self.ended: set[str] = set()
+        self._copy: sqlite3.Connection | None = None
+
+    def carry(self, work: Callable[[Callable[..., Any]], _T]) -> _T:
+        """Do something in a transaction, in one moment: all of it, or nothing."""
+        connection = self._connection
+        connection.execute("BEGIN")
+        try:
+            found = work(connection.execute)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+        self.version += 1
+        return found
+
+    def read(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
+        """Return rows."""
+        return self._connection.execute(statement, given).fetchall()
+
+    def chain(self, shard: str) -> str:
+        """Return what a shard's effects hash to."""
+        found = self.read(
+            "SELECT chain FROM effect WHERE shard = ? ORDER BY id DESC LIMIT 1", shard
+        )
+        return str(found[0][0]) if found else ""
+
+    def effects(self, shard: str) -> list[Effect]:
+        """Return a shard's effects, in their order."""
+        rows = self.read(
+            "SELECT body, chain, answers FROM effect WHERE shard = ? ORDER BY id", shard
+        )
+        return [Effect(body, chain, json.loads(answers)) for body, chain, answers in rows]
+
+    def ticks(self, shard: str) -> int:
+        """Return how often the timer's function was committed."""
+        found = self.read("SELECT count FROM tick WHERE shard = ?", shard)
+        return int(found[0][0]) if found else 0
+
+    def seq(self, shard: str) -> int:
+        """Return through which seq a shard's outputs are committed."""
+        found = self.read("SELECT seq FROM sharedlog_consumer WHERE shard = ?", shard)
+        return int(found[0][0]) if found else 0
+
+    def position(self, shard: str) -> str:
+        """Return through which message a shard's effects are there, as text."""
+        found = self.read("SELECT position FROM sharedlog_consumer WHERE shard = ?", shard)
+        return str(found[0][0]) if found else ""
+
+    def backup(self) -> None:
+        """Keep a copy of it as it is."""
+        self._copy = _opened()
+        self._connection.backup(self._copy)
+
+    def restore(self) -> bool:
+        """Be as the copy; False: there is none."""
+        if self._copy is None:
+            return False
+        self._copy.backup(self._connection)
+        self.version += 1
+        return True
+
+    def close(self) -> None:
+        """Let go of it."""
+        for each in (self._connection, self._copy):
+            if each is not None:
+                each.close()
+
+
+def _opened() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

@@ -1,0 +1,98 @@
+"""The functions of a simulated consumer: what they do with a message follows from it alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chaos.sim.consumer.names import OUTPUTS
+from chaos.sim.consumer.service import METHOD, TARGET
+from chaos.sim.consumer.stage import Acting, Stage, chained
+from chaos.sim.faults import Point
+from sharedlog._consumer.effects import Effects
+from sharedlog._core.consumer.asked import Died
+
+__all__ = ["Functions", "output_of"]
+
+_TICKED = "tick"
+
+
+class Functions:
+    """Of one process's life."""
+
+    def __init__(self, cast: Stage, actor: Acting) -> None:
+        self._cast = cast
+        self._actor = actor
+        self._place = _InLog() if cast.setup.store == "log" else _InTables()
+
+    def handle(self, body: str, effects: Effects) -> None:
+        """Do what a message asks for: calls first, then effects and outputs."""
+        cast, message = self._cast, effects.message
+        shard = f"{message.stream}/{message.substream}"
+        plan = cast.plan(body)
+        cast.tries[body] += 1
+        tries = cast.tries[body]
+        with self._actor.at(Point.HANDLER):
+            cast.reached(self._actor, Point.HANDLER)
+            answers = [self._call(effects, f"{body}#{number}") for number in range(plan.calls)]
+            if tries <= plan.kills:
+                self._actor.crash(0.2)
+                raise Died
+            chain = chained(self._place.chain(effects, shard), body, answers)
+            self._place.write(effects, shard, body, chain, answers)
+            for number in range(plan.outputs):
+                effects.publish(OUTPUTS, output_of(body, number, chain), key=f"{number % 5}")
+            if tries <= plan.fails:
+                raise ValueError(f"try {tries} of {body}")
+
+    def tick(self, effects: Effects) -> None:
+        """Be the function of a timer."""
+        shard = self._actor.ticked
+        count = self._place.tick(effects, shard)
+        effects.publish(OUTPUTS, f"{_TICKED} {shard} {count}", key=shard)
+
+    def _call(self, effects: Effects, what: str) -> str:
+        method: Any = effects.channel(TARGET).unary_unary(METHOD)
+        return str(method(what.encode()).decode())
+
+
+def output_of(body: str, number: int, chain: str) -> str:
+    """Return what a message's output says."""
+    return f"{body} {number} {chain}"
+
+
+class _InTables:
+    """Effects in the user's tables."""
+
+    def chain(self, effects: Effects, shard: str) -> str:
+        return str(effects.connection.chain(shard))
+
+    def write(
+        self, effects: Effects, shard: str, body: str, chain: str, answers: list[str]
+    ) -> None:
+        effects.connection.effect(shard, body, chain, answers)
+
+    def tick(self, effects: Effects, shard: str) -> int:
+        return int(effects.connection.tick(shard))
+
+
+class _InLog:
+    """Effects in the state that the log has."""
+
+    def chain(self, effects: Effects, shard: str) -> str:
+        del shard
+        return str(effects.state.get("chain", ""))
+
+    def write(
+        self, effects: Effects, shard: str, body: str, chain: str, answers: list[str]
+    ) -> None:
+        del shard
+        count = effects.state.get("count", 0)
+        effects.state["count"] = count + 1
+        effects.state["chain"] = chain
+        effects.state[f"effect {count:06}"] = [body, chain, answers]
+
+    def tick(self, effects: Effects, shard: str) -> int:
+        del shard
+        count = int(effects.state.get("ticks", 0)) + 1
+        effects.state["ticks"] = count
+        return count

@@ -1,0 +1,359 @@
+"""The stores of a simulated process that are databases of SQL: as SQLite's, and as a server's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from chaos.sim.consumer.database import Database
+from chaos.sim.consumer.stage import Acting, Stage
+from chaos.sim.consumer.wire import Lost, Wire
+from chaos.sim.faults import Fault, Point
+from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.errors import StoreUnavailable
+from sharedlog._core.position import Position
+
+__all__ = ["Connection", "FileLock", "FileStore", "ServerStore"]
+
+_T = TypeVar("_T")
+_BUSY_S = 5.0
+# One step at a file, and what it takes afterwards until the process goes on.
+_STEP_S = 0.001
+
+
+class Connection:
+    """What handlers write with: what they wrote is there once the consumer commits it."""
+
+    def __init__(self, store: FileStore | ServerStore) -> None:
+        self._store = store
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a transaction: what was written is not there."""
+        self.statements: list[tuple[str, tuple[Any, ...]]] = []
+        self._chains: dict[str, str] = {}
+        self._ticks: dict[str, int] = {}
+
+    def chain(self, shard: str) -> str:
+        """Return what a shard's effects hash to."""
+        if shard not in self._chains:
+            found = self._store.reads(lambda database: database.chain(shard))
+            self._chains[shard] = found
+        return self._chains[shard]
+
+    def effect(self, shard: str, body: str, chain: str, answers: list[str]) -> None:
+        """Write what a message does."""
+        self._store.writes += 1
+        self._chains[shard] = chain
+        self.statements.append(
+            (
+                "INSERT INTO effect (shard, body, chain, answers) VALUES (?, ?, ?, ?)",
+                (shard, body, chain, json.dumps(answers)),
+            )
+        )
+
+    def tick(self, shard: str) -> int:
+        """Count a timer's time, and return the count."""
+        self._store.writes += 1
+        if shard not in self._ticks:
+            self._ticks[shard] = self._store.reads(lambda database: database.ticks(shard))
+        self._ticks[shard] += 1
+        count = self._ticks[shard]
+        self.statements.append(("INSERT OR REPLACE INTO tick VALUES (?, ?)", (shard, count)))
+        return count
+
+
+class _Store:
+    """See ``sharedlog._consumer.store.Store``: what both have."""
+
+    def __init__(self, cast: Stage, actor: Acting, database: Database, wire: Wire) -> None:
+        self._cast = cast
+        self._wire = wire
+        self._actor = actor
+        self._process = actor.process
+        self._database = database
+        # One of the process's, as a driver's is.
+        self._connection: Connection | None = None
+        self._transaction: Connection | None = None
+        # Of statements that handlers wrote.
+        self.writes = 0
+
+    def note(self, tag: str, number: int, attempts: int) -> None:
+        """See ``Store``."""
+        table = self._database.table
+        self.carry(Point.NOTE, lambda execute: table.note(execute, tag, number, attempts))
+
+    def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
+        """See ``Store``."""
+
+        def work(execute: Any) -> None:
+            self._database.table.rewind(execute, tag, number, epoch, position)
+            self._database.calls.forget(execute, tag)
+
+        self.carry(Point.STORE_TAKEN, work)
+
+    def calls(self, tag: str) -> Sequence[Call]:
+        """See ``Store``."""
+        calls = self._database.calls
+        return self.carry(Point.STORE_TAKEN, lambda execute: calls.read(execute, tag))
+
+    def intend(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+
+        def work(execute: Any) -> None:
+            if not self._database.calls.intend(execute, tag, number, call):
+                raise self._database.table.fenced(execute, tag, number)
+
+        self.carry(Point.INTENDED, work, apart=True)
+
+    def answered(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+
+        def work(execute: Any) -> None:
+            if not self._database.calls.answered(execute, tag, number, call):
+                raise self._database.table.fenced(execute, tag, number)
+
+        self.carry(Point.ANSWER_KEPT, work, apart=True)
+
+    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
+        """See ``Store``."""
+        transaction, self._transaction = self._transaction, None
+        statements = [] if transaction is None else transaction.statements
+        database = self._database
+
+        def work(execute: Any) -> None:
+            for statement, given in statements:
+                execute(statement, given)
+            database.table.move(execute, tag, checkpoint)
+            if checkpoint.position is not None:
+                database.calls.passed(execute, tag, checkpoint.position)
+
+        self.carry(Point.STORE_COMMIT, work)
+
+    def carry(self, point: Point, work: Callable[[Any], _T], *, apart: bool = False) -> _T:
+        """Do something in a transaction; raises ``StoreUnavailable``."""
+        raise NotImplementedError
+
+    def _begun(self, new: Connection) -> Connection:
+        connection = self._connection = self._connection or new
+        connection.begin()
+        self._transaction = connection
+        return connection
+
+    def sqlalchemy(self) -> Any:
+        """There is none."""
+        raise AssertionError("nobody asks for it")
+
+    def intact(self) -> None:
+        """Handlers leave transactions alone."""
+
+    def fault(self, error: BaseException) -> bool:
+        """See ``Store``."""
+        return isinstance(error, StoreUnavailable)
+
+    def close(self) -> None:
+        """See ``Store``."""
+        self.rollback()
+
+    def rollback(self) -> None:
+        """See ``Store``."""
+        self._transaction = None
+
+    def full(self, point: Point) -> None:
+        """Raise where there is no room."""
+        if self._cast.full_until > self._cast.loop.now:
+            self._cast.coverage.hit(Fault.FULL_DISK, point)
+            raise Failed("disk full", counts=False)
+
+
+class FileLock:
+    """Of a file that has one writer."""
+
+    def __init__(self) -> None:
+        self.owner: FileStore | None = None
+
+    def taken(self, store: FileStore) -> bool:
+        """Take it, unless somebody who lives has it."""
+        if self.owner is not None and self.owner.alive and self.owner is not store:
+            return False
+        self.owner = store
+        return True
+
+    def released(self, store: FileStore) -> None:
+        """Have it be free."""
+        if self.owner is store:
+            self.owner = None
+
+
+class FileStore(_Store):
+    """As SQLite's: one writer, whose transaction keeps the others out; nothing is lost."""
+
+    def __init__(
+        self, cast: Stage, actor: Acting, database: Database, wire: Wire, lock: FileLock
+    ) -> None:
+        super().__init__(cast, actor, database, wire)
+        self._lock = lock
+        self._version = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process lives."""
+        return self._process.alive
+
+    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+        """See ``Store``."""
+        table = self._database.table
+        return self.carry(
+            Point.STORE_TAKEN,
+            lambda execute: table.take(execute, tag, number, died=died, anew=anew),
+        )
+
+    def written(self) -> int:
+        """See ``Store``."""
+        return self.writes
+
+    def suspend(self) -> None:
+        """See ``Store``."""
+        self._lock.released(self)
+
+    def resume(self, *, read: bool) -> None:
+        """See ``Store``."""
+        before = self._version
+        self.rollback()
+        self.begin()
+        if read and before != self._version:
+            raise Failed("others have written meanwhile", counts=False)
+
+    def begin(self) -> Connection:
+        """See ``Store``."""
+        self._locked()
+        self._version = self._database.version
+        return self._begun(Connection(self))
+
+    def rollback(self) -> None:
+        """See ``Store``."""
+        super().rollback()
+        self._lock.released(self)
+
+    def reads(self, read: Callable[[Database], _T]) -> _T:
+        """Read, for a handler."""
+        return read(self._database)
+
+    def carry(self, point: Point, work: Callable[[Any], _T], *, apart: bool = False) -> _T:
+        """See ``_Store``: killed before it happens, or afterwards."""
+        cast, strand = self._cast, self._cast.strands.current
+        strand.check()
+        self._locked()
+        try:
+            with self._actor.at(point):
+                cast.reached(self._actor, point)
+                strand.sleep(_STEP_S * cast.random.random())
+                self.full(point)
+                lost = self._wire.lossy_until > cast.loop.now
+                if lost and cast.random.random() < 0.2:
+                    raise self._failed(point)
+                found = self._database.carry(work)
+                if lost and cast.random.random() < 0.2:
+                    # Nobody knows what is on the disk.
+                    raise self._failed(point)
+                strand.sleep(_STEP_S * cast.random.random())
+        finally:
+            self._lock.released(self)
+        return found
+
+    def _failed(self, point: Point) -> StoreUnavailable:
+        self._cast.coverage.hit(Fault.STORE_LOSS, point)
+        return StoreUnavailable("disk I/O error")
+
+    def _locked(self) -> None:
+        cast, strand = self._cast, self._cast.strands.current
+        until = cast.loop.now + _BUSY_S
+        while not self._lock.taken(self):
+            if cast.loop.now >= until:
+                self._transaction = None
+                raise StoreUnavailable("database is locked")
+            strand.sleep(0.003)
+
+
+class ServerStore(_Store):
+    """As PostgreSQL's: requests and answers travel, and a session may be ended by who takes over.
+
+    What waits for locks there is done in one moment here: a commit is there, or it is not.
+    """
+
+    def __init__(self, cast: Stage, actor: Acting, database: Database, wire: Wire) -> None:
+        super().__init__(cast, actor, database, wire)
+        self._session = self._lost = ""
+
+    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+        """See ``Store``, and ``PostgresStore``, in whose order this is done."""
+        table = self._database.table
+        before = self.carry(Point.STORE_TAKEN, lambda execute: table.session(execute, tag))
+        for each in sorted({self._lost, before if died else ""} - {""}):
+            self._end(each)
+        self._lost = ""
+        session = self._opened()
+        return self.carry(
+            Point.STORE_TAKEN,
+            lambda execute: table.take(execute, tag, number, died=died, anew=anew, session=session),
+        )
+
+    def _end(self, session: str) -> None:
+        ended = self._database.ended
+        self.carry(Point.STORE_TAKEN, lambda _: ended.add(session))
+
+    def written(self) -> None:
+        """See ``Store``."""
+
+    def suspend(self) -> None:
+        """See ``Store``."""
+
+    def resume(self, *, read: bool) -> None:
+        """See ``Store``."""
+
+    def begin(self) -> Connection:
+        """See ``Store``."""
+        self._opened()
+        return self._begun(Connection(self))
+
+    def reads(self, read: Callable[[Database], _T]) -> _T:
+        """Read, for a handler."""
+        return self._ask(Point.HANDLER, lambda: read(self._database), self._opened())
+
+    def carry(self, point: Point, work: Callable[[Any], _T], *, apart: bool = False) -> _T:
+        """See ``_Store``; ``apart``: in a session of its own, which nobody ends."""
+
+        def do() -> _T:
+            self.full(point)
+            return self._database.carry(work)
+
+        return self._ask(point, do, "" if apart else self._opened())
+
+    def _ask(self, point: Point, do: Callable[[], _T], session: str) -> _T:
+        def unless_ended() -> _T:
+            if session in self._database.ended:
+                raise StoreUnavailable("the session was ended")
+            return do()
+
+        try:
+            found: _T = self._wire.ask(self._actor, point, unless_ended)
+        except Lost as error:
+            self._gone()
+            raise StoreUnavailable("the store does not answer") from error
+        except StoreUnavailable:
+            self._gone()
+            raise
+        return found
+
+    def _gone(self) -> None:
+        self._lost, self._session = self._session or self._lost, ""
+        self._transaction = None
+
+    def _opened(self) -> str:
+        if not self._session:
+            self._cast.sessions += 1
+            self._session = f"s{self._cast.sessions}"
+        return self._session

@@ -1,0 +1,238 @@
+"""One schedule of a consumer: its processes, what strikes them, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from unittest.mock import patch
+
+from chaos.sim.consumer.cast import ConsumerCast
+from chaos.sim.consumer.judge import Judge
+from chaos.sim.consumer.operator import Operator
+from chaos.sim.consumer.process import ConsumerProcess
+from chaos.sim.consumer.schedule import setup_of
+from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.log.course import Actor, count
+from chaos.sim.log.keeper import Sweeping, Trimmer
+from chaos.sim.log.sweeper import Sweeper
+from chaos.sim.log.writer import Writer
+from chaos.sim.planned import Schedule
+from chaos.sim.result import Result
+from sharedlog._consumer import sharing, working
+from sharedlog._core.consumer import in_log, snapshots
+
+__all__ = ["simulate_consumer"]
+
+_AFTERMATH_S = 120.0
+_SETTLING_S = 2.0
+
+
+class _Run:
+    def __init__(self, schedule: Schedule, *, tracing: bool) -> None:
+        self.schedule = schedule
+        self.cast = cast = ConsumerCast(schedule.seed, setup_of(schedule), tracing=tracing)
+        self.sweeper = Sweeper(cast)
+        self.writers = [
+            Writer(cast, index, schedule.setting, self.sweeper, keeps=index % 2 == 1)
+            for index in range(schedule.setting.clients)
+        ]
+        # Of what a backup has not done nothing is trimmed: it would be lost, and refused.
+        backed_up = any(each.fault is Fault.RESTORE for each in schedule.faults)
+        self.keepers = [
+            *(Trimmer(cast, index) for index in range(0 if backed_up else 2)),
+            *(Sweeping(cast, index) for index in range(2)),
+        ]
+        self.consumers = [ConsumerProcess(cast, index) for index in range(cast.setup.processes)]
+        self.operator = Operator(cast, self.consumers)
+        self.actors: list[Actor] = [*self.consumers, *self.writers, *self.keepers]
+        self.judge = Judge(cast)
+
+    def run(self) -> None:
+        """Let everything happen, then heal, and wait until all is done."""
+        loop, schedule = self.cast.loop, self.schedule
+        for actor in self.actors:
+            actor.start()
+        self.operator.start()
+        for call in schedule.calls:
+            loop.at(call.at, None, self.writers[call.client].call, call)
+        for fault in schedule.faults:
+            loop.at(fault.at, None, self._strike, fault)
+        ends = [call.at for call in schedule.calls]
+        ends += [fault.at + fault.seconds for fault in schedule.faults]
+        loop.run(max(ends, default=0.0) + 0.5)
+        self._heal()
+        self._until(lambda: all(each.idle() for each in self.writers))
+        for writer in self.writers:
+            if not writer.idle():
+                self.cast.oracle.broken("stuck", f"{writer.name} never ends")
+        left = {int(key.split("/")[1]) for key in self.cast.server.log.keys if self._is_left(key)}
+        for producer in sorted(left):
+            self.sweeper.retire(producer)
+        self._until(lambda: not self.sweeper.courses)
+        loop.run(loop.now + 0.1)
+        self._until(self.judge.all_done)
+        self.judge.tell_what_is_left()
+        # Nothing comes behind it.
+        loop.run(loop.now + _SETTLING_S)
+        self.cast.over = True
+        self.judge.judge()
+
+    def close(self) -> None:
+        """Let go of the threads, and of the database."""
+        self.cast.over = True
+        self.cast.strands.close()
+        self.cast.database.close()
+
+    def _is_left(self, key: str) -> bool:
+        """Whether a span is of somebody whom nobody else decides."""
+        kind, _, rest = key.partition("/")
+        keys = self.cast.server.log.keys
+        return kind == "span" and f"producer/{rest.split('/')[0]}/home" not in keys
+
+    def _heal(self) -> None:
+        cast = self.cast
+        cast.trace("world", "all faults end")
+        cast.healed = True
+        cast.aims.clear()
+        cast.server.heal()
+        cast.store_wire.heal()
+        cast.service.wire.heal()
+        cast.full_until = 0.0
+        for actor in self.actors:
+            actor.process.stopped_until = 0.0
+            actor.start()
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        loop = self.cast.loop
+        until = loop.now + _AFTERMATH_S
+        while loop.now < until and not done():
+            loop.run(min(loop.now + 0.25, until))
+
+    # What goes wrong.
+
+    def _strike(self, planned: PlannedFault) -> None:
+        cast, fault = self.cast, planned.fault
+        cast.trace("world", str(planned))
+        until, server = cast.loop.now + planned.seconds, cast.server
+        wires = (cast.store_wire, cast.service.wire)
+        match fault:
+            case Fault.CRASH | Fault.STOP if planned.aim is not None:
+                aimed = (_is_consumer, partial(self._strike_one, planned))
+                cast.aims.setdefault(planned.aim, []).append(aimed)
+            case Fault.CRASH | Fault.STOP:
+                self._strike_one(planned, self.actors[planned.target % len(self.actors)])
+            case Fault.DRAIN:
+                self.consumers[planned.target % len(self.consumers)].drain(planned.seconds)
+            case Fault.STORE_LOSS if planned.target % 3:
+                wire = wires[planned.target % 3 - 1]
+                wire.loss, wire.lossy_until = 0.6 * planned.share, until
+            case Fault.STORE_LOSS:
+                server.loss, server.lossy_until = 0.6 * planned.share, until
+            case Fault.STORE_STALL if planned.target % 3:
+                wires[planned.target % 3 - 1].stalled_until = until
+            case Fault.STORE_STALL:
+                server.stalled_until = until
+            case Fault.DUPLICATE:
+                server.copied_until = until
+            case Fault.FULL_DISK:
+                cast.full_until = until
+            case Fault.WALL_JUMP:
+                self._jump(planned)
+            case Fault.RESTORE if cast.setup.store != "log":
+                cast.database.backup()
+                cast.loop.after(planned.seconds, self._restore)
+            case Fault.WIPE if planned.aim is not None:
+                cast.aims.setdefault(planned.aim, []).append((_is_consumer, self._wipe))
+            case Fault.WIPE:
+                self._wipe()
+
+    def _restore(self) -> None:
+        """Put the store back as it was, while no process runs."""
+        cast = self.cast
+        if cast.healed:
+            return
+        cast.trace("world", "the store is as it was")
+        cast.coverage.hit(Fault.RESTORE, Point.IDLE)
+        for each in self.consumers:
+            each.kill()
+            cast.loop.after(0.1 + cast.random.random(), each.start)
+        cast.store_wire.cut()
+        cast.database.restore()
+        cast.went_back = True
+
+    def _wipe(self, actor: Actor | None = None) -> None:
+        """Have the service forget what it was called, where somebody gives such messages up."""
+        if self.cast.setup.buries:
+            del actor
+            self.cast.coverage.hit(Fault.WIPE, Point.IDLE)
+            self.cast.service.wipe()
+
+    def _strike_one(self, planned: PlannedFault, actor: Actor) -> None:
+        if planned.fault is Fault.CRASH:
+            actor.crash(planned.seconds)
+        elif actor.process.alive:
+            if isinstance(actor, ConsumerProcess):
+                actor.count(planned.fault)
+            else:
+                count(self.cast, actor, planned.fault)
+            actor.process.stop(planned.seconds)
+
+    def _jump(self, planned: PlannedFault) -> None:
+        """Have a machine's clock show another time, ahead more often than behind."""
+        jumping: Sequence[ConsumerProcess] = self.consumers
+        actor = jumping[planned.target % len(jumping)]
+        seconds = (planned.share - 0.25) * 100.0 * planned.seconds
+        self.cast.coverage.hit(planned.fault, Point.IDLE)
+        self.cast.offsets[actor.name] = actor.process.wall_offset_s = seconds
+
+
+def _is_consumer(actor: Actor) -> bool:
+    return isinstance(actor, ConsumerProcess)
+
+
+@contextmanager
+def _scaled(cast: ConsumerCast) -> Iterator[None]:
+    """Have the product's wall clock be that of the process which runs, and states be small."""
+
+    def now_us() -> int:
+        return int(cast.strands.current.process.wall_clock() * 1e6)
+
+    with ExitStack() as stack:
+        for module in (sharing, working):
+            stack.enter_context(patch.object(module, "_now_us", now_us))
+        # So that there are snapshots, of several pieces.
+        stack.enter_context(patch.object(in_log, "_SINCE_BYTES", 1500))
+        stack.enter_context(patch.object(snapshots, "_PIECE_BYTES", 600))
+        yield
+
+
+def simulate_consumer(schedule: Schedule, *, tracing: bool = False) -> Result:
+    """Run a schedule of a consumer to its end, and check what is in its tables and its log."""
+    began = time.process_time()
+    run = _Run(schedule, tracing=tracing)
+    cast = run.cast
+    problems = cast.oracle.problems
+    try:
+        with _scaled(cast):
+            run.run()
+            run.close()
+    except Exception as error:
+        if tracing:
+            raise
+        problems.append(f"raised: {type(error).__name__}: {error}")
+        run.close()
+    return Result(
+        schedule.kind,
+        schedule.seed,
+        problems,
+        len(schedule.calls),
+        len(schedule.faults),
+        cast.loop.events,
+        cast.loop.now,
+        time.process_time() - began,
+        cast.coverage,
+        cast.oracle.outcomes() | run.judge.outcomes(),
+        cast.loop.lines,
+    )

@@ -1,0 +1,149 @@
+"""The schedule of a consumer's run: what is published, how it is consumed, and what goes wrong."""
+
+from __future__ import annotations
+
+from random import Random
+
+from chaos.sim.consumer.stage import Setup
+from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.planned import PlannedCall, Schedule, Setting
+
+__all__ = ["ACTIVE_S", "FAULTS", "REQUIRED", "STORES", "draw_consumer", "setup_of"]
+
+ACTIVE_S = 12.0
+_APPENDS = 200
+STORES = ("sqlite", "postgres", "log")
+FAULTS = (
+    Fault.STORE_LOSS,
+    Fault.STORE_STALL,
+    Fault.DUPLICATE,
+    Fault.CRASH,
+    Fault.STOP,
+    Fault.DRAIN,
+    Fault.FULL_DISK,
+    Fault.WALL_JUMP,
+    Fault.RESTORE,
+    Fault.WIPE,
+)
+_OF_LOG = (
+    Point.LOOKING,
+    Point.MEMBER,
+    Point.FENCING,
+    Point.SHARING,
+    Point.FOLLOWING,
+    Point.HOLDING_ON,
+    Point.NAMED,
+    Point.PENDING,
+    Point.MARKER,
+    Point.GRANTING,
+    Point.STATE,
+)
+_OF_STORE = (
+    Point.STORE_TAKEN,
+    Point.NOTE,
+    Point.STORE_COMMIT,
+    Point.INTENDED,
+    Point.ANSWER_KEPT,
+)
+_OF_SERVICE = (Point.SESSION, Point.CALL)
+_POINTS = (*_OF_LOG, Point.RETIRING, *_OF_STORE, *_OF_STORE, *_OF_SERVICE, Point.HANDLER)
+
+
+def _cells(faults: tuple[Fault, ...], points: tuple[Point, ...]) -> frozenset[tuple[str, str]]:
+    return frozenset((fault.value, point.value) for fault in faults for point in points)
+
+
+# Where each fault has to strike.
+REQUIRED = (
+    _cells((Fault.CRASH, Fault.STOP), (*_OF_LOG, *_OF_STORE, *_OF_SERVICE, Point.HANDLER))
+    | _cells((Fault.STORE_LOSS,), (*_OF_LOG, *_OF_STORE, *_OF_SERVICE))
+    | _cells((Fault.STORE_STALL,), (*_OF_LOG, Point.STORE_TAKEN, Point.NOTE, Point.STORE_COMMIT))
+    | _cells((Fault.DUPLICATE,), (Point.NAMED, Point.FENCING, Point.PENDING, Point.MARKER))
+    | _cells((Fault.FULL_DISK,), (Point.STORE_COMMIT, Point.STORE_TAKEN))
+    | _cells((Fault.DRAIN, Fault.WALL_JUMP, Fault.RESTORE, Fault.WIPE), (Point.IDLE,))
+)
+_RARELY = (Fault.RESTORE, Fault.WIPE)
+_METHODS = ("append", "append", "append", "append", "transaction", "joint")
+_BEHAVIOURS = {
+    "append": ("plain", "plain", "again"),
+    "transaction": ("plain", "pipelined"),
+    "joint": ("plain", "straggler"),
+}
+
+
+def setup_of(schedule: Schedule) -> Setup:
+    """Return what the consumer of a schedule is."""
+    random = Random(f"consumer setup {schedule.seed}")  # noqa: S311 - repeatable, not secret
+    return Setup(
+        store=STORES[schedule.seed % len(STORES)],
+        processes=schedule.setting.servers,
+        batch=random.choice((1, 3, 100)),
+        attempts=random.choice((2, 5)),
+        buries=random.random() < 0.7,
+        calls=random.random() < 0.5,
+        aside=random.random() < 0.6,
+        timer=random.random() < 0.3,
+    )
+
+
+def draw_consumer(seed: int) -> Schedule:
+    """Draw the schedule of a seed."""
+    random = Random(f"consumer {seed}")  # noqa: S311 - repeatable, not secret
+    setting = Setting(
+        clients=random.randint(1, 2),
+        window=random.choice((1, 4, 16)),
+        servers=random.randint(2, 4),
+    )
+    bursts = random.random() < 0.4
+    calls = []
+    for number in range(1, _APPENDS + 1):
+        method = random.choice(_METHODS)
+        at = random.random() * ACTIVE_S if number % 4 else ACTIVE_S * number / _APPENDS
+        if bursts:
+            # Many at once, and then nothing for a while.
+            at = (at // 3.0) * 3.0 + (at % 3.0) * 0.1
+        calls.append(
+            PlannedCall(
+                number,
+                random.randrange(setting.clients),
+                at + 0.3,
+                method,
+                "commit" if random.random() < 0.8 else "rollback",
+                "",
+                random.randint(1, 2) if method != "append" else 1,
+                random.choice(_BEHAVIOURS[method]),
+                0.0,
+                None,
+                resolves=False,
+                messages=random.randint(1, 2),
+            )
+        )
+    faults = [_draw_fault(random) for _ in range(random.randint(6, 18))]
+    if random.random() < 0.15:
+        at, seconds = random.uniform(1.0, 0.5 * ACTIVE_S), random.uniform(0.2, 5.0)
+        faults.append(PlannedFault(at, Fault.RESTORE, seconds, 0, random.random()))
+    elif random.random() < 0.35:
+        aim = random.choice((None, Point.CALL, Point.NOTE, Point.ANSWER_KEPT))
+        at = random.uniform(1.0, ACTIVE_S)
+        faults.append(PlannedFault(at, Fault.WIPE, 0.0, 0, random.random(), aim))
+    return Schedule(
+        "consumer",
+        seed,
+        setting,
+        tuple(sorted(calls, key=lambda call: call.at)),
+        tuple(sorted(faults, key=lambda fault: fault.at)),
+    )
+
+
+def _draw_fault(random: Random) -> PlannedFault:
+    usual = [each for each in FAULTS if each not in _RARELY]
+    fault = random.choice((*usual, Fault.CRASH, Fault.CRASH, Fault.STOP, Fault.STOP))
+    at = 0.5 + random.random() * ACTIVE_S
+    seconds = random.choice((0.05, 0.3, 1.0, 3.0)) * (0.5 + random.random())
+    aim = None
+    if fault in (Fault.CRASH, Fault.STOP) and random.random() < 0.8:
+        aim = random.choice(_POINTS)
+        if fault is Fault.STOP:
+            # Long enough to be taken for dead.
+            seconds += random.choice((0.0, 1.5))
+    return PlannedFault(at, fault, seconds, random.randrange(60), random.random(), aim)
