@@ -142,8 +142,11 @@ class InStore:
 
     def note(self, attempts: int) -> Asked[None]:
         """See ``Keeper``."""
+        # T5: one of unknown fate may come late, behind the commit of what it was noted for.
+        self.sure = False
         yield Note(self._tag, self._fence.number, attempts)
         self.checkpoint = self.checkpoint._replace(attempts=attempts)
+        self.sure = True
 
     def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
         """See ``Keeper``: effects, position and what is to be appended are one commit.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, cast
 
-from sharedlog._core.commit import Commit, Put, Refused
+from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.consumer.names import state_key
 from sharedlog._core.consumer.state import Item, packed, pieces, unpacked
 from sharedlog._core.errors import CorruptLog
@@ -110,6 +110,8 @@ class Writer:
         # What is being written: until it was answered it is written again.
         self._piece: list[Item] | None = None
         self._begun = self._named = False
+        # What is kept of what is being written.
+        self._writing: bytes | None = None
 
     def write(self, fence: Fence) -> Rule[Snapshot | None]:
         """Write on, by a step or two; None: there is more to do. Raises ``Fenced``."""
@@ -120,14 +122,17 @@ class Writer:
         if self._piece is None:
             self._piece = next(self._pieces, None)
         if self._piece is not None:
+            writing = _WRITING.pack(snapshot.id, snapshot.pieces + 1)
             yield from _under(
                 fence,
+                self._follows(),
                 Put(
                     piece_key(name, tag, snapshot.id, snapshot.pieces),
                     packed(self._piece, self._seals),
                 ),
-                Put(_writing(name, tag), _WRITING.pack(snapshot.id, snapshot.pieces + 1)),
+                Put(_writing(name, tag), writing),
             )
+            self._writing = writing
             self._snapshot = snapshot._replace(pieces=snapshot.pieces + 1)
             self._piece = None
             return None
@@ -135,6 +140,7 @@ class Writer:
             # What is written is named, and the one before is what is to be removed.
             yield from _under(
                 fence,
+                self._follows(),
                 Put(snapshot_key(name, tag), written(snapshot)),
                 Put(_writing(name, tag), _WRITING.pack(self._before.id, self._before.pieces)),
             )
@@ -143,10 +149,24 @@ class Writer:
         yield from clear(name, tag, fence)
         return snapshot
 
+    def _follows(self) -> tuple[Condition, ...]:
+        """What a step follows: a copy of one, that comes late, changes nothing."""
+        return (
+            Condition(snapshot_key(self._name, self._tag), written(self._before)),
+            Condition(_writing(self._name, self._tag), self._writing),
+        )
 
-def name_snapshot(name: str, tag: str, snapshot: Snapshot, fence: Fence) -> Rule[None]:
-    """Name an empty snapshot, or one that has all changes through another LSN, by now."""
-    yield from _under(fence, Put(snapshot_key(name, tag), written(snapshot)))
+
+def name_snapshot(
+    name: str, tag: str, snapshot: Snapshot, fence: Fence, before: Snapshot | None
+) -> Rule[None]:
+    """Name an empty snapshot, or one that has all changes through another LSN, by now.
+
+    ``before``: the newest that there is.
+    """
+    key = snapshot_key(name, tag)
+    follows = Condition(key, None if before is None else written(before))
+    yield from _under(fence, (follows,), Put(key, written(snapshot)))
 
 
 def clear(name: str, tag: str, fence: Fence) -> Rule[None]:
@@ -159,14 +179,15 @@ def clear(name: str, tag: str, fence: Fence) -> Rule[None]:
     while count:
         least = max(0, count - _REMOVED)
         gone = [Put(piece_key(name, tag, of, at), None) for at in range(least, count)]
-        count = least
-        yield from _under(fence, *gone, Put(key, _WRITING.pack(of, count)))
-    yield from _under(fence, Put(key, None))
+        count, follows = least, Condition(key, value)
+        value = _WRITING.pack(of, count)
+        yield from _under(fence, (follows,), *gone, Put(key, value))
+    yield from _under(fence, (Condition(key, value),), Put(key, None))
 
 
-def _under(fence: Fence, *puts: Put) -> Rule[None]:
+def _under(fence: Fence, follows: tuple[Condition, ...], *puts: Put) -> Rule[None]:
     try:
-        yield Commit((condition_of(fence),), puts)
+        yield Commit((*follows, condition_of(fence)), puts)
     except Refused as refused:
         check_fence(fence, refused.found[fence_key(fence.name)])
         raise

@@ -10,6 +10,7 @@ from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._core.consumer import outputs
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.members import look, resume
+from sharedlog._core.errors import StoreUnavailable
 from sharedlog.testing import drain, driven
 from tests.sharedlog.consumer.world import World
 
@@ -32,6 +33,30 @@ def test_a_handler_that_raises_is_tried_again_in_order(tmp_path):
     drain(world.consumer())
     world.check()
     assert tries.count("order 4") == 3
+
+
+def test_an_attempt_whose_note_may_come_late_is_noted_behind_a_take_over(tmp_path):
+    """It would count for the message behind: what is on its way is fenced off first (T5, T1)."""
+    world = World(tmp_path, orders=1, substreams=1, attempts=100)
+    tries, lost = [], []
+
+    def fails_twice(order, _):
+        tries.append(order["what"])
+        if len(tries) < 3:
+            raise OSError("not now")
+
+    def lose_the_first(_, name):
+        if name == "store: note" and not lost:
+            lost.append(name)
+            raise StoreUnavailable("a test has lost the answer")
+
+    world.looks = fails_twice
+    with driven(world.consumer()) as process:
+        process.after = lose_the_first
+        process.drain()
+    world.check()
+    first = process.steps.index("store: note")
+    assert "store: take" in process.steps[first : process.steps.index("store: note", first + 1)]
 
 
 def test_a_message_that_fails_again_and_again_becomes_a_dead_letter(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import sharedlog
 from sharedlog._cli import ExitCode, main
 from sharedlog._consumer import carrying
+from sharedlog._core.commit import Refused
 from sharedlog._core.consumer import in_log, snapshots
 from sharedlog._core.producers import OPEN
 from sharedlog.testing import die, drain, driven, lose
@@ -56,6 +57,38 @@ def test_effects_are_those_of_one_run_wherever_a_process_dies(deployed, fault):
         if not met:
             break
     assert step > 12
+
+
+@pytest.mark.usefixtures("small_snapshots")
+def test_a_step_that_comes_late_once_more_changes_nothing():
+    """Neither a checkpoint nor a snapshot goes back, under one and the same fence (T4)."""
+    world = LogWorld(orders=3, batch=1, substreams=1, attempts=100)
+    engine, commits, tries = world.log._engine, [], []
+    original = engine.commit
+
+    def remembered(commit):
+        if any(put.key.startswith("state/") for put in commit.puts):
+            commits.append(commit)
+        return original(commit)
+
+    def fails_once(order, _):
+        tries.append(order["what"])
+        if tries.count(order["what"]) < 2:
+            raise OSError("not now")
+
+    engine.commit = remembered
+    world.looks = fails_once
+    with driven(world.consumer()) as process:
+        process.drain()
+        world.order(1)
+        process.drain()
+        before = engine.scan("state/")
+        for each in commits:
+            with pytest.raises(Refused):
+                original(each)
+        assert engine.scan("state/") == before
+    assert len(commits) > 10
+    world.check()
 
 
 def test_process_after_process_dies(deployed):
