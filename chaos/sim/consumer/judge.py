@@ -141,7 +141,8 @@ class Judge:
             if missing := sorted(set(wanted) - set(there)):
                 self._broken("outputs", f"{tag}: {missing[0]!r} is not there")
             return
-        if ticked != ticks:
+        # They go on to the end: what the last one published may be on its way.
+        if ticked not in (ticks, ticks[:-1]):
             self._broken("ticks", f"{tag}: {_difference(ticked, ticks)}")
         if sorted(there) != sorted(wanted):
             self._broken("outputs", f"{tag}: {_difference(sorted(there), sorted(wanted))}")

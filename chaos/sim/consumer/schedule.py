@@ -57,7 +57,10 @@ def _cells(faults: tuple[Fault, ...], points: tuple[Point, ...]) -> frozenset[tu
 REQUIRED = (
     _cells((Fault.CRASH, Fault.STOP), (*_OF_LOG, *_OF_STORE, *_OF_SERVICE, Point.HANDLER))
     | _cells((Fault.STORE_LOSS,), (*_OF_LOG, *_OF_STORE, *_OF_SERVICE))
-    | _cells((Fault.STORE_STALL,), (*_OF_LOG, Point.STORE_TAKEN, Point.NOTE, Point.STORE_COMMIT))
+    | _cells(
+        (Fault.STORE_STALL,),
+        (*(each for each in _OF_LOG if each is not Point.FENCING), Point.STORE_TAKEN, Point.NOTE),
+    )
     | _cells((Fault.DUPLICATE,), (Point.NAMED, Point.FENCING, Point.PENDING, Point.MARKER))
     | _cells((Fault.FULL_DISK,), (Point.STORE_COMMIT, Point.STORE_TAKEN))
     | _cells((Fault.DRAIN, Fault.WALL_JUMP, Fault.RESTORE, Fault.WIPE), (Point.IDLE,))
