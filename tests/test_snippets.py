@@ -210,13 +210,14 @@ def _batches(reader: Reader, batch: str) -> None:
     assert sorted(reader.bank.deposits) == ["one", "refused"]
 
 
-def _consumers(
-    reader: Reader, billing: str, timer: str, calls: str, redis: str, state: str, tests: str
-) -> None:
+def _consumers(reader: Reader, billing: str, batches: str, timer: str, *rest: str) -> None:
+    calls, redis, state, tests = rest
     names = reader.run(billing)
     assert names["done"] == 2
     assert names["rows"] == [("ann", 12), ("bob", 5)]
     with sharedlog.open("sqlite:///events.log") as log:
+        other = sharedlog.Consumer(log, "batches", ["orders"], "sqlite:///billing.db")
+        assert callable(reader.run(batches, consumer=other, json=json)["bill"])
         other = sharedlog.Consumer(log, "other", ["orders"], "sqlite:///billing.db")
         assert callable(reader.run(timer, consumer=other, timedelta=timedelta)["sweep"])
         assert callable(reader.run(calls, consumer=other, Order=bytes)["bill"])

@@ -124,7 +124,8 @@ def test_a_message_that_fails_holds_up_its_own_substream(house, log, streams):
         return None
 
     fake = house.target(handler, streams=streams)
-    player = house.player(declared(fake, queue=16))
+    # On a busy machine it would lose its duty, and connect again.
+    player = house.player(declared(fake, queue=16), takeover=timedelta(seconds=30))
     bad = log.publish_call("orders", CALL, b"bad", key="0").substream
     # More than may wait here, of each.
     publish(log, 100)
