@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -33,6 +34,10 @@ __all__ = [
 # Other work on the machine must not fail an example.
 settings.register_profile("rifl", deadline=None)
 settings.load_profile("rifl")
+
+# A shell's background job ignores it, and so would every process that a test interrupts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What sessions of channels without certificates open by, in child processes, too.
 os.environ["RIFL_SESSION_SECRET"] = SESSION_SECRET.decode()
