@@ -54,6 +54,8 @@ class Driver:
         self.batch: Batch | None = None
         # It is one of several copies; it never goes on.
         self.copied = self.over = False
+        # Another copy goes on, for now.
+        self._rests = False
         self._runs = self._refused = 0
         self._held: dict[str, Hold] = {}
         # Through where there was nothing more to read.
@@ -61,7 +63,7 @@ class Driver:
 
     def start(self) -> None:
         """Begin a run."""
-        if self.process.alive or self._cast.over or self.over:
+        if self.process.alive or self._cast.over or self.over or self._rests:
             return
         self._runs += 1
         self.process = self._cast.life(f"{self.name}{self.checkpoint.place}#{self._runs}")
@@ -84,6 +86,12 @@ class Driver:
         """Die, and never come back."""
         self.over = True
         self._die()
+
+    def rest(self, *, rests: bool) -> None:
+        """Die, and do not come back while it rests."""
+        self._rests = rests
+        if rests and self.process.alive:
+            self._die()
 
     def skips(self, batch: int) -> bool:
         """Whether its function appends nothing of a batch."""

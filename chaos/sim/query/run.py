@@ -105,12 +105,14 @@ class _Run:
         job.start()
 
     def _last_copy(self) -> bool:
-        """Have one copy go on alone, the newest that may."""
+        """Have one copy go on alone, the newest that may.
+
+        Which that is the log knows: one that died may have committed what it did not note.
+        """
         while alive := [each for each in self.streaming if not each.over]:
             newest = max(alive, key=lambda each: each.checkpoint.noted)
             for each in alive:
-                if each is not newest:
-                    each.end()
+                each.rest(rests=each is not newest)
             if self._done(newest):
                 return True
             if not newest.over:
