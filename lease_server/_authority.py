@@ -10,11 +10,19 @@ import abc
 import secrets as randomness
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lease_server._blocks import IdBlocks
-from lease_server._errors import BadRequest, LeaseExpired, SessionClosed, StoreMismatch
+from lease_server._errors import (
+    BadRequest,
+    LeaseError,
+    LeaseExpired,
+    NotYours,
+    SessionClosed,
+    StorageUnavailable,
+    StoreMismatch,
+)
 from lease_server._events import UNHEARD, Events
 from lease_server._forks import leases_forked, refuse_in_children
 from lease_server._keyring import KeyRing
@@ -36,6 +44,14 @@ class Grant(NamedTuple):
     client_id: int
     token: bytes
     term_s: float
+
+
+class Beat(NamedTuple):
+    """A lease to be renewed: its id, the token that is shown, and whose id it is said to be."""
+
+    client_id: int
+    token: bytes
+    store: int = 0
 
 
 class Authority(Protocol):
@@ -112,6 +128,13 @@ class Authority(Protocol):
 
         It keeps a session that no call was made in for one more term, and no longer.
         Raises NotYours, LeaseExpired or SessionClosed.
+        """
+
+    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | LeaseError]:
+        """Do what ``check_store`` and ``heartbeat`` do, for each: its token, or its refusal.
+
+        Each is judged by itself, all of them for one peer. What concerns no single one of them
+        (StorageUnavailable) is raised, unless some were renewed: then the list ends there.
         """
 
     def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
@@ -274,6 +297,18 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
     def _beat(self, client_id: int) -> Standing:
         """Renew a lease, or a session that was not used; what the id was found to be."""
 
+    def _beats(self, client_ids: Sequence[int]) -> list[Standing]:
+        """Renew several; fewer where the storage was lost after some of them."""
+        found: list[Standing] = []
+        for client_id in client_ids:
+            try:
+                found.append(self._beat(client_id))
+            except StorageUnavailable:
+                if not found:
+                    raise
+                break
+        return found
+
     @abc.abstractmethod
     def _release(self, client_id: int) -> None:
         """End a lease."""
@@ -281,7 +316,37 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
     def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
         """Check and renew; the token to use from now on if the secret was rotated, or b""."""
         self.check(client_id, token, peer)
-        standing = self._beat(client_id)
+        return self._beaten(client_id, token, peer, self._beat(client_id))
+
+    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | LeaseError]:
+        """Check and renew each; see ``Authority``."""
+        refused = [self._refusal(beat, peer) for beat in beats]
+        good = [beat.client_id for beat, error in zip(beats, refused, strict=True) if error is None]
+        standings = iter(self._beats(good))
+        answers: list[bytes | LeaseError] = []
+        for beat, error in zip(beats, refused, strict=True):
+            if error is not None:
+                answers.append(error)
+                continue
+            standing = next(standings, None)
+            if standing is None:
+                break
+            try:
+                answers.append(self._beaten(beat.client_id, beat.token, peer, standing))
+            except (LeaseExpired, SessionClosed) as over:
+                answers.append(over)
+        return answers
+
+    def _refusal(self, beat: Beat, peer: bytes) -> LeaseError | None:
+        try:
+            self.check_store(beat.client_id, beat.store)
+            self.check(beat.client_id, beat.token, peer)
+        except (LeaseExpired, NotYours, StoreMismatch) as error:
+            return error
+        return None
+
+    def _beaten(self, client_id: int, token: bytes, peer: bytes, standing: Standing) -> bytes:
+        """Return the token to use from now on, or b""; raises what is over."""
         if standing is Standing.CLOSED:
             raise SessionClosed("the session is closed or past its retention")
         if standing is Standing.UNKNOWN:

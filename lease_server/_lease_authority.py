@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lease_server._authority import Grant, StorageAuthority
 from lease_server._errors import StorageUnavailable, TooManyClients
 from lease_server._sessionbook import SessionBook
@@ -146,14 +148,23 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         return sorted(ids)
 
     def _beat(self, client_id: int) -> Standing:
+        return self._beats((client_id,))[0]
+
+    def _beats(self, client_ids: Sequence[int]) -> list[Standing]:
+        # In one turn of the lock, which every call takes.
         with self._lock:
             now = self._clock()
             # It keeps a session that no call was made in for one more term, and no longer.
-            alive = self._table.renew(client_id, now) or self._book.renew(
-                client_id, now, used=False
-            )
-        if alive:
-            return Standing.ALIVE
+            alive = [
+                self._table.renew(client_id, now) or self._book.renew(client_id, now, used=False)
+                for client_id in client_ids
+            ]
+        return [
+            Standing.ALIVE if lives else self._ended(client_id)
+            for client_id, lives in zip(client_ids, alive, strict=True)
+        ]
+
+    def _ended(self, client_id: int) -> Standing:
         return Standing.CLOSED if self.is_session(client_id) else Standing.UNKNOWN
 
     def _release(self, client_id: int) -> None:

@@ -410,6 +410,8 @@ FINALIZERS = {
     "curp.client._sync_records: weakref.finalize(self, stream.queue.put, None)",
     "rifl._client.aio_client: weakref.finalize(state, _wake_threadsafe, loop, self._wakeup)",
     "rifl._client.aio_streams: UnaryStreamCall.__del__",
+    # One step of a dictionary's.
+    "rifl._client.shared_renewals: weakref.ref(state, lambda _: members.pop(number, None))",
     "rifl._client.sync_client: weakref.finalize(state, self._wakeup.put, None)",
     "rifl._client.sync_streams: StreamCall.__del__",
     # Asyncio's own, for tasks that ended well: nothing.

@@ -32,6 +32,15 @@ def _parts() -> Iterator[_Part]:
         by = "stream" if flavor == "aio" else "unary"
         arguments = ("--clients", "100000", "--flavor", flavor)
         yield _Part(f"100,000 leases renewed, {by}", "leases", arguments, "cores", 0.5)
+    for together in (4, 16):
+        # Channels of one process, which renew together: beside each by itself, in pairs.
+        yield _Part(
+            f"100,000 leases renewed, unary, {together} together",
+            "leases",
+            (*arguments, "--together", str(together)),
+            "cores",
+            0.5,
+        )
     yield _Part(
         "start with 100,000 unacknowledged records",
         "startup",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from curp._replica.errors import NotLeading
-from lease_server._authority import Grant
+from lease_server._authority import Beat, Grant
+from lease_server._errors import LeaseError
 from lease_server._lease_authority import LeaseAuthority
 from lease_server._sessionbook import OpenedSession
 
@@ -93,6 +94,12 @@ class GroupAuthority:
         if not self._takes_calls():
             raise NotLeading("another replica may lead by now")
         return self.current.heartbeat(client_id, token, peer)
+
+    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | LeaseError]:
+        """See ``Authority``."""
+        if not self._takes_calls():
+            raise NotLeading("another replica may lead by now")
+        return self.current.heartbeats(beats, peer)
 
     def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
         """See ``Authority``."""

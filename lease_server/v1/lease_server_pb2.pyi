@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -21,7 +21,7 @@ class GrantRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GrantReply(_message.Message):
-    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "end_marker")
+    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "end_marker", "also_at_most")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,7 @@ class GrantReply(_message.Message):
     PATH_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
     END_MARKER_FIELD_NUMBER: _ClassVar[int]
+    ALSO_AT_MOST_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     term_ms: int
@@ -42,31 +43,38 @@ class GrantReply(_message.Message):
     path: str
     store: int
     end_marker: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., end_marker: _Optional[int] = ...) -> None: ...
+    also_at_most: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., end_marker: _Optional[int] = ..., also_at_most: _Optional[int] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
-    __slots__ = ("client_id", "token", "store")
+    __slots__ = ("client_id", "token", "store", "also")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     store: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., store: _Optional[int] = ...) -> None: ...
+    also: _containers.RepeatedCompositeFieldContainer[RenewRequest]
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., store: _Optional[int] = ..., also: _Optional[_Iterable[_Union[RenewRequest, _Mapping]]] = ...) -> None: ...
 
 class RenewReply(_message.Message):
-    __slots__ = ("client_id", "term_ms", "token", "refused", "end_marker")
+    __slots__ = ("client_id", "term_ms", "token", "refused", "also", "end_marker", "also_at_most")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
     END_MARKER_FIELD_NUMBER: _ClassVar[int]
+    ALSO_AT_MOST_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     term_ms: int
     token: bytes
     refused: str
+    also: _containers.RepeatedCompositeFieldContainer[RenewReply]
     end_marker: int
-    def __init__(self, client_id: _Optional[int] = ..., term_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., refused: _Optional[str] = ..., end_marker: _Optional[int] = ...) -> None: ...
+    also_at_most: int
+    def __init__(self, client_id: _Optional[int] = ..., term_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., refused: _Optional[str] = ..., also: _Optional[_Iterable[_Union[RenewReply, _Mapping]]] = ..., end_marker: _Optional[int] = ..., also_at_most: _Optional[int] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
     __slots__ = ("client_id", "token")
@@ -91,7 +99,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class OpenSessionReply(_message.Message):
-    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "term_ms", "end_marker")
+    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "term_ms", "end_marker", "also_at_most")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +112,7 @@ class OpenSessionReply(_message.Message):
     STORE_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
     END_MARKER_FIELD_NUMBER: _ClassVar[int]
+    ALSO_AT_MOST_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     retention_ms: int
@@ -116,7 +125,8 @@ class OpenSessionReply(_message.Message):
     store: int
     term_ms: int
     end_marker: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., term_ms: _Optional[int] = ..., end_marker: _Optional[int] = ...) -> None: ...
+    also_at_most: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., term_ms: _Optional[int] = ..., end_marker: _Optional[int] = ..., also_at_most: _Optional[int] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("name", "secret")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -20,7 +20,7 @@ from rifl._client.aio_streams import (
 )
 from rifl._client.aio_targets import AioSeveralTargets
 from rifl._client.batch import BatchItem, BatchResult
-from rifl._client.grpc_channels import inner_method, open_aio, opening, over_targets
+from rifl._client.grpc_channels import inner_method, likeness, open_aio, opening, over_targets
 from rifl._client.settings import (
     ConnectKeywords,
     Settings,
@@ -56,7 +56,10 @@ def connect(
     if opening():
         # Called in place of gRPC's function, by another call of this one.
         return inner  # type: ignore[return-value]
-    channel = AioChannel(inner, settings, open_one, intercepted=bool(around))
+    alike = None
+    if not (around or follow):
+        alike = likeness(grpc.aio, target, credentials, options, keywords.get("compression"))
+    channel = AioChannel(inner, settings, open_one, intercepted=bool(around), alike=alike)
     channel._client.insecure = credentials is None
     return channel
 
@@ -76,9 +79,10 @@ class AioChannel(grpc.aio.Channel):
         connect: Callable[[str], grpc.aio.Channel] | None = None,
         *,
         intercepted: bool = False,
+        alike: Hashable = None,
     ) -> None:
         self._inner = inner
-        self._client = AioClient(inner, settings, connect)
+        self._client = AioClient(inner, settings, connect, alike)
         self._session = AioSession(self._client)
         self._direct = (
             settings.hedge_after_s is None and settings.session_name is None and not intercepted

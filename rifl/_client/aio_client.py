@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import grpc
@@ -20,9 +20,11 @@ from rifl._client.lease_requests import (
     failed,
     next_request,
     replied,
+    unsent,
 )
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
+from rifl._client.shared_renewals import share_renewals
 from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
 from rifl.core._calling.client_lease import ClientLease
@@ -39,8 +41,11 @@ class AioClient(ClientState):
         channel: grpc.aio.Channel,
         settings: Settings,
         connect: Callable[[str], grpc.aio.Channel] | None = None,
+        alike: Hashable = None,
     ) -> None:
+        """``alike``: equal for channels that may renew each other's leases; None: no other's."""
         super().__init__(settings, getattr(channel, "router", None), connect)
+        self.alike = alike
         self.channel = channel
         self._keeper = LeaseKeeper(channel)
         # Whether it is known to be.
@@ -99,9 +104,12 @@ class LeaseKeeper:
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def look(self, state: ClientState) -> None:
+    def look(self, state: AioClient) -> None:
         if self._task is None:
             loop = asyncio.get_running_loop()
+            if state.alike is not None:
+                # Of this loop: what wakes another one's waiters is not of this thread.
+                state.renewals = share_renewals(state, (state.alike, loop))
             # Collection may happen on any thread, and after the loop's end.
             weakref.finalize(state, _wake_threadsafe, loop, self._wakeup).atexit = False
             self._task = loop.create_task(_keep(weakref.ref(state), self, self._wakeup))
@@ -132,8 +140,9 @@ class LeaseKeeper:
         except (TimeoutError, EOFError) as error:
             text = f"the heartbeat stream broke: {error!r}"
             failed(state, request, FinalStatus(grpc.StatusCode.UNAVAILABLE, text))
-        except grpc.aio.UsageError:
+        except (grpc.aio.UsageError, asyncio.CancelledError):
             # The channel was closed.
+            unsent(request)
             raise
         except Exception as error:  # noqa: BLE001 - an interceptor's of the application
             broken(state, request, error)

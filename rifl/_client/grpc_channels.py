@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from types import FunctionType
 from typing import Any, TypeVar
 
 import grpc
@@ -67,6 +69,39 @@ def open_aio(
         channel = _open("aio.secure_channel", grpc.aio.secure_channel, target, credentials, *rest)
     opened: grpc.aio.Channel = channel
     return opened
+
+
+def likeness(
+    opened_by: Any,
+    target: str | Sequence[str],
+    credentials: grpc.ChannelCredentials | None,
+    options: Sequence[tuple[str, Any]],
+    compression: grpc.Compression | None,
+) -> Hashable:
+    """Return what is equal for channels that ``connect`` opened alike; None for one apart.
+
+    Credentials are alike where they are one object. ``opened_by`` is ``grpc`` or ``grpc.aio``.
+    A channel to several targets is apart, since each of these has a current one of its own;
+    and so is one that gRPC's own function did not open: what somebody put around it may add
+    to each call whose it is.
+    """
+    targets = split_targets(target)
+    function = opened_by.insecure_channel if credentials is None else opened_by.secure_channel
+    # A wrapper may bear gRPC's names, but not be a plain function of its module.
+    home = sys.modules.get(getattr(function, "__module__", ""))
+    if len(targets) != 1 or not (
+        isinstance(function, FunctionType)
+        and function.__module__.partition(".")[0] == "grpc"
+        and function.__globals__ is vars(home)
+    ):
+        return None
+    alike = (opened_by.__name__, targets[0], credentials, tuple(options), compression)
+    try:
+        hash(alike)
+    except TypeError:
+        # An option of somebody's own kind: nothing says when two of them are alike.
+        return None
+    return alike
 
 
 def over_targets(

@@ -6,7 +6,7 @@ at a time, and tell ``replied`` or ``failed`` of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import grpc
@@ -14,6 +14,7 @@ import grpc
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import NOT_HOSTED, Status, call_error
+from rifl._client.shared_renewals import Companion, settle
 from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
 from rifl.core._calling.answer import AttemptAnswer
@@ -35,7 +36,7 @@ class LeaseRequest(NamedTuple):
     """One request: the lease service's method, the message, and how long it may take.
 
     ``lease`` is the one that is renewed, None where one is asked for. ``streamed``: by a
-    message on the heartbeat stream, where there is one.
+    message on the heartbeat stream, where there is one. ``companions``: what it renews, too.
     """
 
     method: str
@@ -44,6 +45,7 @@ class LeaseRequest(NamedTuple):
     sent_at: float
     lease: ClientLease | None = None
     streamed: bool = False
+    companions: Sequence[Companion] = ()
 
 
 def next_request(state: ClientState) -> LeaseRequest | float | None:
@@ -54,11 +56,15 @@ def next_request(state: ClientState) -> LeaseRequest | float | None:
         return at
     now = state.now()
     if step is LeaseStep.RENEW and lease is not None:
-        message: Any = pb.RenewRequest(
-            client_id=lease.client_id, token=lease.token, store=lease.store
-        )
         timeout_s = min(LEASE_TIMEOUT_S, lease.term_s / 3)
-        return LeaseRequest("Renew", message, timeout_s, now, lease, lease.streams)
+        companions: Sequence[Companion] = ()
+        if state.renewals is not None:
+            with state.lock:
+                state.session.asking(lease, now + timeout_s)
+            companions = state.renewals.companions(state, lease, now, now + timeout_s)
+        message: Any = _renewal(lease)
+        message.also.extend(_renewal(companion.lease) for companion in companions)
+        return LeaseRequest("Renew", message, timeout_s, now, lease, lease.streams, companions)
     if step is LeaseStep.RENEW:
         # Lost in between.
         return now
@@ -79,10 +85,12 @@ def replied(state: ClientState, request: LeaseRequest, reply: Any) -> None:
         state.granted(reply, request.sent_at)
     else:
         state.renewed(request.lease, reply, request.sent_at)
+        settle(request.companions, reply.also, request.sent_at)
 
 
 def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
     """Take the error of a request."""
+    unsent(request)
     lease = request.lease
     if lease is None:
         state.grant_failed(status)
@@ -93,6 +101,11 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
     state.renewal_failed(lease, status)
 
 
+def unsent(request: LeaseRequest) -> None:
+    """Take that a request will have no answer: who waited for it looks elsewhere."""
+    settle(request.companions, (), request.sent_at)
+
+
 def broken(state: ClientState, request: LeaseRequest, error: Exception) -> None:
     """Take what somebody else's code raised in a request, such as an interceptor beneath.
 
@@ -100,6 +113,10 @@ def broken(state: ClientState, request: LeaseRequest, error: Exception) -> None:
     """
     text = f"the lease server was not asked: {type(error).__name__}: {error}"
     failed(state, request, FinalStatus(grpc.StatusCode.UNKNOWN, text))
+
+
+def _renewal(lease: ClientLease) -> pb.RenewRequest:
+    return pb.RenewRequest(client_id=lease.client_id, token=lease.token, store=lease.store)
 
 
 class LeaseWaiter:

@@ -19,6 +19,7 @@ from rifl._client.keys import take_key
 from rifl._client.paths import open_path
 from rifl._client.routing import Router
 from rifl._client.settings import Settings
+from rifl._client.shared_renewals import Renewals
 from rifl._grpc.status import rich_status
 from rifl._log import get_logger
 from rifl._wire.header import HEADER_KEY
@@ -110,6 +111,8 @@ class ClientState:
         self.lease_status: Status | None = None
         # Whether it was logged that the server cannot be reached, since it last was.
         self._told_away = False
+        # With whose renewals this one's may travel; None: with nobody's.
+        self.renewals: Renewals | None = None
         _states.add(self)
 
     # Clock and dice, in one place.
@@ -232,6 +235,7 @@ class ClientState:
             window=reply.window,
             streams=reply.heartbeat == lease_pb.HEARTBEAT_STREAM,
             store=reply.store,
+            also_at_most=reply.also_at_most,
         )
         with self.lock:
             before = self.session.store
@@ -267,10 +271,18 @@ class ClientState:
         # What the server that answers now can do: it may be of another version than the one before.
         self.end_marker = reply.end_marker
         with self.lock:
-            self.session.renewed(lease, reply.term_ms / 1000, reply.token, sent_at)
+            self.session.renewed(
+                lease, reply.term_ms / 1000, reply.token, sent_at, reply.also_at_most
+            )
             woken = self._lease_is_back(lease) if lease is self.session.lease else []
         for waiter in woken:
             waiter.wake()
+
+    def not_accompanied(self, lease: ClientLease) -> None:
+        """Take that another channel's request did not renew this lease: ask for ourselves."""
+        with self.lock:
+            self.session.not_accompanied(lease, self.now(), self.jitter())
+        self.look_at_lease()
 
     def renewal_failed(self, lease: ClientLease, status: Status) -> None:
         """Take the error of a renewal."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Unpack
@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import grpc
 
 from rifl._client.batch import BatchItem, BatchResult
-from rifl._client.grpc_channels import inner_method, open_sync, opening, over_targets
+from rifl._client.grpc_channels import inner_method, likeness, open_sync, opening, over_targets
 from rifl._client.settings import (
     ConnectKeywords,
     Settings,
@@ -101,8 +101,13 @@ def connect(
 
     follow = keywords.get("follow_leaders", False)
     inner = over_targets(target, follow, open_one, SeveralTargets)
-    # Not ours where this was called in place of gRPC's function, by another call of this one.
-    return inner if opening() else Channel(inner, settings, open_one)  # type: ignore[return-value]
+    if opening():
+        # Called in place of gRPC's function, by another call of this one.
+        return inner  # type: ignore[return-value]
+    alike = None
+    if not (interceptors or follow):
+        alike = likeness(grpc, target, credentials, options, keywords.get("compression"))
+    return Channel(inner, settings, open_one, alike)
 
 
 class Channel(grpc.Channel):
@@ -122,9 +127,10 @@ class Channel(grpc.Channel):
         inner: grpc.Channel,
         settings: Settings,
         connect: Callable[[str], grpc.Channel] | None = None,
+        alike: Hashable = None,
     ) -> None:
         self._inner = inner
-        self._client = SyncClient(inner, settings, connect)
+        self._client = SyncClient(inner, settings, connect, alike)
         self._session = Session(self._client)
         self._batches = Batches(self._client)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import grpc
@@ -20,9 +20,11 @@ from rifl._client.lease_requests import (
     failed,
     next_request,
     replied,
+    unsent,
 )
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
+from rifl._client.shared_renewals import share_renewals
 from rifl._client.state import ClientState
 from rifl._client.sync_timers import Timers
 from rifl._log import get_logger
@@ -44,8 +46,11 @@ class SyncClient(ClientState):
         channel: grpc.Channel,
         settings: Settings,
         connect: Callable[[str], grpc.Channel] | None = None,
+        alike: Hashable = None,
     ) -> None:
+        """``alike``: equal for channels that may renew each other's leases; None: no other's."""
         super().__init__(settings, getattr(channel, "router", None), connect)
+        self.alike = alike
         self.channel = channel
         self.timers = Timers()
         self._keeper = LeaseKeeper(channel)
@@ -103,11 +108,13 @@ class LeaseKeeper:
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def look(self, state: ClientState) -> None:
+    def look(self, state: SyncClient) -> None:
         """Have the thread look at what is to be done, now. Any thread; never blocks."""
         if self._thread is None:
             with self._start_lock:
                 if self._thread is None:
+                    if state.alike is not None:
+                        state.renewals = share_renewals(state, state.alike)
                     weakref.finalize(state, self._wakeup.put, None)
                     self._thread = threading.Thread(
                         target=_keep,
@@ -145,6 +152,7 @@ class LeaseKeeper:
             failed(state, request, error)  # type: ignore[arg-type]
         except ValueError:
             # The channel was closed.
+            unsent(request)
             raise
         except Exception as error:  # noqa: BLE001 - an interceptor's of the application
             broken(state, request, error)

@@ -61,7 +61,8 @@ def add_lease_service(
     On a ``grpc.server`` heartbeats are unary and KeepAlive is UNIMPLEMENTED without
     taking a thread. On a ``grpc.aio.server`` each renewal of a KeepAlive stream is
     answered in order; the first has to come within 10 s and be good, refused ones after it
-    say why and the stream goes on, up to 64 of them. At most ``max_streams`` are open at
+    say why and the stream goes on, up to 64 of them. A renewal, of either kind, may be of
+    several leases, which are judged each by itself. At most ``max_streams`` are open at
     once, and ``max_streams_per_peer`` of one authenticated peer, or of one address where
     there is none: others are TOO_MANY, and renew by unary calls.
 
@@ -206,14 +207,14 @@ class _AioShell:
             good = False
             while raw is not grpc.aio.EOF:
                 if self._requests.blocks:
-                    reply, refused = await asyncio.get_running_loop().run_in_executor(
+                    reply, refused, renewed = await asyncio.get_running_loop().run_in_executor(
                         self._executor, self._requests.keep_alive, raw, peer
                     )
                 else:
-                    reply, refused = self._requests.keep_alive(raw, peer)
+                    reply, refused, renewed = self._requests.keep_alive(raw, peer)
                 await context.write(reply)
                 refusals += refused
-                good = good or not refused
+                good = good or renewed
                 if not good:
                     # Nothing is known of the caller: the reply has said what was wrong.
                     return

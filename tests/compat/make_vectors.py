@@ -133,6 +133,14 @@ def _lease() -> list[dict[str, Any]]:
         ),
         lease_pb.RenewRequest(client_id=7, token=_TOKEN, store=_STORE),
         lease_pb.RenewReply(client_id=7, term_ms=60_000),
+        lease_pb.RenewRequest(
+            client_id=7, token=_TOKEN, store=_STORE,
+            also=[lease_pb.RenewRequest(client_id=9, token=_TOKEN, store=_STORE)],
+        ),
+        lease_pb.RenewReply(
+            client_id=7, term_ms=60_000, also_at_most=256,
+            also=[lease_pb.RenewReply(client_id=9, refused="LEASE_EXPIRED")],
+        ),
         lease_pb.RenewReply(client_id=7, refused="LEASE_EXPIRED"),
         lease_pb.ReleaseRequest(client_id=7, token=_TOKEN),
         lease_pb.OpenSessionRequest(name="orders", retention_ms=86_400_000),

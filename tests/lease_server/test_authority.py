@@ -13,9 +13,11 @@ from lease_server import (
     NotYours,
     SessionClosed,
     SessionPolicy,
+    Standing,
     StorageUnavailable,
     TooManyClients,
 )
+from lease_server._authority import Beat, StorageAuthority
 
 
 @pytest.fixture
@@ -398,3 +400,32 @@ def test_hot_path_cost(storage):
     each = (time.perf_counter() - started) / 20_000
     print(f"\ncheck + renew: {each * 1e6:.2f} us")
     assert each < 1e-3
+
+
+def test_many_are_renewed_up_to_where_the_storage_was_lost():
+    """What was renewed is told; nothing is said of the rest; with none renewed it raises (§5)."""
+
+    class Storage:
+        def __init__(self, good):
+            self.good = good
+
+        def _beat(self, client_id):
+            if client_id > self.good:
+                raise StorageUnavailable("switched off")
+            return Standing.ALIVE
+
+    assert StorageAuthority._beats(Storage(2), [1, 2, 3, 4]) == [Standing.ALIVE] * 2
+    with pytest.raises(StorageUnavailable):
+        StorageAuthority._beats(Storage(0), [1, 2])
+    assert StorageAuthority._beats(Storage(0), []) == []
+
+
+def test_a_session_is_renewed_among_clients(authority, clock):
+    """One that is closed is SESSION_CLOSED, beside clients that are renewed (§5)."""
+    client = authority.grant()
+    kept, closed = (authority.open_session(name) for name in ("kept", "closed"))
+    authority.close_session("closed")
+    beats = [Beat(each.client_id, each.token, authority.store) for each in (closed, client, kept)]
+    over, *tokens = authority.heartbeats(beats)
+    assert isinstance(over, SessionClosed)
+    assert tokens == [b"", b""]

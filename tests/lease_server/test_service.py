@@ -256,6 +256,102 @@ def test_keep_alive_is_unimplemented_on_a_sync_server(authority):
     server.stop()
 
 
+def renewals(first, *also):
+    """One request that renews the leases of several grants."""
+    request = pb.RenewRequest(client_id=first.client_id, token=first.token)
+    request.also.extend(
+        pb.RenewRequest(client_id=each.client_id, token=each.token, store=each.store)
+        for each in also
+    )
+    return request
+
+
+def test_one_request_renews_many_each_with_its_own_verdict(channel, authority, clock):
+    """One that is over, another's, or another store's takes no other with it (§3, §5)."""
+    grants = [call(channel, "Grant") for _ in range(6)]
+    first, fine, over, crossed, elsewhere, last = grants
+    assert {grant.also_at_most for grant in grants} == {256}
+    authority.release(over.client_id, over.token)
+    crossed.token = fine.token
+    elsewhere.store ^= 1
+    clock.advance(50)
+    reply = call(channel, "Renew", renewals(*grants))
+    foreign = reply.also[3].refused
+    assert foreign in ("LEASE_EXPIRED", "STORE_MISMATCH")
+    assert [each.refused for each in (reply, *reply.also)] == [
+        "", "", "LEASE_EXPIRED", "NOT_YOURS", foreign, "",
+    ]  # fmt: skip
+    assert [each.client_id for each in (reply, *reply.also)] == [each.client_id for each in grants]
+    clock.advance(50)
+    alive = [authority.alive(each.client_id) for each in grants]
+    assert alive == [True, True, False, False, False, True]
+    # The first one's verdict, too, is in the answer: else nothing were known of the others.
+    reply = call(channel, "Renew", renewals(over, first, last))
+    assert [each.refused for each in (reply, *reply.also)] == ["LEASE_EXPIRED", "", ""]
+    assert reply.also[0].term_ms == 60_000
+
+
+def test_a_peers_lease_is_not_renewed_by_who_is_not_that_peer(channel, authority, clock):
+    """All leases of a request are judged for the peer that it came from (§3, §5)."""
+    mine = call(channel, "Grant")
+    theirs = authority.grant(b"another peer")
+    clock.advance(50)
+    bound = pb.RenewRequest(client_id=theirs.client_id, token=theirs.token)
+    reply = call(channel, "Renew", renewals(mine, bound, mine))
+    assert [each.refused for each in (reply, *reply.also)] == ["", "NOT_YOURS", ""]
+    clock.advance(50)
+    assert [authority.alive(each.client_id) for each in (mine, theirs)] == [True, False]
+
+
+def test_one_request_renews_no_more_than_was_said(channel, authority, clock):
+    """What is beyond the bound is neither looked at nor answered (§9)."""
+    grants = [call(channel, "Grant") for _ in range(2)]
+    clock.advance(50)
+    request = renewals(grants[0], *[grants[0]] * 256, grants[1], grants[1])
+    request.also[0].also.append(renewals(grants[1]))
+    reply = call(channel, "Renew", request)
+    assert len(reply.also) == 256
+    assert not any(each.also for each in reply.also)
+    clock.advance(50)
+    assert [authority.alive(each.client_id) for each in grants] == [True, False]
+
+
+def test_garbage_beside_a_renewal_is_refused_alone(channel, authority, clock):
+    """Ids, tokens and stores of any kind get a verdict each, and change nothing (§3, §9)."""
+    grant = call(channel, "Grant")
+    clock.advance(50)
+    garbage = [
+        pb.RenewRequest(),
+        pb.RenewRequest(client_id=2**64 - 1, token=b"x" * 20, store=2**64 - 1),
+        pb.RenewRequest(client_id=grant.client_id, token=b"x" * 10_000),
+    ]
+    reply = call(channel, "Renew", renewals(grant, *garbage, grant))
+    assert [bool(each.refused) for each in (reply, *reply.also)] == [
+        False, True, True, True, False,
+    ]  # fmt: skip
+    assert authority.expire() == []
+
+
+def test_a_stream_renews_many_at_once(aio_channel, authority, clock):
+    """A message of KeepAlive may renew several leases; their refusals count (§5, §9)."""
+    first, second, stranger = (call(aio_channel, "Grant") for _ in range(3))
+    stranger.token = second.token
+    clock.advance(50)
+    sent = [renewals(stranger, second).SerializeToString()] * 100
+    stream = keep_alive(aio_channel)(iter(sent), timeout=20)
+    seen = []
+    with pytest.raises(grpc.RpcError) as error:
+        seen.extend(
+            (reply.refused, [each.refused for each in reply.also])
+            for reply in (next(stream) for _ in range(100))
+        )
+    # It began with a good one among the refused: so it went on, as far as streams do.
+    assert refusal(error) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY", 5.0)
+    clock.advance(50)
+    assert authority.alive(second.client_id)
+    assert not authority.alive(first.client_id)
+
+
 def test_every_renewal_of_a_stream_is_answered_in_order(aio_channel, authority, clock):
     """KeepAlive answers each renewal, good or refused, and goes on after a refusal (§5)."""
     grants = [call(aio_channel, "Grant") for _ in range(2)]

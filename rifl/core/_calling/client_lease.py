@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rifl.core._calling.request_tracker import RequestTracker
@@ -37,7 +38,10 @@ class MethodPatterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What the lease server gave. ``store``: whose records the id belongs to; 0: not said."""
+    """What the lease server gave. ``store``: whose records the id belongs to; 0: not said.
+
+    ``also_at_most``: how many leases a renewal may renew besides its first.
+    """
 
     client_id: int
     token: bytes
@@ -47,6 +51,7 @@ class Grant:
     window: int = DEFAULT_WINDOW
     streams: bool = False
     store: int = 0
+    also_at_most: int = 0
 
 
 class ClientLease:
@@ -54,10 +59,13 @@ class ClientLease:
 
     ``expires_at`` counts from when the request was *sent* that the server
     accepted last, so it is never later than the server's own time (RIFL §3.3).
-    ``encoded`` is a shell's cache of id and token; it goes with the token.
+    ``encoded`` is a shell's cache of id and token; it goes with the token. Until
+    ``asked_until`` a renewal of it may be on its way.
     """
 
     __slots__ = (
+        "also_at_most",
+        "asked_until",
         "client_id",
         "encoded",
         "expires_at",
@@ -80,6 +88,8 @@ class ClientLease:
         self.term_s = grant.term_s
         self.streams = grant.streams
         self.store = grant.store
+        self.also_at_most = grant.also_at_most
+        self.asked_until = -math.inf
         self.methods = MethodPatterns(grant.deduplicated, grant.not_deduplicated)
         self.window = window
         self.tracker = RequestTracker(window)

@@ -25,6 +25,12 @@ _LINGER_CALLS = 64
 # Between two requests for a lease, however little time the calls have that wait for it.
 _SHORTEST_LEASE_PAUSE_S = 0.05
 
+# A lease may be renewed along with another one so much of its term before it is due: half of
+# the time between two renewals.
+_EARLY_OF_TERM = 1 / 6
+# Whatever a server allows.
+_COMPANIONS = 256
+
 # For how long a call of unknown outcome can be asked about, and how many of them.
 UNRESOLVED_S = 60.0
 UNRESOLVED_LIMIT = 64
@@ -62,7 +68,10 @@ class ClientSession:
        headers carry them in turn. A completed range is told within four calls
        of its turn, or 16 where the unacknowledged calls are 32 seqs or fewer apart.
     5. The lease is counted from when an accepted request was sent.
-    6. A call that had an identity gets another one only from the store that granted
+    6. A renewal that another channel's request asks for counts only where the answer is *yes*.
+       Otherwise the channel renews for itself, and neither takes part in another's
+       renewals nor asks for other leases until that has succeeded.
+    7. A call that had an identity gets another one only from the store that granted
        the first. Keys, which outlive a client id, are of one store for as long as the
        session lives.
 
@@ -106,7 +115,7 @@ class ClientSession:
     def may_take(self, grant: Grant) -> bool:
         """Whether a grant's id may be taken: that of a named session from its store only.
 
-        The same key would be a new call under an id of other records (invariant 6).
+        The same key would be a new call under an id of other records (invariant 7).
         """
         return not self.named or self.store in (0, grant.store)
 
@@ -118,9 +127,18 @@ class ClientSession:
         self._lease_failures = 0
         return self.lease
 
-    def renewed(self, lease: ClientLease, term_s: float, token: bytes, sent_at: float) -> None:
+    def renewed(
+        self,
+        lease: ClientLease,
+        term_s: float,
+        token: bytes,
+        sent_at: float,
+        also_at_most: int = 0,
+    ) -> None:
         """Note a renewal asked for at ``sent_at``; an empty token means the old one."""
         self._lease_failures = 0
+        lease.also_at_most = also_at_most
+        lease.asked_until = -math.inf
         if term_s > 0:
             lease.term_s = term_s
         lease.accepted(sent_at)
@@ -131,6 +149,8 @@ class ClientSession:
 
     def lease_failed(self, now: float, jitter: float) -> None:
         """Note that a request of the lease server's got no answer; back off."""
+        if self.lease is not None:
+            self.lease.asked_until = -math.inf
         self._lease_failures += 1
         self._lease_failed_at = now
         self._lease_retry_at = now + self.retry.backoff_s(self._lease_failures, jitter)
@@ -174,13 +194,46 @@ class ClientSession:
             if not wanted:
                 return LeaseStep.WAIT, None
             return (LeaseStep.GRANT, None) if now >= retry_at else (LeaseStep.WAIT, retry_at)
-        # Accepted calls renew; but only a heartbeat brings the token of a new secret,
-        # and the old one is good for a term after that.
-        heartbeat_at = min(lease.renewed_at + lease.term_s / 3, lease.token_at + lease.term_s)
-        due = max(heartbeat_at, retry_at)
+        due = max(_heartbeat_at(lease), retry_at)
         if wanted and now >= lease.expires_at:
             due = retry_at
+        due = max(due, lease.asked_until)
         return (LeaseStep.RENEW, None) if now >= due else (LeaseStep.WAIT, due)
+
+    # Renewals that several channels of a process share (DESIGN §5).
+
+    def room_for_companions(self, lease: ClientLease) -> int:
+        """Return how many other leases the renewal of ``lease`` may renew, too."""
+        # Where this channel's requests fail, others' leases had better not hang on them.
+        return 0 if self._lease_failures else min(lease.also_at_most, _COMPANIONS)
+
+    def accompany(self, other: ClientLease, now: float, until: float) -> ClientLease | None:
+        """Have the renewal of another channel's lease renew ours, too, if it is due soon.
+
+        Return ours then; until ``until`` it is not asked for here, unless
+        ``not_accompanied`` says that nothing came of it.
+        """
+        lease = self.lease
+        if (
+            lease is None
+            or lease.store != other.store
+            or lease.store == 0
+            or self._lease_failures
+            or now < lease.asked_until
+            or now < _heartbeat_at(lease) - lease.term_s * _EARLY_OF_TERM
+        ):
+            return None
+        lease.asked_until = until
+        return lease
+
+    def not_accompanied(self, lease: ClientLease, now: float, jitter: float) -> None:
+        """Note that another channel's request brought no *yes* for a lease (invariant 6)."""
+        if self.lease is lease:
+            self.lease_failed(now, jitter)
+
+    def asking(self, lease: ClientLease, until: float) -> None:
+        """Note that a renewal of the lease is being sent, answered by ``until`` or never."""
+        lease.asked_until = until
 
     def of_another_store(self, store: int) -> bool:
         """Whether the client id that calls are issued under now is not of that store."""
@@ -354,3 +407,9 @@ class ClientSession:
         chosen = ranges[start : start + MAX_RANGES]
         lease.range_cursor = chosen[-1][1]
         return chosen
+
+
+def _heartbeat_at(lease: ClientLease) -> float:
+    # Accepted calls renew; but only a heartbeat brings the token of a new secret,
+    # and the old one is good for a term after that.
+    return min(lease.renewed_at + lease.term_s / 3, lease.token_at + lease.term_s)
