@@ -16,7 +16,7 @@ from rifl._server.reply import Status, is_bare
 from rifl._stores.base import Store
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARKS, is_batch
-from rifl.core._serving.admission import Fetch, Wait
+from rifl.core._serving.admission import Fetch, Steps, Wait
 from rifl.core._serving.answer import Answer, Handled
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.fast_path import claim, end, start
@@ -164,6 +164,12 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     observed = replies.observed
     run = running(store, handler)
 
+    # A function of its own: closed over where it is used, it would cost every call cells.
+    async def drive(steps: Steps, request: bytes, context: Any, raised: list[BaseException]) -> Any:
+        return await shell.drive(
+            steps, context, lambda attempt: run(request, context, attempt, raised)
+        )
+
     async def execute(
         request: bytes, context: Any, started: Any, call: Call, began: float
     ) -> bytes | Status:
@@ -179,11 +185,10 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
                         return ended.response  # type: ignore[return-value]  # OK has one
                     told = Answer(ended, _EXECUTED)
                 else:
-                    told = await shell.drive(ended, context)
+                    # Served anew, where another replica took it over, it may run once more.
+                    told = await drive(ended, request, context, raised)
             else:
-                told = await shell.drive(
-                    started, context, lambda attempt: run(request, context, attempt, raised)
-                )
+                told = await drive(started, request, context, raised)
             if (
                 not (observed or raised)
                 and told.outcome is _EXECUTED

@@ -188,7 +188,8 @@ def unary_behavior(
                         return RawAnswer(ended.response)  # type: ignore[arg-type]  # OK has one
                     told = Answer(ended, _EXECUTED)
                 else:
-                    told = shell.drive(ended, context)
+                    # Served anew, where another replica took it over, it may run once more.
+                    told = drive(ended, request, context, raised)
             else:
                 told = drive(started, request, context, raised)
             if (
