@@ -11,6 +11,8 @@ Commands of their own:
 
 - ``groups``: what replication costs, by ``served`` servers of the ``keyed`` service; ``ways``,
   ``waits``: of recorded calls; ``recovery``: until a replica leads again.
+- ``ceiling``: what a compiled module could gain, by ``constant`` rules;
+  ``switches``: how often threads sleep and are woken.
 - ``batches``, ``steps``: a batch's row; a call's steps in Redis and PostgreSQL.
 - ``scale``: one server that holds much; ``spark``: rows from Spark; ``log``: the shared log's
   engines; ``group_logs``: those of groups; ``deliver``: a player and its targets;

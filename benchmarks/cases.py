@@ -25,7 +25,8 @@ class Side(NamedTuple):
     declared to rifl, or what guards it in rifl's place (``benchmarks.behaviors``).
     ``client``: "rifl"; "plain" grpcio; grpcio with a "header" as long as ours, with an
     idempotency key of each call's own ("keyed"), with gRPC's own "retry" policy, a
-    "replay" of one call again and again, or a "crowd" of a thousand clients in turn.
+    "replay" of one call again and again, a "crowd" of a thousand clients in turn, or a
+    "constant" one, whose calls nobody decides (``benchmarks.constant``).
     ``idle``: how many clients the server holds besides.
     """
 

@@ -14,6 +14,7 @@ import grpc.aio
 
 import rifl
 from benchmarks.behaviors import behavior_of
+from benchmarks.constant import constant_server
 from benchmarks.scale.filling import Filler
 from rifl.v1 import rifl_pb2
 
@@ -37,7 +38,10 @@ def _deduplicator(options: argparse.Namespace) -> rifl.Deduplicator | None:
         return None
     kind = "atomic" if options.kind == "shared" else options.kind
     if not options.idle:
-        return rifl.Deduplicator(options.store, default=kind)
+        dedup = rifl.Deduplicator(options.store, default=kind)
+        if options.constant:
+            constant_server(dedup._engine)
+        return dedup
     # Nobody renews the idle ones' leases here, and they are not to end meanwhile.
     dedup = rifl.Deduplicator(options.store, default=kind, term_s=3600.0)
     Filler(dedup).idle_clients(options.idle)
@@ -88,6 +92,7 @@ def main() -> None:
     parser.add_argument("--kind", default="plain", help="how the method is declared, or guarded")
     parser.add_argument("--own", default="", help="the URL of the handler's own database")
     parser.add_argument("--idle", type=int, default=0, help="so many idle clients it holds")
+    parser.add_argument("--constant", action="store_true", help="rules: see benchmarks.constant")
     options = parser.parse_args()
     if options.flavor == "aio":
         asyncio.run(_serve_aio(options))
