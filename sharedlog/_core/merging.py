@@ -16,7 +16,7 @@ from sharedlog._core.reading import RING_BYTES, Committed, Reader, check_whole
 from sharedlog._core.steps import Read, Rows, Rule
 
 AHEAD_BYTES = 4 << 20
-_FEWEST_ROWS, _MOST_ROWS = 16, 2000
+_FEWEST_ROWS, _MOST_ROWS = 16, 1000
 # After so many rows it is judged anew how they are read.
 _JUDGED_ROWS = 256
 

@@ -170,9 +170,8 @@ class Following:
                     raise self._error
                 found = self._told(lambda: self._follower.read(_now_us()))
                 if found:
-                    messages = self._messages(found)
-                    self._ready = iter(messages)
-                    self._watched(len(messages))
+                    self._ready = self._messages(found)
+                    self._watched(len(found))
                     return True
                 self._watched(0)
                 if self._named:
@@ -200,19 +199,20 @@ class Following:
                     self._tell(force=False)
         return True
 
-    def _messages(self, found: list[Committed]) -> list[Message]:
+    def _messages(self, found: list[Committed]) -> Iterator[Message]:
+        """Make each message when it is asked for: the collector has fewer to look at."""
         name, seals = self._stream.name, self._place.seals
-        messages: list[Message] = []
-        try:
-            for position, _, _, _, _, envelope, at_us, state in found:
-                at = position.substream
-                messages.append(Message(envelope, position, name, at, at_us, state, seals))
-        except LogError as error:
-            # What is before it is delivered first.
-            self._error = error
-            if not messages:
-                raise
-        return messages
+        first = found[0].position
+        for position, _, _, _, _, envelope, at_us, state in found:
+            try:
+                made = Message(envelope, position, name, position.substream, at_us, state, seals)
+            except LogError as error:
+                self._error = error
+                if position is first:
+                    raise
+                # What is before it is delivered first.
+                return
+            yield made
 
     def _watched(self, messages: int) -> None:
         """Tell those who watch of messages, and for how long there were none."""

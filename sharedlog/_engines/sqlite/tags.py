@@ -11,6 +11,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from sharedlog._core.errors import CorruptLog
 
@@ -18,6 +19,8 @@ from sharedlog._core.errors import CorruptLog
 UNINDEXED = 256
 # Between tags, none of which has it.
 BETWEEN = "\n"
+# Of a text of tags that is remembered.
+_SHORT = 256
 _INSERT = "INSERT INTO sharedlog_tag VALUES (?, ?, ?)"
 _INDEXED = "UPDATE sharedlog_head SET indexed = ?"
 _TAGGED = "SELECT last, below FROM sharedlog_tag WHERE tag = ? AND last > ? ORDER BY last LIMIT ?"
@@ -70,6 +73,12 @@ def remove(connection: sqlite3.Connection, texts: Iterable[str], last: int) -> N
 
 def tags_of(text: str) -> tuple[str, ...]:
     """Return the tags of an entry, of its row's text."""
+    return _few(text) if len(text) <= _SHORT else tuple(text.split(BETWEEN))
+
+
+# Most entries have one of few texts, and a tuple that they share is one that nothing collects.
+@lru_cache(maxsize=256)
+def _few(text: str) -> tuple[str, ...]:
     return tuple(text.split(BETWEEN)) if text else ()
 
 
