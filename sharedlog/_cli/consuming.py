@@ -16,7 +16,7 @@ from pathlib import Path
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.signals import until_signal
 from sharedlog._consumer.consumer import Consumer
-from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.errors import LogError, LogUnavailable, StoreUnavailable
 
 _LOOK_S, _PATIENCE_S = 0.1, 30.0
 # Before one that died is started again: doubled, up to that, unless it ran for so long.
@@ -53,7 +53,7 @@ def _told_why(
     try:
         yield
     except kind as error:
-        if end is not None and not isinstance(error, LogUnavailable):
+        if end is not None and not isinstance(error, LogUnavailable | StoreUnavailable):
             os.write(end, b"!")
         raise
 

@@ -13,5 +13,6 @@
 - ``in_log``: no database but the log; ``state``: what handlers have of it; ``standbys``: kept warm.
 - ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,
   ``postgres``, ``redis``: where it is; ``redis_transaction``: what handlers get of the last,
-  ``postgres_cursor``: of the one before; ``sqlalchemy``: its connections over those of SQL.
+  ``postgres_cursor``: of the one before, ``postgres_session``: its session;
+  ``sqlalchemy``: its connections over those of SQL.
 """

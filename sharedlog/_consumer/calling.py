@@ -12,7 +12,7 @@ import grpc
 
 from sharedlog._consumer.services import Answer, Services, read
 from sharedlog._consumer.store import Store
-from sharedlog._core.consumer.asked import BatchEnds, Died, Failed
+from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, line_of
 from sharedlog._core.consumer.calls import Calling as Rule
 from sharedlog._core.consumer.calls import CallStep, Send, ShardCalls, Unanswered, Wanted
 from sharedlog._core.errors import CallAfterWrite, CallMismatch, InvalidRequest, LogError
@@ -171,14 +171,14 @@ class MessageCalls:
 def _end(error: BaseException) -> BaseException:
     match error:
         case Unanswered():
-            return Failed(_line(error.cause), counts=not error.away, lasts=error.lasts)
+            return Failed(line_of(error.cause), counts=not error.away, lasts=error.lasts)
         case CallMismatch():
-            return Failed(_line(error), counts=True, lasts=True)
+            return Failed(line_of(error), counts=True, lasts=True)
         case InvalidRequest():
-            return Failed(_line(error), counts=True)
+            return Failed(line_of(error), counts=True)
         case LogError() | Failed() | BatchEnds() | Died():
             return error
-    return Failed(f"a call was interrupted: {_line(error)}", counts=False)
+    return Failed(f"a call was interrupted: {line_of(error)}", counts=False)
 
 
 def carry(rule: Rule[Any], act: Act) -> Any:
@@ -232,7 +232,3 @@ async def _over(future: grpc.Future) -> None:  # type: ignore[type-arg]
     except BaseException:
         future.cancel()
         raise
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:500]

@@ -27,10 +27,11 @@ from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Work
 from sharedlog._core.arguments import check_truth, check_whole
 from sharedlog._core.catalog import hold_retention_us
+from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.names import producer_name
 from sharedlog._core.consumer.observer import ConsumerObserver
 from sharedlog._core.consumer.shard import Bounds
-from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable
+from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable, StoreUnavailable
 from sharedlog._core.fences import MAX_NUMBER
 from sharedlog._core.holds import BEGINNING, END
 from sharedlog._core.named import check_producer_name
@@ -196,8 +197,9 @@ class Consumer:
 
         Raises ``StoreWentBack`` where the store was restored or wiped, ``LogForked``,
         ``TrimmedLog`` where its hold was dropped, ``CorruptLog``, ``LogStopped``, and
-        ``InvalidRequest`` where the consumer runs with other streams. What the log or the store
-        does not answer is tried again.
+        ``InvalidRequest`` where the consumer runs with other streams; and ``StoreUnavailable``
+        where the store cannot be opened. What the log or the store does not answer from then on
+        is tried again.
         """
         with self._member() as work:
             while not self._stops():
@@ -244,6 +246,12 @@ class Consumer:
         except LogUnavailable:
             self._closing.wait(_SLICE_S)
 
+    def _opened(self) -> Store:
+        try:
+            return self._open_store()
+        except Failed as failed:
+            raise StoreUnavailable(f"the store: {failed.why}") from failed
+
     @contextmanager
     def _member(self, clock: Callable[[], float] | None = None) -> Iterator[Work]:
         """Be one of the consumer's processes.
@@ -258,7 +266,7 @@ class Consumer:
             one_file = in_one_file(place.engine, self._store)
             settings = self._settings._replace(in_file=one_file)
             with (
-                _ended(self._open_store()) as store,
+                _ended(self._opened()) as store,
                 _ended(self._handlers),
                 _ended(Services(self._services)) as services,
             ):

@@ -17,6 +17,7 @@ from sharedlog._core.message import Message
 Handler = Callable[[Any, Effects], Any]
 TimerFunction = Callable[[Effects], Any]
 Kind = Any
+_GENERATOR = "the function is a generator (it yields): called, it does nothing"
 
 
 class _Handler(NamedTuple):
@@ -48,10 +49,12 @@ class Handlers:
             raise InvalidRequest(f"the consumer follows {', '.join(self._streams)}, not {stream!r}")
         if stream in self._by_stream:
             raise InvalidRequest(f"{stream!r} has a handler: a stream has one")
+        _check_function(call)
         self._by_stream[stream] = _Handler(_reading(kind), call, batches)
 
     def add_timer(self, every_s: float, call: TimerFunction) -> None:
         """Have a function called again and again; see ``Consumer.every``."""
+        _check_function(call)
         self._timers.append(Timer(every_s, call))
 
     @property
@@ -97,6 +100,8 @@ class Handlers:
     def _awaited(self, found: Any, effects: Effects) -> None:
         if found is not None and inspect.isawaitable(found):
             self._run(found, effects)
+        elif inspect.isgenerator(found) or inspect.isasyncgen(found):
+            raise InvalidRequest(_GENERATOR)
 
     def _run(self, found: Any, effects: Effects) -> None:
         async def run() -> None:
@@ -109,6 +114,14 @@ class Handlers:
             self._runner = asyncio.Runner()
         # In the context of who calls, which may have a current span.
         self._runner.run(run(), context=contextvars.copy_context())
+
+
+def _check_function(call: Any) -> None:
+    """Raise ``InvalidRequest`` for what is no function, or one whose call would do nothing."""
+    if not callable(call):
+        raise InvalidRequest(f"{call!r:.100} is no function")
+    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+        raise InvalidRequest(_GENERATOR)
 
 
 def _reading(kind: Kind) -> Callable[[Message], Any]:

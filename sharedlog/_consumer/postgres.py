@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 from lease_server._forks import refuse_in_children
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.postgres_cursor import HandlerCursor
+from sharedlog._consumer.postgres_session import opened, sync
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
 from sharedlog._core.consumer.asked import Failed
@@ -23,12 +24,10 @@ from sharedlog._core.errors import LogError, StoreUnavailable
 from sharedlog._core.position import Position
 from sharedlog._log.place import forked
 
-_TIMEOUT_S = 10
 # How long a take-over waits for what somebody else has begun, before it says so and tries again.
 _WAIT = b"SET LOCAL lock_timeout = '2s'"
 # Of two that make the table at once, one waits.
 _LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('sharedlog_consumer', 0))"
-_SESSION = b"SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _END = (
     b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     b"WHERE pid || ' ' || backend_start = %s AND pid <> pg_backend_pid()"
@@ -53,6 +52,7 @@ class PostgresStore:
         self._transaction: contextlib.AbstractContextManager[Any] | None = None
         # What the server calls our session, and one of ours that was lost.
         self._session = self._lost = ""
+        self._pooled = False
         with self._working() as execute:
             if execute(f"SELECT to_regclass('{CALLS}')", ()).fetchone()[0] is None:
                 execute(_LOCK.decode(), ())
@@ -62,6 +62,8 @@ class PostgresStore:
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``."""
         with self._working() as execute:
+            # Somebody may have locked the whole table.
+            execute(_WAIT.decode(), ())
             before = self._table.session(execute, tag)
             ended = {self._lost, before if died else ""} - {""}
         for each in ended:
@@ -120,6 +122,8 @@ class PostgresStore:
             transaction = connection.transaction()
             transaction.__enter__()
             self._transaction = transaction
+            if self._pooled:
+                sync(connection.cursor())
             return connection
 
     def sqlalchemy(self) -> Any:
@@ -214,7 +218,7 @@ class PostgresStore:
         """
         with self._errors():
             if self._aside is None:
-                self._aside = self._connected()
+                self._aside = opened(self._url).connection
             with self._aside.cursor(row_factory=tuple_row) as cursor:
                 yield lambda statement, given: cursor.execute(statement.encode(), given)
 
@@ -246,24 +250,12 @@ class PostgresStore:
 
     def _opened(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            connection = self._connected()
-            with connection.cursor(row_factory=tuple_row) as cursor:
-                row = cursor.execute(_SESSION).fetchone()
-            self._session = "" if row is None else str(row[0])
+            connection, self._session, self._pooled = opened(self._url)
             connection.cursor_factory = HandlerCursor
             # The session is the parent's, whatever a handler's child has kept of it.
             refuse_in_children(connection, forked)
             self._connection = connection
         return self._connection
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(
-            self._url,
-            autocommit=True,
-            connect_timeout=_TIMEOUT_S,
-            keepalives_idle=_TIMEOUT_S,
-            tcp_user_timeout=_TIMEOUT_S * 1000,
-        )
 
 
 def _closed(connection: psycopg.Connection[Any]) -> bool:

@@ -14,7 +14,7 @@ from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.state import ShardState
 from sharedlog._consumer.store import Store
-from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, Ran
+from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, Ran, line_of
 from sharedlog._core.consumer.calls import ShardCalls
 from sharedlog._core.consumer.observer import HandlingReport
 from sharedlog._core.consumer.outputs import Outputs
@@ -216,7 +216,7 @@ class Runner:
                 if ends is not None:
                     raise
                 raise forked() from error
-            why = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+            why = line_of(error)
             raise Failed(why, counts=not self._store.fault(error), ends=ends) from error
         if self.inherited:
             raise forked()

@@ -158,6 +158,16 @@ class Failed(Exception):
         self.partial = partial
 
 
+def line_of(error: BaseException) -> str:
+    """Say in a line what was raised, whatever it is: at most 500 characters, which UTF-8 has."""
+    try:
+        said = str(error)
+    except Exception as inner:  # noqa: BLE001 - it is the user's
+        said = f"(its text raises {type(inner).__name__})"
+    line = " ".join(f"{type(error).__name__}: {said}".split())[:500]
+    return line.encode(errors="backslashreplace").decode()
+
+
 class BatchEnds(BaseException):
     """Raised through a handler: its message begins a transaction of its own, and runs in that.
 

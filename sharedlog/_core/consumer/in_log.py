@@ -180,7 +180,12 @@ class InLog:
             return False
         # One step of unknown fate may come late, behind the next snapshot: it is fenced off.
         self.sure = False
-        snapshot = yield from self._writer.write(self._fence)
+        try:
+            snapshot = yield from self._writer.write(self._fence)
+        except Refused:
+            # A step at one that was not finished came late, and has undone some of this one. The
+            # shard is taken over anew, under a number that refuses such steps.
+            return False
         self.sure = True
         if snapshot is None:
             return True

@@ -28,7 +28,7 @@ from sharedlog._core.consumer.outputs import (
     recorded,
     recorded_marker,
 )
-from sharedlog._core.consumer.reconciling import go_on, reconcile
+from sharedlog._core.consumer.reconciling import check_place, go_on, reconcile
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.consumer.travelling import Draw, Travelling, committed
 from sharedlog._core.draft import Bounds
@@ -122,6 +122,7 @@ class InStore:
 
     def recover(self, now_us: int, retention_us: int) -> Asked[None]:
         """See ``Keeper``: append, once more, what the one before may not have."""
+        yield from check_place(self.checkpoint.position)
         hold = hold_key(hold_name(self._name), self._tag)
         yield from reconcile(self._producer, hold, self._fence, self.checkpoint)
         yield from self.settle()

@@ -8,10 +8,25 @@ from __future__ import annotations
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.errors import LogForked
+from sharedlog._core.errors import LogForked, TrimmedLog
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key, number_of
 from sharedlog._core.named import begun_at, named_key, seq_of
+from sharedlog._core.position import Position
+from sharedlog._core.reading import verify
 from sharedlog._core.steps import Get, Rule
+
+
+def check_place(position: Position | None) -> Rule[None]:
+    """Raise ``LogForked`` where this log has something else at a store's position, or nothing.
+
+    Before anything is appended: each take-over raises the log's number, so that the number tells
+    no more that the log is an older one. What is trimmed is told by whoever reads on.
+    """
+    if position is not None:
+        try:
+            yield from verify(position)
+        except TrimmedLog:
+            return
 
 
 def reconcile(producer: str, hold_key: str, fence: Fence, checkpoint: Checkpoint) -> Rule[None]:

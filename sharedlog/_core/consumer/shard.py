@@ -123,11 +123,13 @@ class Shard:
         yield from self.keeper.take(lease.fence, died=self._died, anew=anew)
         self._died = False
         if anew:
+            self._why = ""
             yield from gone_on(self._name, self.tag)
         self._ready.clear()
         self._looked = False
         self._noted = False
-        again = self.checkpoint.takeovers or self.checkpoint.attempts
+        # T5: what failed here goes on alone, though its note was lost with the store's session.
+        again = self.checkpoint.takeovers or self.checkpoint.attempts or self._why
         self._limit = 0 if again else self._bounds.messages
         # T1, T2: before anything else, once more, what the one before may not have finished.
         yield from self._unless_behind(self.keeper.recover(now_us, retention_us))
@@ -209,7 +211,7 @@ class Shard:
 
     def tend(self, now_us: int) -> Asked[bool]:
         """Do some of what is to be done aside; whether there is more."""
-        return (yield from self.keeper.tend(now_us))
+        return (yield from self._unless_behind(self.keeper.tend(now_us)))
 
     def move_hold(self, now_us: int) -> Rule[None]:
         """Let the log trim what the store has the effects of."""

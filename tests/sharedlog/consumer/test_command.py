@@ -147,6 +147,20 @@ sys.exit(4)
     assert "exited with 3: another one starts in 0.02 s" in told
 
 
+def test_a_process_whose_store_is_away_does_not_end_the_others(runnable, monkeypatch):
+    """It says nothing on the pipe: the database may be there when the next one begins."""
+    monkeypatch.setenv("RUNNABLE_STORE", "postgresql://127.0.0.1:1/nowhere")
+    reading, end = os.pipe()
+    try:
+        command = ["run", f"{MODULE}:consumer", "--child", str(end)]
+        assert main(command) == ExitCode.UNAVAILABLE
+        sys.modules[MODULE].log.close()
+    finally:
+        os.close(end)
+    with os.fdopen(reading, "rb") as said:
+        assert said.read() == b""
+
+
 def test_processes_of_a_module_that_is_none_end_at_once(capfd):
     """What is wrong at the very start lasts: the command ends with its code."""
     assert main(["run", "nowhere:consumer", "--processes", "2"]) == ExitCode.USAGE

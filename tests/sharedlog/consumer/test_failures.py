@@ -77,6 +77,35 @@ def test_a_message_that_fails_again_and_again_becomes_a_dead_letter(tmp_path):
     assert drain(world.consumer()) == 0
 
 
+class _Speechless(Exception):
+    def __str__(self):
+        raise RuntimeError("it has no text")
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (_Speechless(), b"_Speechless: (its text raises RuntimeError)"),
+        (OSError("no file \udcff"), b"OSError: no file \\udcff"),
+        (OSError("\0 and more"), b"OSError: \0 and more"),
+    ],
+)
+def test_whatever_a_handler_raises_is_told_in_text(tmp_path, raised, told):
+    """An error that has no text, or one that UTF-8 has not, ends nothing but its message (T5)."""
+    world = World(tmp_path, orders=3, attempts=2, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+
+    def fail(order, _):
+        if order["what"] == "order 2":
+            raise raised
+
+    world.looks = fail
+    drain(world.consumer())
+    (dead,) = world.log.read("dead", 0)
+    assert dead.headers["dead-letter-error"] == told
+    assert sum(map(len, world.bills().values())) == world.published - 1
+
+
 def test_without_dead_letters_the_shard_stops_until_it_is_resumed(tmp_path):
     """Other shards go on, no other process takes it, and it is counted anew then (T5)."""
     world = World(tmp_path, orders=6, attempts=2)

@@ -4,9 +4,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 
 import pytest
 
+import sharedlog
 from sharedlog._core.consumer.members import look
 from sharedlog.testing import drain
 from tests.sharedlog.consumer.world import World
@@ -77,3 +79,32 @@ def test_a_handler_that_ends_the_process_has_used_an_attempt(tmp_path):
     world.check()
     dead = world.log.read("dead", 0)
     assert [each.headers["dead-letter-attempts"] for each in dead] == [b"3", b"3"]
+
+
+def test_a_function_whose_call_would_do_nothing_is_no_handler(tmp_path):
+    """Its messages would count as done, and have no effect (T2)."""
+    world = World(tmp_path, orders=2, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    made = sharedlog.Consumer(world.log, "billing", ["orders"], world.database.url)
+
+    def yields(*_):
+        yield
+
+    async def yields_later(*_):
+        yield
+
+    for wrong in (yields, yields_later, None, "bill"):
+        with pytest.raises(sharedlog.InvalidRequest):
+            made.on("orders")(wrong)
+        with pytest.raises(sharedlog.InvalidRequest):
+            made.every(timedelta(seconds=1))(wrong)
+    for hidden in (lambda *_: yields(), lambda *_: yields_later()):
+        consumer = sharedlog.Consumer(
+            world.log, "hidden", ["orders"], world.database.url, attempts=1, dead_letters="dead"
+        )
+        consumer.on("orders")(hidden)
+        drain(consumer)
+        world.order(1)
+    dead = world.log.read("dead", 0)
+    assert len(dead) == 3
+    assert all(b"it yields" in each.headers["dead-letter-error"] for each in dead)

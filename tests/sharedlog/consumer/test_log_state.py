@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 
 import pytest
@@ -199,6 +199,39 @@ def test_pieces_of_older_snapshots_are_removed():
     assert all(key.startswith(f"state/billing/orders/0/piece/{newest.id}/") for key in pieces)
     assert len(pieces) == newest.pieces
     assert "state/billing/orders/0/writing" not in keys
+
+
+@pytest.mark.usefixtures("small_snapshots")
+@pytest.mark.parametrize("lag", [1, 2, 3])
+def test_a_step_that_comes_late_while_a_snapshot_is_written_has_it_begun_anew(lag):
+    """It removes pieces of one that was not finished, whose numbers the next one's have (T4)."""
+    writing = "state/billing/orders/0/writing"
+    for step in itertools.count(1):
+        world = LogWorld(orders=4, substreams=1, batch=1)
+        assert die(world.consumer(), before=step)
+        engine, commits = world.log._engine, []
+        if engine.get((writing,))[writing]:
+            break
+    original = engine.commit
+
+    def copied(commit):
+        found = original(commit)
+        commits.append(commit)
+        if lag < len(commits) < 40:
+            with suppress(Refused):
+                original(commits[-1 - lag])
+        return found
+
+    engine.commit = copied
+    for _ in range(3):
+        world.order(2)
+        drain(world.consumer())
+    engine.commit = original
+    drain(world.consumer())
+    world.check()
+    keys, newest = engine.scan("state/"), world.changelog(0).snapshot
+    assert len([key for key in keys if "/piece/" in key]) == newest.pieces
+    assert writing not in keys
 
 
 def test_a_shard_that_changes_nothing_holds_nothing_back(monkeypatch):

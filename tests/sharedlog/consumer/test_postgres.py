@@ -1,7 +1,9 @@
 """A consumer whose database is PostgreSQL (DESIGN-LOG §14, T1, T2, T5)."""
 
 import itertools
+import json
 import os
+import secrets
 from contextlib import closing
 
 import psycopg
@@ -203,6 +205,44 @@ def test_a_handler_that_closes_its_session_has_failed(new_world, goes_on):
     world.refused = {"c1"}
     world.check()
     assert len(world.log.read("dead", 0)) == 1
+
+
+def test_a_handler_that_closes_its_session_behind_others_is_given_up(new_world):
+    """What is noted next finds no session, and the failure is not forgotten with it (T5)."""
+    world = new_world(orders=0, attempts=2, dead_letters="dead", substreams=1)
+    world.log.stream("dead", substreams=1)
+    for what in ("first", "closes", "last"):
+        world.log.publish("orders", json.dumps({"customer": "c0", "what": what}), key="c0")
+    tries = []
+
+    def close(order, effects):
+        tries.append(order["what"])
+        assert len(tries) < 20
+        if order["what"] == "closes":
+            effects.connection.close()
+
+    world.looks = close
+    world.take = lambda execute, order, effects: (
+        order["what"] != "closes" and World.take(world, execute, order, effects)
+    )
+    drain(world.consumer())
+    assert [what for _, what in world.bills()["c0"]] == ["first", "last"]
+    assert len(world.log.read("dead", 0)) == 1
+
+
+def test_a_role_that_may_not_make_the_tables_is_told(new_world, shared_postgres):
+    """By an error of ours, when the consumer begins."""
+    world = new_world(orders=1)
+    role = f"clerk_{secrets.token_hex(4)}"
+    with shared_postgres.connect(autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role}")
+    try:
+        world.database.url += f"%20-crole%3D{role}"
+        with pytest.raises(sharedlog.StoreUnavailable, match="the store: InvalidSchemaName"):
+            world.consumer().once()
+    finally:
+        with shared_postgres.connect(autocommit=True) as connection:
+            connection.execute(f"DROP ROLE {role}")
 
 
 def test_what_a_handler_kept_is_of_no_use_once_no_transaction_runs(new_world):

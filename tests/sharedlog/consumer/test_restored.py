@@ -1,5 +1,6 @@
 """Logs and stores that were restored: what is lost is told, and recovered from (§14, T1)."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
@@ -89,6 +90,31 @@ def test_another_log_is_told_at_once(tmp_path):
             world.consumer().once()
     assert world.bills() == bills
     assert not world.log.read("invoices", 0)
+
+
+def test_an_older_copy_of_a_log_gets_nothing_of_what_it_lacks(tmp_path):
+    """Nobody declared it restored: each attempt is told, whatever the log's numbers say (T1)."""
+    directory, old = tmp_path / "log", tmp_path / "old"
+    directory.mkdir()
+    url = f"sqlite:///{directory / 'log.db'}"
+    world = World(tmp_path, orders=2, substreams=1, url=url)
+    drain(world.consumer())
+    world.log.close()
+    shutil.copytree(directory, old)
+    world.log = sharedlog.open(url)
+    world.order(2)
+    assert world.consumer().once() == 2
+    world.log.close()
+    shutil.rmtree(directory)
+    shutil.copytree(old, directory)
+    world.log = sharedlog.open(url)
+    invoices = world.invoices()
+    for _ in range(4):
+        with pytest.raises(sharedlog.LogForked):
+            world.consumer().once()
+        assert world.invoices() == invoices
+        world.log.publish("copies", b"it grows")
+    world.log.close()
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -9,7 +9,9 @@ import pytest
 import sharedlog
 from sharedlog._core.consumer.asked import TakeStore
 from sharedlog._core.consumer.members import all_consumers, look, part, take
-from sharedlog._core.errors import Fenced
+from sharedlog._core.consumer.shard import Shard
+from sharedlog._core.errors import Fenced, TrimmedLog
+from sharedlog._core.fences import Fence, fence_key
 from sharedlog.testing import drain, driven
 from tests.sharedlog.consumer.world import World
 
@@ -150,3 +152,23 @@ def test_what_a_zombie_owes_is_its_successors_to_append(tmp_path):
         world.log._place.run(part("billing", "another"))
     drain(world.consumer())
     world.check()
+
+
+class _Trimmed:
+    """A keeper whose log was trimmed beyond what it knows of."""
+
+    def tend(self, now_us):
+        yield from ()
+        raise TrimmedLog("what follows LSN 819 was trimmed", 1006)
+
+
+@pytest.mark.parametrize(("number", "expected"), [(8, Fenced), (7, TrimmedLog)])
+def test_what_is_trimmed_while_a_zombie_tends_its_state_is_its_successors_doing(number, expected):
+    """Overtaken it gives the shard up; only who still has it tells of the trim (T1)."""
+    shard = Shard.__new__(Shard)
+    shard.keeper = _Trimmed()
+    shard._fence = Fence("consumer/billing/orders/0", 7)
+    steps = shard.tend(0)
+    assert next(steps).keys == (fence_key(shard._fence.name),)
+    with pytest.raises(expected):
+        steps.send({fence_key(shard._fence.name): number.to_bytes(8, "big")})
