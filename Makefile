@@ -5,6 +5,7 @@
 #   make demo-log   a shared log whose publishers and followers are killed
 #   make demo-payments   payments through a log, with everything killed, beside the same with
 #                    two databases written one after the other
+#   make demo-pipeline   calls, events, a Spark query and a service behind it, with all killed
 #   make demo-nexmark   Spark queries over a log, with tasks, executors and drivers killed,
 #                    beside the same over Kafka
 #   make test   the whole test suite
@@ -31,10 +32,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -88,10 +89,13 @@ demo-payments: $(INSTALLED) $(sort $(filter postgresql etcd,$(LOG) $(EXECUTORS))
 	@$(PYTHON) -m examples.payments $(if $(LOG),--log $(LOG)) \
 	  $(if $(EXECUTORS),--executors $(EXECUTORS)) $(DEMO_FLAGS)
 
+demo-pipeline: $(INSTALLED) java
+	@$(PYTHON) -m examples.pipeline $(DEMO_FLAGS)
+
 demo-nexmark: $(BENCH_INSTALLED) kafka spark-kafka
 	@$(BENCH_PYTHON) -m benchmarks.nexmark.demo --kafka $(KAFKA) --spark-kafka $(SPARK_KAFKA) $(DEMO_FLAGS)
 
-# In parts: BENCH_FLAGS="--only alone"; --quick is ten minutes of it.
+# In parts: BENCH_FLAGS="--only alone"; --quick is a part of it.
 bench-nexmark: $(BENCH_INSTALLED) kafka spark-kafka
 	@$(BENCH_PYTHON) -m benchmarks.nexmark --kafka $(KAFKA) --spark-kafka $(SPARK_KAFKA) $(BENCH_FLAGS)
 
@@ -239,7 +243,7 @@ TEST_WORKERS ?= 3
 TEST_DIR ?= $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 8000000 ] \
   2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 # Hundreds of processes are started: one that may not keep what it compiles takes twice as long.
-test: export PYTHONDONTWRITEBYTECODE :=
+test test-long: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED) postgresql spin toxiproxy etcd java
 	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; trap 'rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \

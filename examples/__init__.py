@@ -9,6 +9,6 @@ Which one shows what: docs/examples.md.
 - Several servers: ``replicas_over_redis``, ``replicated_bank``; ``deploying``: what they run in.
 - Whole services: ``bank``, ``demo``, ``flights``. A log: ``shared_log``,
   ``read_model``, ``redis_cache``, ``mailed_orders``, ``changed_code``, ``delivered_orders``,
-  ``payments``.
+  ``payments``, ``pipeline``.
 - Parts: ``server_process``, ``redis_process``, ``checking``.
 """
