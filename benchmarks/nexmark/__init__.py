@@ -7,5 +7,5 @@
 - ``driver``: a chain of queries as a process; ``fleet``: drivers that are killed
 - ``demo``: answers under failures, ``make demo-nexmark``
 - ``load``: events at a rate, and how late rows are; ``alone``: sources and sinks for themselves;
-  ``parts``: what ``python -m benchmarks.nexmark`` measures
+  ``batches``: the parts of a micro-batch; ``parts``: what ``python -m benchmarks.nexmark`` measures
 """

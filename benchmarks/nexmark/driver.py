@@ -1,13 +1,14 @@
 """A driver: runs the stages of queries over their checkpoints, until it is told to come to an end.
 
 ``python -m benchmarks.nexmark.driver``: prints the process of its JVM, and ``running``. At a line
-of its input it takes what is there, stage by stage, and prints ``done``. A query that fails ends
-it.
+of its input it takes what is there, stage by stage, leaves how long its last micro-batches took,
+and prints ``done``. A query that fails ends it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import threading
@@ -24,10 +25,13 @@ from benchmarks.nexmark.plain import PlainDataSource
 from benchmarks.nexmark.queries import Setting, stages_of
 from benchmarks.nexmark.sides import KafkaSide, LogSide, Side
 
-__all__ = ["failing_now_and_then", "main"]
+__all__ = ["PROGRESS", "failing_now_and_then", "main", "started"]
 
+# What a driver that comes to an end leaves in its directory: of each query its last micro-batches.
+PROGRESS = "progress.json"
 _LOOK_S = 0.2
-_STARTS = 10
+# Less than what it takes to start all of them again.
+_STARTS = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--window", default="10 seconds")
     parser.add_argument("--slide", default="2 seconds")
     parser.add_argument("--failing", type=int, default=0, help="of a hundred tasks")
+    parser.add_argument("--conf", nargs="*", default=[], help="NAME=VALUE, of Spark's")
     options = parser.parse_args(arguments)
     spark = _session(options)
     gateway: Any = spark.sparkContext._gateway
@@ -58,15 +63,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         side = KafkaSide(options.kafka, options.most)
     queries = _start(spark, side, options)
     print("running", flush=True)
-    told = threading.Event()
-    threading.Thread(target=_listen, args=(told,), daemon=True).start()
-    while not told.wait(_LOOK_S):
+    over = threading.Event()
+    threading.Thread(target=_listen, args=(over,), daemon=True).start()
+    while not over.wait(_LOOK_S):
         for query in queries:
             if not query.isActive:
                 sys.stderr.write(f"{query.name}: {query.exception()}\n")
                 return 1
     for query in queries:
         query.processAllAvailable()
+    told = {query.name: [_durations(each) for each in query.recentProgress] for query in queries}
+    (options.directory / PROGRESS).write_text(json.dumps(told))
     print("done", flush=True)
     for query in queries:
         query.stop()
@@ -97,6 +104,7 @@ def _session(options: argparse.Namespace) -> SparkSession:
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     }
     builder = SparkSession.builder.master(options.master).appName("nexmark")
+    settings |= dict(each.split("=", 1) for each in options.conf)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -112,20 +120,25 @@ def _start(spark: SparkSession, side: Side, options: argparse.Namespace) -> list
             found = failing_now_and_then(found, options.failing)
         writer = side.write(found, stage.name).queryName(stage.name)
         writer = writer.option("checkpointLocation", str(options.directory / stage.name))
-        queries.append(_started(writer.trigger(processingTime=options.every)))
+        queries.append(started(writer.trigger(processingTime=options.every)))
     return queries
 
 
-def _started(writer: Any) -> Any:
+def _durations(progress: Any) -> dict[str, int]:
+    """Return how long the parts of a micro-batch took, in milliseconds, and its rows."""
+    return {**progress.durationMs, "rows": progress.numInputRows}
+
+
+def started(writer: Any) -> Any:
     """Start a query, and wait until its sources are there; again if one was not in time.
 
-    Spark gives a Python source ten seconds to be imported, however many begin at once.
+    Spark gives a Python source ten seconds to be imported, however busy the machine is.
     """
     for left in reversed(range(_STARTS)):
         query = writer.start()
         while query.isActive and query.status["message"].startswith("Initializing"):
             time.sleep(_LOOK_S / 4)
-        if query.isActive:
+        if query.isActive or query.exception() is None:
             return query
         sys.stderr.write(f"{query.name}: {query.exception()}\n")
         if not left:

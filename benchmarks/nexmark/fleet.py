@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import queue
 import signal
@@ -16,7 +17,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ENVIRONMENT", "KINDS", "DriverProcess"]
+__all__ = ["KINDS", "DriverProcess", "environment"]
 
 _ROOT = Path(__file__).parents[2]
 # What is killed, and what its command line has.
@@ -28,7 +29,7 @@ _GONE_S = 30.0
 class DriverProcess:
     """A driver with these options, started again after each kill. One thread."""
 
-    def __init__(self, *options: str, log: Path, patience_s: float = 600.0) -> None:
+    def __init__(self, *options: str, log: Path, patience_s: float = 1800.0) -> None:
         self._options = options
         self._log = log
         self._patience_s = patience_s
@@ -47,7 +48,7 @@ class DriverProcess:
                 self._child = subprocess.Popen(
                     [sys.executable, "-m", "benchmarks.nexmark.driver", *self._options],
                     cwd=_ROOT,
-                    env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(_ROOT)},
+                    env=environment(self._log.parent),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
@@ -123,16 +124,16 @@ class DriverProcess:
         try:
             return self._lines.get(timeout=self._patience_s)
         except queue.Empty:
-            raise RuntimeError(
-                f"the driver says nothing; see {self._log}: {self._tail()}"
-            ) from None
+            raise RuntimeError(f"the driver says nothing: {self.said}") from None
 
     def _failed(self) -> None:
         self.failures += 1
         if self.failures > 20:
-            raise RuntimeError(f"queries fail again and again: {self._tail()}")
+            raise RuntimeError(f"queries fail again and again: {self.said}")
 
-    def _tail(self) -> str:
+    @property
+    def said(self) -> str:
+        """What it wrote last: the folder of its log goes with whoever started it."""
         return self._log.read_text(errors="replace")[-2000:]
 
     def _end(self) -> None:
@@ -163,14 +164,36 @@ class DriverProcess:
         return [] if self._child is None else list(_of_session(self._child.pid))
 
 
-ENVIRONMENT = {
-    "PYSPARK_PYTHON": sys.executable,
-    "SPARK_LOCAL_IP": "127.0.0.1",
-    "SPARK_CONF_DIR": str(Path(__file__).parent / "conf"),
-    "PYTHONUNBUFFERED": "1",
-    # Spark gives each Python that it starts ten seconds: what is imported is compiled once.
-    "PYTHONDONTWRITEBYTECODE": "",
-}
+def environment(folder: Path) -> dict[str, str]:
+    """Return what a driver of Spark is told, which may leave something in a folder."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(_ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(_home(folder)),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONF_DIR": str(Path(__file__).parent / "conf"),
+        "PYTHONUNBUFFERED": "1",
+        # Spark gives each Python that it starts ten seconds: what is imported is compiled once.
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
+
+
+def _home(folder: Path) -> Path:
+    """Return a home of Spark's without its ``pyspark.zip``, which has nothing compiled.
+
+    Python finds PySpark where it is installed then, compiled, and starts sooner.
+    """
+    installed = importlib.util.find_spec("pyspark")
+    if installed is None or installed.origin is None:
+        raise RuntimeError("PySpark is not installed")
+    home = folder / "spark"
+    if not home.exists():
+        home.mkdir()
+        for each in Path(installed.origin).parent.iterdir():
+            if each.name != "python":
+                (home / each.name).symlink_to(each)
+    return home
 
 
 def _read(child: subprocess.Popen[str], lines: queue.Queue[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -17,16 +16,37 @@ import pyarrow.parquet
 
 from benchmarks.log.kafka import KafkaServer
 from benchmarks.nexmark.events import Events
-from benchmarks.nexmark.fleet import ENVIRONMENT, DriverProcess
+from benchmarks.nexmark.fleet import DriverProcess, environment
 from benchmarks.nexmark.load import Delays, KafkaLoad, Load, LogLoad, Step, run_step
 from benchmarks.nexmark.plain import FORM
 from benchmarks.nexmark.schemas import SCHEMAS, SUBSTREAMS
 from benchmarks.nexmark.streams import KafkaStreams, LogStreams, create_log
 
-__all__ = ["SIDES", "Found", "alone", "rising", "summary"]
+__all__ = [
+    "SIDES",
+    "TARGETS",
+    "Found",
+    "alone",
+    "alone_summary",
+    "rising",
+    "summary",
+    "system",
+]
 
 # ``plain`` is the log without the guarantee; ``synced`` is a Kafka that syncs each message.
 SIDES = ("log", "plain", "kafka", "synced")
+# What is to be reached of these ratios: at least, or at most.
+TARGETS = {
+    "source to kafka": "at least 1",
+    "source to parquet": "at least 0.5",
+    "sink to synced": "at least 1",
+    "saturation to kafka": "at least 1.5",
+    "saturation to kafka, least": "at least 1",
+    "p50 to kafka": "at most 1",
+    "p99 to kafka": "at most 1",
+    "p50 to plain": "at most 1.2",
+    "p99 to plain": "at most 1.2",
+}
 _ROOT = Path(__file__).parents[2]
 _PUBLISHED = 50_000
 # Of an idle pipeline's, that is one which holds a rate no longer.
@@ -83,7 +103,7 @@ def alone(folder: Path, options: argparse.Namespace) -> dict[str, float]:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.nexmark.alone", *command],
             cwd=_ROOT,
-            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(_ROOT)},
+            env=environment(folder),
             stdout=subprocess.PIPE,
             check=True,
             text=True,
@@ -96,13 +116,14 @@ def rising(folder: Path, options: argparse.Namespace, query: str, side: str) -> 
     """Return how a query is over a system as the rate rises, until it holds it no longer."""
     folder.mkdir(parents=True)
     longest_us = Events(rate=min(options.rates)).longest_us
-    with _system(folder, options, side) as (load, told):
+    with system(folder, options, side) as (load, told):
         driver = DriverProcess(
             *told,
             *("--queries", query),
             *("--directory", str(folder)),
             *("--longest", f"{longest_us} microseconds"),
             *("--late", "200 milliseconds", "--window", "1 second", "--slide", "200 milliseconds"),
+            *("--conf", *options.conf),
             log=folder / "driver.log",
         )
         steps: list[tuple[int, Delays]] = []
@@ -120,7 +141,7 @@ def rising(folder: Path, options: argparse.Namespace, query: str, side: str) -> 
 
 
 @contextmanager
-def _system(
+def system(
     folder: Path, options: argparse.Namespace, side: str
 ) -> Iterator[tuple[Load, list[str]]]:
     """Yield how a system is published to and followed, and what a driver is told of it."""
@@ -134,6 +155,21 @@ def _system(
         stack.callback(server.stop)
         told = ["--kafka", server.where, "--jars", jars_of(options.spark_kafka)]
         yield KafkaLoad(server.where), told
+
+
+def alone_summary(found: dict[str, float]) -> dict[str, float]:
+    """Return what is to be reached, of sources and sinks alone: ratios."""
+    pairs = {
+        "source to kafka": ("source log", "source kafka"),
+        "source to parquet": ("source log", "source parquet"),
+        "sink to kafka": ("sink log", "sink kafka"),
+        "sink to synced": ("sink log", "sink synced"),
+    }
+    return {
+        name: found[ours] / found[theirs]
+        for name, (ours, theirs) in pairs.items()
+        if ours in found and theirs in found
+    }
 
 
 def summary(found: dict[str, dict[str, Found]]) -> dict[str, float]:

@@ -167,13 +167,20 @@ def _q7(streams: Frames, setting: Setting) -> DataFrame:
 
 
 def _q8(streams: Frames, setting: Setting) -> DataFrame:
+    # Which window, as a number: a window's own column is an event time, too, of which Spark takes
+    # one a stream.
+    within = f.unix_micros(f.window("date_time", setting.window).start).alias("within")
     people = streams["persons"].select("id", "name", "date_time")
-    people = people.withWatermark("date_time", setting.late)
-    people = people.withColumn("within", f.window("date_time", setting.window)).alias("p")
+    people = people.withWatermark("date_time", setting.late).select("*", within).alias("p")
     sold = streams["auctions"].selectExpr("id", "seller", "date_time")
-    sold = sold.withWatermark("date_time", setting.late)
-    sold = sold.withColumn("within", f.window("date_time", setting.window)).alias("a")
-    joined = people.join(sold, f.expr("p.id = a.seller AND p.within = a.within"))
+    sold = sold.withWatermark("date_time", setting.late).select("*", within).alias("a")
+    # The last condition follows from the windows: by it Spark knows what is over.
+    together = f"""
+        p.id = a.seller AND p.within = a.within
+        AND a.date_time > p.date_time - INTERVAL {setting.window}
+        AND a.date_time < p.date_time + INTERVAL {setting.window}
+    """
+    joined = people.join(sold, f.expr(together))
     return joined.selectExpr(
         "p.id", "p.name", "a.id auction", "greatest(p.date_time, a.date_time) date_time"
     )
