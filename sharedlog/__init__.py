@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from sharedlog._core.fences import Fence
     from sharedlog._core.holds import Hold
     from sharedlog._core.message import Message
-    from sharedlog._core.observer import HoldReport, LogReport, Observer
+    from sharedlog._core.observer import HoldReport, LogReport, Observer, QueryReport
     from sharedlog._core.player.failing import TargetStopped
     from sharedlog._core.player.observer import DeliveryReport, PlayerObserver, TargetReport
     from sharedlog._core.player.rows import Told as TargetState
@@ -146,6 +146,7 @@ __all__ = [
     "PredecessorMismatch",
     "Producer",
     "ProducerRetired",
+    "QueryReport",
     "QuotaExceeded",
     "Relay",
     "SchemaChanged",
@@ -226,6 +227,7 @@ _HOMES = {
     "Position": "sharedlog._core.position",
     "PredecessorMismatch": "sharedlog._core.errors",
     "Producer": "sharedlog._log.producer",
+    "QueryReport": "sharedlog._core.observer",
     "ProducerRetired": "sharedlog._core.errors",
     "QuotaExceeded": "sharedlog._core.errors",
     "Relay": "sharedlog._outbox.relay",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sharedlog._core.consumer.observer import ConsumerObserver, HandlingReport
 from sharedlog._core.errors import LogError
-from sharedlog._core.observer import HoldReport, LogReport, Observer
+from sharedlog._core.observer import HoldReport, LogReport, Observer, QueryReport
 from sharedlog._core.player.observer import DeliveryReport, PlayerObserver, TargetReport
 from sharedlog._core.streams import stream_of
 
@@ -56,7 +56,9 @@ class PrometheusObserver(Observer):
     Asked of the log when scraped, by each process alike: ``sharedlog_reachable``, ``_tail_lsn``,
     ``_first_lsn``, ``_entries``, ``_open_spans``, ``_oldest_span_seconds``, and by ``name`` and
     ``substream`` of each hold ``_hold_lag_entries``, ``_hold_lag_seconds``, ``_hold_overdue``. That
-    costs a read for each hold that lags.
+    costs a read for each hold that lags. By ``name`` of Spark's queries that write:
+    ``_query_batch``, ``_query_batches_total``, ``_query_rows_total``, ``_query_entries_total``,
+    ``_query_undone_total``, ``_query_pending``.
 
     Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
     """
@@ -162,6 +164,19 @@ def _families(reports: dict[str, LogReport | None]) -> list[Metric]:
                 family.add_metric((log, hold.name, hold.tag), value(hold))
         return family
 
+    def of_queries(
+        kind: type[GaugeMetricFamily | CounterMetricFamily],
+        name: str,
+        text: str,
+        value: Callable[[QueryReport], float],
+    ) -> Metric:
+        family = kind(f"sharedlog_query_{name}", text, labels=("log", "name"))
+        for log, each in there.items():
+            for query in each.queries:
+                family.add_metric((log, query.name), value(query))
+        return family
+
+    counter, level = CounterMetricFamily, GaugeMetricFamily
     reachable = GaugeMetricFamily("sharedlog_reachable", "1 if it answered.", labels=("log",))
     for log, each in reports.items():
         reachable.add_metric((log,), float(each is not None))
@@ -175,6 +190,12 @@ def _families(reports: dict[str, LogReport | None]) -> list[Metric]:
         of_holds("lag_entries", "Entries behind the hold.", lambda each: each.entries),
         of_holds("lag_seconds", "Age of the oldest one not done.", lambda each: each.seconds),
         of_holds("overdue", "1 if nobody renews it.", lambda each: float(each.overdue)),
+        of_queries(level, "batch", "The last one that it committed.", lambda each: each.batch),
+        of_queries(counter, "batches", "Batches that it committed.", lambda each: each.batches),
+        of_queries(counter, "rows", "Their rows.", lambda each: each.rows),
+        of_queries(counter, "entries", "Their entries.", lambda each: each.entries),
+        of_queries(counter, "undone", "Attempts nobody reads.", lambda each: each.undone),
+        of_queries(level, "pending", "Attempts that are under way.", lambda each: each.pending),
     ]
 
 

@@ -66,7 +66,10 @@ def _listed(log: Log, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(objects)
         return
-    shown = ("query", "state", "batch#", "run", "plan#", "rows#", "lsn#", "tasks#", "read#", "lag#")
+    shown = (
+        *("query", "state", "batch#", "run", "plan#", "rows#", "all rows#", "entries#", "undone#"),
+        *("lsn#", "tasks#", "read#", "lag#"),
+    )
     rows = [tuple("" if each is None else str(each) for each in row.values()) for row in objects]
     print_table("", shown, rows)
 
@@ -81,6 +84,9 @@ def _object(query: Query, tasks: int, read: int | None, end: int) -> dict[str, A
         "run": query.run or None,
         "plan": query.plan or None,
         "rows": query.rows if writes else None,
+        "all_rows": query.all_rows if writes else None,
+        "entries": query.entries if writes else None,
+        "undone": query.undone if writes else None,
         "lsn": query.lsn or None,
         "tasks": tasks,
         "read": read,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sharedlog._core.envelope import About
@@ -23,11 +23,29 @@ class HoldReport(NamedTuple):
     overdue: bool
 
 
+class QueryReport(NamedTuple):
+    """What a query of Spark's that writes has committed, by its ``name``.
+
+    ``batch``: the last one, -1 for none; ``batches``, ``rows``, ``entries``: so many so far;
+    ``undone``: attempts of tasks that had appended, and whose entries nobody reads, about;
+    ``pending``: those that are neither committed nor undone yet.
+    """
+
+    name: str
+    batch: int
+    batches: int
+    rows: int
+    entries: int
+    undone: int
+    pending: int
+
+
 class LogReport(NamedTuple):
     """A log at one moment, or at neighbouring ones.
 
     ``first`` to ``tail`` are the LSNs that are there; ``holds``: those that nobody dropped.
     ``open_spans``: what is pending, by producer and substream; ``oldest_span_s``: its age.
+    ``queries``: those of Spark that write it.
     """
 
     tail: int
@@ -35,6 +53,7 @@ class LogReport(NamedTuple):
     open_spans: int
     oldest_span_s: float
     holds: list[HoldReport]
+    queries: Sequence[QueryReport] = ()
 
 
 class Observer:

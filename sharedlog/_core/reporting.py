@@ -1,10 +1,14 @@
-"""The report of a log for those who watch it: its ends, what is pending, how far holds lag."""
+"""The report of a log for those who watch it: ends, what is pending, holds' lags, queries."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from sharedlog._core.errors import TrimmedLog
 from sharedlog._core.holds import Hold, all_holds
-from sharedlog._core.observer import HoldReport, LogReport
+from sharedlog._core.observer import HoldReport, LogReport, QueryReport
+from sharedlog._core.query.state import all_queries
+from sharedlog._core.query.tasks import members
 from sharedlog._core.spans import OPEN_SPANS, begin_of
 from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule, Scan
 
@@ -21,7 +25,20 @@ def report(now_us: int) -> Rule[LogReport]:
     for hold in holds:
         if not hold.dropped:
             lags.append((yield from _lag(hold, ends.last, now_us)))
-    return LogReport(ends.last, ends.first, len(spans), oldest_s, lags)
+    queries = yield from _queries()
+    return LogReport(ends.last, ends.first, len(spans), oldest_s, lags, queries)
+
+
+def _queries() -> Rule[list[QueryReport]]:
+    found = yield from all_queries()
+    pending = Counter(each.name for each in (yield from members()))
+    return [
+        QueryReport(
+            *(each.name, each.closed, each.batches, each.all_rows, each.entries, each.undone),
+            pending[each.name],
+        )
+        for each in found
+    ]
 
 
 def _lag(hold: Hold, tail: int, now_us: int) -> Rule[HoldReport]:

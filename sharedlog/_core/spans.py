@@ -90,37 +90,10 @@ def pend_under(
 
     Raises ``Refused`` where one of them does not, or the spans are not as ``opened`` says.
     """
-    if not messages:
-        raise InvalidRequest("an append has at least one message")
     fresh = sorted({tag for each in messages for tag in each.tags} - set(opened))
     keys = [span_key(producer.id, tag) for tag in fresh]
-    count = len(messages)
-    commit = Commit(
-        (
-            Condition(open_key(producer.id), number(len(opened)) if opened else None),
-            *(Condition(key, None) for key in keys),
-            *conditions,
-        ),
-        (
-            Put(open_key(producer.id), number(len(opened) + len(fresh))),
-            *(Put(key, b"", Stamp.FIRST) for key in keys),
-        ),
-        tuple(
-            NewEntry(
-                body_of(
-                    Kind.PENDING,
-                    producer.id,
-                    seq,
-                    index=index,
-                    count=count,
-                    message=message.envelope,
-                    name=name,
-                ),
-                message.tags,
-            )
-            for index, message in enumerate(messages)
-        ),
-    )
+    commit = pended(producer.id, seq, messages, opened, fresh, name)
+    commit = commit._replace(conditions=(*commit.conditions, *conditions))
     fingerprint = fingerprint_of(Kind.PENDING, messages, ())
     appended = yield from once(producer, seq, fingerprint, commit, fence)
     if appended.first is not None:
@@ -132,6 +105,46 @@ def pend_under(
         raise SpanGone(f"what producer {producer.id} had pending was decided meanwhile")
     begins = {tag: begin_of(found[key] or b"") for tag, key in zip(fresh, keys, strict=True)}
     return Pended(appended.lsn, begins)
+
+
+def pended(
+    producer: int,
+    seq: int,
+    messages: Sequence[NewMessage],
+    opened: Sequence[str],
+    fresh: Sequence[str],
+    name: str = "",
+) -> Commit:
+    """Return the step that appends pending messages; ``fresh``: the tags of spans it begins."""
+    if not messages:
+        raise InvalidRequest("an append has at least one message")
+    keys = [span_key(producer, tag) for tag in fresh]
+    count = len(messages)
+    return Commit(
+        (
+            Condition(open_key(producer), number(len(opened)) if opened else None),
+            *(Condition(key, None) for key in keys),
+        ),
+        (
+            Put(open_key(producer), number(len(opened) + len(fresh))),
+            *(Put(key, b"", Stamp.FIRST) for key in keys),
+        ),
+        tuple(
+            NewEntry(
+                body_of(
+                    Kind.PENDING,
+                    producer,
+                    seq,
+                    index=index,
+                    count=count,
+                    message=message.envelope,
+                    name=name,
+                ),
+                message.tags,
+            )
+            for index, message in enumerate(messages)
+        ),
+    )
 
 
 @portable

@@ -17,6 +17,7 @@ whatever driver, has the same rows, and is committed once. See docs/spark-log.md
   ``_rows``: those with a column for each part of a message
 - ``_sink``: its writers; ``_tasks``: what a task appends; ``_messages``: rows as messages,
   ``_column_rows``: those with columns of their own; ``_message_types``: of protobuf
+- ``_declaring``: columns that a program declares without Spark
 - ``_filters``: what a batch query has to read at all
 - ``_opened``: the log, opened once in each process
 """
@@ -28,7 +29,7 @@ from typing import Any
 
 from sharedlog.spark._options import SinkError, SourceError
 
-__all__ = ["SinkError", "SourceError", "appending", "register"]
+__all__ = ["SinkError", "SourceError", "appending", "declare_columns", "register"]
 
 
 def register(spark: Any) -> None:
@@ -59,3 +60,19 @@ def appending(**options: str) -> Callable[[Any, int], None]:
         frame.write.format("sharedlog").options(**given).mode("append").save()
 
     return append
+
+
+def declare_columns(log: Any, stream: str, schema: Any) -> Any:
+    """Declare the columns of a stream of Arrow messages; return the schema to write them with.
+
+    For a program that writes the stream before a query does; it needs pyarrow, and no Spark.
+    ``log``: an open ``sharedlog.Log``; ``schema``: a ``pyarrow.Schema``, of which names and types
+    count. A message's value is an Arrow stream of that schema, its content type
+    ``application/vnd.apache.arrow.stream``. Again, by anybody, is harmless.
+
+    Raises ``SchemaChanged`` where other columns are declared, ``NoSuchStream``, ``SinkError`` where
+    two columns have one name, ``InvalidRequest`` for a served log.
+    """
+    from sharedlog.spark._declaring import declare_columns as declare
+
+    return declare(log, stream, schema)

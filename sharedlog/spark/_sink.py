@@ -215,10 +215,11 @@ def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) ->
     ticket, batch = results[0].ticket, batch_of(results)
     closed = until_known(place, lambda: close(ticket, batch))
     _logger().info(
-        "sharedlog %s: batch=%d stream=%s rows=%d appends=%d bytes=%d lsn=%d%s",
-        *(ticket.name, ticket.batch, options.stream, batch.rows),
+        "sharedlog %s: batch=%d stream=%s rows=%d entries=%d appends=%d bytes=%d undone=%d "
+        "lsn=%d%s",
+        *(ticket.name, ticket.batch, options.stream, batch.rows, batch.entries),
         *(sum(each.appends for each in results), sum(each.bytes for each in results)),
-        closed.query.lsn,
+        *(closed.undone, closed.query.lsn),
         ", committed before: these rows are discarded" if batch.replayed else "",
     )
     return closed

@@ -41,6 +41,8 @@ _ReadMaxBytes: Any = getattr(_limits, "ReadMaxBytes", None)
 _ReadAllAvailable: Any = getattr(_limits, "ReadAllAvailable", None)
 _AvailableNow: Any = getattr(_limits, "SupportsTriggerAvailableNow", object)
 _ROWS = 10_000
+# A hold is moved so often at most: each time is a wait for the disk.
+_MOVED_S = 1.0
 
 
 class LogRange(InputPartition):
@@ -161,6 +163,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         # Where a query ends that takes what is available now.
         self._end: int | None = None
         self._held: dict[str, Hold] = {}
+        # Through where Spark is done, if the holds are not there yet; when they were moved last.
+        self._done: Offset | None = None
+        self._moved_s = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options}
@@ -174,6 +179,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Return through where the next micro-batch reads; ``start`` where there is nothing."""
         planner = self._plan()
+        self._follow()
         self._renew()
         if start is None:
             # Before PySpark 4.2: nobody says where the query is.
@@ -212,13 +218,23 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         return read_range(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Have the log keep what is behind the offset only: Spark plans nothing older again."""
-        self._hold(Offset.read(end))
+        """Have the log keep what is behind the offset only: Spark plans nothing older again.
+
+        Not with each micro-batch where they are many a second: until then it keeps more.
+        """
+        self._done = Offset.read(end)
+        self._follow()
 
     def _plan(self) -> Planner:
         if self._planner is None:
             self._planner = Planner(self._options)
         return self._planner
+
+    def _follow(self) -> None:
+        """Move the holds to where Spark is done, if they were not moved a moment ago."""
+        if self._done is not None and time.monotonic() - self._moved_s >= _MOVED_S:
+            self._hold(self._done)
+            self._done, self._moved_s = None, time.monotonic()
 
     def _hold(self, at: Offset) -> None:
         """Have the log keep what is behind an offset, and from there on only."""

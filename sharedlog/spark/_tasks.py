@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +112,7 @@ class TaskWriter:
         self._entries = min(_ENTRIES, limits.entries)
         self._bytes = min(_BYTES, limits.append_bytes)
         self._lock = threading.Lock()
-        self._rows = self._content = self._size = 0
+        self._rows = self._content = self._size = self._count = 0
 
     def write(self, messages: Iterable[Told]) -> TaskResult:
         """Append them all; of a batch that is committed already nothing, and it is told so.
@@ -127,13 +127,14 @@ class TaskWriter:
             with self._signing():
                 for group in self._groups(self._counted(messages)):
                     self._append(group)
-        return self._attempt.result(self._rows, self._content, self._size)
+        return self._attempt.result(self._rows, self._content, self._size, self._count)
 
     def _counted(self, messages: Iterable[Told]) -> Iterator[Placed]:
         for message, content, rows in messages:
             self._rows += rows
             self._content += content
             self._size += message.size
+            self._count += 1
             yield message
 
     def _groups(self, messages: Iterator[Placed]) -> Iterator[list[Placed]]:
@@ -151,8 +152,9 @@ class TaskWriter:
 
     def _append(self, group: list[Placed]) -> None:
         sent = pending(group)
-        self._grant()
-        until_known(self._place, lambda: self._attempt.append(sent))
+        # Of this and the thread that signs the first one is granted a producer.
+        with nullcontext() if self._attempt.granted else self._lock:
+            until_known(self._place, lambda: self._attempt.append(sent))
 
     def _grant(self) -> None:
         with self._lock:

@@ -24,7 +24,8 @@ from tests.spark.zombies import LateDataSource, late, told
 _ROWS = 200
 
 
-def _session(master: str) -> SparkSession:
+def session(master: str) -> SparkSession:
+    """Return a session with speculation, in which a slow attempt becomes a zombie."""
     return (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
@@ -64,7 +65,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--effects", type=Path, required=True)
     options = parser.parse_args()
-    spark = _session(options.master)
+    spark = session(options.master)
     rifl.spark.register(spark)
     spark.dataSource.register(LateDataSource)
 

@@ -2,7 +2,8 @@
 
 ``python -m tests.spark.log_driver``; ends when all messages were taken. The point ``planning`` is
 before the second micro-batch, ``writing`` when a task of it has appended, ``committing`` between
-what freezes it and its marker, ``committed`` between its commit and Spark's own.
+what freezes it and its marker, ``committed`` between its commit and Spark's own. At ``pausing``
+nobody is killed: a task waits when it has joined, until a file says ``go``.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from sharedlog.spark import _sink
 from sharedlog.spark._format import LogDataSource
 from sharedlog.spark._sink import StreamWriter
 from sharedlog.spark._tasks import TaskResult, TaskWriter
+from tests.helpers.waiting import until
 from tests.spark.signalled import SIGNALS, armed, reached
+from tests.spark.starting import run_to_its_end
 
 _BATCH = 1
+_WAIT_S = 600.0
 
 
 class SignalledWriter(StreamWriter):
@@ -37,6 +41,7 @@ class SignalledWriter(StreamWriter):
         original = TaskWriter.write
 
         def write(writer: TaskWriter, messages: Any) -> TaskResult:
+            _paused(writer)
             result = original(writer, messages)
             if result.ticket.batch == _BATCH and result.rows and armed("writing"):
                 reached("writing")
@@ -57,9 +62,22 @@ class SignalledWriter(StreamWriter):
             reached("committed")
 
 
+def _paused(writer: TaskWriter) -> None:
+    """Have one task of the second micro-batch wait when it has joined, if that was asked for."""
+    directory = Path(os.environ[SIGNALS])
+    if writer._attempt.ticket.batch != _BATCH:
+        return
+    try:
+        (directory / "pausing").rename(directory / "paused")
+    except FileNotFoundError:
+        return
+    until((directory / "go").exists, "the word to go on", _WAIT_S)
+
+
 def _killed_on_the_way(ticket: Ticket, batch: Batch) -> Rule[Closed]:
     """Close a batch until the step that freezes it is done."""
-    rule = close(ticket, batch)
+    # In two steps, as of many tasks.
+    rule = close(ticket, batch, at_once=0)
     step = next(iter(rule))
     while not isinstance(step, Commit):
         step = rule.send((yield step))
@@ -112,7 +130,7 @@ def main() -> None:
     Path(os.environ[SIGNALS], "driver.pid").write_text(str(gateway.proc.pid))
     sharedlog.spark.register(spark)
     spark.dataSource.register(SignalledDataSource)
-    query = (
+    writer = (
         spark.readStream.format("sharedlog")
         .options(log=options.log, stream="orders", maxRowsPerTrigger="20")
         .load()
@@ -121,9 +139,8 @@ def main() -> None:
         .options(log=options.log, stream="paid", name="pay")
         .option("checkpointLocation", options.checkpoint)
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    run_to_its_end(writer.start)
     print("done", flush=True)
     spark.stop()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from pathlib import Path
 
 import pytest
 
+import sharedlog
 from examples.flights.cluster import cluster
 from rifl._stores.opening import open_inspection
 from tests.helpers.processes import Process
@@ -91,3 +93,44 @@ def _zombies(
         finally:
             driver.close()
     return ended
+
+
+def test_a_zombie_of_the_logs_sink_adds_nothing_once_its_batch_is_committed(
+    java: None, tmp_path: Path
+) -> None:
+    """Two attempts on two hosts, both append; the marker names one, and then the other is late.
+
+    A job and a query read one stream and write another (DESIGN-LOG §16).
+    """
+    signals = tmp_path / "signals"
+    signals.mkdir()
+    url, names = f"sqlite:///{tmp_path / 'log.db'}", ("job", "query")
+    with sharedlog.create(url) as log, cluster(tmp_path) as master:
+        log.stream("orders", 4)
+        log.stream("paid", 3)
+        for part in range(2):
+            with log.producer().transaction() as transaction:
+                for number in range(part * _ROWS, (part + 1) * _ROWS):
+                    transaction.publish("orders", f"o{number}", key=f"k{number % 40}")
+        driver = Process(
+            "tests.spark.log_cluster_driver",
+            *("--master", master, "--log", url, "--checkpoint", str(tmp_path / "checkpoint")),
+            log=tmp_path / "driver.log",
+            env={**spark_environment(), SIGNALS: str(signals)},
+        )
+        try:
+            for name in names:
+                assert driver.line(SLOW_S) == name
+                # Committed, and the zombie still holds half of its rows.
+                assert int((signals / f"{name}.half").read_text()) > 0
+                assert not (signals / f"{name}.end").exists()
+                (signals / f"{name}.go").touch()
+                end = signals / f"{name}.end"
+                until(end.exists, f"the end of the zombie of {name}", SLOW_S)
+                assert "Fenced" in end.read_text()
+            assert driver.line(SLOW_S) == "done"
+        finally:
+            driver.close()
+        written = collections.Counter(each.text for at in range(3) for each in log.read("paid", at))
+        assert written == {f"{name}-o{number}": 1 for name in names for number in range(2 * _ROWS)}
+        assert list(log._engine.scan("query-task/")) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +13,19 @@ import pyarrow
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceStreamReader
 
 import sharedlog
 import sharedlog.spark
 from examples.bank.v1.bank_pb2 import DepositRequest
 from sharedlog._core.envelope import unpack
-from sharedlog._core.query.state import Query, State, find_query
+from sharedlog._core.query.state import State
 from sharedlog._core.streams import substream_of
 from sharedlog.spark._column_rows import ArrowRows
 from sharedlog.spark._messages import RawRows
 from sharedlog.spark._options import SinkError, SinkOptions
-from tests.helpers.processes import Process
 from tests.sharedlog.places import url_of
-from tests.spark.conftest import SLOW_S, spark_environment
-from tests.spark.failing import losing_its_shuffle
-from tests.spark.signalled import SIGNALS
-from tests.spark.test_stream_sink import gone
+from tests.spark.log_chain import Chain, failing
 
-# Before PySpark 4.2 nobody tells a source how much a micro-batch may have.
-_LIMITED = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -45,99 +38,10 @@ def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
         yield made
 
 
-class Chain:
-    """A query from ``orders`` to ``paid``, over one checkpoint."""
-
-    def __init__(self, spark: Any, log: sharedlog.Log, directory: Path) -> None:
-        sharedlog.spark.register(spark)
-        self.spark, self.log, self.directory = spark, log, directory
-        self.checkpoint = directory / "checkpoint"
-        self.url = f"sqlite:///{directory / 'log.db'}"
-        self._published = 0
-
-    def publish(self, count: int) -> None:
-        """Publish as many orders, each its own."""
-        for number in range(self._published, self._published + count):
-            self.log.publish("orders", f"o{number}", key=f"k{number % 7}")
-        self._published += count
-
-    def source(self) -> Any:
-        """What the query reads."""
-        return (
-            self.spark.readStream.format("sharedlog")
-            .option("log", self.url)
-            .option("stream", "orders")
-            .load()
-            .select("key", "value")
-        )
-
-    def run(
-        self,
-        change: Callable[[Any], Any] = lambda frame: frame,
-        *,
-        checkpoint: Path | None = None,
-        **options: str,
-    ) -> None:
-        """Run it on what is available now."""
-        given = {"log": self.url, "stream": "paid", "name": "pay", **options}
-        query = (
-            change(self.source())
-            .writeStream.format("sharedlog")
-            .options(**given)
-            .option("checkpointLocation", str(checkpoint or self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-
-    def forget_commit(self, checkpoint: Path | None = None) -> int:
-        """Have Spark's last commit never have happened, as if its driver had died before it."""
-        commits = (checkpoint or self.checkpoint) / "commits"
-        last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
-        return last
-
-    def written(self) -> collections.Counter[str]:
-        """What committed readers see in ``paid``."""
-        substreams = range(3)
-        return collections.Counter(
-            each.text for at in substreams for each in self.log.read("paid", at)
-        )
-
-    def wanted(self) -> collections.Counter[str]:
-        """What one run would have written."""
-        return collections.Counter(f"o{number}" for number in range(self._published))
-
-    def query(self, name: str = "pay") -> Query | None:
-        """What the log keeps of the query."""
-        return self.log._run(find_query(name))
-
-
 @pytest.fixture
 def chain(spark: Any, log: sharedlog.Log, tmp_path: Path) -> Chain:
     """A chain that has not run."""
     return Chain(spark, log, tmp_path)
-
-
-def _failing_once(marks: Path) -> Callable[[Any], Any]:
-    """Have each partition's first attempt fail when it has passed rows on."""
-
-    def passed_on(batches: Any) -> Any:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        yield from batches
-        mark = marks / str(context.partitionId())
-        if not mark.exists():
-            mark.touch()
-            raise RuntimeError("this attempt was meant to fail")
-
-    return lambda frame: frame.mapInArrow(passed_on, frame.schema)
 
 
 def test_a_query_writes_each_row_once_though_tasks_fail_and_a_batch_runs_again(
@@ -147,7 +51,7 @@ def test_a_query_writes_each_row_once_though_tasks_fail_and_a_batch_runs_again(
     marks, copy = tmp_path / "marks", tmp_path / "copy"
     marks.mkdir()
     chain.publish(40)
-    chain.run(_failing_once(marks))
+    chain.run(failing(marks))
     assert len(list(marks.iterdir())) == 2
     assert chain.written() == chain.wanted()
     messages = [each for at in range(3) for each in chain.log.read("paid", at)]
@@ -187,94 +91,6 @@ def test_an_empty_micro_batch_writes_no_entry(chain: Chain) -> None:
     chain.publish(5)
     chain.run()
     assert chain.written() == collections.Counter(f"o{number}" for number in range(5, 10))
-
-
-def test_a_stage_that_runs_again_adds_nothing(chain: Chain, tmp_path: Path) -> None:
-    """Its shuffle was lost when tasks had appended: what Spark took is committed, once (§16)."""
-    sharedlog.spark.register(chain.spark)
-    effects, seen = tmp_path / "effects", tmp_path / "seen"
-    names = [f"v{number}" for number in range(40)]
-    effects.write_text("\n".join(names))
-    local = chain.spark.conf.get("spark.local.dir")
-    frame = chain.spark.createDataFrame([(each,) for each in names], "reference string")
-    lost = losing_its_shuffle(effects, "", local, seen)
-    again = frame.repartition(2).mapInArrow(lost, frame.schema).selectExpr("reference as value")
-    given = {"log": chain.url, "stream": "paid"}
-    again.write.format("sharedlog").options(**given).mode("append").save()
-    # Partition 0 began twice as the first attempt of a stage.
-    assert seen.read_text().split().count("0") == 2
-    assert chain.written() == collections.Counter(names)
-    assert list(chain.log._engine.scan("query")) == ["query-tasks"]
-
-
-class Killed:
-    """One launch of a driver after another, over one checkpoint."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._signals = directory / "signals"
-        self._signals.mkdir()
-
-    def launch(self, log: str, partitions: int, kill_at: str | None = None) -> bool:
-        """Run it until it is killed, or ends; whether it ended."""
-        pid = self._signals / "driver.pid"
-        pid.unlink(missing_ok=True)
-        if kill_at is not None:
-            (self._signals / kill_at).touch()
-        process = Process(
-            "tests.spark.log_driver",
-            *("--log", log, "--checkpoint", str(self._directory / "checkpoint")),
-            *("--partitions", str(partitions)),
-            log=self._directory / "driver.log",
-            env={**spark_environment(), SIGNALS: str(self._signals)},
-        )
-        try:
-            try:
-                return process.line(SLOW_S) == "done"
-            except AssertionError:
-                assert not process.alive, process.errors()
-                return False
-        finally:
-            process.close()
-            if pid.exists():
-                gone(int(pid.read_text()))
-
-
-@pytest.mark.skipif(not _LIMITED, reason="a source says what a micro-batch has from 4.2 on")
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param("planning", marks=pytest.mark.long),
-        pytest.param("writing", marks=pytest.mark.long),
-        pytest.param("committing", marks=pytest.mark.long),
-        pytest.param("committed", marks=pytest.mark.long),
-    ],
-)
-def test_a_driver_killed_anywhere_commits_each_row_once(
-    java: None, log: sharedlog.Log, tmp_path: Path, point: str
-) -> None:
-    """Before, within and behind the commit, and between what freezes a batch and its marker (§16).
-
-    It is started again with other shuffle partitions. Zombies may append meanwhile.
-    """
-    for number in range(60):
-        log.publish("orders", f"o{number}", key=f"k{number % 7}")
-    driver, url = Killed(tmp_path), f"sqlite:///{tmp_path / 'log.db'}"
-    assert not driver.launch(url, 3, kill_at=point)
-
-    def written() -> list[str]:
-        found = [each.text for at in range(3) for each in log.read("paid", at)]
-        return sorted(found, key=lambda text: int(text[1:]))
-
-    stood = len(written())
-    assert (stood > 20) == (point == "committed")
-    assert stood < 60
-    assert driver.launch(url, 5)
-    assert written() == [f"o{number}" for number in range(60)]
-    query = log._run(find_query("pay"))
-    assert query is not None
-    assert (query.state, query.closed >= 2) == (State.CLOSED, True)
-    assert list(log._engine.scan("query-task/")) == []
 
 
 def _write(chain: Chain, rows: list[tuple[str, str]], **options: str) -> None:
@@ -459,6 +275,28 @@ def test_columns_travel_as_arrow_and_another_schema_is_refused(chain: Chain) -> 
         other.mode("append").save()
     with pytest.raises(PySparkException, match="are arrow"):
         _read(chain, valueFormat="protobuf")
+
+
+def test_a_program_declares_columns_that_queries_read_and_write(chain: Chain) -> None:
+    """Without Spark; names and types count, and other ones are refused to both (§16)."""
+    account = pyarrow.field("account", pyarrow.string(), nullable=False)
+    given = pyarrow.schema([account, ("cents", pyarrow.int64())])
+    plain = sharedlog.spark.declare_columns(chain.log, "paid", given)
+    assert plain == sharedlog.spark.declare_columns(chain.log, "paid", plain)
+    with pytest.raises(sharedlog.SchemaChanged):
+        sharedlog.spark.declare_columns(chain.log, "paid", plain.append(account.with_name("b")))
+    with pytest.raises(sharedlog.NoSuchStream):
+        sharedlog.spark.declare_columns(chain.log, "none", plain)
+    value = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(value, plain) as writer:
+        writer.write_batch(pyarrow.RecordBatch.from_pylist([{"account": "b", "cents": 7}], plain))
+    about = sharedlog.About(content_type="application/vnd.apache.arrow.stream")
+    chain.log.publish("paid", value.getvalue().to_pybytes(), about=about)
+    rows = _columns(chain, 0, 3).select("account", "cents")
+    to = {"log": chain.url, "stream": "paid", "valueFormat": "arrow"}
+    rows.write.format("sharedlog").options(**to).mode("append").save()
+    found = sorted(map(tuple, _read(chain, valueFormat="arrow").collect()))
+    assert found == [("a0", 0), ("a1", 1), ("a2", 2), ("b", 7)]
 
 
 def test_columns_travel_as_protobuf_and_as_any_programs_messages(chain: Chain) -> None:

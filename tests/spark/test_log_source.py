@@ -145,6 +145,30 @@ def test_a_checkpoint_of_another_log_is_refused(
         _micro_batches(spark, tmp_path, checkpoint)
 
 
+def test_holds_are_not_moved_with_each_of_many_micro_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is noted at once, later ones after a while, if nothing more comes, too (L6)."""
+    now_s = [100.0]
+    monkeypatch.setattr("sharedlog.spark._source.time.monotonic", lambda: now_s[0])
+    url = f"sqlite:///{tmp_path / 'held.db'}"
+    with sharedlog.create(url) as log:
+        log.stream("orders", 1)
+        reader = StreamReader(SourceOptions.read({"log": url, "stream": "orders", "name": "q"}))
+        offsets = [reader.initialOffset()]
+        held = []
+        for number in range(4):
+            log.publish("orders", f"a{number}")
+            offsets.append(reader.latestOffset(offsets[-1]))
+            reader.commit(offsets[-1])
+            held.append(log.holds("spark.q")[0].place[0])
+            now_s[0] += 0.4
+        assert held == [offsets[at]["lsn"] for at in (1, 1, 1, 3)]
+        now_s[0] += 1.0
+        assert reader.latestOffset(offsets[-1]) == offsets[-1]
+        assert log.holds("spark.q")[0].place[0] == offsets[-1]["lsn"]
+
+
 def test_a_query_that_was_away_for_longer_than_messages_are_kept_is_told_what_to_do(
     tmp_path: Path,
 ) -> None:

@@ -11,6 +11,7 @@ from chaos.sim.log.course import Course, count
 from chaos.sim.query.attempt import Owner
 from sharedlog._core.errors import LogError
 from sharedlog._core.query.attempt import TaskResult, batch_of
+from sharedlog._core.query.cleaning import OPERATIONS
 from sharedlog._core.query.closing import Closed, close
 
 __all__ = ["Closer"]
@@ -50,7 +51,9 @@ class Closer:
         self.process.kill()
 
     def _go(self, done: Callable[[Closed | None, LogError | None], None]) -> None:
-        rule = partial(close, self._ticket, self._batch)
+        # Some are frozen first, as those of many tasks are.
+        at_once = OPERATIONS * (self._ticket.plan % 2)
+        rule = partial(close, self._ticket, self._batch, at_once=at_once)
         Course(self._cast, self, rule, Point.CLOSING, done).go()
 
     def _closed(self, closed: Closed | None, error: LogError | None) -> None:

@@ -11,11 +11,12 @@ from sharedlog._core.producers import NewMessage
 from sharedlog._core.query.closing import Batch
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Joined, Ticket
-from sharedlog._core.query.tasks import Task, grant_task, pend_task, sign
+from sharedlog._core.query.tasks import Task, begin_task, grant_task, pend_task, sign
 from sharedlog._core.steps import Rule
 
 # What a batch's content is told by is a sum of so many bits.
 CONTENT = (1 << 63) - 1
+_NOT_IN = "a task joins its batch before it appends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class TaskResult:
     replayed: bool
     appends: int = 0
     bytes: int = 0
+    entries: int = 0
 
 
 class Attempt:
@@ -62,17 +64,23 @@ class Attempt:
     def grant(self) -> Rule[None]:
         """Have a producer from here on; raises ``Fenced`` where the batch is open no more."""
         if self._joined is None:
-            raise InvalidRequest("a task joins its batch before it appends")
+            raise InvalidRequest(_NOT_IN)
         if self._task is None:
             self._task = yield from grant_task(self._joined, self.ticket, self._token)
 
     def append(self, messages: Sequence[NewMessage]) -> Rule[None]:
-        """Append what comes next, pending; run again it is the same append. Raises ``Fenced``."""
-        yield from self.grant()
+        """Append what comes next, pending; run again it is there once, or rolled back.
+
+        Without a producer it is granted one in the same step. Raises ``Fenced``.
+        """
+        if self._joined is None:
+            raise InvalidRequest(_NOT_IN)
         if self._task is None:
-            raise InvalidRequest("a task without a producer")
-        seq = self._seq + 1
-        found = yield from pend_task(self._task, seq, messages, sorted(self._begins))
+            task, found = yield from begin_task(self._joined, self.ticket, self._token, messages)
+            self._task, seq = task, 1
+        else:
+            seq = self._seq + 1
+            found = yield from pend_task(self._task, seq, messages, sorted(self._begins))
         self._begins.update(found.begins)
         self._seq = seq
 
@@ -83,14 +91,13 @@ class Attempt:
             self._signs += 1
             yield from sign(self._task, self._signs)
 
-    def result(self, rows: int, content: int, size: int = 0) -> TaskResult:
-        """Return what it tells, with the rows that it had, and their content and bytes."""
+    def result(self, rows: int, content: int, size: int = 0, entries: int = 0) -> TaskResult:
+        """Return what it tells, with the rows that it had, their content, bytes and entries."""
         decision = None
         if self._task is not None and self._seq:
             decision = Decision(self._task.producer.id, self._seq, dict(self._begins))
-        return TaskResult(
-            self.ticket, decision, rows, content & CONTENT, self.replayed, self._seq, size
-        )
+        told = (rows, content & CONTENT, self.replayed, self._seq, size, entries)
+        return TaskResult(self.ticket, decision, *told)
 
 
 def batch_of(results: Sequence[TaskResult]) -> Batch:
@@ -102,4 +109,5 @@ def batch_of(results: Sequence[TaskResult]) -> Batch:
         sum(each.rows for each in results),
         sum(each.content for each in results) & CONTENT,
         replayed=any(each.replayed for each in results),
+        entries=sum(each.entries for each in results),
     )

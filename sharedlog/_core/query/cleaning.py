@@ -5,7 +5,7 @@ Whoever comes next does it where a crash came between a marker and this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
 from sharedlog._core.entry import Decision, Kind, read_row
@@ -17,13 +17,15 @@ from sharedlog._core.spans import OPEN_SPANS, begin_of, marker, ordered, span_ke
 from sharedlog._core.steps import Get, Read, Rows, Rule, Scan, Try
 
 # Conditions and puts of one step: etcd takes few.
-_OPERATIONS = 90
+OPERATIONS = 90
+# Of each producer, by tag, as its keys hold it.
+Spans = dict[int, dict[str, bytes]]
 
 
 def clean(name: str) -> Rule[int]:
-    """Remove the producers of a query's tasks that can append no more; return how many.
+    """Remove the producers of a query's tasks that can append no more.
 
-    What they have pending and no marker names is rolled back.
+    What they have pending and no marker names is rolled back; of how many, it returns.
     """
     while True:
         # In this order: of who is granted a producer afterwards nothing is seen.
@@ -39,21 +41,39 @@ def clean(name: str) -> Rule[int]:
         if query is not None and query.lsn and over:
             named = yield from _named(query)
         try:
-            yield from _remove(over, named)
+            return (yield from _remove(over, named))
         except Refused:
             # Somebody else cleans.
             continue
-        return len(over)
 
 
-def open_spans() -> Rule[dict[int, dict[str, bytes]]]:
+def left_over(name: str, named: Collection[int], spans: Spans) -> Rule[int]:
+    """Return how many attempts of a query's tasks have something pending, but those named."""
+    there = yield from members(name)
+    return sum(each.id in spans and each.id not in named for each in there)
+
+
+def open_spans() -> Rule[Spans]:
     """Return what each producer has pending, by tag, as its keys hold it."""
     found: Mapping[str, bytes] = yield Scan(OPEN_SPANS)
-    spans: dict[int, dict[str, bytes]] = {}
+    spans: Spans = {}
     for key, value in found.items():
         producer, _, tag = key.removeprefix(OPEN_SPANS).partition("/")
         spans.setdefault(int(producer), {})[tag] = value
     return spans
+
+
+def removal(name: str, plan: int, producer: int, tags: Iterable[str]) -> list[Put]:
+    """Return what removes a task's producer, which has something pending under these tags."""
+    keys = (
+        identity_key(producer),
+        seq_key(producer),
+        open_key(producer),
+        answer_key(producer, 0, 1),
+        member_key(name, plan, producer),
+        *(span_key(producer, tag) for tag in sorted(tags)),
+    )
+    return [Put(key, None) for key in keys]
 
 
 def _named(query: Query) -> Rule[set[int]]:
@@ -70,27 +90,29 @@ def _named(query: Query) -> Rule[set[int]]:
     return {each.producer for each in entry.decisions}
 
 
-def _remove(over: Sequence[Member], named: set[int]) -> Rule[None]:
-    """Remove producers, several in one step."""
+def _remove(over: Sequence[Member], named: set[int]) -> Rule[int]:
+    """Remove producers, several in one step; return of how many something is rolled back."""
+    count = 0
     conditions: list[Condition] = []
     puts: list[Put] = []
     undone: list[Decision] = []
     all_spans = (yield from open_spans()) if over else {}
     for each in over:
         spans = all_spans.get(each.id, {})
-        if puts and len(conditions) + len(puts) + 2 * len(spans) > _OPERATIONS:
+        if puts and len(conditions) + len(puts) + 2 * len(spans) > OPERATIONS:
             yield from _step(conditions, puts, undone)
             conditions, puts, undone = [], [], []
-        keys = [span_key(each.id, tag) for tag in sorted(spans)]
-        puts += [Put(key, None) for key in (*_keys_of(each), *keys)]
+        puts += removal(each.name, each.plan, each.id, spans)
         if spans and each.id not in named:
             seq = (yield Get((seq_key(each.id),)))[seq_key(each.id)]
             through = int.from_bytes(seq or b"", "big")
             begins = {tag: begin_of(value) for tag, value in spans.items()}
             undone.append(Decision(each.id, through, begins))
+            count += 1
             conditions += [Condition(span_key(each.id, tag), spans[tag]) for tag in sorted(spans)]
     if puts:
         yield from _step(conditions, puts, undone)
+    return count
 
 
 def _step(
@@ -100,9 +122,3 @@ def _step(
     if undone:
         entries = (marker(Kind.ROLLBACK, 0, 0, ordered(undone), "*queries"),)
     yield Commit(tuple(conditions), tuple(puts), entries)
-
-
-def _keys_of(member: Member) -> Iterator[str]:
-    each = member.id
-    yield from (identity_key(each), seq_key(each), open_key(each))
-    yield from (answer_key(each, 0, 1), member_key(member.name, member.plan, each))

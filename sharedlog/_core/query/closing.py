@@ -1,7 +1,9 @@
 """The closing of a batch: what its tasks wrote is validated while nobody can append, then decided.
 
-The row goes from open to closing, which freezes every task's producer at once; the marker is then
-conditional on that row alone, however many producers and substreams it names (DESIGN-LOG §18).
+Where its tasks are few, the marker is conditional on their seqs, and removes their producers in the
+same step. Else the row goes from open to closing, which freezes every task's producer at once; the
+marker is then conditional on that row alone, however many producers and substreams it names
+(DESIGN-LOG §18).
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from sharedlog._core.producers import (
     number,
     seq_key,
 )
-from sharedlog._core.query.cleaning import clean, open_spans
+from sharedlog._core.query.cleaning import (
+    OPERATIONS,
+    Spans,
+    clean,
+    left_over,
+    open_spans,
+    removal,
+)
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import (
     Query,
@@ -41,27 +50,33 @@ class Batch(NamedTuple):
     ``decisions``: of each task that appended something, its producer, its highest seq and where
     it began, by tag. ``content``: the sum of what tells rows, so that no order matters.
     ``replayed``: they were told that the batch is committed, and have appended nothing.
+    ``entries``: how many they appended.
     """
 
     decisions: tuple[Decision, ...] = ()
     rows: int = 0
     content: int = 0
     replayed: bool = False
+    entries: int = 0
 
 
 class Closed(NamedTuple):
-    """A batch that is committed: the query, and whether an earlier commit did it."""
+    """A batch that is committed: the query, and whether an earlier commit did it.
+
+    ``undone``: attempts of tasks that had appended, and that it did not name.
+    """
 
     query: Query
     again: bool
+    undone: int = 0
 
 
-def close(ticket: Ticket, batch: Batch) -> Rule[Closed]:
+def close(ticket: Ticket, batch: Batch, *, at_once: int = OPERATIONS) -> Rule[Closed]:
     """Commit a batch by one marker, with everything that its tasks appended, and nothing else.
 
     Run again, by anybody who has this ticket, it finds that it did. A batch without rows writes no
-    entry. Raises ``Fenced`` where another plan took over, ``SpanGone`` where what is pending is
-    not what the tasks told, and as ``join``.
+    entry. ``at_once``: conditions and puts that one step may have. Raises ``Fenced`` where another
+    plan took over, ``SpanGone`` where what is pending is not what the tasks told, and as ``join``.
     """
     key = query_key(ticket.name)
     while True:
@@ -77,7 +92,8 @@ def close(ticket: Ticket, batch: Batch) -> Rule[Closed]:
             return Closed(found, again=True)
         if batch.replayed:
             raise Fenced(f"batch {ticket.batch} of {ticket.name!r} is open again", found.plan)
-        if found.state is State.OPEN and batch.decisions:
+        conditions, removals = _in_one_step(ticket, batch.decisions, at_once)
+        if found.state is State.OPEN and batch.decisions and not removals:
             found = found._replace(state=State.CLOSING)
             try:
                 yield Commit((Condition(key, value),), (Put(key, found.value()),))
@@ -85,12 +101,14 @@ def close(ticket: Ticket, batch: Batch) -> Rule[Closed]:
                 continue
             value = found.value()
         try:
-            yield from _validate(ticket, batch.decisions)
+            spans = yield from _validate(ticket, batch.decisions)
         except SpanGone:
             if (yield Get((key,)))[key] == value:
                 raise
             # Abandoned meanwhile, and cleaned: the row says so.
             continue
+        named = {each.producer for each in batch.decisions}
+        undone = yield from left_over(ticket.name, named, spans)
         after = found._replace(
             state=State.CLOSED,
             closed=ticket.batch,
@@ -98,6 +116,10 @@ def close(ticket: Ticket, batch: Batch) -> Rule[Closed]:
             rows=batch.rows,
             content=batch.content,
             checkpoint=ticket.checkpoint,
+            batches=found.batches + 1,
+            all_rows=found.all_rows + batch.rows,
+            entries=found.entries + batch.entries,
+            undone=found.undone + undone,
             lsn=0,
         )
         commit = Commit((Condition(key, value),), (Put(key, after.value()),))
@@ -105,15 +127,15 @@ def close(ticket: Ticket, batch: Batch) -> Rule[Closed]:
             entry = marker(
                 Kind.MARKER, 0, ticket.batch + 1, ordered(batch.decisions), by_name(ticket.name)
             )
-            commit = Commit(
-                commit.conditions, (Put(key, after.value(stamped=True), Stamp.LAST),), (entry,)
-            )
+            put = Put(key, after.value(stamped=True), Stamp.LAST)
+            commit = Commit((*commit.conditions, *conditions), (put, *removals), (entry,))
         try:
             lsns = yield commit
         except Refused:
             continue
         yield from clean(ticket.name)
-        return Closed(after._replace(lsn=lsns.last if batch.decisions else 0), again=False)
+        lsn = lsns.last if batch.decisions else 0
+        return Closed(after._replace(lsn=lsn), again=False, undone=undone)
 
 
 def abandon(name: str, plan: int, fence: Fence | None = None) -> Rule[bool]:
@@ -129,7 +151,8 @@ def abandon(name: str, plan: int, fence: Fence | None = None) -> Rule[bool]:
             yield from clean(name)
             return False
         if query.state in (State.OPEN, State.CLOSING):
-            after = query._replace(state=State.ABANDONED)
+            undone = yield from left_over(name, (), (yield from open_spans()))
+            after = query._replace(state=State.ABANDONED, undone=query.undone + undone)
             try:
                 yield Commit((Condition(key, query.value()), *under), (Put(key, after.value()),))
             except Refused as refused:
@@ -158,6 +181,25 @@ def forget(name: str) -> Rule[Query | None]:
         return query
 
 
+def _in_one_step(
+    ticket: Ticket, decisions: Sequence[Decision], most: int
+) -> tuple[list[Condition], list[Put]]:
+    """Return what makes marker and removal of few producers one step; none for many.
+
+    Conditions on their seqs stand for the freeze: with an append of theirs its seq has moved, and
+    what they have pending changes with nothing else.
+    """
+    conditions = [Condition(seq_key(each.producer), number(each.through)) for each in decisions]
+    puts = [
+        put
+        for each in decisions
+        for put in removal(ticket.name, ticket.plan, each.producer, each.begins)
+    ]
+    if 2 + len(conditions) + len(puts) > most:
+        return [], []
+    return conditions, puts
+
+
 def _joined(ticket: Ticket) -> Rule[tuple[Query, bytes]]:
     """Return the query that a ticket commits for, also while it is being committed."""
     found = yield from find_query(ticket.name)
@@ -173,12 +215,13 @@ def _joined(ticket: Ticket) -> Rule[tuple[Query, bytes]]:
     return joined.query, joined.value
 
 
-def _validate(ticket: Ticket, decisions: Sequence[Decision]) -> Rule[None]:
-    """Raise ``SpanGone`` unless these producers have pending exactly what is said of them."""
+def _validate(ticket: Ticket, decisions: Sequence[Decision]) -> Rule[Spans]:
+    """Return what is pending.
+
+    Raises ``SpanGone`` unless these producers have pending exactly what is said of them.
+    """
     if len({each.producer for each in decisions}) < len(decisions):
         raise InvalidRequest("a batch decides each of its producers once")
-    if not decisions:
-        return
     spans = yield from open_spans()
     for first in range(0, len(decisions), _PIECE):
         piece = decisions[first : first + _PIECE]
@@ -203,3 +246,4 @@ def _validate(ticket: Ticket, decisions: Sequence[Decision]) -> Rule[None]:
                 f"task producer {each.producer} of {ticket.name!r} has {problem} pending than its "
                 "task told"
             )
+    return spans

@@ -26,7 +26,7 @@ def join(ticket: Ticket) -> Rule[Joined]:
     committed; ``CheckpointWentBack``, ``PredecessorMismatch``.
     """
     check_name(ticket.name, "query")
-    key = query_key(ticket.name)
+    key, undone = query_key(ticket.name), 0
     while True:
         value = (yield Get((key,)))[key]
         if value is None and ticket.made:
@@ -37,7 +37,8 @@ def join(ticket: Ticket) -> Rule[Joined]:
             return Joined(found, value, found.closed == ticket.batch)
         if found.lsn and after.state is not State.CLOSED:
             # While it is known which of them the last marker names.
-            yield from clean(ticket.name)
+            undone += yield from clean(ticket.name)
+        after = after._replace(undone=after.undone + undone)
         now = after.value()
         try:
             yield Commit((Condition(key, value),), (Put(key, now),))

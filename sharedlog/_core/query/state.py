@@ -52,7 +52,9 @@ class Query(NamedTuple):
     ``plan``, ``batch``: who was in last, and for what. ``closed``: the highest batch that was
     committed, -1 for none, by ``closed_by``, a plan; ``lsn``: of its marker, 0 where it had no
     rows; ``rows``, ``content``: what it committed. ``deposed``: runs that others followed.
-    ``checkpoint``: where that says its batch is, "" where it did not say.
+    ``checkpoint``: where that says its batch is, "" where it did not say. Since the row was made:
+    ``batches``, ``all_rows`` and ``entries`` that it committed; ``undone``: attempts of tasks whose
+    entries no marker named, about, as a crash on the way may leave some out.
     """
 
     name: str
@@ -67,6 +69,10 @@ class Query(NamedTuple):
     content: int = 0
     deposed: tuple[str, ...] = ()
     checkpoint: str = ""
+    batches: int = 0
+    all_rows: int = 0
+    entries: int = 0
+    undone: int = 0
     lsn: int = 0
 
     def value(self, *, stamped: bool = False) -> bytes:

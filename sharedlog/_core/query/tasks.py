@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sharedlog._core.commit import Commit, Condition, Put, Refused
+from sharedlog._core.commit import Commit, Condition, Put, Refused, Stamp
+from sharedlog._core.entry import Kind
 from sharedlog._core.errors import Fenced, LogError, UnknownProducer
 from sharedlog._core.producers import (
     FIRST_TASK,
     NewMessage,
     Producer,
+    answer_key,
+    fingerprint_of,
     identity_key,
     identity_of,
     number,
@@ -28,8 +31,8 @@ from sharedlog._core.query.state import (
     query_key,
     query_of,
 )
-from sharedlog._core.spans import Pended, pend_under
-from sharedlog._core.steps import Get, Rule, Scan
+from sharedlog._core.spans import Pended, pend_under, pended
+from sharedlog._core.steps import Get, Lsns, Rule, Scan
 
 TASKS = "query-task/"
 # How many tasks were granted a producer.
@@ -69,24 +72,52 @@ def grant_task(joined: Joined, ticket: Ticket, token: bytes) -> Rule[Task]:
 
     Run again after a lost reply it makes another; the first is removed with the batch.
     """
+    task, _ = yield from _granted(joined, ticket, token, ())
+    return task
+
+
+def begin_task(
+    joined: Joined, ticket: Ticket, token: bytes, messages: Sequence[NewMessage]
+) -> Rule[tuple[Task, Pended]]:
+    """Make a producer as ``grant_task`` does, and append its first messages, in one step.
+
+    Run again after a lost reply it makes another, which appends them again: of the first nobody
+    tells, so that it is rolled back with the batch.
+    """
+    task, lsns = yield from _granted(joined, ticket, token, messages)
+    tags = {tag for each in messages for tag in each.tags}
+    return task, Pended(lsns.last, dict.fromkeys(tags, lsns.first))
+
+
+def _granted(
+    joined: Joined, ticket: Ticket, token: bytes, messages: Sequence[NewMessage]
+) -> Rule[tuple[Task, Lsns]]:
     key = query_key(ticket.name)
     while True:
         value = (yield Get((_GRANTED,)))[_GRANTED]
         count = 1 + (0 if value is None else int.from_bytes(value, "big"))
         granted = FIRST_TASK + count
-        puts = (
+        puts = [
             Put(_GRANTED, number(count)),
             Put(identity_key(granted), identity_of(1, token)),
-            Put(seq_key(granted), number(0)),
+            Put(seq_key(granted), number(1 if messages else 0)),
             Put(member_key(ticket.name, ticket.plan, granted), number(0)),
-        )
+        ]
+        step = Commit()
+        if messages:
+            # Nobody had this producer before: its keys are not there.
+            tags = sorted({tag for each in messages for tag in each.tags})
+            step = pended(granted, 1, messages, (), tags, by_name(ticket.name))
+            told = number(1) + fingerprint_of(Kind.PENDING, messages, ())
+            puts.append(Put(answer_key(granted, 1, 1), told, Stamp.LAST))
+        conditions = (Condition(_GRANTED, value), Condition(key, joined.value))
         try:
-            yield Commit((Condition(_GRANTED, value), Condition(key, joined.value)), puts)
+            lsns = yield Commit(conditions, (*puts, *step.puts), step.entries)
         except Refused as refused:
             if refused.found[key] != joined.value:
                 raise late(ticket, refused.found[key]) from refused
             continue
-        return Task(ticket, joined.value, Producer(granted, token, 1))
+        return Task(ticket, joined.value, Producer(granted, token, 1)), lsns
 
 
 def pend_task(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharedlog._core.commit import Commit, Put
+from sharedlog._core.commit import Commit, Put, Refused
 from sharedlog._core.entry import Decision, Kind, read_row
 from sharedlog._core.errors import (
     CheckpointWentBack,
@@ -13,6 +13,7 @@ from sharedlog._core.errors import (
 )
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.incarnation import new_log
+from sharedlog._core.query.attempt import Attempt
 from sharedlog._core.query.closing import Batch, abandon, close, forget
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import State, Ticket, all_queries, draw_plan, find_query
@@ -193,7 +194,7 @@ def test_a_task_that_comes_between_freeze_and_marker_is_refused(engine):
     joined = carry_out(engine, join(ticket))
     task = carry_out(engine, grant_task(joined, ticket, TOKEN))
     begins = driver.append(task, 1, ["a0"], []).begins
-    rule = close(ticket, Batch((Decision(task.producer.id, 1, begins),), 1))
+    rule = close(ticket, Batch((Decision(task.producer.id, 1, begins),), 1), at_once=0)
     freeze = to_commit(engine, rule)
     lsns = engine.commit(freeze)
     with pytest.raises(Fenced, match="committed"):
@@ -212,12 +213,106 @@ def test_a_task_that_comes_between_freeze_and_marker_is_refused(engine):
     assert texts(engine) == ["a0"]
 
 
+def test_few_tasks_are_committed_in_one_step(engine):
+    """Validated, decided and removed: of a disk it is one wait (§18)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    tasks = [driver.task(ticket, ["a0", "b1"]), driver.task(ticket, ["c1"])]
+    loser = driver.task(ticket, ["z0"])
+    rule = close(ticket, Batch(tuple(tasks), 3))
+    engine.commit(to_commit(engine, rule))
+    assert (texts(engine, 0), texts(engine, 1)) == (["a0"], ["b1", "c1"])
+    # Whoever dies here leaves what the marker does not name; the next batch rolls it back.
+    assert {key.split("/")[1] for key in engine.scan("producer/")} == {str(loser.producer)}
+    driver.run_batch(1, "d0")
+    assert texts(engine, 0) == ["a0", "d0"]
+    assert _left(engine) == []
+    assert _verified(engine) == []
+
+
+def test_a_micro_batch_of_two_tasks_is_five_steps_of_the_log(engine, monkeypatch):
+    """Its plan, who joins first, each task's append, the marker: waits for a disk (§16)."""
+    steps = []
+    original = engine.commit
+    monkeypatch.setattr(engine, "commit", lambda step: (steps.append(step), original(step))[1])
+    driver = Driver(engine)
+    for batch in range(3):
+        steps.clear()
+        ticket = driver.plan(batch)
+        attempts = [Attempt(ticket, TOKEN), Attempt(ticket, TOKEN)]
+        for number, attempt in enumerate(attempts):
+            carry_out(engine, attempt.join())
+            carry_out(engine, attempt.append([pending(f"{batch}{number}", number)]))
+        driver.commit(ticket, *[each.result(1, 0).decision for each in attempts])
+        assert len(steps) == 5
+    assert (texts(engine, 0), texts(engine, 1)) == (["00", "10", "20"], ["01", "11", "21"])
+    assert _left(engine) == []
+
+
+def test_a_marker_of_few_tasks_is_refused_once_one_appends_or_the_row_moves(engine):
+    """What was validated is what it commits, though nobody was frozen (§18)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    task = carry_out(engine, grant_task(carry_out(engine, join(ticket)), ticket, TOKEN))
+    begins = driver.append(task, 1, ["a0"], []).begins
+    told = Batch((Decision(task.producer.id, 1, begins),), 1)
+    marker = to_commit(engine, close(ticket, told))
+    driver.append(task, 2, ["b0"], ["s/0"])
+    with pytest.raises(Refused):
+        engine.commit(marker)
+    with pytest.raises(SpanGone):
+        carry_out(engine, close(ticket, told))
+    through = Batch((Decision(task.producer.id, 2, begins),), 1)
+    marker = to_commit(engine, close(ticket, through))
+    assert carry_out(engine, abandon("q", ticket.plan))
+    with pytest.raises(Refused):
+        engine.commit(marker)
+    with pytest.raises(Fenced, match="abandoned"):
+        carry_out(engine, close(ticket, through))
+    assert texts(engine) == []
+    assert _left(engine) == []
+
+
+def test_a_task_has_its_producer_with_its_first_append(engine):
+    """A second one after a lost reply: what the first has is rolled back with the batch (§16)."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    attempt = Attempt(ticket, TOKEN)
+    carry_out(engine, attempt.join())
+    lost = to_commit(engine, attempt.append([pending("a0", 0), pending("b1", 1)]))
+    engine.commit(lost)
+    with pytest.raises(Refused):
+        # A late copy of it.
+        engine.commit(lost)
+    carry_out(engine, attempt.append([pending("a0", 0), pending("b1", 1)]))
+    carry_out(engine, attempt.append([pending("c1", 1)]))
+    carry_out(engine, attempt.sign())
+    result = attempt.result(3, 0)
+    assert (result.decision.through, sorted(result.decision.begins)) == (2, ["s/0", "s/1"])
+    driver.commit(ticket, result.decision)
+    assert (texts(engine, 0), texts(engine, 1)) == (["a0"], ["b1", "c1"])
+    assert _left(engine) == []
+    assert _verified(engine) == []
+
+
+def test_a_task_whose_batch_another_plan_took_over_has_no_producer(engine):
+    """Its first append is refused as any, and nothing of it is in the log (§16)."""
+    driver = Driver(engine)
+    late = Attempt(driver.plan(0), TOKEN)
+    carry_out(engine, late.join())
+    driver.run_batch(0, "a0")
+    tail = engine.tail()
+    with pytest.raises(Fenced, match="took over"):
+        carry_out(engine, late.append([pending("b0", 0)]))
+    assert (engine.tail(), _left(engine)) == (tail, [])
+
+
 def test_the_producers_of_a_batch_are_removed_before_the_next_one_is_open(engine):
     """While it is known which the marker names: none of them is rolled back after it (§16)."""
     driver = Driver(engine, gaps=True)
     ticket = driver.plan(0)
     task = driver.task(ticket, ["a0"])
-    rule = close(ticket, Batch((task,), 1))
+    rule = close(ticket, Batch((task,), 1), at_once=0)
     lsns = engine.commit(to_commit(engine, rule))
     engine.commit(to_commit(engine, rule, lsns))
     driver.run_batch(5, "b0")
@@ -369,10 +464,10 @@ def test_a_marker_and_an_abandoning_exclude_each_other(engine):
     driver = Driver(engine)
     ticket = driver.plan(0)
     task = driver.task(ticket, ["a0"])
-    rule = close(ticket, Batch((task,), 1))
+    rule = close(ticket, Batch((task,), 1), at_once=0)
     marker = to_commit(engine, rule, engine.commit(to_commit(engine, rule)))
     assert carry_out(engine, abandon("q", ticket.plan))
-    with pytest.raises(Exception) as refused:  # noqa: PT011 - Refused is no error of ours
+    with pytest.raises(Refused) as refused:
         engine.commit(marker)
     with pytest.raises(Fenced, match="abandoned"):
         to_commit(engine, rule, refused.value)
@@ -384,11 +479,11 @@ def test_a_commit_that_was_stopped_and_abandoned_meanwhile_is_told_so(engine):
     driver = Driver(engine)
     ticket = driver.plan(0)
     decision = driver.task(ticket, ["a0"])
-    rule = close(ticket, Batch((decision,), 1))
-    frozen = engine.commit(to_commit(engine, rule))
+    rule = close(ticket, Batch((decision,), 1), at_once=0)
+    lsns = engine.commit(to_commit(engine, rule))
     assert carry_out(engine, abandon("q", ticket.plan))
     with pytest.raises(Fenced, match="abandoned"):
-        to_commit(engine, rule, frozen)
+        to_commit(engine, rule, lsns)
     assert texts(engine) == []
 
 
@@ -406,6 +501,26 @@ def test_nobody_else_decides_for_a_task(engine):
     with pytest.raises(Fenced):
         driver.commit(ticket, task)
     assert texts(engine) == []
+
+
+def test_what_nobody_reads_is_counted_once(engine):
+    """Attempts that a commit, an abandoning or the next plan undoes, and never those named."""
+    driver = Driver(engine)
+    ticket = driver.plan(0)
+    # Of the first attempt nothing is told: another one of its task was taken.
+    driver.task(ticket, ["a 0"])
+    closed = driver.commit(ticket, driver.task(ticket, ["a 0"]))
+    assert (closed.undone, closed.query.undone, closed.query.batches) == (1, 1, 1)
+    again = driver.commit(ticket, None)
+    assert (again.again, again.query) == (True, closed.query)
+    ticket = driver.plan(1)
+    driver.task(ticket, ["b 0"])
+    driver.task(ticket, ["c 1"])
+    assert carry_out(engine, abandon("q", ticket.plan))
+    assert carry_out(engine, find_query("q")).undone == 3
+    driver.run_batch(1, "b 0", "c 1")
+    found = carry_out(engine, find_query("q"))
+    assert (found.undone, found.batches, found.all_rows) == (3, 2, 3)
 
 
 def test_a_log_that_was_restored_goes_on_where_it_is_for_none_of_its_queries(engine):

@@ -7,6 +7,7 @@ import itertools
 import random
 import unittest.mock
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ from sharedlog._core.entry import Decision, Kind, read_row
 from sharedlog._core.errors import LogError
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.query import cleaning, closing, joining, state, tasks
+from sharedlog._core.query.cleaning import OPERATIONS
 from sharedlog._core.query.closing import Batch, close
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Query, Ticket, draw_plan, find_query
-from sharedlog._core.query.tasks import grant_task, members, pend_task
+from sharedlog._core.query.tasks import begin_task, grant_task, members, pend_task
 from sharedlog._core.verifying import Verifier
 from sharedlog._engines.driving import carry_out, do
 from sharedlog._engines.memory import MemoryEngine
@@ -42,6 +44,7 @@ class World:
         self.engine = MemoryEngine()
         self.courses: list[Course] = []
         self.runs = 0
+        self.at_once = OPERATIONS * (seed % 2)
         self.plans: dict[int, str] = {}
 
     def ask(self, rule: Callable[[], Any]) -> Course:
@@ -103,7 +106,7 @@ class Driver:
                 yield
             decisions = tuple(each for each, _ in told.values() if each is not None)
             those = Batch(decisions, _TASKS, 0, any(again for _, again in told.values()))
-            yield from self.world.ask(lambda t=ticket, b=those: close(t, b))
+            yield from self.world.ask(partial(close, ticket, those, at_once=self.world.at_once))
             self.checkpoint["next"] = max(self.checkpoint["next"], batch + 1)
 
     def _task(self, ticket: Ticket, number: int, attempt: int, told: dict[int, Any]) -> Course:
@@ -111,14 +114,22 @@ class Driver:
         if joined.committed:
             told.setdefault(number, (None, True))
             return
-        task = yield from self.world.ask(lambda: grant_task(joined, ticket, TOKEN))
+        told_by = f"{ticket.plan} {attempt}"
         begins: dict[str, int] = {}
+        task = None
+        if number:
+            task = yield from self.world.ask(lambda: grant_task(joined, ticket, TOKEN))
         for seq in (1, 2):
-            text = f"{ticket.batch} {number} {seq} {ticket.plan} {attempt}"
-            opened = sorted(begins)
-            found = yield from self.world.ask(
-                lambda s=seq, t=text, o=opened: pend_task(task, s, [pending(t, s % 2)], o)
-            )
+            those = [pending(f"{ticket.batch} {number} {seq} {told_by}", seq % 2)]
+            if task is None:
+                task, found = yield from self.world.ask(
+                    lambda those=those: begin_task(joined, ticket, TOKEN, those)
+                )
+            else:
+                opened = sorted(begins)
+                found = yield from self.world.ask(
+                    lambda t=task, s=seq, m=those, o=opened: pend_task(t, s, m, o)
+                )
             begins |= found.begins
             if self.world.random.random() < 0.1:
                 return
@@ -138,7 +149,10 @@ def _sweeper(world: World) -> Course:
 
 
 def _schedule(seed: int) -> None:
-    """Run one, and hold what is in the log against what was promised."""
+    """Run one, and hold what is in the log against what was promised.
+
+    Every other one freezes its batches, as those of many tasks are.
+    """
     world = World(seed)
     dice = world.random
     checkpoints = [{"next": 0}]
@@ -325,7 +339,7 @@ def test_whatever_happens_each_batch_is_there_once_of_one_plan(first: int) -> No
 @pytest.mark.parametrize("rule", _RULES)
 def test_each_broken_rule_is_found(rule: str) -> None:
     """The schedules show what each rule is for."""
-    first = 178 if rule == _RUNS else 0
+    first = 839 if rule == _RUNS else 0
     with _RULES[rule]():
         for seed in range(first, first + 400):
             try:

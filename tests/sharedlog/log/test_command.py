@@ -319,7 +319,7 @@ def test_queries_are_listed_abandoned_and_forgotten(log, url, run, told):
     assert "spark" not in run("queries", url)[1]
     assert run("queries", url, "--abandon", "q")[0] == ExitCode.USAGE
     (one,) = told("queries", url, "--abandon", "q", "--yes")
-    assert (one["state"], one["tasks"]) == ("abandoned", 0)
+    assert (one["state"], one["tasks"], one["undone"]) == ("abandoned", 0, 1)
     assert told("queries", url, "--forget", "q", "--yes") == {"name": "q", "batch": -1}
     assert run("queries", url, "--forget", "q", "--yes")[0] == ExitCode.NOT_FOUND
     assert run("queries", url, "--abandon", "q", "--yes")[0] == ExitCode.NOT_FOUND

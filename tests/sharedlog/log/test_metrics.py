@@ -9,8 +9,11 @@ from prometheus_client import CollectorRegistry
 import sharedlog
 import sharedlog.aio
 from sharedlog._core.errors import LogUnavailable
+from sharedlog._core.query.closing import Batch, close
+from sharedlog._engines.driving import carry_out
 from sharedlog._log.observing import told_name
 from sharedlog.metrics import PrometheusObserver
+from tests.sharedlog.core.test_query import Driver
 from tests.sharedlog.faulty import FaultyEngine
 
 
@@ -106,6 +109,29 @@ def test_holds_and_spans_are_looked_at(log, watched):
         following.done(message)
     assert watched.value("hold_lag_entries", **labels) == 1, "the end of what was rolled back"
     assert watched.value("open_spans") == watched.value("oldest_span_seconds") == 0
+
+
+def test_queries_of_spark_are_looked_at(log, watched):
+    """What each committed, how much was undone, and what is under way (DESIGN-LOG §16)."""
+    engine = log._engine
+    first = Driver(engine, "a")
+    first.run_batch(0, "one 0", "two 1")
+    late = first.plan(1)
+    first.task(late, ["lost 0"])
+    second = Driver(engine, "b").plan(1)
+    named = Driver(engine, "b").task(second, ["three 0", "four 0"], ["five 1"])
+    labels = {"name": "q"}
+    assert watched.value("query_batch", **labels) == 0
+    # What the older plan left is undone with the next commit.
+    assert watched.value("query_undone_total", **labels) == 0
+    assert watched.value("query_pending", **labels) == 2
+    carry_out(engine, close(second, Batch((named,), 3, 0, entries=3)))
+    assert watched.value("query_batch", **labels) == 1
+    assert watched.value("query_batches_total", **labels) == 2
+    assert watched.value("query_rows_total", **labels) == 5
+    assert watched.value("query_entries_total", **labels) == 3
+    assert watched.value("query_undone_total", **labels) == 1
+    assert watched.value("query_pending", **labels) == 0
 
 
 def test_waits_are_told_once_a_message_comes(log, watched):
