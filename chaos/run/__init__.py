@@ -7,9 +7,11 @@
 - ``run``: one run; ``strikes``: when each fault comes, ``fault_threads``: who strikes it,
   ``faults``: how, and how it is mended.
 - ``deployment``: its members: ``servers``, ``group``, ``shared_log``, ``clients``,
-  ``players``, ``log_clients``, ``spark_job``, ``redis``, ``postgresql``, ``etcd_member``, each a
-  ``process`` behind a path of ``toxiproxy``, on a ``disk`` or by a ``wall_clock`` that is wrong.
-  ``service``, ``driver``, ``caller``, ``publisher``, ``follower``, ``keeper`` and ``target`` run
-  in these processes; they know of ``streams``, and write ``notes``, or what was ``taken``.
+  ``players``, ``consumers``, ``log_clients``, ``spark_job``, ``redis``, ``postgresql``,
+  ``etcd_member``, each a ``process`` behind a path of ``toxiproxy``, on a ``disk`` or by a
+  ``wall_clock`` that is wrong.
+  ``service``, ``driver``, ``caller``, ``publisher``, ``follower``, ``keeper``, ``target``,
+  ``consumer`` and ``ledger`` run in these processes; they know of ``streams``, and write ``notes``,
+  or what was ``taken``, or ``consumed``.
 - ``judge``, ``pauses``: what came of it; ``report``, ``page``, ``timeline``: how it is shown.
 """

@@ -74,12 +74,16 @@ class LogClients(Clients):
         problems = publishers.finish()
         self._audit = list(_audit(self._deployment.url))
         until, pause = time.monotonic() + _END_S, threading.Event()
-        while any(each.rule == "end" for each in check(self.read())):
+        consumers, url = self._deployment.consumers, self._deployment.url
+        while True:
+            wrong = consumers.problems(url)
+            if not wrong and not any(each.rule == "end" for each in check(self.read())):
+                break
             if time.monotonic() >= until:
                 # What is missing the judge says.
                 break
             pause.wait(_LOOK_EVERY_S)
-        return problems + followers.finish()
+        return problems + wrong + followers.finish()
 
     def read(self) -> History:
         """Return what all of them saw, in order of time, what targets took, and an auditor read."""
@@ -98,6 +102,7 @@ def _audit(url: str) -> list[dict[str, Any]]:
         return [
             event
             for stream in log.streams()
+            if stream.name in STREAMS
             for substream in range(stream.substreams)
             for event in _audit_one(log, stream.name, substream)
         ]

@@ -39,8 +39,9 @@ __all__ = ["KINDS", "Deployed", "Expected", "FaultSpec", "Kind", "Load", "Range"
 # A fixed number, or drawn between the two.
 Range = tuple[float, float]
 
-# Of a log: from each of its processes to where it is; and from players to a target.
-_OF_LOGS = ("publisher", "follower", "keeper", "player", "target")
+# Of a log: from each of its processes to where it is; from players to a target, and from consumers
+# to what they call.
+_OF_LOGS = ("publisher", "follower", "keeper", "player", "target", "consumer", "ledger")
 _PATHS = ("server", "replica", "witness", "store", "log", "leader", "standby", *_OF_LOGS)
 _PROCESSES = (
     *("server", "replica", "witness", "leader", "standby"),
@@ -115,6 +116,10 @@ class Deployed:
     # Of a log: processes of one player, and its targets, which they call.
     players: int = 0
     targets: int = 0
+    # Of a log: processes of one consumer, and where its effects are: sqlite, the kind of server
+    # that has the log, or log; they call ledger-1.
+    consumers: int = 0
+    effects: str = "sqlite"
     # Of a group: each replica's monotonic clocks are so far ahead of the one before it.
     clocks_apart_s: int = 0
 

@@ -118,10 +118,17 @@ def _check(scenario: Scenario) -> None:
 def _check_log(scenario: Scenario) -> None:
     deployment, expect = scenario.deployment, scenario.expect
     if scenario.topology != "log":
-        others = deployment.players or deployment.targets
+        others = deployment.players or deployment.targets or deployment.consumers
         if deployment.followers or deployment.keepers or deployment.served or others:
-            raise BadScenario("followers, keepers, players, targets and served are of a log")
+            raise BadScenario(
+                "followers, keepers, players, targets, consumers and served are of a log"
+            )
         return
+    effects = {"sqlite", "log", deployment.store} - {"etcd"}
+    if deployment.consumers and deployment.effects not in effects:
+        raise BadScenario(f"consumers beside {deployment.store} have no {deployment.effects}")
+    if deployment.consumers < 0 or (deployment.consumers and deployment.served):
+        raise BadScenario("consumers are so many, or none, and open the log themselves")
     if min(deployment.players, deployment.targets) < 0:
         raise BadScenario("players and targets are so many, or none")
     if bool(deployment.players) is not bool(deployment.targets):
@@ -165,6 +172,9 @@ def _targets_of_log(scenario: Scenario) -> set[str]:
     found |= {f"keeper-{each}" for each in range(1, deployment.keepers + 1)}
     found |= {f"player-{each}" for each in range(1, deployment.players + 1)}
     found |= {f"target-{each}" for each in range(1, deployment.targets + 1)}
+    found |= {f"consumer-{each}" for each in range(1, deployment.consumers + 1)}
+    if deployment.consumers:
+        found.add("ledger-1")
     if deployment.served:
         found.add("server-1")
     if deployment.store == "sqlite":

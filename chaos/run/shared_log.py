@@ -1,4 +1,4 @@
-"""A shared log over any engine, or served, its keepers and players; each with its own path."""
+"""A shared log over any engine, or served, and who is around it; each with its own path."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sharedlog
 from chaos.check import History
 from chaos.etcd_cluster import EtcdCluster
 from chaos.group_processes import free_ports
+from chaos.run.consumers import Consumers
 from chaos.run.disk import SmallDisk, disks_to_fill
 from chaos.run.etcd_member import EtcdMember
 from chaos.run.players import Players
@@ -40,7 +41,7 @@ _URLS = {
 
 
 class SharedLog:
-    """The store of a log, its server if it is served, its keepers, players and their targets.
+    """The store of a log, its server if it is served, its keepers, players and consumers.
 
     ``urls``: where each of its processes finds it, by the process's name; ``url``: where it is
     found by no path that is struck.
@@ -81,6 +82,7 @@ class SharedLog:
             ("follower", deployed.followers),
             ("keeper", deployed.keepers),
             ("player", deployed.players),
+            ("consumer", deployed.consumers),
         ):
             for number in range(1, count + 1):
                 name = f"{stem}-{number}"
@@ -93,8 +95,9 @@ class SharedLog:
             command = [sys.executable, "-m", "chaos.run.keeper", self.urls[name]]
             self._others.append(Process(name, [*command, str(_SILENT_S), str(_TRIM_S)], directory))
         self.players = Players(deployed, directory, proxy, self.urls)
-        self._others += self.players.processes
-        self.links.update(self.players.links)
+        self.consumers = Consumers(deployed, directory, proxy, self.urls)
+        self._others += [*self.players.processes, *self.consumers.processes]
+        self.links.update(self.players.links | self.consumers.links)
         self.members.update({each.name: each for each in self._others})
 
     def _add_store(self, store: str, directory: Path) -> str:
@@ -129,6 +132,7 @@ class SharedLog:
                 for stream in STREAMS:
                     log.stream(stream, SUBSTREAMS, _RETENTION)
             self.players.prepare()
+            self.consumers.prepare(self._store_url)
             for process in self._others:
                 stack.callback(process.kill)
                 process.start()

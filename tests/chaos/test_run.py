@@ -55,6 +55,12 @@ POSTGRESQL_FILLED = (
 )
 
 
+# Their database would be a server that is not there.
+CONSUMERS_ELSEWHERE = SCENARIO.replace('"server"', '"log"').replace(
+    'method = "atomic"', 'followers = 2\nkeepers = 1\nconsumers = 2\neffects = "postgresql"'
+)
+
+
 @pytest.fixture
 def scenario(tmp_path: Path) -> Scenario:
     path = tmp_path / "unheard.toml"
@@ -84,9 +90,10 @@ def test_the_scenarios_break_everything_there_is() -> None:
         "clock": ("server", "client", "redis", "postgresql", "leader", "standby", "witness"),
     }.items():
         assert struck >= {(kind, target) for target in targets}
-    of_logs = ("publisher", "follower", "keeper", "player", "target")
+    of_logs = ("publisher", "follower", "keeper", "player", "target", "consumer", "ledger")
     assert struck >= {("kill", each) for each in of_logs}
     assert struck >= {(kind, each) for kind in ("stop", "loss") for each in ("player", "target")}
+    assert struck >= {("stop", "consumer"), ("loss", "consumer"), ("loss", "ledger")}
     assert {each.topology for each in found} == {"server", "group", "spark", "log"}
     assert {each.deployment.store for each in found} == {"sqlite", "redis", "postgresql", "etcd"}
     for topology in ("group", "log"):
@@ -130,6 +137,8 @@ def test_the_scenarios_break_everything_there_is() -> None:
             '"log"\nseconds = 3\n[deployment]\nplayers = 2',
             "both",
         ),
+        ('method = "atomic"', "consumers = 2", "of a log"),
+        (SCENARIO, CONSUMERS_ELSEWHERE, "have no postgresql"),
         (SCENARIO, POSTGRESQL_FILLED, "for a log"),
         ("callers = 6", "callers = 0", "at least one"),
         ("callers = 6", "callers = true", "callers is"),

@@ -1,0 +1,1 @@
+"""Process of a consumer of a log: ``python -m chaos.run.consumer``."""
