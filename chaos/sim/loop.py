@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any
 
@@ -131,6 +131,15 @@ class Process:
     def stop(self, seconds: float) -> None:
         """Suspend it, as SIGSTOP does: its clocks go on, its events wait."""
         self.stopped_until = max(self.stopped_until, self.loop.now + seconds)
+
+    def go_on(self) -> None:
+        """Let it go on before its time, as SIGCONT does: what waited happens now."""
+        heap = self.loop.heap
+        for timer in heap:
+            if timer[2] is self and timer[0] == self.stopped_until:
+                timer[0] = self.loop.now
+        heapify(heap)
+        self.stopped_until = self.loop.now
 
     def kill(self) -> None:
         """End it, as SIGKILL does."""

@@ -17,6 +17,8 @@ from chaos.sim.pool import quiet
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
 from tests.chaos.broken_rules import RULES, Mutation
+from tests.chaos.consumer_mutations import BROKEN as OF_CONSUMERS
+from tests.chaos.delivery_mutations import BROKEN as OF_DELIVERIES
 from tests.chaos.log_mutations import BROKEN
 from tests.chaos.player_mutations import BROKEN as OF_PLAYERS
 from tests.chaos.query_mutations import BROKEN as OF_QUERIES
@@ -130,6 +132,8 @@ MUTATIONS = (
     *(Mutation(name, rule, "log", broken, seed) for name, rule, broken, seed in BROKEN),
     *(Mutation(name, rule, "query", broken, seed) for name, rule, broken, seed in OF_QUERIES),
     *(Mutation(name, rule, "player", broken, seed) for name, rule, broken, seed in OF_PLAYERS),
+    *(Mutation(name, rule, "consumer", broken, seed) for name, rule, broken, seed in OF_CONSUMERS),
+    *(Mutation(name, rule, "player", broken, seed) for name, rule, broken, seed in OF_DELIVERIES),
 )
 
 
@@ -170,7 +174,7 @@ def main() -> int:
             if rule.startswith("server"):
                 rule = "an invariant"
             missed += found is None
-            of_logs = mutation.kind in ("log", "query", "player")
+            of_logs = mutation.kind in ("log", "query", "player", "consumer")
             design = "DESIGN-LOG" if of_logs else "DESIGN"
             print(
                 f"| {mutation.name} | {design} {mutation.rule} | `{mutation.kind}` | {seed} "

@@ -21,13 +21,13 @@ from sharedlog._core.target_seat import Seat
 from sharedlog._core.target_steps import Answer, AnswerKind, Tell
 from sharedlog._player import beginning
 
-__all__ = ["BROKEN"]
+__all__ = ["BROKEN", "judged_instead", "together"]
 
 _Patch = AbstractContextManager[Any]
 _patched = unittest.mock.patch.object
 
 
-def _together(*patches: _Patch) -> _Patch:
+def together(*patches: _Patch) -> _Patch:
     stack = ExitStack()
     for patch in patches:
         stack.enter_context(patch)
@@ -41,10 +41,10 @@ def index_unconditional() -> _Patch:
     def moved(rows: Any, moves: Iterable[Any]) -> dict[str, bytes]:
         return {**rows, **{each.key: each.value for each in moves}}
 
-    return _together(_patched(store, "moved", moved), _patched(target, "moved", moved))
+    return together(_patched(store, "moved", moved), _patched(target, "moved", moved))
 
 
-def _judged(verdict: Verdict, instead: Verdict) -> _Patch:
+def judged_instead(verdict: Verdict, instead: Verdict) -> _Patch:
     original = target_taking.judge
 
     def judge(index: Index, delivery: Any) -> Verdict:
@@ -55,7 +55,7 @@ def _judged(verdict: Verdict, instead: Verdict) -> _Patch:
 
 
 def taken_run_again() -> _Patch:
-    return _judged(Verdict.DONE, Verdict.TAKE)
+    return judged_instead(Verdict.DONE, Verdict.TAKE)
 
 
 def answered_before_commit() -> _Patch:
@@ -80,7 +80,7 @@ def answered_before_index() -> _Patch:
             yield Tell(seat.answer(AnswerKind.DONE, at))
         return (yield from original(seat))
 
-    return _together(_patched(target_taking, "flush", flush), _patched(target_seat, "flush", flush))
+    return together(_patched(target_taking, "flush", flush), _patched(target_seat, "flush", flush))
 
 
 def index_moved_before() -> _Patch:
@@ -160,7 +160,7 @@ def leads_without_a_fence() -> _Patch:
     def append_named(*arguments: Any, **options: Any) -> Any:
         return original(*arguments, **{**options, "fence": None})
 
-    return _together(
+    return together(
         _patched(rows, "condition_of", nobody),
         _patched(stores, "condition_of", nobody),
         _patched(deadletters, "append_named", append_named),
@@ -182,7 +182,7 @@ def wiped_goes_on() -> _Patch:
         mixed = {tag: begun[tag] if tag in fresh else hold for tag, hold in holds.items()}
         return original(found, mixed, incarnation)
 
-    return _together(
+    return together(
         _patched(beginning, "held_against", held_against),
         _patched(beginning, "check_store", lambda known, store: None),
         _patched(target.Target, "check_store", lambda self, store: None),
@@ -232,4 +232,5 @@ BROKEN: tuple[tuple[str, str, Callable[[], _Patch], int], ...] = (
     ("a player without its fence", "§15: P5", leads_without_a_fence, 7),
     ("a target without an index goes on", "§15: P6", wiped_goes_on, 6),
     ("a message that fails passed over", "§15: P7", fails_at_once_skipped, 1),
+    ("what fails is tried for ever", "§15: P7", attempts_forgotten, 1),
 )

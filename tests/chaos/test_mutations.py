@@ -28,9 +28,10 @@ def _load() -> Any:
 
 _TABLE = _load()
 MUTATIONS, SEEDS = list(_TABLE.MUTATIONS), _TABLE.WITHIN
-# A schedule of a player takes as long as dozens of the others'.
+# A schedule of a player, or of a consumer, takes as long as dozens of the others'.
+_LONG = ("player", "consumer")
 _TESTED = [
-    pytest.param(each, id=each.name, marks=pytest.mark.long if each.kind == "player" else ())
+    pytest.param(each, id=each.name, marks=pytest.mark.long if each.kind in _LONG else ())
     for each in MUTATIONS
 ]
 

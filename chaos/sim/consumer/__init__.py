@@ -12,5 +12,6 @@ its log, its store and services, and the processes that die.
 - ``database``: the user's tables; ``rows_store``: the ways to it, as SQLite's and as a server's;
   ``log_state``: the state that the log has in their place.
 - ``service``: what handlers call; ``operator``: who lets shards go on.
-- ``judge``: one run over what was committed; ``run``: one schedule.
+- ``judge``: one run over what was committed; ``counting``: attempts of what fails; ``run``: one
+  schedule.
 """

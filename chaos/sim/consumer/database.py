@@ -46,6 +46,8 @@ class Database:
         self.version = 0
         # Sessions that somebody has ended.
         self.ended: set[str] = set()
+        # Who looks at what each commit has made of it.
+        self.watchers: list[Callable[[], None]] = []
         self._copy: sqlite3.Connection | None = None
 
     def carry(self, work: Callable[[Callable[..., Any]], _T]) -> _T:
@@ -59,6 +61,8 @@ class Database:
             raise
         connection.execute("COMMIT")
         self.version += 1
+        for each in self.watchers:
+            each()
         return found
 
     def read(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
@@ -93,6 +97,10 @@ class Database:
         """Return through which message a shard's effects are there, as text."""
         found = self.read("SELECT position FROM sharedlog_consumer WHERE shard = ?", shard)
         return str(found[0][0]) if found else ""
+
+    def attempts(self) -> list[tuple[str, str, int]]:
+        """Return of each shard through which message it is done, and attempts of the next."""
+        return self.read("SELECT shard, position, attempts FROM sharedlog_consumer")
 
     def backup(self) -> None:
         """Keep a copy of it as it is."""

@@ -10,6 +10,7 @@ from chaos.sim.consumer.stage import Acting, Stage, chained
 from chaos.sim.faults import Point
 from sharedlog._consumer.effects import Effects
 from sharedlog._core.consumer.asked import Died
+from sharedlog._core.errors import CallForgotten
 
 __all__ = ["Functions", "output_of"]
 
@@ -33,7 +34,8 @@ class Functions:
         tries = cast.tries[body]
         with self._actor.at(Point.HANDLER):
             cast.reached(self._actor, Point.HANDLER)
-            answers = [self._call(effects, f"{body}#{number}") for number in range(plan.calls)]
+            calls = [f"{body}#{number}" for number in range(plan.calls)]
+            answers = [self._call(effects, each, hides=plan.hides) for each in calls]
             if tries <= plan.kills:
                 self._actor.crash(0.2)
                 raise Died
@@ -50,9 +52,20 @@ class Functions:
         count = self._place.tick(effects, shard)
         effects.publish(OUTPUTS, f"{_TICKED} {shard} {count}", key=shard)
 
-    def _call(self, effects: Effects, what: str) -> str:
+    def _call(self, effects: Effects, what: str, *, hides: bool) -> str:
+        """Make a call; ``hides``: what it ends with is kept from the consumer."""
+        cast = self._cast
         method: Any = effects.channel(TARGET).unary_unary(METHOD)
-        return str(method(what.encode()).decode())
+        try:
+            answer = str(method(what.encode()).decode())
+        except Exception as error:
+            if isinstance(error, CallForgotten) and what in cast.heard:
+                cast.oracle.broken("called", f"the answer of {what}, which was told, is not kept")
+            if hides:
+                return ""
+            raise
+        cast.heard.add(what)
+        return answer
 
 
 def output_of(body: str, number: int, chain: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from chaos.sim.consumer.cast import ConsumerCast
+from chaos.sim.consumer.counting import Counting
 from chaos.sim.consumer.database import Effect
 from chaos.sim.consumer.handler import output_of
 from chaos.sim.consumer.names import CONSUMER, LETTERS, OUTPUTS, TAGS
@@ -23,6 +24,8 @@ from sharedlog.v1 import sharedlog_pb2
 
 __all__ = ["Judge"]
 
+# What a message may be given up for, as its dead letter says: not for a store that was away.
+_REASONS = ("ValueError: try ", "CallForgotten: ", "KeyError: ", "the process ended while it ran")
 # Of what is kept of a hold, before its position.
 _HOLD_BYTES = struct.calcsize(">B?QQQ")
 
@@ -34,11 +37,12 @@ class _Output(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What the log has: messages, by substream; outputs and dead letters, by shard."""
+    """What the log has: messages, by substream; outputs, and dead letters and why, by shard."""
 
     messages: Mapping[str, list[str]]
     outputs: Mapping[str, list[_Output]]
     letters: Mapping[str, list[str]]
+    reasons: Sequence[tuple[str, str]]
 
 
 class Judge:
@@ -46,9 +50,10 @@ class Judge:
 
     def __init__(self, cast: ConsumerCast) -> None:
         self._cast = cast
-        self._known: tuple[int, _Read] = (-1, _Read({}, {}, {}))
+        self._known: tuple[int, _Read] = (-1, _Read({}, {}, {}, ()))
         self._counts: Counter[str] = Counter()
         cast.server.watchers.append(self._see)
+        self._counting = Counting(cast)
 
     def outcomes(self) -> dict[str, int]:
         """Count what the consumer did."""
@@ -77,6 +82,9 @@ class Judge:
             return
         for tag in TAGS:
             self._judge(tag)
+        for body, why in self._read().reasons:
+            if not why.startswith(_REASONS):
+                self._broken("letters", f"{body!r} was given up for {why!r}")
         for key in self._cast.server.log.keys:
             if key.startswith("span/"):
                 self._broken("an invariant", f"{key} is open, and all is done")
@@ -122,6 +130,8 @@ class Judge:
         for each in effects:
             numbers = range(cast.plan(each.body).calls)
             answers = [cast.service.answers.get(f"{each.body}#{at}", "") for at in numbers]
+            if "" in answers:
+                self._broken("called", f"{tag}: {each.body} is done, and was not answered")
             chain = chained(chain, each.body, answers)
             if (each.chain, each.answers) != (chain, answers):
                 self._broken("effects", f"{tag}: {each}, in one run {chain} {answers}")
@@ -215,6 +225,7 @@ def _read(rows: Sequence[Row]) -> _Read:
     shards = {body: tag for tag, bodies in messages.items() for body in bodies}
     outputs: dict[str, list[_Output]] = {}
     letters: dict[str, list[str]] = {}
+    reasons = []
     every = [
         _Output(tag, _body(envelope), lsn)
         for tag, each in found.items()
@@ -229,7 +240,9 @@ def _read(rows: Sequence[Row]) -> _Read:
         read = sharedlog_pb2.Envelope.FromString(envelope)
         body = read.body.decode()
         letters.setdefault(shards.get(body, ""), []).append(body)
-    return _Read(messages, outputs, letters)
+        said = {each.name: each.value for each in read.headers}
+        reasons.append((body, said["dead-letter-error"].decode()))
+    return _Read(messages, outputs, letters, reasons)
 
 
 def _place(position: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from chaos.sim.log.course import Actor, count
 from chaos.sim.log.keeper import Sweeping, Trimmer
 from chaos.sim.log.sweeper import Sweeper
 from chaos.sim.log.writer import Writer
+from chaos.sim.loop import Process
 from chaos.sim.planned import Schedule
 from chaos.sim.result import Result
 from sharedlog._consumer import sharing, working
@@ -27,6 +28,8 @@ __all__ = ["simulate_consumer"]
 
 _AFTERMATH_S = 120.0
 _SETTLING_S = 2.0
+# Processes that are stopped go on so often when somebody has taken over from them, or does.
+_WOKEN, _LEASE_S, _AFTER_S = 0.7, 0.9, (0.006, 0.006, 0.3)
 
 
 class _Run:
@@ -125,6 +128,9 @@ class _Run:
                 self._strike_one(planned, self.actors[planned.target % len(self.actors)])
             case Fault.DRAIN:
                 self.consumers[planned.target % len(self.consumers)].drain(planned.seconds)
+            case Fault.FULL_DISK | Fault.STORE_STALL if planned.aim is not None:
+                aimed = (_is_consumer, partial(self._strike_store, planned))
+                cast.aims.setdefault(planned.aim, []).append(aimed)
             case Fault.STORE_LOSS if planned.target % 3:
                 wire = wires[planned.target % 3 - 1]
                 wire.loss, wire.lossy_until = 0.6 * planned.share, until
@@ -169,6 +175,16 @@ class _Run:
             self.cast.coverage.hit(Fault.WIPE, Point.IDLE)
             self.cast.service.wipe()
 
+    def _strike_store(self, planned: PlannedFault, _: Actor) -> None:
+        """Have the store be full, or away, when somebody has just got somewhere."""
+        cast, until = self.cast, self.cast.loop.now + planned.seconds
+        if cast.healed:
+            return
+        if planned.fault is Fault.FULL_DISK:
+            cast.full_until = until
+        else:
+            cast.store_wire.stalled_until = until
+
     def _strike_one(self, planned: PlannedFault, actor: Actor) -> None:
         if planned.fault is Fault.CRASH:
             actor.crash(planned.seconds)
@@ -178,6 +194,27 @@ class _Run:
             else:
                 count(self.cast, actor, planned.fault)
             actor.process.stop(planned.seconds)
+            if isinstance(actor, ConsumerProcess) and planned.share < _WOKEN:
+                self.cast.loop.after(_LEASE_S, self._wake, actor.process)
+
+    def _wake(self, process: Process) -> None:
+        """Have a process that was taken for dead go on at any step of its successor's (T1)."""
+        cast = self.cast
+
+        def others(actor: Actor) -> bool:
+            return isinstance(actor, ConsumerProcess) and actor.process is not process
+
+        def strike(_: Actor) -> None:
+            cast.loop.after(cast.random.choice(_AFTER_S) * cast.random.random(), go_on)
+
+        def go_on() -> None:
+            if process.stopped_until > cast.loop.now:
+                cast.trace(process.name, "goes on, as another takes over")
+                process.go_on()
+
+        at = Point.FENCING if cast.setup.store == "log" else Point.STORE_TAKEN
+        if process.alive and process.stopped_until > cast.loop.now:
+            cast.aims.setdefault(at, []).append((others, strike))
 
     def _jump(self, planned: PlannedFault) -> None:
         """Have a machine's clock show another time, ahead more often than behind."""

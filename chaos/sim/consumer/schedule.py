@@ -65,6 +65,7 @@ REQUIRED = (
     | _cells((Fault.FULL_DISK,), (Point.STORE_COMMIT, Point.STORE_TAKEN))
     | _cells((Fault.DRAIN, Fault.WALL_JUMP, Fault.RESTORE, Fault.WIPE), (Point.IDLE,))
 )
+_BETWEEN = (Point.FOLLOWING, Point.NAMED, Point.HOLDING_ON, Point.LOOKING)
 _RARELY = (Fault.RESTORE, Fault.WIPE)
 _METHODS = ("append", "append", "append", "append", "transaction", "joint")
 _BEHAVIOURS = {
@@ -83,7 +84,7 @@ def setup_of(schedule: Schedule) -> Setup:
         batch=random.choice((1, 3, 100)),
         attempts=random.choice((2, 5)),
         buries=random.random() < 0.7,
-        calls=random.random() < 0.5,
+        calls=random.random() < 0.6,
         aside=random.random() < 0.6,
         timer=random.random() < 0.3,
     )
@@ -122,13 +123,23 @@ def draw_consumer(seed: int) -> Schedule:
             )
         )
     faults = [_draw_fault(random) for _ in range(random.randint(6, 18))]
+    for _ in range(random.choice((0, 0, 1, 3))):
+        # Processes that are taken for dead between two turns, with several shards.
+        at, between = random.uniform(1.0, ACTIVE_S), random.choice(_BETWEEN)
+        faults.append(PlannedFault(at, Fault.STOP, 4.0, random.randrange(60), 0.0, between))
     if random.random() < 0.15:
         at, seconds = random.uniform(1.0, 0.5 * ACTIVE_S), random.uniform(0.2, 5.0)
         faults.append(PlannedFault(at, Fault.RESTORE, seconds, 0, random.random()))
-    elif random.random() < 0.35:
-        aim = random.choice((None, Point.CALL, Point.NOTE, Point.ANSWER_KEPT))
-        at = random.uniform(1.0, ACTIVE_S)
-        faults.append(PlannedFault(at, Fault.WIPE, 0.0, 0, random.random(), aim))
+    elif random.random() < 0.5:
+        for _ in range(random.randint(1, 4)):
+            aim = random.choice((None, Point.CALL, Point.NOTE, Point.ANSWER_KEPT))
+            at = random.uniform(1.0, ACTIVE_S)
+            faults.append(PlannedFault(at, Fault.WIPE, 0.0, 0, random.random(), aim))
+            if random.random() < 0.7:
+                # Who has called dies with it.
+                killed = random.choice((Point.CALL, Point.ANSWER_KEPT, Point.INTENDED))
+                at = max(0.5, at - 0.1)
+                faults.append(PlannedFault(at, Fault.CRASH, 0.05, 0, random.random(), killed))
     return Schedule(
         "consumer",
         seed,
@@ -148,5 +159,9 @@ def _draw_fault(random: Random) -> PlannedFault:
         aim = random.choice(_POINTS)
         if fault is Fault.STOP:
             # Long enough to be taken for dead.
-            seconds += random.choice((0.0, 1.5))
+            seconds += random.choice((0.0, 1.5, 3.0))
+    elif fault in (Fault.FULL_DISK, Fault.STORE_STALL) and random.random() < 0.3:
+        # Behind what is pending, and before its store commits.
+        aim = Point.PENDING
+        seconds += random.choice((0.0, 1.5, 3.0))
     return PlannedFault(at, fault, seconds, random.randrange(60), random.random(), aim)

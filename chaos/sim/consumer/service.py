@@ -38,21 +38,36 @@ class Service:
         self._clients: dict[str, str] = {}
         self._granted = 0
         self._records: dict[tuple[str, bytes], bytes] = {}
+        # What each life of a process has opened: it asks again once it is refused.
+        self._opened: dict[tuple[str, str], str] = {}
         # How often each call's effect happened, and what the first one was answered.
         self.runs: Counter[str] = Counter()
         self.answers: dict[str, str] = {}
 
     def open(self, actor: Acting, step: Open) -> str:
         """Open a session, from a process; the id that it is known by."""
-        found: str = self._asked(actor, Point.SESSION, lambda: self._client(step.session))
-        return found
+        mine = actor.process.name, step.session
+        if mine not in self._opened:
+            found = self._asked(actor, Point.SESSION, lambda: self._client(step.session))
+            self._opened[mine] = found
+        return self._opened[mine]
 
     def send(self, actor: Acting, step: Send) -> Any:
-        """Send a call, from a process, and wait for the answer."""
+        """Send a call, from a process, in its session, and wait for the answer."""
         call = step.call
-        return self._asked(
-            actor, Point.CALL, lambda: self._run(call.client, call.key, call.request)
-        )
+        mine = actor.process.name, call.session
+
+        def run() -> _Answered:
+            # As rifl's client has it: it opens a session that it has not.
+            client = self._opened.setdefault(mine, self._client(call.session))
+            return self._run(client, call.key, call.request)
+
+        try:
+            return self._asked(actor, Point.CALL, run)
+        except Unanswered as error:
+            if not error.away:
+                self._opened.pop(mine, None)
+            raise
 
     def wipe(self) -> None:
         """Forget all sessions and answers; what calls have done stays done."""

@@ -66,13 +66,14 @@ class Plan(NamedTuple):
     """What a handler does with a message: always the same.
 
     It fails so often before it does not, ends its process so often, makes so many calls and
-    publishes so many messages.
+    publishes so many messages. ``hides``: it goes on without what a call did not answer.
     """
 
     fails: int
     kills: int
     calls: int
     outputs: int
+    hides: bool
 
 
 class Stage(Cast):
@@ -84,6 +85,8 @@ class Stage(Cast):
         self.strands = Strands(lambda text: self.oracle.broken("raised", text))
         # How often the handler ran with each message.
         self.tries: Counter[str] = Counter()
+        # Calls whose answer some handler had.
+        self.heard: set[str] = set()
         for name, count in STREAMS.items():
             self.server.carry_out(make_stream(name, count))
         self.server.carry_out(make_stream(OUTPUTS, _OUTPUTS))
@@ -120,7 +123,7 @@ class Stage(Cast):
             kills = 1_000_000
         outputs = dice.choice((0, 1, 1, 2, 3)) if dice.random() < 0.9 else 20
         calls = dice.choice((1, 1, 2, 3)) if self.setup.calls and dice.random() < 0.3 else 0
-        return Plan(fails, kills, calls, outputs)
+        return Plan(fails, kills, calls, outputs, hides=dice.random() < 0.3)
 
     def _grown(self, asked: Asked, commit: Commit) -> None:
         del asked

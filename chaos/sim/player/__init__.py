@@ -11,6 +11,6 @@ outside of them: the log's engine, gRPC, the targets' stores, handlers, and proc
 - ``network``: what is between players and targets.
 - ``target``: a target's processes; ``store``: its rows and effects.
 - ``operator``: who pauses, resumes, skips and replays.
-- ``judge``: what each target must have been called with.
+- ``judge``: what each target must have been called with; ``told``: what rows of the log say.
 - ``run``: one schedule.
 """

@@ -9,26 +9,30 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from chaos.sim.log.onlooker import Asked
-from chaos.sim.log.oracle import committed
 from chaos.sim.player.cast import LOG, PLAYER, STREAMS, PlayerCast
 from chaos.sim.player.operator import Operator
 from chaos.sim.player.store import Effect
 from chaos.sim.player.target import SimulatedTarget
+from chaos.sim.player.told import (
+    Letters,
+    Message,
+    dead_letters,
+    messages,
+    place_of,
+    places,
+    skipped_for_operators,
+)
 from sharedlog._core.commit import Commit
-from sharedlog._core.entry import Kind, Row, read_row
 from sharedlog._core.target_steps import HandlerKind
 from sharedlog._player.declared import Target
-from sharedlog.v1 import sharedlog_pb2
 from sharedlog.v1 import target_pb2 as pb
 
 __all__ = ["Judge"]
 
 # Within which everybody is called whom another one's hanging must not delay.
 _LATE_S = 3.0
-_LETTERS = "deadletters/"
 # What a player stops for without having been deceived: its messages.
 _OF_MESSAGES = ("FAILED", "REFUSED", "UNKNOWN")
 # Rows that the one that leads writes, and what it holds.
@@ -36,15 +40,6 @@ _LED = re.compile(f"player/{PLAYER}/(told|store)/")
 _DUTY = f"*player/{PLAYER}"
 # Of what is kept of a hold, before its position.
 _HOLD_BYTES = struct.calcsize(">B?QQQ")
-
-
-class _Message(NamedTuple):
-    body: bytes
-    lsn: int
-
-
-class _Letters(dict[tuple[str, int, str], list[bytes]]):
-    """Bodies of dead letters, by target, the number of its index, and substream."""
 
 
 class Judge:
@@ -64,7 +59,7 @@ class Judge:
         self._operator = operator
         self._hung = hung
         self._counts: Counter[str] = Counter()
-        self._known: tuple[int, Mapping[str, list[_Message]], _Letters] = (0, {}, _Letters())
+        self._known: tuple[int, Mapping[str, list[Message]], Letters] = (0, {}, Letters())
         cast.server.watchers.append(self._see)
 
     def outcomes(self) -> dict[str, int]:
@@ -80,11 +75,11 @@ class Judge:
             for tag in _tags(each)
         )
 
-    def _read(self) -> tuple[Mapping[str, list[_Message]], _Letters]:
+    def _read(self) -> tuple[Mapping[str, list[Message]], Letters]:
         """Return what the log has, messages and dead letters; read again where it has grown."""
         rows = self._cast.server.seen.rows
         if len(rows) != self._known[0]:
-            self._known = len(rows), _messages(rows), _dead_letters(rows)
+            self._known = len(rows), messages(rows), dead_letters(rows)
         return self._known[1:]
 
     def tell_what_is_left(self) -> None:
@@ -107,6 +102,7 @@ class Judge:
                 self._judge(each, tag, found, letters)
         self._judge_connections()
         self._judge_stores()
+        self._judge_orders()
         for name, why in sorted(self._operator.seen):
             self._counts[f"stopped {why}"] += 1
             # Where a replay is to begin was trimmed before anybody held it.
@@ -123,15 +119,21 @@ class Judge:
                 if len(others) > 1:
                     self._broken("store", f"{name}, index {number}: it is in {others}")
 
+    def _judge_orders(self) -> None:
+        """What an operator had skipped is a dead letter of the index that it was said of."""
+        for told in skipped_for_operators(self._cast.server.seen.rows):
+            if told not in self._operator.skips:
+                self._broken("letters", f"nobody had this skipped: {told}")
+
     def _judge_connections(self) -> None:
         """On one connection nothing is left out, where one stream takes over from the other."""
-        places: dict[str, dict[tuple[int, int], int]] = {}
-        for tag, found in _places(self._cast.server.seen.rows).items():
-            places[tag] = {place: at for at, place in enumerate(found)}
+        known: dict[str, dict[tuple[int, int], int]] = {}
+        for tag, found in places(self._cast.server.seen.rows).items():
+            known[tag] = {place: at for at, place in enumerate(found)}
         for (_, target, term), sent in self._cast.sent.items():
             last: dict[str, int] = {}
             for tag, lsn, ordinal in sent:
-                at = places[tag].get((lsn, ordinal))
+                at = known[tag].get((lsn, ordinal))
                 if at is None:
                     # An empty delivery: it moves an index to where no message is.
                     continue
@@ -150,8 +152,8 @@ class Judge:
         self,
         target: SimulatedTarget,
         tag: str,
-        found: Mapping[str, list[_Message]],
-        letters: _Letters,
+        found: Mapping[str, list[Message]],
+        letters: Letters,
     ) -> bool:
         number = self._number(target)
         done = {each.body for each in self._effects(target, number, tag)}
@@ -163,8 +165,8 @@ class Judge:
         self,
         target: SimulatedTarget,
         tag: str,
-        found: Mapping[str, list[_Message]],
-        letters: _Letters,
+        found: Mapping[str, list[Message]],
+        letters: Letters,
     ) -> None:
         name, number, setup = target.setup.name, self._number(target), target.setup
         wanted = [each.body for each in self._wanted(target, number, tag, found)]
@@ -204,7 +206,7 @@ class Judge:
         self,
         where: str,
         tag: str,
-        found: Mapping[str, list[_Message]],
+        found: Mapping[str, list[Message]],
         times: Mapping[bytes, float],
     ) -> None:
         seen = self._cast.server.seen
@@ -219,8 +221,8 @@ class Judge:
         target: SimulatedTarget,
         number: int,
         tag: str,
-        found: Mapping[str, list[_Message]],
-    ) -> list[_Message]:
+        found: Mapping[str, list[Message]],
+    ) -> list[Message]:
         first = self._operator.firsts.get((target.setup.name, number), 1)
         return [each for each in found.get(tag, ()) if each.lsn >= first]
 
@@ -246,7 +248,7 @@ class Judge:
             if not position or target.restores:
                 continue
             at = _index(target, number, tag).at
-            lsn, ordinal = _place(position)
+            lsn, ordinal = place_of(position)
             if (lsn, ordinal) > (at.lsn, at.ordinal):
                 self._broken(
                     "acknowledged",
@@ -275,46 +277,6 @@ def _tags(target: SimulatedTarget) -> list[str]:
 def _index(target: SimulatedTarget, number: int, tag: str) -> pb.KeptIndex:
     row = target.store.held.rows.get(f"index/{number}/{tag}@{LOG}", b"")
     return pb.KeptIndex.FromString(row)
-
-
-def _messages(rows: Sequence[Row]) -> dict[str, list[_Message]]:
-    """Return what is committed, by substream."""
-    return {
-        tag: [_Message(_body(envelope), lsn) for envelope, lsn in found]
-        for tag, found in committed(rows).items()
-    }
-
-
-def _places(rows: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
-    """Return where messages are, by substream: LSN of the commit, and their number in it."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for tag, messages in committed(rows).items():
-        places = found.setdefault(tag, [])
-        for _, lsn in messages:
-            ordinal = places[-1][1] + 1 if places and places[-1][0] == lsn else 0
-            places.append((lsn, ordinal))
-    return found
-
-
-def _dead_letters(rows: Sequence[Row]) -> _Letters:
-    """Return which messages are dead letters, by who appended them."""
-    found = _Letters()
-    for row in rows:
-        entry = read_row(row)
-        if entry.kind is Kind.COMMITTED and entry.name.startswith(_LETTERS):
-            _, store, _, number, stream, substream = entry.name.split("/")
-            key = (store.partition(".")[0], int(number), f"{stream}/{substream}")
-            found.setdefault(key, []).append(_body(_body(entry.message)))
-    return found
-
-
-def _body(envelope: bytes) -> bytes:
-    return sharedlog_pb2.Envelope.FromString(envelope).body
-
-
-def _place(position: str) -> tuple[int, int]:
-    lsn, ordinal = position.partition("/")[0].partition("-")[0].split(".")
-    return int(lsn), int(ordinal)
 
 
 def _first_difference(once: list[bytes], wanted: list[bytes], known: set[bytes]) -> str:

@@ -35,6 +35,8 @@ class Operator:
         self.firsts: dict[tuple[str, int], int] = {}
         # What each was seen to have stopped for.
         self.seen: set[tuple[str, str]] = set()
+        # What it had skipped: by target, the number of the index, substream and position.
+        self.skips: set[tuple[str, int, str, str]] = set()
         self._busy = False
 
     def start(self) -> None:
@@ -75,6 +77,7 @@ class Operator:
         Course(self._cast, self, read_trimmed, Point.TELLING, found).go()
 
     def _skip(self, target: str, order: SkipOne) -> None:
+        self.skips.add((target, order.number, order.tag, str(order.place)))
         self._wish(target, lambda known: known._replace(skip=order, resumed=known.resumed + 1))
 
     def _resume(self, target: str) -> None:

@@ -1,0 +1,82 @@
+"""Rules of DESIGN-LOG §14, T6, each broken on purpose: the calls of a consumer's handlers."""
+
+from __future__ import annotations
+
+import itertools
+import unittest.mock
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from sharedlog._consumer.calling import MessageCalls
+from sharedlog._core.consumer.calls import Call, Intend, Send, ShardCalls
+
+__all__ = ["BROKEN"]
+
+_Patch = AbstractContextManager[Any]
+_patched = unittest.mock.patch.object
+
+
+def sent_before_noted() -> _Patch:
+    """A call is in the store once it was answered."""
+    original = ShardCalls.make
+
+    def make(self: ShardCalls, *given: Any) -> Any:
+        rule = original(self, *given)
+        late: Intend | None = None
+        answer: Any = None
+        while True:
+            try:
+                step = rule.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            if isinstance(step, Intend):
+                late, answer = step, None
+                continue
+            answer = yield step
+            if isinstance(step, Send) and late is not None:
+                yield late
+                late = None
+
+    return _patched(ShardCalls, "make", make)
+
+
+def answer_not_durable() -> _Patch:
+    """A handler has an answer that is in no store."""
+
+    def asked(self: ShardCalls, send: Send) -> Any:
+        call = send.call._replace(answer=(yield send))
+        self._keep(call)
+        return call
+
+    return _patched(ShardCalls, "_asked", asked)
+
+
+def unanswered_committed() -> _Patch:
+    """A handler that does not look at a call's error commits."""
+    return _patched(MessageCalls, "check", lambda self: None)
+
+
+def forgotten_sent_again() -> _Patch:
+    """A service that has forgotten a session is sent its calls again."""
+
+    def same(self: ShardCalls, call: Call, timeout_s: float | None = None) -> Any:
+        yield from ()
+
+    return _patched(ShardCalls, "_same", same)
+
+
+def key_of_its_own() -> _Patch:
+    """Each sending of a call has a key of its own."""
+    count = itertools.count()
+    return _patched(Call, "key", property(lambda self: f"{next(count)}".encode()))
+
+
+# What it is, where it stands, how it is broken, and the first seed that shows it.
+BROKEN: tuple[tuple[str, str, Callable[[], _Patch], int], ...] = (
+    ("a call sent before it is noted", "§14: T6", sent_before_noted, 1),
+    ("an answer used before it is durable", "§14: T6", answer_not_durable, 8),
+    ("a commit with an unanswered call", "§14: T6", unanswered_committed, 2),
+    ("a call sent to who has forgotten it", "§14: T6", forgotten_sent_again, 1),
+    ("a call keyed by its sending", "§14: T6", key_of_its_own, 2),
+)
