@@ -4,7 +4,8 @@ The ground floor (DESIGN §2): imports nothing of rifl and nothing of gRPC. A se
 hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
 ``rifl.add_lease_service``; ``python -m lease_server`` runs the service alone.
 
-- ``_authority``: what a server asks of an authority, and the rules that all of them share.
+- ``_authority``: what a server asks of an authority; ``_storage_authority``: the rules that all
+  over a storage share.
 - ``_lease_authority``: leases in one server's memory; ``_shared_authority``: in the storage.
 - ``_table``: leases and when they end; ``_blocks``: ids reserved many at a time.
 - ``_sessions``: named sessions and their bounds; ``_sessionbook``: kept durable.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lease_server._authority import Grant, StorageAuthority
+from lease_server._authority import Grant
 from lease_server._errors import StorageUnavailable, TooManyClients
 from lease_server._sessionbook import SessionBook
 from lease_server._sessions import SessionRow
 from lease_server._storage import SoleLeaseStorage, Standing
+from lease_server._storage_authority import StorageAuthority
 
 
 class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):

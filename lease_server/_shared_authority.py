@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lease_server._authority import Authority, Grant, StorageAuthority
+from lease_server._authority import Authority, Grant
 from lease_server._errors import StorageUnavailable
 from lease_server._lease_authority import LeaseAuthority
 from lease_server._sessionbook import opened_row
 from lease_server._sessions import SessionRow, SessionState, SessionTable
 from lease_server._storage import SharedLeaseStorage, SoleLeaseStorage, Standing
+from lease_server._storage_authority import StorageAuthority
 
 
 class SharedAuthority(StorageAuthority[SharedLeaseStorage]):

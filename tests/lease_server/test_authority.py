@@ -17,7 +17,8 @@ from lease_server import (
     StorageUnavailable,
     TooManyClients,
 )
-from lease_server._authority import Beat, StorageAuthority
+from lease_server._authority import Beat
+from lease_server._storage_authority import StorageAuthority
 
 
 @pytest.fixture
