@@ -21,7 +21,7 @@ from rifl._stores.shared.claims import Claims
 from rifl._stores.shared.requests import Ending, TakeBack
 from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.store import SharedStore
-from rifl._stores.sqlite.batches import is_stale
+from rifl._stores.sqlite.attempt import is_stale
 from rifl._stores.sqlite.recovery import Recovery
 from rifl._stores.sqlite.store import SqliteStore
 from rifl.core._calling import answer as answer_rules

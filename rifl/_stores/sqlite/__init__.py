@@ -1,7 +1,8 @@
 """``sqlite:///file``: the embedded default; durable, with group commit.
 
-- ``store``: decisions in memory, records on disk; ``attempt``, ``batches``: its calls;
-  ``recovery``: what earlier incarnations left; ``removals``: whose rows go.
+- ``store``: decisions in memory, records on disk. It is ``handler_commits`` (what handlers' own
+  transactions left) on ``batches`` (many calls at once) on ``client_rows``; ``attempt``: a call.
+- ``recovery``: what earlier incarnations left; ``removals``: whose rows go.
 - ``databases``: the store's file and those that methods name; ``database``: one of these;
   ``schema``, ``statements``: its tables and what is written.
 - ``journal``: group commit of ``journal_entries``; ``journal_writer``: one commit of them;

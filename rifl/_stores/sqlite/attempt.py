@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
+from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.invariant import invariant
 
 
@@ -33,3 +34,9 @@ def of_sqlite(attempt: Attempt) -> SqliteAttempt:
     """Return an attempt as what it is; one of another store is a defect."""
     invariant(isinstance(attempt, SqliteAttempt), "an attempt of another store")
     return attempt  # type: ignore[return-value]
+
+
+def is_stale(attempt: Attempt) -> bool:
+    """Whether the client acknowledged the call while it ran."""
+    seq = attempt.call.seq
+    return seq is not None and attempt.entry.tracker.peek(seq) is Verdict.STALE

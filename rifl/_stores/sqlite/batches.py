@@ -6,30 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from rifl._stores.codec import RecordCodec
-from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.attempt import of_sqlite
-from rifl._stores.sqlite.database import Database
-from rifl._stores.sqlite.databases import Databases
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.attempt import is_stale, of_sqlite
+from rifl._stores.sqlite.client_rows import ClientRows
+from rifl._stores.sqlite.journal_entries import Entry, not_started, record_pending
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import Kind
-from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
-from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
 
-class BatchCommits(EmbeddedStore):
+class BatchCommits(ClientRows):
     """The part of ``SqliteStore`` that is asked for many calls at once: see ``BatchRecords``.
 
     A crash leaves all of a group's intents or none, all of its records or none.
     """
 
     _codec: RecordCodec
-    _databases: Databases
-    _main: Database
 
     def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
         """Make the intents of plain calls durable, in one commit."""
@@ -89,9 +83,6 @@ class BatchCommits(EmbeddedStore):
         # Acknowledged while they ran: rare, and no record is wanted of these.
         return AllLater([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
 
-    def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
-        raise NotImplementedError
-
     def _completed_at(self, call: Call) -> float | None:
         raise NotImplementedError
 
@@ -99,19 +90,3 @@ class BatchCommits(EmbeddedStore):
 def _for_all(pending: Pending, attempts: Sequence[Attempt]) -> Pending:
     pending.result = [None] * len(attempts)
     return pending
-
-
-def is_stale(attempt: Attempt) -> bool:
-    """Whether the client acknowledged the call while it ran."""
-    seq = attempt.call.seq
-    return seq is not None and attempt.entry.tracker.peek(seq) is Verdict.STALE
-
-
-def not_started(error: Exception) -> StoreUnavailable:
-    """Return what a call is refused with whose intent could not be written."""
-    return StoreUnavailable(f"the store cannot be written: {error}")
-
-
-def record_pending(error: Exception) -> RecordPending:
-    """Return what a call is told whose record is being retried."""
-    return RecordPending(f"the call ran, but its record is not durable yet: {error}")

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.statements import MOST_AT_ONCE, Statement
+from rifl.core._shared.errors import RecordPending, StoreUnavailable
 
 _PATIENCE_S = 0.5
 # Acknowledgements ride along with other writes that take a transaction, so many with
@@ -201,3 +202,13 @@ class Acknowledged:
 
 # Rides along with most commits. Nobody writes to it.
 NOTHING = Acknowledged()
+
+
+def not_started(error: Exception) -> StoreUnavailable:
+    """Return what a call is refused with whose intent could not be written."""
+    return StoreUnavailable(f"the store cannot be written: {error}")
+
+
+def record_pending(error: Exception) -> RecordPending:
+    """Return what a call is told whose record is being retried."""
+    return RecordPending(f"the call ran, but its record is not durable yet: {error}")

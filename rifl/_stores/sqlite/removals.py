@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable
 
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.batches import not_started
 from rifl._stores.sqlite.databases import Databases
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.journal_entries import Entry, not_started
 from rifl.core._shared.errors import RiflError
 
 

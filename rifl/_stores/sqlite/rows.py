@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl._stores.rows import Move, RowCall
-from rifl._stores.sqlite.batches import not_started
 from rifl._stores.sqlite.database import Database
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.journal_entries import Entry, not_started
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.errors import RecordPending, StoreUnavailable

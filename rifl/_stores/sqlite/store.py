@@ -4,49 +4,32 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from rifl._log import get_logger
 from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import RecordCodec
-from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
-from rifl._stores.rows import RowCall
-from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
-from rifl._stores.sqlite.batches import (
-    BatchCommits,
-    is_stale,
-    not_started,
-    record_pending,
-)
-from rifl._stores.sqlite.database import Database, pack_ranges
+from rifl._stores.sqlite.attempt import SqliteAttempt, is_stale, of_sqlite
+from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.databases import Databases
-from rifl._stores.sqlite.file_guard import Replaced
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.handler_commits import HandlerCommits
+from rifl._stores.sqlite.journal_entries import Entry, not_started, record_pending
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
-from rifl._stores.sqlite.record_row import MovedRows, RecordRow
 from rifl._stores.sqlite.recovery import Recovery
 from rifl._stores.sqlite.removals import Removals
 from rifl._stores.sqlite.rows import SqliteRows
 from rifl._stores.sqlite.schema import opening_error
-from rifl._stores.sqlite.shared_transactions import BlockTurn
 from rifl._stores.sqlite.transactions import SqliteTransactions
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry
-from rifl.core._serving.decision import Decision
-from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
-from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.policy import Kind, MethodPolicies
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
-    InProgress,
-    LeaseExpired,
-    RecordPending,
     RiflError,
-    StaleRpc,
     StoreUnavailable,
 )
 from rifl.core._shared.outcome import Outcome
@@ -58,7 +41,7 @@ _KEYS_PER_SWEEP = 1_000
 _UNNOTED_S = 60
 
 
-class SqliteStore(BatchCommits):
+class SqliteStore(HandlerCommits):
     """One process, one file, WAL, ``synchronous=FULL``, group commit.
 
     A crash leaves: every answered call's record; an intent for every ``plain``
@@ -136,26 +119,6 @@ class SqliteStore(BatchCommits):
             self._health, None if self.observer is None else self.observer.committed
         )
 
-    def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
-        """Decide, as ``EmbeddedStore`` does; of a client that is over once that is durable."""
-        try:
-            return super().claim(call, policy)
-        except LeaseExpired as refusal:
-            return self._expired(call.client_id, refusal)
-
-    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
-        """The same for many calls of one client; see ``BatchRecords``."""
-        replies: Sequence[Any] = super().claim_all(calls, policy)  # type: ignore[assignment]  # at once
-        refusal = next((reply for reply in replies if isinstance(reply, LeaseExpired)), None)
-        if refusal is None:
-            return replies
-        later: Any
-        try:
-            later = self._expired(calls[0].client_id, refusal)
-        except RiflError as error:
-            later = error
-        return AllLater([later if isinstance(one, LeaseExpired) else one for one in replies])
-
     def start(self, attempt: Attempt) -> Pending | None:
         """Make a plain call's intent durable; register a session where need be.
 
@@ -188,43 +151,6 @@ class SqliteStore(BatchCommits):
             return self._submit(attempt, registration, self._main)
         return None
 
-    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
-        """Return what the handler's own transaction left, None if it left nothing.
-
-        One that was shared tells by itself.
-        """
-        mine = of_sqlite(attempt)
-        mine.sealed = True
-        if mine.committed is not None:
-            return mine.committed
-        if mine.shared is not None:
-            if isinstance(mine.shared, BlockTurn):
-                mine.shared.cut_off()
-            return mine.shared
-        if mine.recorded is None:
-            return None
-        database = self._databases.of(mine)
-        standing = None if mine.unsynced else database.read_committed(attempt.call)
-        if standing is not None:
-            return standing
-        # To be on the disk before the answer leaves: a commit of ours waits for what came
-        # before it. Or it was rolled back; or its fsync failed, and then it is in the file's
-        # log where nobody reads it but the next start: ours is written over it. Or another
-        # thread commits it just now, as where a coroutine was cancelled: ours comes after.
-        call = attempt.call
-
-        def look_again() -> None:
-            entry.pending.result = database.read(call)
-
-        entry = Entry(
-            Entry.OVERWRITE,
-            (call.client_id, call.identity),
-            patient=False,
-            failure=_doubtful,
-            durable=look_again,
-        )
-        return database.journal.submit(entry, awaited=True)
-
     def _may_have_run(self, entry: ClientEntry, identity: int | bytes) -> bool:
         """Whether a run of an earlier incarnation can have left no trace.
 
@@ -233,16 +159,6 @@ class SqliteStore(BatchCommits):
         """
         known = entry.recovered or (self._main.incarnation > 1 and is_namespace(entry.client_id))
         return (known and self._any_idempotent) or super()._may_have_run(entry, identity)
-
-    def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
-        """Settle with the record of the handler's own transaction."""
-        database = self._databases.of(attempt)
-        with self._lock:
-            attempt.entry.registered.add(database.name)
-            self._note_acknowledgements(attempt.entry)
-            if is_stale(attempt):
-                self._delete(attempt, database)
-        self._settle(attempt, record)
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Make the record durable, then settle."""
@@ -338,69 +254,6 @@ class SqliteStore(BatchCommits):
         self._lived_s = lived_s
         self._main.journal.live(lived_s)
 
-    # -- under the lock ----------------------------------------------------------
-
-    def _remove(self, client_ids: list[int]) -> None:
-        self._removals.remove(client_ids)
-
-    def _expired(self, client_id: int, refusal: LeaseExpired) -> Later:
-        """Raise the refusal of a client that is over, or have it raised once that is durable.
-
-        Until then a crash would bring the client back, with a lease: a first attempt that was
-        told LEASE_EXPIRED is sent anew under another id, and a late copy of it would run.
-        """
-        with self._lock:
-            client = self._table.find(client_id)
-            if client is not None:
-                if client.running:
-                    raise InProgress(f"client id {client_id} is expired, and calls of it still run")
-                # Over by the clock, and not swept yet: an expired lease never comes back.
-                self._remove(self._table.drop([client_id]))
-            elif not self._removals.under_way(client_id):
-                raise refusal
-        return self._removals.then_refuse(refusal)
-
-    def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
-        client = attempt.entry
-        self._note_acknowledgements(client)
-        if database.name not in client.registered:
-            # In this batch or an earlier one, never in a later.
-            database.journal.register(*self._client_row(client))
-        return database.journal.submit(entry, awaited=True)
-
-    def _delete(self, attempt: Attempt, database: Database) -> None:
-        """Have a row deleted that came after its own acknowledgement."""
-        seq: int = attempt.call.seq  # type: ignore[assignment]
-        database.journal.acknowledge(*self._client_row(attempt.entry), [seq])
-
-    def _note_acknowledgements(self, entry: ClientEntry) -> None:
-        released = entry.tracker.take_released()
-        if not released:
-            return
-        row = self._client_row(entry)
-        for name in entry.registered:
-            self._databases.by_name[name].journal.acknowledge(*row, released)
-
-    @staticmethod
-    def _client_row(entry: ClientEntry) -> tuple[int, int, bytes]:
-        tracker = entry.tracker
-        return entry.client_id, tracker.first_incomplete, pack_ranges(tracker.completed_ranges())
-
-    def _register(self, client_id: int) -> Pending:
-        """Have the row of a client written whose id is to be told when that is durable.
-
-        A retry after a crash then finds a client that is known, and so what is promised for a
-        crash holds from its first call on.
-        """
-        with self._lock:
-            # Known here as long as its row may be in the file: see ``_expired``.
-            client = self._table.admit(client_id)
-            self._main.journal.register(*self._client_row(client))
-            registration = Entry.empty(
-                failure=not_started, durable=lambda: self._registered_in_main(client)
-            )
-            return self._main.journal.submit(registration, awaited=True)
-
     # -- from the journals' threads ----------------------------------------------
 
     def _health(self, name: str, error: Exception | None) -> None:
@@ -427,10 +280,6 @@ class SqliteStore(BatchCommits):
     def _intended(self, attempt: SqliteAttempt) -> None:
         attempt.intended = True
         self._registered_in_main(attempt.entry)
-
-    def _registered_in_main(self, entry: ClientEntry) -> None:
-        with self._lock:
-            entry.registered.add(self._main.name)
 
     def _recorded(self, attempt: Attempt, record: CompletionRecord, pending: Pending) -> None:
         # Only these can meet a record: one that a transaction of the handler's left,
@@ -462,61 +311,3 @@ class SqliteStore(BatchCommits):
     def _submit(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
         with self._lock:
             return self._queue(attempt, entry, database)
-
-    def _row(self, attempt: Attempt, record: CompletionRecord) -> RecordRow | MovedRows:
-        """Return the row of an attempt that may still be recorded, else raise."""
-        if attempt.policy.kind is not Kind.ATOMIC:
-            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
-        database, call, entry = self._databases.of(attempt), attempt.call, attempt.entry
-        of_rows = isinstance(call, RowCall)
-        with self._lock:
-            current = not attempt.ended
-            current = current and (of_rows or not is_stale(attempt))
-            unknown = not of_rows and database.name not in entry.registered
-            client = self._client_row(entry) if unknown else None
-        if not current:
-            raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
-        self._check_file(of_sqlite(attempt), database)
-        if isinstance(call, RowCall):
-            guard = database.guard
-            return MovedRows(database.path, guard.opening, guard.number(), call.moves)
-        return RecordRow(
-            database.path,
-            database.guard.opening,
-            database.guard.number(),
-            client,
-            (
-                call.client_id,
-                call.identity,
-                call.fingerprint,
-                call.method,
-                self._codec.to_bytes(record, self._completed_at(call), seed=call.seed),
-            ),
-        )
-
-    @staticmethod
-    def _check_file(attempt: SqliteAttempt, database: Database) -> None:
-        """Raise ``WrongDatabase`` where the file is another one.
-
-        Of a shared transaction once; it is looked again when that has committed, before anybody
-        is told.
-        """
-        turn = attempt.shared if attempt.sharing else None
-        group = turn.group if isinstance(turn, BlockTurn) else None
-        if group is not None and group.checked:
-            return
-        try:
-            database.guard.check()
-        except Replaced as error:
-            database.journal.stop_for(error)
-            raise WrongDatabase(str(error)) from error
-        if group is not None:
-            group.checked = True
-
-    def _completed_at(self, call: Call) -> float | None:
-        # Not earlier than it was, and not by a clock that may jump.
-        return None if call.key is None else int(self._table.lived(self._clock())) + 1
-
-
-def _doubtful(error: Exception) -> RecordPending:
-    return RecordPending(f"what became of the handler's own commit is not known: {error}")

@@ -1,0 +1,131 @@
+"""The commits of handlers' own transactions: what they left is what the call is answered with."""
+
+from __future__ import annotations
+
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.rows import RowCall
+from rifl._stores.sqlite.attempt import SqliteAttempt, is_stale, of_sqlite
+from rifl._stores.sqlite.batches import BatchCommits
+from rifl._stores.sqlite.database import Database
+from rifl._stores.sqlite.file_guard import Replaced
+from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.record_row import MovedRows, RecordRow
+from rifl._stores.sqlite.shared_transactions import BlockTurn
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import Kind
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import RecordPending, StaleRpc
+from rifl.core._shared.record import CompletionRecord
+
+
+class HandlerCommits(BatchCommits):
+    """The part of ``SqliteStore`` that ``atomic`` methods meet.
+
+    A crash leaves of a transaction its effects and the call's record, or neither.
+    """
+
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
+        """Return what the handler's own transaction left, None if it left nothing.
+
+        One that was shared tells by itself.
+        """
+        mine = of_sqlite(attempt)
+        mine.sealed = True
+        if mine.committed is not None:
+            return mine.committed
+        if mine.shared is not None:
+            if isinstance(mine.shared, BlockTurn):
+                mine.shared.cut_off()
+            return mine.shared
+        if mine.recorded is None:
+            return None
+        database = self._databases.of(mine)
+        standing = None if mine.unsynced else database.read_committed(attempt.call)
+        if standing is not None:
+            return standing
+        # To be on the disk before the answer leaves: a commit of ours waits for what came
+        # before it. Or it was rolled back; or its fsync failed, and then it is in the file's
+        # log where nobody reads it but the next start: ours is written over it. Or another
+        # thread commits it just now, as where a coroutine was cancelled: ours comes after.
+        call = attempt.call
+
+        def look_again() -> None:
+            entry.pending.result = database.read(call)
+
+        entry = Entry(
+            Entry.OVERWRITE,
+            (call.client_id, call.identity),
+            patient=False,
+            failure=_doubtful,
+            durable=look_again,
+        )
+        return database.journal.submit(entry, awaited=True)
+
+    def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
+        """Settle with the record of the handler's own transaction."""
+        database = self._databases.of(attempt)
+        with self._lock:
+            attempt.entry.registered.add(database.name)
+            self._note_acknowledgements(attempt.entry)
+            if is_stale(attempt):
+                self._delete(attempt, database)
+        self._settle(attempt, record)
+
+    def _row(self, attempt: Attempt, record: CompletionRecord) -> RecordRow | MovedRows:
+        """Return the row of an attempt that may still be recorded, else raise."""
+        if attempt.policy.kind is not Kind.ATOMIC:
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        database, call, entry = self._databases.of(attempt), attempt.call, attempt.entry
+        of_rows = isinstance(call, RowCall)
+        with self._lock:
+            current = not attempt.ended
+            current = current and (of_rows or not is_stale(attempt))
+            unknown = not of_rows and database.name not in entry.registered
+            client = self._client_row(entry) if unknown else None
+        if not current:
+            raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
+        self._check_file(of_sqlite(attempt), database)
+        if isinstance(call, RowCall):
+            guard = database.guard
+            return MovedRows(database.path, guard.opening, guard.number(), call.moves)
+        return RecordRow(
+            database.path,
+            database.guard.opening,
+            database.guard.number(),
+            client,
+            (
+                call.client_id,
+                call.identity,
+                call.fingerprint,
+                call.method,
+                self._codec.to_bytes(record, self._completed_at(call), seed=call.seed),
+            ),
+        )
+
+    @staticmethod
+    def _check_file(attempt: SqliteAttempt, database: Database) -> None:
+        """Raise ``WrongDatabase`` where the file is another one.
+
+        Of a shared transaction once; it is looked again when that has committed, before anybody
+        is told.
+        """
+        turn = attempt.shared if attempt.sharing else None
+        group = turn.group if isinstance(turn, BlockTurn) else None
+        if group is not None and group.checked:
+            return
+        try:
+            database.guard.check()
+        except Replaced as error:
+            database.journal.stop_for(error)
+            raise WrongDatabase(str(error)) from error
+        if group is not None:
+            group.checked = True
+
+    def _completed_at(self, call: Call) -> float | None:
+        # Not earlier than it was, and not by a clock that may jump.
+        return None if call.key is None else int(self._table.lived(self._clock())) + 1
+
+
+def _doubtful(error: Exception) -> RecordPending:
+    return RecordPending(f"what became of the handler's own commit is not known: {error}")
