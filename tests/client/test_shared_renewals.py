@@ -37,7 +37,7 @@ from rifl._client.shared_renewals import Renewals, settle
 from rifl._client.state import ClientState
 from rifl._leases.requests import ALSO_AT_MOST, LeaseRequests, Terms
 from rifl._leases.service import status_of
-from rifl.core._calling.client_session import LeaseStep
+from rifl.core._calling.lease_upkeep import LeaseStep
 from tests.client.conftest import FAST, Caller, Connect
 from tests.client.protocol_server import ProtocolServer
 

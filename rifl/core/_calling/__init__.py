@@ -1,7 +1,8 @@
 """The client's rules: what is issued, retried and acknowledged (RIFL §3.2; DESIGN §3).
 
 - ``request_tracker``: the client's calls that are incomplete, and the first of them.
-- ``client_lease``, ``client_session``: a client id and its term; a channel's identities.
+- ``client_lease``, ``lease_upkeep``: a client id and its term; when it is asked for and renewed.
+- ``client_session``: a channel's identities, and what it acknowledges.
 - ``invocation``, ``issued_call``: a call before it has an identity, and with it.
 - ``call_flow``: one call from begin to end; ``answer`` judges what an attempt was answered,
   ``retry`` says how long to wait, ``targets`` where to go next.
