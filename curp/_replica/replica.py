@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Never, Self
 from urllib.parse import parse_qs, urlsplit
@@ -18,24 +15,23 @@ import grpc.aio
 
 from curp._core.role import Role
 from curp._key_declarations import KeyDeclaration
-from curp._replica.authority import GroupAuthority
-from curp._replica.driver import Driver, drive
-from curp._replica.engine import GroupEngine
-from curp._replica.engine_at_start import open_at_start
+from curp._replica.assembly import assemble
+from curp._replica.driver import drive
 from curp._replica.group_service import SERVICE as GROUP
 from curp._replica.group_service import add_group_service
 from curp._replica.group_servicer import GroupServicer
-from curp._replica.group_store import GroupStore
-from curp._replica.group_view import GroupView
-from curp._replica.parts import Parts
-from curp._replica.policies import group_policies
-from curp._replica.replay_guard import ReplayGuard
 from curp._replica.runner import Runner
 from curp._replica.servicers import Servicers
-from curp._replica.services import Registrar, Services
-from curp._replica.settings import ReplicaSettings, StateHooks, Tuning, not_taken
-from curp._replica.watched_engine import watched
-from curp._replica.witnesses import Witnesses
+from curp._replica.services import Registrar
+from curp._replica.settings import (
+    CallerSettings,
+    GroupSecrets,
+    MethodSettings,
+    ReplicaSettings,
+    StateHooks,
+    Tuning,
+    not_taken,
+)
 from curp.log._engine import LogEngine
 from curp.observer import GroupObservers, GroupReport
 from curp.v1 import curp_pb2 as pb
@@ -152,83 +148,43 @@ class Replica:
             application_version=application_version,
             tuning=tuning,
         )
-        self._bounds = bounds
-        self._policies = group_policies(methods)
-        self._services = Services(
-            conflict_keys,
-            read_only,
-            nondeterministic,
-            excluded=lambda method: self._policies.find(method) is None,
-            application_version=application_version,
+        self._callers = CallerSettings(
+            peer_property=peer_property,
+            keys_from=KeysFrom(keys_from),
+            sessions_from=SessionsFrom(sessions_from),
+            key_retention_s=key_retention_s,
+            bounds=bounds,
         )
+        self._secrets = GroupSecrets(
+            witness_credentials=witness_credentials, group_token=group_token
+        )
+        self._observer = _watching(observer)
         self._servicers = Servicers()
-        self._peer_property = peer_property
-        self._sessions_from = SessionsFrom(sessions_from)
-        if group_token is not None and not group_token:
-            raise ValueError("an empty group token keeps nobody out")
-        self._group_token = group_token
-        self._witnesses = Witnesses(
-            self.settings.group,
-            self._services,
-            timeout_s=tuning.witness_timeout_s,
-            credentials=witness_credentials,
-            group_token=group_token,
-        )
-        opened: LogEngine = (
-            open_at_start(engine, name, tuning.engine_wait_s) if isinstance(engine, str) else engine
-        )
-        self._log_engine, self._watch = watched(opened)
-        self._picture = GroupView(self._log_engine)
         self._owns_engine = isinstance(engine, str)
-        self._store = GroupStore()
-        self._store.max_entry_bytes = self._log_engine.limits.append_bytes
-        self._authority = GroupAuthority(tuning.client_term_s, self._store.takes_calls)
-        self._store.application_version = application_version
-        self._observer = watcher = _watching(observer)
-        self._store.observer = self._store.watcher = watcher
-        over_log = tuning.bounds_over_log(bounds)
+        built = assemble(
+            engine,
+            self.settings,
+            MethodSettings(
+                conflict_keys=conflict_keys,
+                read_only=read_only,
+                nondeterministic=nondeterministic,
+                methods=methods,
+            ),
+            self._callers,
+            self._secrets,
+            hooks,
+            self._observer,
+        )
+        self._parts = parts = built.parts
+        self._log_engine, self._watch, self._picture = parts.engine, built.watch, parts.picture
+        self._policies, self._services = built.policies, parts.services
+        self._store, self._authority = parts.store, parts.authority
+        self._witnesses = parts.witnesses
+        self._engine = built.engine
+        self._interceptors = Interceptors(built.engine)
         # The health of calls, which the leader takes; the replica's own is ``curp.v1.Group``'s.
         self._health = HealthStatus(serving=False)
-        self._store.bind(
-            self._authority,
-            self._policies,
-            clock=time.monotonic,
-            bounds=over_log,
-            key_bounds=bounds.of_keys(key_retention_s),
-        )
-        self._engine = GroupEngine(
-            self._store,
-            self._services,
-            self._authority,
-            self._policies,
-            bounds=over_log,
-            peer_property=peer_property,
-            observer=watcher,
-            keys_from=KeysFrom(keys_from),
-        )
-        self._interceptors = Interceptors(self._engine)
-        incarnation = f"{name}/{os.urandom(4).hex()}"
-        self._parts = Parts(
-            engine=self._log_engine,
-            store=self._store,
-            services=self._services,
-            authority=self._authority,
-            witnesses=self._witnesses,
-            settings=self.settings,
-            hooks=hooks,
-            driver=Driver(),
-            picture=self._picture,
-            incarnation=incarnation,
-            guard=ReplayGuard(
-                self._log_engine,
-                name,
-                incarnation,
-                tuning.poison_deaths,
-                partial(setattr, self._store, "ledger"),
-            ),
-            observer=watcher,
-        )
-        self._group_servicer = GroupServicer(self._parts, self._watch)
+        self._group_servicer = GroupServicer(parts, built.watch)
         self._closing = threading.Lock()
         self._closed = False
         belongs_here(self, "Replica")
@@ -269,21 +225,21 @@ class Replica:
             self._authority,
             deduplicated=self._policies.deduplicated(),
             not_deduplicated=self._policies.not_deduplicated(),
-            window=self._bounds.window,
-            peer_property=self._peer_property,
+            window=self._callers.bounds.window,
+            peer_property=self._callers.peer_property,
             path=PATH,
-            sessions_from=self._sessions_from,
+            sessions_from=self._callers.sessions_from,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
         add_group_service(
             server,
             self._group_servicer,
-            peer_property=self._peer_property,
-            group_token=self._group_token,
+            peer_property=self._callers.peer_property,
+            group_token=self._secrets.group_token,
         )
         if isinstance(server, grpc.aio.Server):
             self._services.loop = asyncio.get_running_loop()
-        elif self._bounds.max_waiters is None:
+        elif self._callers.bounds.max_waiters is None:
             self._engine.max_waiters = pool_size(server) // 4
 
     def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:

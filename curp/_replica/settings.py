@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+
+import grpc
 
 from curp._core.leader import LeaderBounds
 from curp._core.poison import POISON_DEATHS
 from curp._core.read_lease import ReadLease
+from curp._key_declarations import KeyDeclaration
+from lease_server import SessionsFrom
 from lease_server._authority import TERM_S
+from rifl._server.engine import KeysFrom
 from rifl.core._serving.bounds import Bounds
+from rifl.core._serving.policy import Kind, MethodPolicy
 
 _VERSIONS = 1 << 63
 # An address of callers without a name has a quarter of these.
@@ -144,6 +150,39 @@ class StateHooks:
     def __post_init__(self) -> None:
         if (self.snapshot is None) is not (self.restore is None):
             raise ValueError("snapshot and restore go together")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodSettings:
+    """What is declared of the services' methods; see ``Replica``."""
+
+    conflict_keys: Mapping[str, KeyDeclaration] | None
+    read_only: Iterable[str]
+    nondeterministic: Iterable[str]
+    methods: Mapping[str, MethodPolicy | Kind | str | None] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallerSettings:
+    """Who callers are taken for, and what they may take; see ``Replica``."""
+
+    peer_property: str | None
+    keys_from: KeysFrom
+    sessions_from: SessionsFrom
+    key_retention_s: float | None
+    bounds: Bounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupSecrets:
+    """By what the group's replicas and witnesses know each other; see ``Replica``."""
+
+    witness_credentials: grpc.ChannelCredentials | None
+    group_token: str | None
+
+    def __post_init__(self) -> None:
+        if self.group_token is not None and not self.group_token:
+            raise ValueError("an empty group token keeps nobody out")
 
 
 _GIVEN_AS = (

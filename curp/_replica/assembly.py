@@ -1,0 +1,113 @@
+"""The assembly of a replica: its parts made from its settings, each once (DESIGN §7)."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from typing import NamedTuple
+
+from curp._replica.authority import GroupAuthority
+from curp._replica.driver import Driver
+from curp._replica.engine import GroupEngine
+from curp._replica.engine_at_start import open_at_start
+from curp._replica.group_store import GroupStore
+from curp._replica.group_view import GroupView
+from curp._replica.parts import Parts
+from curp._replica.policies import group_policies
+from curp._replica.replay_guard import ReplayGuard
+from curp._replica.services import Services
+from curp._replica.settings import (
+    CallerSettings,
+    GroupSecrets,
+    MethodSettings,
+    ReplicaSettings,
+    StateHooks,
+)
+from curp._replica.watched_engine import EngineWatch, watched
+from curp._replica.witnesses import Witnesses
+from curp.log._engine import LogEngine
+from curp.observer import GroupObservers
+from rifl.core._serving.policy import MethodPolicies
+
+
+class Assembled(NamedTuple):
+    """The parts, and what only the server that calls arrive at needs beside them."""
+
+    parts: Parts
+    policies: MethodPolicies
+    engine: GroupEngine
+    watch: EngineWatch
+
+
+def assemble(
+    engine: str | LogEngine,
+    settings: ReplicaSettings,
+    declared: MethodSettings,
+    callers: CallerSettings,
+    secrets: GroupSecrets,
+    hooks: StateHooks,
+    observer: GroupObservers | None,
+) -> Assembled:
+    """Make a replica's parts; waits for a log engine that is named by its URL."""
+    name, tuning, version = settings.name, settings.tuning, settings.application_version
+    policies = group_policies(declared.methods)
+    services = Services(
+        declared.conflict_keys,
+        declared.read_only,
+        declared.nondeterministic,
+        excluded=lambda method: policies.find(method) is None,
+        application_version=version,
+    )
+    witnesses = Witnesses(
+        settings.group,
+        services,
+        timeout_s=tuning.witness_timeout_s,
+        credentials=secrets.witness_credentials,
+        group_token=secrets.group_token,
+    )
+    log_engine, watch = watched(
+        open_at_start(engine, name, tuning.engine_wait_s) if isinstance(engine, str) else engine
+    )
+    store = GroupStore()
+    store.max_entry_bytes = log_engine.limits.append_bytes
+    store.application_version = version
+    store.observer = store.watcher = observer
+    authority = GroupAuthority(tuning.client_term_s, store.takes_calls)
+    over_log = tuning.bounds_over_log(callers.bounds)
+    store.bind(
+        authority,
+        policies,
+        clock=time.monotonic,
+        bounds=over_log,
+        key_bounds=callers.bounds.of_keys(callers.key_retention_s),
+    )
+    incarnation = f"{name}/{os.urandom(4).hex()}"
+    guard = ReplayGuard(
+        log_engine, name, incarnation, tuning.poison_deaths, partial(setattr, store, "ledger")
+    )
+    parts = Parts(
+        engine=log_engine,
+        store=store,
+        services=services,
+        authority=authority,
+        witnesses=witnesses,
+        settings=settings,
+        hooks=hooks,
+        driver=Driver(),
+        picture=GroupView(log_engine),
+        incarnation=incarnation,
+        guard=guard,
+        observer=observer,
+    )
+    group_engine = GroupEngine(
+        store,
+        services,
+        authority,
+        policies,
+        bounds=over_log,
+        peer_property=callers.peer_property,
+        observer=observer,
+        keys_from=callers.keys_from,
+    )
+    return Assembled(parts, policies, group_engine, watch)
