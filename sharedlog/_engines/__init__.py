@@ -5,7 +5,7 @@
 - ``formats``: of logs, told apart.
 - ``driving``: carries rules out at one; ``elsewhere``: a log whose rules others carry out.
 - ``terms``: keys that are there for a time, and the clocks that this ends by.
-- ``lead``: one thread's work for all that wait; ``together``: their appends in one commit;
+- ``lead``: one thread's work for all that wait; ``group_commit``: their appends in one;
   ``waiting``: who waits for one.
 - ``drivers``: what applications hold their transactions in.
 - ``forks``: what a child inherits.

@@ -19,7 +19,7 @@ from sharedlog._engines.etcd.connection import Connection, Facts
 from sharedlog._engines.etcd.keys import MARK_BYTES, Head, Place
 from sharedlog._engines.etcd.records import pack
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
-from sharedlog._engines.together import Pending, Together
+from sharedlog._engines.group_commit import GroupCommit, Pending
 
 # Of conditions' keys in one transaction: each is compared there, or read if that failed.
 MOST_CONDITIONS = 110
@@ -73,7 +73,7 @@ class Commits:
         self._log = log
         self._budget = budget
         self._space = space
-        self._together = Together(self._write)
+        self._group_commit = GroupCommit(self._write)
         # Of the thread that writes.
         self._state: _State | None = None
         # Whether that was so since those who wait began to: by an older one nobody is refused.
@@ -83,7 +83,7 @@ class Commits:
 
     def commit(self, commit: Commit) -> Lsns:
         """Have it happen; blocks. Raises ``Refused``, ``LogError``."""
-        return self._together.commit(commit)
+        return self._group_commit.commit(commit)
 
     def _write(self, waiting: Sequence[Pending]) -> None:
         """Settle all of them; called by one thread at a time."""

@@ -16,6 +16,7 @@ from sharedlog._core.within import Within
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
+from sharedlog._engines.group_commit import GroupCommit, Pending
 from sharedlog._engines.owner import LOG, Owner
 from sharedlog._engines.postgres import statements
 from sharedlog._engines.postgres.connection import Begin, Connection
@@ -23,7 +24,6 @@ from sharedlog._engines.postgres.hanging import end_hanging
 from sharedlog._engines.postgres.joining import ServerTransactions
 from sharedlog._engines.postgres.listener import Listener
 from sharedlog._engines.terms import ServerTerms, Term
-from sharedlog._engines.together import Pending, Together
 
 _KEYS = "bytea[] bytea[]"
 _STAMPS = {Stamp.NONE: "-", Stamp.FIRST: "f", Stamp.LAST: "l"}
@@ -68,7 +68,7 @@ class PostgresEngine:
         self._connection = Connection(address, owner, begin, read_only=read_only)
         self._channel = f"sharedlog_{self._connection.incarnation}"
         self._listener = Listener(self._connection, self._channel)
-        self._together = Together(self._write)
+        self._group_commit = GroupCommit(self._write)
         self._terms = ServerTerms(clock)
         self._joining = ServerTransactions(self._connection, self._channel)
         belongs_here(self)
@@ -81,7 +81,7 @@ class PostgresEngine:
     def commit(self, commit: Commit) -> Lsns:
         """See ``Engine``."""
         check_commit(commit, self.limits)
-        return self._together.commit(commit)
+        return self._group_commit.commit(commit)
 
     def _write(self, together: Sequence[Pending]) -> None:
         """Judge and write them in their order, in one transaction."""

@@ -15,6 +15,7 @@ from sharedlog._core.within import Within
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
 from sharedlog._engines.forks import belongs_here
+from sharedlog._engines.group_commit import GroupCommit, Pending
 from sharedlog._engines.owner import LOG
 from sharedlog._engines.sqlite import rows
 from sharedlog._engines.sqlite.counting import counting_of
@@ -25,7 +26,6 @@ from sharedlog._engines.sqlite.rows import Batch, Head
 from sharedlog._engines.sqlite.terms import Terms, read_terms
 from sharedlog._engines.sqlite.watcher import Watcher
 from sharedlog._engines.terms import BootClock, BootTerms, Term
-from sharedlog._engines.together import Pending, Together
 from sharedlog._engines.waiting import Waiters
 
 # How many keys' values are kept, of those that conditions ask for.
@@ -64,7 +64,7 @@ class SqliteEngine:
         already, where the log is one under tables of another name.
         """
         self._file = _opened(path.absolute(), timeout_s) if file is None else file
-        self._together = Together(self._write)
+        self._group_commit = GroupCommit(self._write)
         self._joining = FileTransactions(self._file, self.limits)
         self._waiters = Waiters()
         self._watcher = Watcher(self._file, self._waiters)
@@ -87,7 +87,7 @@ class SqliteEngine:
     def commit(self, commit: Commit) -> Lsns:
         """See ``Engine``."""
         check_commit(commit, self.limits)
-        return self._together.commit(commit)
+        return self._group_commit.commit(commit)
 
     def _write(self, together: Sequence[Pending]) -> None:
         """Judge and write them in their order, in one transaction."""

@@ -52,7 +52,7 @@ class Pending(Turn):
         return self._lsns
 
 
-class Together:
+class GroupCommit:
     """Has one thread write for all that wait, and then the next. Any thread.
 
     ``write`` is called by one thread at a time, and says of each what became of it: by
