@@ -8,7 +8,7 @@
 - ``tags``: their index, which is written for many entries at once.
 - ``terms``: keys that are there for a time.
 - ``joining``: appends on the application's own connections; ``applications``: work in those.
-- ``turns``: who waits for the file comes before who has just written.
+- ``write_fairness``: who waits for the file comes before who has just written.
 - ``wal_file``: whether somebody cut it off.
 - ``watcher``: tells that some process wrote; ``inotify``: the kernel's hints.
 """

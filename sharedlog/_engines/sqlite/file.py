@@ -18,12 +18,12 @@ from sharedlog._engines.owner import Owner
 from sharedlog._engines.sqlite.commit_note import CommitNote
 from sharedlog._engines.sqlite.file_names import FileNames
 from sharedlog._engines.sqlite.prefixed import Prefixed
-from sharedlog._engines.sqlite.turns import Turns
 from sharedlog._engines.sqlite.wal_file import WalFile
+from sharedlog._engines.sqlite.write_fairness import WriteFairness
 
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01
-# Of looks whether the file is free: others give way to one that waits, see ``Turns``.
+# Of looks whether the file is free: others give way to one that waits, see ``WriteFairness``.
 _TURN_S, _GROWTH, _LONGEST_TURN_S = 0.0002, 1.02, 0.002
 # How much of the WAL is moved into the file at once: pages that many commits wrote, once.
 _CHECKPOINT_PAGES = 4000
@@ -74,7 +74,7 @@ class LogFile:
         self.commits: int | None = None
         self._wal: WalFile | None = None
         self._names = FileNames(path)
-        self._turns: Turns | None = None
+        self._fairness: WriteFairness | None = None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -167,8 +167,8 @@ class LogFile:
             )
         self._counting = counting
         counting.note.raise_to(held)
-        if self._turns is None:
-            self._turns = Turns(counting.note.path)
+        if self._fairness is None:
+            self._fairness = WriteFairness(counting.note.path)
         if self._wal is None:
             try:
                 self._wal = WalFile(self.path.with_name(f"{self.path.name}-wal"))
@@ -195,8 +195,8 @@ class LogFile:
                 self._counting.note.close()
             if self._wal is not None:
                 self._wal.close()
-            if self._turns is not None:
-                self._turns.close()
+            if self._fairness is not None:
+                self._fairness.close()
 
     def _connect(self) -> tuple[Prefixed, Prefixed, Prefixed]:
         made: list[Prefixed] = []
@@ -240,9 +240,9 @@ class LogFile:
         """
         end = time.monotonic() + self._timeout_s
         pause_s = _TURN_S
-        turns = self._turns
-        if turns is not None:
-            turns.give_way(self.closing.wait)
+        fairness = self._fairness
+        if fairness is not None:
+            fairness.give_way(self.closing.wait)
         try:
             while True:
                 try:
@@ -252,14 +252,14 @@ class LogFile:
                         raise
                 else:
                     return
-                if turns is not None:
-                    turns.waits()
+                if fairness is not None:
+                    fairness.waits()
                 if self.closing.wait(pause_s):
                     raise self._owner.not_begun("the log engine is closed")
                 pause_s = min(pause_s * _GROWTH, _LONGEST_TURN_S)
         finally:
-            if turns is not None:
-                turns.came()
+            if fairness is not None:
+                fairness.came()
 
     def _begin_wal(self, connection: sqlite3.Connection) -> None:
         # Two processes that make the same file at once: SQLite refuses one of them

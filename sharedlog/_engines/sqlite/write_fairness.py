@@ -1,4 +1,4 @@
-"""The turns of processes that write one file: who waits is let in before who has just written.
+"""The fairness of processes that write one file: who waits comes before who has just written.
 
 SQLite has no order of who waits for its lock: who writes one transaction after the other takes it
 again before anybody else has looked. Who waits therefore locks a byte of a file beside it, and who
@@ -31,8 +31,8 @@ def _of(kind: int) -> bytes:
 _WRITE, _NONE = _of(fcntl.F_WRLCK), _of(fcntl.F_UNLCK)
 
 
-class Turns:
-    """Those of one handle on the file; one thread at a time. Without its file everybody is free.
+class WriteFairness:
+    """That of one handle on the file; one thread at a time. Without its file everybody is free.
 
     The lock is the handle's (of the open file), and goes with its process.
     """

@@ -8,9 +8,8 @@ from contextlib import closing
 import pytest
 
 from sharedlog._core.commit import Commit, Put
-from sharedlog._engines.sqlite import SqliteEngine, create
-from sharedlog._engines.sqlite import turns as turns_module
-from sharedlog._engines.sqlite.turns import Turns
+from sharedlog._engines.sqlite import SqliteEngine, create, write_fairness
+from sharedlog._engines.sqlite.write_fairness import WriteFairness
 from tests.helpers.forked import Forked
 from tests.helpers.waiting import until
 
@@ -41,7 +40,7 @@ def put(engine, value):
 
 def test_who_waits_comes_before_who_has_just_written(path, monkeypatch):
     """However fast that one begins again."""
-    monkeypatch.setattr(turns_module, "_GIVE_S", 3600.0)
+    monkeypatch.setattr(write_fairness, "_GIVE_S", 3600.0)
 
     with closing(SqliteEngine(path)) as engine, closing(SqliteEngine(path)) as other:
         for _ in range(5):
@@ -49,7 +48,7 @@ def test_who_waits_comes_before_who_has_just_written(path, monkeypatch):
             with engine._file.writing() as connection:
                 connection.execute("SELECT 1")
                 waiting.start()
-                until(lambda: other._file._turns._waits, "it waits for its turn")
+                until(lambda: other._file._fairness._waits, "it waits for its turn")
             put(engine, b"written again")
             waiting.join()
             assert engine.get(("k",)) == {"k": b"written again"}
@@ -57,14 +56,14 @@ def test_who_waits_comes_before_who_has_just_written(path, monkeypatch):
 
 def test_one_that_was_stopped_while_it_waited_is_passed_over(beside, monkeypatch):
     """Others lose that time once, and not with each commit."""
-    monkeypatch.setattr(turns_module, "_GIVE_S", 0.0)
-    monkeypatch.setattr(turns_module, "_PASS_OVER_S", 3600.0)
+    monkeypatch.setattr(write_fairness, "_GIVE_S", 0.0)
+    monkeypatch.setattr(write_fairness, "_PASS_OVER_S", 3600.0)
     paused = []
-    with closing(Turns(beside)) as mine, closing(Turns(beside)) as stopped:
+    with closing(WriteFairness(beside)) as mine, closing(WriteFairness(beside)) as stopped:
         stopped.waits()
         assert stopped._waits
         mine.give_way(paused.append)
-        monkeypatch.setattr(turns_module, "_GIVE_S", 3600.0)
+        monkeypatch.setattr(write_fairness, "_GIVE_S", 3600.0)
         mine.give_way(paused.append)
         assert paused == []
         monkeypatch.setattr(mine, "_passed_over_until", 0.0)
@@ -77,9 +76,9 @@ def test_of_two_only_one_is_given_way_to(beside):
     """The other one waits as it would without; who closes waits no more."""
     paused = []
     with (
-        closing(Turns(beside)) as one,
-        closing(Turns(beside)) as other,
-        closing(Turns(beside)) as third,
+        closing(WriteFairness(beside)) as one,
+        closing(WriteFairness(beside)) as other,
+        closing(WriteFairness(beside)) as third,
     ):
         one.waits()
         other.waits()
@@ -88,7 +87,7 @@ def test_of_two_only_one_is_given_way_to(beside):
         third.give_way(lambda _: one.close())
         third.give_way(paused.append)
         assert paused == []
-    assert Turns(beside.with_name("none")).give_way(paused.append) is None
+    assert WriteFairness(beside.with_name("none")).give_way(paused.append) is None
     assert not beside.with_name("none").exists()
 
 
