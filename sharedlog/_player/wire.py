@@ -9,7 +9,7 @@ from sharedlog._core.player.item import Kind, Outgoing
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.streams import substream_number
-from sharedlog._wire.places import place_of, position_of
+from sharedlog._wire.conversions import place_of, position_of
 from sharedlog.v1 import log_pb2, target_pb2
 
 _KINDS = {

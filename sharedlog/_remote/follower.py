@@ -19,7 +19,7 @@ from sharedlog._core.reading import Committed
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import stream_of, substream_number, tag_of
 from sharedlog._remote.channel import Channel
-from sharedlog._wire.places import at_of, committed_of, hold_of, place_of, start_of
+from sharedlog._wire.conversions import at_of, committed_of, hold_of, place_of, start_of
 from sharedlog.v1 import log_pb2 as pb
 
 _Replies: TypeAlias = "queue.Queue[pb.FollowReply | Exception]"

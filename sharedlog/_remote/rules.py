@@ -32,7 +32,7 @@ from sharedlog._core.trim import Committers, Outcome, trim
 from sharedlog._core.whole import Trimmed
 from sharedlog._remote.appends import Appends
 from sharedlog._remote.channel import Channel
-from sharedlog._wire.places import committed_of, hold_of, start_of, stream_of_info
+from sharedlog._wire.conversions import committed_of, hold_of, start_of, stream_of_info
 from sharedlog.v1 import log_pb2 as pb
 
 _US = timedelta(microseconds=1)

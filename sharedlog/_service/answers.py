@@ -38,7 +38,7 @@ from sharedlog._service.requests import (
     producer_of,
 )
 from sharedlog._service.tail import Tail
-from sharedlog._wire.places import (
+from sharedlog._wire.conversions import (
     held_of,
     info_of,
     position_of,

@@ -28,8 +28,8 @@ from sharedlog._service.answers import Answers
 from sharedlog._service.quotas import Quotas
 from sharedlog._service.settings import Limits
 from sharedlog._service.tail import Tail
+from sharedlog._wire.conversions import At, delivered_of, held_of, start_of
 from sharedlog._wire.methods import REPLY_BYTES
-from sharedlog._wire.places import At, delivered_of, held_of, start_of
 from sharedlog.v1 import log_pb2 as pb
 
 _T = TypeVar("_T")

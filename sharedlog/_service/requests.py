@@ -16,7 +16,7 @@ from sharedlog._core.producers import MAX_WINDOW, TOKEN_BYTES, Producer
 from sharedlog._core.publishing import Placed, size_of
 from sharedlog._core.streams import stream_of, substream_of, tag_of
 from sharedlog._log.placing import Placing
-from sharedlog._wire.places import At, at_of
+from sharedlog._wire.conversions import At, at_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1.sharedlog_pb2 import Span
 

@@ -17,7 +17,7 @@ from sharedlog._core.target_steps import (
     AnswerKind,
     Confirm,
 )
-from sharedlog._wire.places import place_of, position_of
+from sharedlog._wire.conversions import place_of, position_of
 from sharedlog.v1 import target_pb2 as pb
 from sharedlog.v1.log_pb2 import Place
 

@@ -1,4 +1,4 @@
-"""Positions, messages and holds as they travel."""
+"""The conversions of positions, messages and holds to what travels, and back."""
 
 from __future__ import annotations
 
