@@ -19,7 +19,7 @@ import rifl
 import rifl.aio
 from rifl._server.context import HandlerContext, Serving
 from rifl._stores import WrongDatabase
-from rifl._stores.sqlite import lent_connection, shared_transactions
+from rifl._stores.sqlite import connection_proxy, shared_transactions
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._shared.errors import NotRecorded, RecordPending, StaleRpc, StoreUnavailable
@@ -362,7 +362,7 @@ def test_a_block_keeps_no_cursor_that_nobody_holds(calls: Calls) -> None:
             connection.execute(INSERT, (number,))
         gc.collect()
         kept = [
-            thing for thing in gc.get_objects() if isinstance(thing, lent_connection._LentCursor)
+            thing for thing in gc.get_objects() if isinstance(thing, connection_proxy._CursorProxy)
         ]
         assert len(kept) < 50
         calls.store.transactions.record(attempt, FIRST, connection)

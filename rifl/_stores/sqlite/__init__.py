@@ -10,7 +10,7 @@
 - ``transactions``: handlers' own; ``record_row``: what is written in them; ``rows``: what is
   moved conditionally.
 - ``shared_transactions``: many calls in one commit; ``blocks``: a handler's part in one;
-  ``lent_connection``: what it does its statements on.
+  ``connection_proxy``: what it does its statements on.
 - ``file_guard``, ``note_file``, ``ownership``, ``medium``: the files, and whose they are.
 - ``lease_storage``, ``inspection``, ``restored``, ``address``: as their names say.
 """

@@ -11,7 +11,7 @@ from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
 from rifl._stores.rows import RowCall
 from rifl._stores.sqlite.attempt import SqliteAttempt
-from rifl._stores.sqlite.lent_connection import LentConnection
+from rifl._stores.sqlite.connection_proxy import ConnectionProxy
 from rifl._stores.sqlite.shared_transactions import BlockTurn, SharedTransactions
 from rifl._stores.sqlite.write_queue import LONGEST_WAIT_S, Next
 from rifl.core._shared.errors import NotRecorded, StaleRpc, StoreUnavailable
@@ -42,7 +42,7 @@ class _Block:
             # all that is known of the call.
             raise StaleRpc("the call has put its record into a transaction already")
 
-    def _entered(self, run: Callable[..., Any]) -> LentConnection:
+    def _entered(self, run: Callable[..., Any]) -> ConnectionProxy:
         attempt = self._attempt
         self._turn = attempt.shared = self._of.enter(attempt, run)
         # Looked at after ``shared`` was set. Who seals an attempt looks at ``shared`` after it
@@ -121,7 +121,7 @@ class SharedBlock(_Block):
     Entering waits for the turn, leaving for the commit.
     """
 
-    def __enter__(self) -> LentConnection:
+    def __enter__(self) -> ConnectionProxy:
         """Wait for the turn; raises ``StoreUnavailable`` if it does not come in time."""
         self._begin()
         of, waiter = self._of, Pending()
@@ -172,7 +172,7 @@ class AioSharedBlock(_Block):
     run on it.
     """
 
-    async def __aenter__(self) -> LentConnection:
+    async def __aenter__(self) -> ConnectionProxy:
         """Await the turn; raises ``StoreUnavailable`` if it does not come in time."""
         self._begin()
         of, waiter = self._of, Pending()

@@ -17,8 +17,8 @@ from typing import Any
 
 from rifl._log import get_logger
 from rifl._stores.pending import Pending
+from rifl._stores.sqlite.connection_proxy import ConnectionProxy, guard
 from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard
-from rifl._stores.sqlite.lent_connection import LentConnection, guard
 from rifl._stores.sqlite.write_queue import (
     LONGEST_WAIT_S,
     QUIET_S,
@@ -187,7 +187,7 @@ class SharedTransactions:
         except sqlite3.Error as error:
             self.hand_on(run)
             raise StoreUnavailable(f"no turn can be begun: {error}") from error
-        return BlockTurn(self, group, attempt, LentConnection(connection))
+        return BlockTurn(self, group, attempt, ConnectionProxy(connection))
 
     def exit(
         self,
@@ -370,7 +370,7 @@ class BlockTurn(Later):
         of: SharedTransactions,
         group: SharedTransaction,
         attempt: Attempt,
-        connection: LentConnection,
+        connection: ConnectionProxy,
     ) -> None:
         self._of = of
         self.group = group

@@ -10,8 +10,8 @@ from rifl._stores.drivers import DbApiTransaction, driver_connection, driver_con
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
 from rifl._stores.sqlite.blocks import AioSharedBlock, SharedBlock, check_no_block
+from rifl._stores.sqlite.connection_proxy import ConnectionProxy, proxy_of
 from rifl._stores.sqlite.database import Database
-from rifl._stores.sqlite.lent_connection import LentConnection, lent_by
 from rifl._stores.sqlite.record_row import (
     MovedRows,
     RecordRow,
@@ -46,8 +46,8 @@ class SqliteTransactions(RecordingTransactions):
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's sqlite3 transaction; raises to undo it."""
         mine = of_sqlite(attempt)
-        if (lent := lent_by(transaction)) is not None:
-            self._record_in_block(mine, record, lent)
+        if (proxy := proxy_of(transaction)) is not None:
+            self._record_in_block(mine, record, proxy)
             return
         check_no_block(mine)
         connection = _plain(driver_connection(transaction))
@@ -68,8 +68,8 @@ class SqliteTransactions(RecordingTransactions):
     ) -> None:
         """The same for an asynchronous connection (aiosqlite, or SQLAlchemy's over it)."""
         mine = of_sqlite(attempt)
-        if (lent := lent_by(transaction)) is not None:
-            self._record_in_block(mine, record, lent)
+        if (proxy := proxy_of(transaction)) is not None:
+            self._record_in_block(mine, record, proxy)
             return
         check_no_block(mine)
         connection = _plain(await driver_connection_async(transaction))
@@ -101,7 +101,7 @@ class SqliteTransactions(RecordingTransactions):
         return self._database_of(attempt).shared
 
     def _record_in_block(
-        self, attempt: SqliteAttempt, record: CompletionRecord, transaction: LentConnection
+        self, attempt: SqliteAttempt, record: CompletionRecord, transaction: ConnectionProxy
     ) -> None:
         turn = attempt.shared
         if not isinstance(turn, BlockTurn) or turn.connection is not transaction:

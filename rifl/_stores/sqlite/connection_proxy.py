@@ -1,4 +1,4 @@
-"""A connection that is lent to one handler after the other, all in one transaction."""
+"""The proxy of a connection that handlers have one after the other, all in one transaction."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def guard(connection: sqlite3.Connection) -> Callable[[bool], None]:
     return switch
 
 
-class LentConnection:
+class ConnectionProxy:
     """The shared transaction, as one handler has it for its turn.
 
     ``execute``, ``executemany``, ``cursor`` and ``row_factory`` as those of a
@@ -79,8 +79,8 @@ class LentConnection:
         self._connection = connection
         self._lock = threading.RLock()
         # The newest, and of those before it only what somebody holds: a block may make any number.
-        self._cursor: _LentCursor | None = None
-        self._cursors: weakref.WeakSet[_LentCursor] | None = None
+        self._cursor: _CursorProxy | None = None
+        self._cursors: weakref.WeakSet[_CursorProxy] | None = None
         self._open = True
         self.row_factory: Any = None
 
@@ -93,8 +93,8 @@ class LentConnection:
         """Return a cursor, which closes with the turn."""
         with self._lock:
             self._check()
-            cursor = self._connection.cursor(_LentCursor)
-            cursor.lent = self
+            cursor = self._connection.cursor(_CursorProxy)
+            cursor.proxy = self
             cursor.row_factory = self.row_factory
             if self._cursor is not None:
                 if self._cursors is None:
@@ -148,17 +148,17 @@ class LentConnection:
             raise sqlite3.OperationalError(_LOST)
 
 
-class _LentCursor(sqlite3.Cursor):
-    lent: LentConnection
+class _CursorProxy(sqlite3.Cursor):
+    proxy: ConnectionProxy
 
     def execute(self, sql: str, parameters: Any = (), /) -> Self:
-        with self.lent._lock:
-            self.lent._check()
+        with self.proxy._lock:
+            self.proxy._check()
             return super().execute(sql, parameters)
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> Self:
-        with self.lent._lock:
-            self.lent._check()
+        with self.proxy._lock:
+            self.proxy._check()
             return super().executemany(sql, parameters)
 
     def executescript(self, sql: str, /) -> NoReturn:
@@ -166,8 +166,8 @@ class _LentCursor(sqlite3.Cursor):
         raise sqlite3.ProgrammingError(_NOT_YOURS)
 
 
-def lent_by(transaction: Any) -> LentConnection | None:
-    """Return the lent connection that something is, or is a cursor of."""
-    if isinstance(transaction, _LentCursor):
-        return transaction.lent
-    return transaction if isinstance(transaction, LentConnection) else None
+def proxy_of(transaction: Any) -> ConnectionProxy | None:
+    """Return the proxy that something is, or is a cursor of."""
+    if isinstance(transaction, _CursorProxy):
+        return transaction.proxy
+    return transaction if isinstance(transaction, ConnectionProxy) else None
