@@ -317,6 +317,93 @@ def _modules(package: Path) -> set[str]:
     return {each for each in found if "_pb2" not in each} - {"__init__", "v1"}
 
 
+_SYNC_AND_AIO = "the same, for threads and on an event loop"
+_PER_STORE = "the same, one for each store"
+_BOTH_ENDS = "the same, at both ends of a connection"
+# Why one package has several classes of a name: they mean the same.
+_ALIKE = {
+    "rifl": {
+        "Durability": _PER_STORE,
+        "LeaseKeeper": _SYNC_AND_AIO,
+        "Session": "a named session, for calls and for Spark: both are public",
+        "Statement": _PER_STORE,
+    },
+    "curp": {
+        "Connection": _PER_STORE,
+        "SendingPath": _SYNC_AND_AIO,
+        "Snapshots": _PER_STORE,
+        "Tail": _PER_STORE,
+    },
+    "lease_server": {},
+    "sharedlog": {
+        "Appends": _BOTH_ENDS,
+        "Dialect": _PER_STORE,
+        "Following": _SYNC_AND_AIO,
+        "Head": _PER_STORE,
+        "Log": _SYNC_AND_AIO,
+        "Publisher": _SYNC_AND_AIO,
+        "Sweeper": _SYNC_AND_AIO,
+        "Transaction": _SYNC_AND_AIO,
+        "Trimming": _SYNC_AND_AIO,
+        "Watchers": "the observers, of a consumer and of a player",
+    },
+}
+# What of the log is still to be told apart: a name leaves this list, and none comes to it.
+_NOT_ALIKE = {
+    "Answer",
+    "Batch",
+    "Bounds",
+    "Call",
+    "Connection",
+    "Entry",
+    "From",
+    "Index",
+    "Kind",
+    "Limits",
+    "Member",
+    "Message",
+    "Outbox",
+    "Pending",
+    "Place",
+    "Plan",
+    "Producer",
+    "Put",
+    "Refused",
+    "Rules",
+    "Run",
+    "Settings",
+    "Skip",
+    "State",
+    "Target",
+    "Told",
+    "Turn",
+    "Waiting",
+    "Wanted",
+}
+
+
+def test_a_class_name_means_one_thing_in_its_package() -> None:
+    """No two classes of one package share a name, unless they mean the same (DESIGN §9).
+
+    What begins with an underscore is read beside its meaning, in one module.
+    """
+    allowed = {package: set(names) for package, names in _ALIKE.items()}
+    assert not allowed["sharedlog"] & _NOT_ALIKE
+    allowed["sharedlog"] |= _NOT_ALIKE
+    # Nor is anything allowed that is not there.
+    assert {package: _doubled(package) for package in PRODUCT} == allowed
+
+
+def _doubled(package: str) -> set[str]:
+    names = [
+        node.name
+        for file in files(package)
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    return {name for name in names if names.count(name) > 1}
+
+
 # The same number by chance, or where one may not import the other: PostgreSQL's driver is an extra.
 _SAME_BY_CHANCE = {("timeout_s", "5.0"), ("schema", "'rifl'"), ("url", "'memory:'")}
 

@@ -17,7 +17,7 @@ from curp._core.recording_choice import UNCOUNTED, Begun, Way
 from curp._core.witness_table import WitnessVerdict
 from curp.client._caller_keys import CallerKeys
 from curp.client._errors import AttemptError, lost_answer, unknown_refusal
-from curp.client._group_knowledge import GroupKnowledge, GroupView
+from curp.client._group_knowledge import GroupKnowledge, KnownConfiguration
 from curp.client._messages import (
     RECORD_TIMEOUT_S,
     read_leader_answer,
@@ -123,7 +123,7 @@ class GroupAttempt:
     def __init__(
         self,
         path: Path,
-        view: GroupView,
+        view: KnownConfiguration,
         method: str,
         header: bytes,
         body: bytes,

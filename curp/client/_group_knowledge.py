@@ -33,7 +33,7 @@ _MAX_WITNESSES = 16
 GROUP_RETRY = RetryPolicy(max_backoff_s=0.2, attempt_timeout_s=1.0)
 
 
-class GroupView(NamedTuple):
+class KnownConfiguration(NamedTuple):
     """One configuration: its number, its witnesses, and the methods recorded on them.
 
     ``by_callable``: those of the methods whose keys the caller has to find. ``log``: the
@@ -78,7 +78,7 @@ class GroupKnowledge:
     ) -> None:
         """``group_path``: see ``rifl.connect``; ``clock``: for attempts, too."""
         self.clock = clock
-        self.view: GroupView | None = None
+        self.view: KnownConfiguration | None = None
         # How long the leader's quick answers take.
         self.leader = QuickDuration()
         self._adaptive = group_path == "adaptive"
@@ -129,7 +129,7 @@ class GroupKnowledge:
             self._ask_at = 0.0
             by_callable = frozenset(method.method for method in reply.methods if method.by_callable)
             number = reply.configuration
-            self.view = GroupView(
+            self.view = KnownConfiguration(
                 number,
                 witnesses,
                 recorded,
@@ -147,7 +147,7 @@ class GroupKnowledge:
         view = self.view
         return 0 if view is None else view.number
 
-    def view_for(self, method: str) -> GroupView | None:
+    def view_for(self, method: str) -> KnownConfiguration | None:
         """Return the view to record a call under; None: send it to the leader alone."""
         view = self.view
         if view is None or not view.witnesses or method not in view.recorded:

@@ -12,7 +12,7 @@ from rifl._server.context import CURRENT, AioHandlerContext, Serving
 from rifl._server.eager_task import start_task
 from rifl._server.engine import Engine
 from rifl._server.handler_results import raised_result, returned
-from rifl._server.reply import Status, is_bare
+from rifl._server.reply import SentReply, is_bare
 from rifl._stores.base import Store
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARKS, is_batch
@@ -172,7 +172,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
 
     async def execute(
         request: bytes, context: Any, started: Any, call: Call, began: float
-    ) -> bytes | Status:
+    ) -> bytes | SentReply:
         """Carry a claimed call to its durable end, whoever waits: its response, or more."""
         raised: list[BaseException] = []
         told: Any
@@ -230,7 +230,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     return deduplicated
 
 
-async def send(context: Any, status: Status) -> bytes:
+async def send(context: Any, status: SentReply) -> bytes:
     """Put an answer or a refusal on gRPC's context; returns the message, as ``sync.send``."""
     if status.initial_metadata:
         await context.send_initial_metadata(status.initial_metadata)

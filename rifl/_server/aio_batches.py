@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from rifl._server.batches import Batch, ItemsContext
-from rifl._server.reply import Status
+from rifl._server.reply import SentReply
 from rifl.core._serving.answer import Handled
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_entry import Attempt
@@ -17,7 +17,7 @@ from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 
 _Run = Callable[[bytes, Any, Attempt, list[BaseException]], Awaitable[Handled]]
-_Send = Callable[[Any, Status], Awaitable[bytes]]
+_Send = Callable[[Any, SentReply], Awaitable[bytes]]
 _Results = list[Handled | None]
 
 

@@ -13,7 +13,7 @@ import grpc.aio
 from rifl._server.aio import AioShell, send
 from rifl._server.context import CURRENT, AioHandlerContext, Serving
 from rifl._server.handler_results import first_metadata, raised_result, returned_result
-from rifl._server.reply import Status
+from rifl._server.reply import SentReply
 from rifl.core._serving.admission import admit
 from rifl.core._serving.answer import Answer, HandlerResult
 from rifl.core._serving.client_entry import Attempt
@@ -156,7 +156,7 @@ def stream_unary_behavior(
 
     async def carry_out(
         attempt: Attempt, stream: RequestStream, requests: _Requests, context: Any, began: float
-    ) -> Status:
+    ) -> SentReply:
         """Execute the call to its durable end, whoever waits."""
         raised: list[BaseException] = []
         try:
@@ -277,7 +277,7 @@ def unary_stream_behavior(
         request: bytes,
         call: Call,
         began: float,
-    ) -> Status:
+    ) -> SentReply:
         """Execute the call to its durable end, whoever listens."""
         raised: list[BaseException] = []
         told: Answer | RiflError

@@ -53,7 +53,7 @@ _OF_ALL = (
 _ITEM_BYTES = 32
 
 
-class Status(NamedTuple):
+class SentReply(NamedTuple):
     """What is sent: metadata, and either a response or a status with none."""
 
     code: int
@@ -88,7 +88,7 @@ class Reply:
             self.record, self.outcome = told
         self._call = call
 
-    def status(self) -> Status:
+    def status(self) -> SentReply:
         """Return what is sent where the arrival is a call of its own.
 
         Everything says its outcome but a first attempt's success that was executed;
@@ -107,7 +107,7 @@ class Reply:
             trailing = (*trailing, (OUTCOME_KEY, self.outcome.value))
         if call is not None and call.marks and not self._refused:
             trailing = (*trailing, *call.marks)
-        return Status(
+        return SentReply(
             record.code, record.details, record.initial_metadata, trailing, record.response
         )
 
@@ -151,7 +151,7 @@ class Replies:
         told: Answer | RiflError,
         began: float,
         raised: Sequence[BaseException] = (),
-    ) -> Status:
+    ) -> SentReply:
         """End an arrival that is a call of its own; ``call`` is None where its header is bad."""
         if raised:
             _log_raised("handler_raised", method, call, raised[0])
@@ -203,7 +203,7 @@ class Replies:
 
     def batch_status(
         self, method: str, calls: Sequence[Call], error: RiflError, began: float
-    ) -> Status:
+    ) -> SentReply:
         """End a batch that is refused as a whole, before its ``calls`` were read or after."""
         if not calls:
             return self.status(method, None, error, began)

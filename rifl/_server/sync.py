@@ -14,7 +14,7 @@ from rifl._server.abandoned_streams import AbandonedStreams
 from rifl._server.context import CURRENT, HandlerContext, Serving
 from rifl._server.engine import Engine
 from rifl._server.handler_results import raised_result, returned
-from rifl._server.reply import Status, is_bare
+from rifl._server.reply import SentReply, is_bare
 from rifl._server.sync_batches import batched_behavior
 from rifl._stores.base import Store
 from rifl._stores.pending import Pending
@@ -205,7 +205,7 @@ def unary_behavior(
     return deduplicated
 
 
-def send(context: Any, status: Status) -> bytes:
+def send(context: Any, status: SentReply) -> bytes:
     """Put an answer or a refusal on gRPC's context; returns the message to send.
 
     Nothing is raised, also for an error: interceptors outside, which may make another

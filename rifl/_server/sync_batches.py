@@ -7,7 +7,7 @@ from typing import Any
 
 from rifl._grpc.raw import RawAnswer
 from rifl._server.batches import Batch, ItemsContext
-from rifl._server.reply import Status
+from rifl._server.reply import SentReply
 from rifl.core._serving.answer import Handled
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_entry import Attempt
@@ -17,7 +17,7 @@ from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 
 _Run = Callable[[bytes, Any, Attempt, list[BaseException]], Handled]
-_Send = Callable[[Any, Status], bytes]
+_Send = Callable[[Any, SentReply], bytes]
 
 
 class _Blocking(Later):

@@ -11,7 +11,7 @@ import grpc
 from rifl._grpc.raw import RawAnswer
 from rifl._server.context import CURRENT, HandlerContext, Serving
 from rifl._server.handler_results import first_metadata, raised_result, returned_result
-from rifl._server.reply import Status
+from rifl._server.reply import SentReply
 from rifl._server.sync import SyncShell, send
 from rifl.core._serving.admission import admit
 from rifl.core._serving.answer import Answer, HandlerResult
@@ -167,7 +167,7 @@ class _Messages:
     def __init__(
         self,
         handler: Callable[[], Any],
-        conclude: Callable[[HandlerResult, list[BaseException]], Status],
+        conclude: Callable[[HandlerResult, list[BaseException]], SentReply],
         responses: ResponseStream,
         inner: HandlerContext,
         serialize: Callable[[Any], bytes] | None,
@@ -207,7 +207,7 @@ class _Messages:
             CURRENT.set(None)
         return None
 
-    def end(self) -> Status:
+    def end(self) -> SentReply:
         """Have what the handler did recorded; returns what is sent then."""
         return self._conclude(self._responses.result(self.live), self.raised)
 
@@ -266,7 +266,7 @@ def unary_stream_behavior(
                 return _called_back(behavior, message, inner)
             return behavior(message, inner)
 
-        def conclude(result: HandlerResult, raised: list[BaseException]) -> Status:
+        def conclude(result: HandlerResult, raised: list[BaseException]) -> SentReply:
             told: Answer | RiflError
             try:
                 told = responses.ended(shell.drive(steps, context, value=result))

@@ -110,7 +110,7 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
         with owner.transaction():
             yield connection
         return
-    held = Held(noted, connection)
+    held = HeldTransaction(noted, connection)
     held.transactions.begin(connection)
     try:
         with held:
@@ -134,7 +134,7 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
         async with owner.transaction():
             yield connection
         return
-    held = Held(noted, connection)
+    held = HeldTransaction(noted, connection)
     await held.transactions.begin_async(connection)
     try:
         with held:
@@ -151,7 +151,7 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
         raise
 
 
-class Held:
+class HeldTransaction:
     """What ``rifl.record`` is given within a block, until the transaction's end.
 
     Of a call without an identity nothing is recorded: its ``transactions`` begin and roll back.

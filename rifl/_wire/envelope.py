@@ -72,7 +72,7 @@ class ItemReply(NamedTuple):
     info: Mapping[str, str] = NO_INFO
 
 
-class Replies(NamedTuple):
+class BatchReply(NamedTuple):
     """What a batch's answer says: each item's response and outcome, and what else of some.
 
     ``others`` are those of which there is more to say, by their position.
@@ -159,7 +159,7 @@ def encode_executed(responses: Sequence[bytes]) -> bytes:
     return REPLY_MARK + rifl_pb2.BatchReply(responses=responses).SerializeToString()
 
 
-def parse_reply(body: bytes, count: int) -> Replies:
+def parse_reply(body: bytes, count: int) -> BatchReply:
     """Read the answer to a batch of ``count`` items; raises ``Unreadable``."""
     if body[:1] != REPLY_MARK:
         raise Unreadable("the answer is not a batch's")
@@ -182,7 +182,7 @@ def parse_reply(body: bytes, count: int) -> Replies:
             )
     except (DecodeError, IndexError, UnicodeDecodeError):
         raise Unreadable("the answer is not a rifl.v1.BatchReply") from None
-    return Replies(responses, outcomes, others)
+    return BatchReply(responses, outcomes, others)
 
 
 def is_bare(record: CompletionRecord) -> bool:

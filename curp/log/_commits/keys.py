@@ -67,7 +67,7 @@ class Tail(NamedTuple):
         return cls(int.from_bytes(value[APPEND_ID_BYTES:], "big"), value[:APPEND_ID_BYTES])
 
 
-class Leader(NamedTuple):
+class LeaderRow(NamedTuple):
     """Whose the configuration number is."""
 
     replica: str
@@ -78,7 +78,7 @@ class Leader(NamedTuple):
         return json.dumps(self._asdict()).encode()
 
     @classmethod
-    def read(cls, value: bytes | None) -> Leader:
+    def read(cls, value: bytes | None) -> LeaderRow:
         """Read such a value, nobody's if there is none; raises ``CorruptLog``."""
         if value is None:
             # Nobody has led it: it was just created, or copied.

@@ -10,7 +10,7 @@ from curp.log._commits.keys import (
     CONFIGURATION,
     LEADER,
     LEASE,
-    Leader,
+    LeaderRow,
     current,
     metadata_puts,
     number,
@@ -51,7 +51,7 @@ class Lease:
         configuration = read_number(CONFIGURATION, found[CONFIGURATION])
         if not configuration:
             return None
-        leader = Leader.read(found[LEADER])
+        leader = LeaderRow.read(found[LEADER])
         left_s = self._left_s(configuration)
         return Leadership(configuration, leader.replica, leader.address, left_s)
 
@@ -61,7 +61,7 @@ class Lease:
             # Before what is left of it is asked: nobody's renewal between is missed.
             found = self._engine.get((CONFIGURATION, LEADER, LEASE))
             configuration = read_number(CONFIGURATION, found[CONFIGURATION])
-            leader = Leader.read(found[LEADER])
+            leader = LeaderRow.read(found[LEADER])
             if configuration and leader.replica != replica:
                 left_s = self._engine.remaining(LEASE)
                 if left_s > 0:
@@ -69,7 +69,7 @@ class Lease:
                 # Over since then, perhaps.
                 found[LEASE] = None
             conditions = (current(configuration), Condition(LEASE, found[LEASE]))
-            puts = (Put(LEADER, Leader(replica, address).value()),)
+            puts = (Put(LEADER, LeaderRow(replica, address).value()),)
             if self._begin(configuration, term_s, conditions, puts):
                 return configuration + 1
         raise EngineUnavailable("others take the leadership, one after the other")

@@ -33,7 +33,7 @@ from curp.log._sqlite.rows import (
 )
 from curp.log._sqlite.schema import begin_to_count, counts_commits, find_group, make_group
 from curp.log._sqlite.snapshots import Snapshots, newest
-from curp.log._sqlite.watch import Watch
+from curp.log._sqlite.watch import TailWatch
 from rifl._stores.forks import belongs_here
 from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.terms import BootClock, BootTerms, Term
@@ -103,7 +103,7 @@ class SqliteEngine:
             self._file.close()
             raise
         self._group_id = group_id = found
-        self._watch = Watch(self._file, group_id)
+        self._watch = TailWatch(self._file, group_id)
         self._snapshots = Snapshots(self._file, group_id)
         belongs_here(self, "log engine")
 

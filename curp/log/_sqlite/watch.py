@@ -16,7 +16,7 @@ _LONGEST_S = 0.010
 _GROWTH = 1.1
 
 
-class Watch:
+class TailWatch:
     """Waits for a group's tail to move. Any thread, any number of them.
 
     A follower learns of an append at most 10 ms after it is durable, when the

@@ -51,7 +51,7 @@ class Replaced(sqlite3.Error):
     """The store's files are not those that were opened: nothing may be written any more."""
 
 
-class Held(NamedTuple):
+class FileIdentity(NamedTuple):
     """What a file says of itself when it is opened.
 
     ``closed``: its last owner closed it, and all of it was in the one file then.
@@ -82,10 +82,10 @@ class Guard:
         """Return the number of the next commit."""
         return next(self._numbers)
 
-    def admit(self, held: Held | None) -> None:
+    def admit(self, held: FileIdentity | None) -> None:
         """Raise ``StoreLost`` if the file lacks what it held; None: it has no tables of ours."""
 
-    def opened(self, connection: sqlite3.Connection, incarnation: int, held: Held) -> None:
+    def opened(self, connection: sqlite3.Connection, incarnation: int, held: FileIdentity) -> None:
         """Begin: the file was admitted and has this opening's mark."""
         self._numbers = itertools.count(held.commits + 1)
 
@@ -129,7 +129,7 @@ class FileGuard(Guard):
         self._marked: int | None = None
         self._check_wal()
 
-    def admit(self, held: Held | None) -> None:
+    def admit(self, held: FileIdentity | None) -> None:
         """Judge by the note beside the file, and by what the file says of itself."""
         note, how = self._note, _HOW.format(self._path)
         if held is None:
@@ -152,7 +152,7 @@ class FileGuard(Guard):
                 f"is an older copy, or its -wal file is missing: {how}"
             )
 
-    def opened(self, connection: sqlite3.Connection, incarnation: int, held: Held) -> None:
+    def opened(self, connection: sqlite3.Connection, incarnation: int, held: FileIdentity) -> None:
         """Make the note, and remember which files these are."""
         super().opened(connection, incarnation, held)
         self._told = held.commits

@@ -16,7 +16,7 @@ from rifl._stores.errors import (
     StoreUnreachable,
     WrongDatabase,
 )
-from rifl._stores.sqlite.file_guard import COMMITS, Guard, Held
+from rifl._stores.sqlite.file_guard import COMMITS, FileIdentity, Guard
 from rifl._stores.sqlite.note_file import remove_note
 
 _log = get_logger("rifl.store")
@@ -235,7 +235,7 @@ def accept_copy(path: Path, connection: sqlite3.Connection) -> None:
 
 def _prepare(
     connection: sqlite3.Connection, path: Path, store_id: str | None, guard: Guard
-) -> tuple[Held, int]:
+) -> tuple[FileIdentity, int]:
     known = connection.execute("SELECT 1 FROM sqlite_master WHERE name='rifl_meta'").fetchone()
     if not known:
         guard.admit(None)
@@ -280,7 +280,7 @@ def _prepare(
     (commits,) = connection.execute(COMMITS).fetchone()
     if not isinstance(commits, int):
         raise ValueError(f"its commits are {commits!r}")
-    held = Held(owner, commits, bool(_number(connection, "closed")))
+    held = FileIdentity(owner, commits, bool(_number(connection, "closed")))
     if known:
         guard.admit(held)
     incarnation = _number(connection, "incarnation") + 1
