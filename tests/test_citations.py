@@ -1,4 +1,4 @@
-"""What code, tests and docs cite of docs/design.md is there."""
+"""What code, tests and docs cite of docs/design.md and docs/design-log.md is there."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ _CITED = re.compile(r"(?:\b(RIFL|CURP|DESIGN|RFC \d+)\b[^§\n]{0,3})?§(\d+)((?:
 _INVARIANTS = re.compile(r"[Ii]nvariants? (\d+(?:(?:, | and |, and )\d+)*)")
 # A class may number its own; "Invariants:" stands before them.
 _OWN = re.compile(r"Invariants(?: of [^:\n]+)?:\n\n?((?:.*\n)*?)(?=\n\s*\n\s*(?![ \d])|\s*\"\"\")")
+
+
+# A rule of the log half: its letter is its section's.
+_RULE = re.compile(r"(?<![\w.-])([LCTP][1-9]\d?)(?![\w-]|\.\w)")
+
+
+def rules() -> list[str]:
+    """The lettered rules of the log half, as they stand there: L1, L2, ..."""
+    return re.findall(r"^- \*\*([A-Z]\d+)\b", DESIGNS[1].read_text(), re.MULTILINE)
 
 
 def sections() -> dict[int, set[int]]:
@@ -94,6 +103,35 @@ def test_every_invariant_that_is_cited_exists() -> None:
             if numbers - of_groups - own:
                 wrong.append(f"{file.relative_to(ROOT)}: {found[0]}")
     assert wrong == []
+
+
+def test_every_rule_of_the_log_half_that_is_cited_exists() -> None:
+    """Each "T6" is a rule of docs/design-log.md, which has each once (DESIGN §9)."""
+    there = rules()
+    assert len(there) == len(set(there))
+    assert {rule[0] for rule in there} == set("LCTP")
+    cited = [
+        (f"{file.relative_to(ROOT)}:{at}", rule)
+        for file in _files()
+        for at, line in enumerate(file.read_text().splitlines(), start=1)
+        for rule in _RULE.findall(line)
+    ]
+    assert len(cited) > 500
+    assert [(where, rule) for where, rule in cited if rule not in there] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "cited"),
+    [
+        ("(DESIGN-LOG §12, L3; §13, C2)", ["L3", "C2"]),
+        ("as T1 says, and P9.", ["T1", "P9"]),
+        ("(L1-L8)", []),
+        ("by XP1, P1x or tests/C4.py", []),
+    ],
+)
+def test_a_rule_of_the_log_half_is_read_as_one(line: str, cited: list[str]) -> None:
+    """A letter and a number by themselves are a rule, and nothing else is (DESIGN §9)."""
+    assert _RULE.findall(line) == cited
 
 
 @pytest.mark.parametrize(
