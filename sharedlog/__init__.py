@@ -18,9 +18,9 @@
 
 - ``metrics``, ``tracing``: of Prometheus and OpenTelemetry, each with its extra.
 - ``testing``: a kit for tests of consumers.
-- ``spark``: streams as sources of Spark's queries.
+- ``spark``: streams as sources and sinks of Spark's queries.
 
-Imports nothing of rifl, but for ``_target``, which runs the handlers of its servers.
+What it imports of rifl is listed in DESIGN-LOG §11.
 """
 
 from importlib import import_module

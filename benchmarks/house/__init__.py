@@ -5,5 +5,5 @@
 - ``way``: the files and frames of one call.
 - ``picture``: the packages on their floors, as SVG (``docs/house.svg``).
 
-``python -m benchmarks.house`` prints the figures; ``make picture`` draws the picture anew.
+``python -m benchmarks.house`` prints the figures; ``make house`` draws the picture anew.
 """

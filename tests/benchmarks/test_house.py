@@ -26,7 +26,7 @@ def test_modules_import_each_other_in_no_circle():
 
 
 def test_the_picture_is_that_of_the_imports():
-    """``make picture`` was run after the last change of who imports whom (DESIGN §2)."""
+    """``make house`` was run after the last change of who imports whom (DESIGN §2)."""
     assert (ROOT / "docs" / "house.svg").read_text() == picture()
 
 
