@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from random import Random
 
 from chaos.sim.faults import Coverage, Point
@@ -10,6 +12,8 @@ from chaos.sim.log.course import Actor
 from chaos.sim.log.oracle import Oracle
 from chaos.sim.log.server import LogServer
 from chaos.sim.loop import Loop, Process
+from chaos.sim.planned import Schedule
+from chaos.sim.result import Result
 from sharedlog._core.producers import NewMessage
 
 __all__ = ["TAGS", "Cast"]
@@ -37,6 +41,39 @@ class Cast:
         self.homes: set[int] = set()
         # Strikes that wait for somebody to be at a point, and for whom.
         self.aims: dict[Point, list[tuple[Callable[[Actor], bool], Callable[[Actor], None]]]] = {}
+
+    def until(self, done: Callable[[], bool], within_s: float, *, look_s: float = 0.1) -> None:
+        """Let things happen until that is so, at most for so long."""
+        loop = self.loop
+        until = loop.now + within_s
+        while loop.now < until and not done():
+            loop.run(min(loop.now + look_s, until))
+
+    @contextmanager
+    def noting_errors(self) -> Iterator[None]:
+        """Have what a run raises be a problem of it, but for one that is traced."""
+        try:
+            yield
+        except Exception as error:
+            if self.loop.tracing:
+                raise
+            self.oracle.problems.append(f"raised: {type(error).__name__}: {error}")
+
+    def result(self, schedule: Schedule, began: float, outcomes: Mapping[str, int]) -> Result:
+        """Return what came of a run that ``began`` then, by the process's time."""
+        return Result(
+            schedule.kind,
+            schedule.seed,
+            self.oracle.problems,
+            len(schedule.calls),
+            len(schedule.faults),
+            self.loop.events,
+            self.loop.now,
+            time.process_time() - began,
+            self.coverage,
+            dict(outcomes),
+            self.loop.lines,
+        )
 
     def life(self, name: str, machine: str = "") -> Process:
         """Return a process that begins, with the clock of its machine."""

@@ -150,11 +150,9 @@ class _Run:
             actor.start()
 
     def _until(self, done: Callable[[], bool]) -> None:
-        loop = self.cast.loop
-        until = loop.now + _AFTERMATH_S
         # Of a run in which something was broken nothing more is expected.
-        while loop.now < until and not (self.cast.oracle.problems or done()):
-            loop.run(min(loop.now + 0.5, until))
+        cast = self.cast
+        cast.until(lambda: bool(cast.oracle.problems) or done(), _AFTERMATH_S, look_s=0.5)
 
     # What goes wrong.
 
@@ -276,25 +274,9 @@ def simulate_player(schedule: Schedule, *, tracing: bool = False) -> Result:
     began = time.process_time()
     run = _Run(schedule, tracing=tracing)
     cast = run.cast
-    problems = cast.oracle.problems
     try:
-        run.run()
-    except Exception as error:
-        if tracing:
-            raise
-        problems.append(f"raised: {type(error).__name__}: {error}")
+        with cast.noting_errors():
+            run.run()
     finally:
         run.forget()
-    return Result(
-        schedule.kind,
-        schedule.seed,
-        problems,
-        len(schedule.calls),
-        len(schedule.faults),
-        cast.loop.events,
-        cast.loop.now,
-        time.process_time() - began,
-        cast.coverage,
-        cast.oracle.outcomes() | run.judge.outcomes(),
-        cast.loop.lines,
-    )
+    return cast.result(schedule, began, cast.oracle.outcomes() | run.judge.outcomes())

@@ -126,10 +126,7 @@ class _Run:
         return not driver.over and driver.process.alive
 
     def _until(self, done: Callable[[], bool]) -> None:
-        loop = self.cast.loop
-        until = loop.now + _AFTERMATH_S
-        while loop.now < until and not done():
-            loop.run(min(loop.now + 0.1, until))
+        self.cast.until(done, _AFTERMATH_S)
 
     # -- faults ----------------------------------------------------------------------------
 
@@ -213,23 +210,6 @@ def simulate_query(schedule: Schedule, *, tracing: bool = False) -> Result:
     began = time.process_time()
     run = _Run(schedule, tracing=tracing)
     cast = run.cast
-    problems = cast.oracle.problems
-    try:
+    with cast.noting_errors():
         run.run()
-    except Exception as error:
-        if tracing:
-            raise
-        problems.append(f"raised: {type(error).__name__}: {error}")
-    return Result(
-        schedule.kind,
-        schedule.seed,
-        problems,
-        len(schedule.calls),
-        len(schedule.faults),
-        cast.loop.events,
-        cast.loop.now,
-        time.process_time() - began,
-        cast.coverage,
-        {"published": len(schedule.calls)},
-        cast.loop.lines,
-    )
+    return cast.result(schedule, began, {"published": len(schedule.calls)})
