@@ -20,11 +20,27 @@ from curp.log._errors import (
 )
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.test_postgres import Place
-from tests.curp.logs import created_older
+from tests.curp.logs import created, created_older
 from tests.helpers.waiting import until
 from tests.stores.postgres.pgbouncer import PgBouncer
 from tests.stores.postgres.servers import DroppingProxy
 from tests.stores.postgres.test_standby import Pair
+
+_FORMATS = pytest.mark.parametrize("make", [created_older, created], ids=["format1", "format2"])
+# What locks the row that each write locks, which its function then waits for.
+_WRITES = pytest.mark.parametrize(
+    ("make", "lock", "as_name", "function"),
+    [
+        (
+            created_older,
+            "SELECT 1 FROM curp.log WHERE name = %s FOR UPDATE",
+            str.encode,
+            "append_1",
+        ),
+        (created, "SELECT 1 FROM curp_2.log WHERE name = %s FOR UPDATE", str, "commit_1"),
+    ],
+    ids=["format1", "format2"],
+)
 
 
 @pytest.fixture
@@ -94,15 +110,18 @@ def test_an_append_whose_connection_is_lost(shared_postgres, group, opened, forw
         proxy.close()
 
 
-def test_a_backend_terminated_in_the_middle_of_an_append(place):
+@_WRITES
+def test_a_backend_terminated_in_the_middle_of_an_append(
+    shared_postgres, group, opened, make, lock, as_name, function
+):
     """Nothing of it is there, and the writer goes on (DESIGN §7, invariant 3 of LogEngine)."""
-    writer = Writer(place.open())
+    writer = Writer(opened(make(shared_postgres.url(group=group, timeout_s=5))))
     writer.append(b"a")
     name = append_id()
     failures = []
-    with place.server.connect() as holder:
+    with shared_postgres.connect() as holder:
         # Holds the log's row, so that the append waits within its function.
-        holder.execute("SELECT 1 FROM curp.log WHERE name = %s FOR UPDATE", (place.group.encode(),))
+        holder.execute(lock, (as_name(group),))
 
         def append():
             try:
@@ -114,11 +133,11 @@ def test_a_backend_terminated_in_the_middle_of_an_append(place):
         thread.start()
 
         def terminated():
-            with place.server.connect(autocommit=True) as other:
+            with shared_postgres.connect(autocommit=True) as other:
                 return other.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                    "WHERE wait_event_type = 'Lock' AND query LIKE '%append_1%' AND pid <> "
-                    "pg_backend_pid()"
+                    "WHERE wait_event_type = 'Lock' AND query LIKE %s AND pid <> pg_backend_pid()",
+                    (f"%{function}%",),
                 ).fetchall()
 
         until(terminated, "the append waits, and is terminated", 30)
@@ -129,12 +148,15 @@ def test_a_backend_terminated_in_the_middle_of_an_append(place):
     assert _patiently(lambda: writer.append(b"b", append_id=name)) == 2
 
 
-def test_a_session_that_holds_the_log_delays_and_harms_nothing(shared_postgres, group, opened):
+@_WRITES
+def test_a_session_that_holds_the_log_delays_and_harms_nothing(
+    shared_postgres, group, opened, make, lock, as_name, function
+):
     """A write that waits too long for the row is EngineUnavailable, and may be asked again (§7)."""
-    url = created_older(shared_postgres.url(group=group, timeout_s=0.4))
+    url = make(shared_postgres.url(group=group, timeout_s=0.4))
     writer = Writer(opened(url))
     with shared_postgres.connect() as holder:
-        holder.execute("SELECT 1 FROM curp.log WHERE name = %s FOR UPDATE", (group.encode(),))
+        holder.execute(lock, (as_name(group),))
         with pytest.raises(EngineUnavailable):
             writer.append(b"a")
         # Readers wait for nobody.
@@ -219,11 +241,12 @@ def test_another_history_of_the_same_length(place):
 
 
 @pytest.mark.slow
-def test_a_promoted_standby_that_may_lack_entries_stops_the_log(opened, capsys):
+@_FORMATS
+def test_a_promoted_standby_that_may_lack_entries_stops_the_log(opened, capsys, make):
     """For everyone, until an operator accepts it; who knew more stays away (DESIGN §6, §7)."""
     pair = Pair(synchronous=False)
     try:
-        url = created_older(_log_of(pair))
+        url = make(_log_of(pair))
         writer = Writer(opened(url))
         writer.append(b"a")
         until(lambda: _replayed(pair), "the standby has it", 60)
@@ -250,11 +273,12 @@ def test_a_promoted_standby_that_may_lack_entries_stops_the_log(opened, capsys):
 
 
 @pytest.mark.slow
-def test_a_synchronous_standby_that_is_promoted_goes_on(opened):
+@_FORMATS
+def test_a_synchronous_standby_that_is_promoted_goes_on(opened, make):
     """It has all that was acknowledged, and the log says so and goes on (DESIGN §6, §7)."""
     pair = Pair(synchronous=True)
     try:
-        url = created_older(_log_of(pair))
+        url = make(_log_of(pair))
         writer, reader = Writer(opened(url)), opened(url)
         assert "synchronous standby has it" in writer.engine.durability
         name = append_id()
