@@ -36,6 +36,7 @@ class FaultyPath:
         # Set while answers are dropped.
         self.swallowing = threading.Event()
         self._upstream: int | None = None
+        self._silent = False
         self._links: set[_Link] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-path")
@@ -80,12 +81,23 @@ class FaultyPath:
         """
         return self._run(self._drop_answers(seconds))
 
+    def fall_silent(self) -> None:
+        """Swallow what the server sends, also to who connects from now on, until ``speak``.
+
+        Nothing is refused and nobody is told, as where a firewall drops packets one way.
+        """
+        self._run(self._fall_silent())
+
+    def speak(self) -> None:
+        """Let answers pass again; the connections that missed some are reset."""
+        self._run(self._speak())
+
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _listen(self) -> None:
         self._server = await self._loop.create_server(
-            lambda: _ClientEnd(_Link(self._links), self), "127.0.0.1", 0
+            lambda: _ClientEnd(_Link(self._links, self._silent), self), "127.0.0.1", 0
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -115,6 +127,15 @@ class FaultyPath:
         self.swallowing.clear()
         return sum(link.swallowed_bytes for link in links)
 
+    async def _fall_silent(self) -> None:
+        self._silent = True
+        for link in self._links:
+            link.swallowing = True
+
+    async def _speak(self) -> None:
+        self._silent = False
+        await self._reset()
+
     async def connect_upstream(self, end: _ServerEnd) -> None:
         """Give a new client connection its other half; for this module only."""
         if self._upstream is None:
@@ -125,10 +146,10 @@ class FaultyPath:
 class _Link:
     """One client connection, its connection to the server, and its faults."""
 
-    def __init__(self, links: set[_Link]) -> None:
+    def __init__(self, links: set[_Link], silent: bool) -> None:
         self._links = links
         self._ends: list[_End] = []
-        self.swallowing = False
+        self.swallowing = silent
         self.swallowed_bytes = 0
         self.heard = asyncio.Event()
 

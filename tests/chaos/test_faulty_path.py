@@ -79,6 +79,20 @@ def test_dropped_answers_reach_the_server_and_not_the_client() -> None:
                 assert dropping.result() == 3
 
 
+def test_a_silent_path_takes_everything_and_answers_nobody() -> None:
+    """The server hears who connects, who hears nothing; then both are told of a break."""
+    heard = threading.Event()
+    with _echoing(heard) as port, FaultyPath() as path:
+        path.lead_to(port)
+        path.fall_silent()
+        with _connect(path) as client:
+            client.sendall(b"pay")
+            assert heard.wait(TIMEOUT_S)
+            path.speak()
+            with pytest.raises(ConnectionResetError):
+                client.recv(100)
+
+
 def test_nowhere_to_lead_is_a_reset() -> None:
     """Without an upstream a connection is reset at once; with one again, it passes."""
     with _echoing(threading.Event()) as port, FaultyPath() as path:

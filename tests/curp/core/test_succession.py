@@ -57,6 +57,19 @@ def test_who_handed_over_lets_others_try_first() -> None:
     assert succession.look(None, _nobody, 10.0 + 3 * TERM_S) is Standing.TAKE
 
 
+def test_who_gave_a_recovery_up_holds_off_while_others_try() -> None:
+    """Three terms from the last time, whoever led since; nobody else waits for it (5, 7.10)."""
+    cut_off, other = _succession(), Succession("r2", "r2/xyz", term_s=TERM_S)
+    cut_off.let_others_try(5.0)
+    cut_off.let_others_try(10.0)
+    over = 10.0 + 3 * TERM_S
+    assert cut_off.look(None, _unread, 10.0) is Standing.WAIT
+    assert other.look(None, _nobody, 10.0) is Standing.TAKE
+    assert cut_off.look(_lease(0.5), _unread, 11.0) is Standing.LED
+    assert cut_off.look(_lease(0.0), _unread, over - 0.1) is Standing.WAIT
+    assert cut_off.look(_lease(0.0), _nobody, over) is Standing.TAKE
+
+
 def test_one_that_was_asked_for_has_a_term_s_time() -> None:
     """Others wait for it that long, and it does not; then anybody tries."""
     succession = _succession()

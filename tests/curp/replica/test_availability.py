@@ -7,11 +7,14 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rifl
+from chaos.faulty_path import FaultyPath
 from chaos.redis_server import RedisServer
 from curp._cli.command import main
 from curp._core.entries import ClientRegistered
@@ -21,6 +24,7 @@ from curp.log._engine import NewEntry
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.gated_bank import reached
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated
+from tests.helpers.ports import free_port
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -151,6 +155,43 @@ def test_a_replica_cut_off_from_the_witnesses_lets_others_lead(tmp_path: Path) -
         assert group.leader() == "r1"
         assert group.events("r2", "recovery_given_up")
         assert group.balances("a", "b") == [1, 1]
+
+
+def test_a_replica_whose_witness_is_silent_gives_up_and_lets_another_lead(tmp_path: Path) -> None:
+    """Nothing refuses it: it asks for two terms, then holds off for three (invariants 5, 10)."""
+    term_s = 1.0
+    more = ("--log-json", "--lease-term", str(term_s), "--witness-timeout", "0.5")
+    with FaultyPath() as path, operated(tmp_path, _url(tmp_path), *more, replicas=3) as group:
+        port = free_port()
+        path.lead_to(port)
+        # Listed, and asked, by the path; of two times the later one holds.
+        group.witnesses["w1"] = path.target
+        group.own["w1"] = ("--listen", f"127.0.0.1:{port}")
+        group.start("w1", "r1")
+        group.until_listed()
+        group.deposit("a", "b")
+        group.start("r2", "r3")
+        path.fall_silent()
+        group.stop("r1", how=signal.SIGKILL)
+        others = {"r2", "r3"}
+
+        def gave_up() -> str:
+            return next((name for name in others if group.events(name, "recovery_given_up")), "")
+
+        first = until(gave_up, "one gives its recovery up", DEADLINE_S)
+        path.speak()
+        (other,) = others - {first}
+        assert group.leader() == other
+        assert group.balances("a", "b") == [1, 1]
+        (began,), (ended,) = (
+            group.events(first, event) for event in ("taking_over", "recovery_given_up")
+        )
+        # By itself half a second beyond that; this machine may be busy.
+        assert 2 * term_s - 0.1 <= _at(ended) - _at(began) < 2 * term_s + 10.0
+
+
+def _at(event: dict[str, Any]) -> float:
+    return datetime.fromisoformat(event["timestamp"]).timestamp()
 
 
 @pytest.mark.long
