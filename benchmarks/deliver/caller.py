@@ -16,13 +16,15 @@ import rifl
 import rifl.aio
 from benchmarks.deliver.messages import APPLY, small
 
-_BATCH, _UNDER_WAY = 100, 4
+__all__ = ["BATCH", "UNDER_WAY"]
+
+BATCH, UNDER_WAY = 100, 4
 _TIMEOUT_S = 30.0
 
 
 async def _call(channel: rifl.aio.Channel, end: float) -> int:
     count = 0
-    items = [rifl.BatchItem(small())] * _BATCH
+    items = [rifl.BatchItem(small())] * BATCH
     while time.monotonic() < end:
         found = await channel.batch(APPLY, items, timeout=_TIMEOUT_S)
         wrong = [each for each in found if not each.ok]
@@ -42,7 +44,7 @@ async def _main(ports: Sequence[str]) -> None:
             began = time.monotonic()
             end = began + float(line)
             counts = await asyncio.gather(
-                *(_call(each, end) for each in channels for _ in range(_UNDER_WAY))
+                *(_call(each, end) for each in channels for _ in range(UNDER_WAY))
             )
             print(sum(counts) / (time.monotonic() - began), flush=True)
 

@@ -2,25 +2,32 @@
 
 Each message is for every target, whose handler writes it in a transaction that deliveries share.
 The publisher stays a little ahead; in the other half of a pair the same handlers are called in
-batches, several of which are under way at each target.
+batches, several of which are under way at each target. Either half lasts for so long, and until as
+much was done as the callers have under way at once: on a machine that is busy with something else,
+a window of time alone would count what is finished in it of the one and all that was begun in it
+of the other.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.deliver.away import publish_many
+from benchmarks.deliver.caller import BATCH, UNDER_WAY
 from benchmarks.deliver.fleet import Fleet
 from benchmarks.deliver.worker import Worker
 
-__all__ = ["Rates", "sustained"]
+__all__ = ["Rates", "sustained", "window"]
 
 # Messages that are published and not yet taken by the slowest target, about.
 _AHEAD = 4000
 _AT_ONCE = 500
-_WARM_S = 1.0
+# Of each target, before it is measured: the player reads, and all of them commit.
+_WARM = 500
+_STUCK_S = 60.0
 
 
 class Rates(NamedTuple):
@@ -64,16 +71,27 @@ def _delivered(fleet: Fleet, seconds: float) -> float:
     thread = threading.Thread(target=publish)
     thread.start()
     try:
-        time.sleep(_WARM_S)
-        first, from_s = sum(counts[each] for each in targets), time.monotonic()
-        time.sleep(seconds)
-        rate = (sum(counts[each] for each in targets) - first) / (time.monotonic() - from_s)
+        _wait(lambda: least() >= _WARM)
+        enough = len(targets) * UNDER_WAY * BATCH
+        count, took_s = window(lambda: sum(counts[each] for each in targets), seconds, enough)
     finally:
         ended.set()
         thread.join()
-    end = time.monotonic() + 60
-    while least() < published:
+    _wait(lambda: least() >= published)
+    return count / took_s
+
+
+def window(counted: Callable[[], int], seconds: float, enough: int) -> tuple[int, float]:
+    """Wait for so long, and until so much was counted; return how much, and the seconds."""
+    first, from_s = counted(), time.monotonic()
+    time.sleep(seconds)
+    _wait(lambda: counted() >= first + enough)
+    return counted() - first, time.monotonic() - from_s
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + _STUCK_S
+    while not done():
         if time.monotonic() > end:
-            raise TimeoutError(f"{published - least()} messages were not delivered")
+            raise TimeoutError("messages were not delivered")
         time.sleep(0.005)
-    return rate

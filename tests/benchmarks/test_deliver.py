@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from benchmarks.deliver.fleet import Fleet
 from benchmarks.deliver.messages import body_of, number_of, shares, small
 from benchmarks.deliver.publishing import Rifl
 from benchmarks.deliver.report import Report
-from benchmarks.deliver.sustained import sustained
+from benchmarks.deliver.sustained import sustained, window
 from benchmarks.deliver.worker import Worker
 from benchmarks.pairs import Spread
 
@@ -70,6 +71,14 @@ def test_each_other_part_measures_real_processes(tmp_path: Path) -> None:
         assert catching.alone[0] > 0 < catching.beside[0]
         rates = sustained(fleet, rounds=1, seconds=0.5)
         assert rates.deliveries[0] > 0 < rates.calls[0]
+
+
+def test_a_rate_is_of_as_much_work_on_either_side() -> None:
+    """A window in which others had the processors counts what its rival would have begun (§15)."""
+    looks = itertools.count()
+    count, took_s = window(lambda: 10 * next(looks), 0.0, 50)
+    assert count >= 50
+    assert took_s > 0
 
 
 def test_a_report_says_what_is_missed() -> None:
