@@ -220,11 +220,11 @@ class Delivering:
 
     async def _next(self) -> list[Outgoing]:
         """Wait for the next batch."""
-        feeder, target = self._feeder, self._course.target
-        linger_s = target.linger.total_seconds()
+        feeder = self._feeder
+        linger_s = self._course.target.linger.total_seconds()
         while True:
-            if linger_s and feeder.state is State.N and 0 < feeder.queued < target.batch:
-                await asyncio.sleep(linger_s)
+            if linger_s and feeder.gathers:
+                await self._gather(linger_s)
             found = feeder.take(asyncio.get_running_loop().time())
             if found:
                 for room in self._rooms:
@@ -232,6 +232,14 @@ class Delivering:
                 return found
             self._wake.clear()
             await self._wake.wait()
+
+    async def _gather(self, linger_s: float) -> None:
+        """Have more come for the next batch, until it is full or its time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(linger_s):
+                while self._feeder.gathers:
+                    self._wake.clear()
+                    await self._wake.wait()
 
     def _message(self, batch: Sequence[Outgoing]) -> target_pb2.Deliveries:
         now_us = self._course.stage.outside.now_us()

@@ -120,6 +120,17 @@ class Feeder:
         return 2 * len(queue) >= bounds.queue_count or 2 * queue.size > bounds.queue_bytes
 
     @property
+    def gathers(self) -> bool:
+        """Whether something waits for it, and more may come into the same batch."""
+        bounds, queue = self._bounds, self._queue
+        return (
+            self.state is State.N
+            and 0 < len(queue) < bounds.batch_count
+            and queue.size < bounds.batch_bytes
+            and not self.crowded
+        )
+
+    @property
     def fed(self) -> bool:
         """Whether the main stream feeds it, or will."""
         return self.state in (State.FC, State.N)

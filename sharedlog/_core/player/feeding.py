@@ -92,6 +92,11 @@ class Feeding:
         return self.main.crowded
 
     @property
+    def gathers(self) -> bool:
+        """Whether something waits for it, and more may come into the same batch."""
+        return self.main.gathers
+
+    @property
     def fed(self) -> bool:
         """Whether the main stream feeds it, or will."""
         return any(each.fed for each in self._feeders())

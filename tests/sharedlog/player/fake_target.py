@@ -81,6 +81,8 @@ class FakeTarget(TargetServicer):
         self.connects: list[ConnectRequest] = []
         self.hangs = threading.Event()
         self.tokens: list[str] = []
+        # How many deliveries travelled together, of each message to it.
+        self.batches: list[int] = []
         # What a player has to show; "": as if there was no such service.
         self.allowed: str | None = None
         # Of one message to it.
@@ -177,6 +179,7 @@ class FakeTarget(TargetServicer):
     ) -> DeliveryAnswers:
         found = DeliveryAnswers(term=request.term)
         with self.store.changed:
+            self.batches.append(len(request.deliveries))
             for each in request.confirmed:
                 index = self._index(first.feed, each.tag)
                 kept = [one for one in index.skipped if one.number > each.number]

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -23,6 +23,7 @@ from sharedlog._player.config import read_config
 from sharedlog._player.player import Player
 from sharedlog.metrics import PrometheusPlayerObserver
 from sharedlog.v1.target_pb2 import DeliveryAnswer
+from tests.helpers.waiting import until
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.fake_target import Store, answer
 from tests.sharedlog.player.test_player import CALL, in_order, publish
@@ -137,6 +138,60 @@ def test_a_dead_letter_is_published_again_once(house, log, sharedlog_command):
     assert first == second
     (found,) = log.read("again", 0)
     assert (found.text, found.key, found.method) == ("3", b"3", CALL)
+
+
+def test_a_dead_letter_is_published_again_to_its_own_stream(house, log, sharedlog_command):
+    """Where no other is named: behind what is there, and its targets are called with it (P7)."""
+    refused = ["3"]
+    fake = house.target(lambda called: refusing(*refused)(called))
+    house.player(declared(fake, refused="dead-letter"))
+    publish(log, 10)
+    fake.store.wait_for(lambda: len(fake.store.done) == 9)
+    house.wait_for(lambda: sharedlog_command("deadletters", "list")[1])
+    (letter,) = sharedlog_command("deadletters", "list")[1]
+    refused.clear()
+    retry = ("deadletters", "retry", letter["dead_letter"], "--yes")
+    first, second = (sharedlog_command(*retry) for _ in range(2))
+    assert first == second == (0, first[1])
+    fake.store.wait_for(lambda: len(fake.store.done) == 10)
+    assert fake.store.bodies()[-1] == "3"
+    texts = [each.text for number in range(2) for each in log.read("orders", number)]
+    assert sorted(texts) == sorted(["3", *(str(each) for each in range(10))])
+
+
+def test_a_target_takes_a_log_anew_from_a_time(house, log, sharedlog_command):
+    """What was appended since is called again, and nothing from before (§15)."""
+    fake = house.target()
+    player = house.player(declared(fake))
+    publish(log, 5)
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+    house.wait_for_state(player, "N")
+    until(lambda: datetime.now(UTC) > latest(log), "the clock is behind what there is")
+    moment = datetime.now(UTC)
+    publish(log, 5, 5)
+    fake.store.wait_for(lambda: len(fake.store.done) == 10)
+    assert sharedlog_command("replay", "shop", "--after", moment.isoformat(), "--yes")[0] == 0
+    house.told_that(player, lambda told: (told.number, told.state) == (1, "N"))
+    fake.store.wait_for(lambda: len(fake.store.done) == 15)
+    assert sorted(fake.store.bodies()[10:]) == [f"{number}" for number in range(5, 10)]
+
+
+def test_a_target_begins_at_a_time(house, log):
+    """It was never there: what was appended before is not its (§15)."""
+    publish(log, 5)
+    until(lambda: datetime.now(UTC) > latest(log), "the clock is behind what there is")
+    moment = datetime.now(UTC)
+    publish(log, 5, 5)
+    fake = house.target()
+    player = house.player(declared(fake, start=moment))
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+    house.told_that(player, lambda told: (told.state, told.lag) == ("N", 0))
+    assert sorted(fake.store.bodies()) == [f"{number}" for number in range(5, 10)]
+
+
+def latest(log):
+    """When the newest message was appended."""
+    return max(each.append_time for number in range(2) for each in log.read("orders", number))
 
 
 def test_a_target_takes_a_log_anew(house, log, sharedlog_command):

@@ -51,6 +51,48 @@ def test_what_is_there_and_what_comes_is_delivered(house, log, streams):
     assert [each.player for each in fake.connects] == ["player"]
 
 
+def publish_at_once(log, count):
+    """Publish numbered messages to both substreams, in one transaction."""
+    with log.producer().transaction() as transaction:
+        for number in range(count):
+            transaction.publish_call("orders", CALL, f"{number}".encode(), key=f"{number % 7}")
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
+def test_messages_gather_until_their_batch_is_full(house, log, streams):
+    """They travel together, and wait no longer than for the last one of them (§15)."""
+    fake = house.target(streams=streams)
+    player = house.player(declared(fake, batch=50, linger=timedelta(days=1)))
+    house.wait_for_state(player, "N")
+    publish_at_once(log, 30)
+    # With them an empty delivery now and then.
+    house.told_that(player, lambda told: told.queued >= 30)
+    assert fake.store.called == []
+    publish_at_once(log, 30)
+    fake.store.wait_for(lambda: sum(fake.batches) >= 50)
+    assert next(each for each in fake.batches if each) >= 50
+
+
+def test_messages_gather_until_their_time_is_over(house, log):
+    """A batch that does not fill is sent (§15)."""
+    fake = house.target()
+    player = house.player(declared(fake, linger=timedelta(seconds=0.2)))
+    house.wait_for_state(player, "N")
+    publish(log, 3)
+    fake.store.wait_for(lambda: len(fake.store.done) == 3)
+    assert in_order(log, fake.store)
+
+
+def test_no_more_gather_than_may_wait(house, log):
+    """What a batch could have beyond that would be cut, and fetched again (P4)."""
+    fake = house.target()
+    player = house.player(declared(fake, queue=6, batch=100, linger=timedelta(days=1)))
+    house.wait_for_state(player, "N")
+    publish_at_once(log, 5)
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+    assert fake.store.called == fake.store.done
+
+
 def test_a_target_that_was_away_gets_what_it_missed(house, log):
     """Killed and begun again at its place; the other one is not kept (P4)."""
     one, two = house.target(), house.target()
