@@ -20,7 +20,7 @@ class Served:
 
     def __init__(self, log: sharedlog.Log, options: Options) -> None:
         self._log = log
-        self._options = options
+        self.options = options
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -33,7 +33,7 @@ class Served:
 
     def start(self) -> None:
         """Listen; again at the same port."""
-        options = self._options._replace(listen=self.address or self._options.listen)
+        options = self.options._replace(listen=self.address or self.options.listen)
 
         async def made() -> LogServer:
             server = LogServer(self._log, self._log._place, options)

@@ -60,9 +60,9 @@ class House:
         self.wait_for(lambda: name in (told := player.targets()) and condition(told[name]))
         return player.targets()[name]
 
-    def opened(self, url):
+    def opened(self, url, **options):
         """A log that is closed behind its players."""
-        return self._stack.enter_context(sharedlog.open(url))
+        return self._stack.enter_context(sharedlog.open(url, **options))
 
     def close(self):
         """End all of it now."""

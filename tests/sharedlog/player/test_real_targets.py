@@ -1,6 +1,8 @@
 """The player and the target that rifl's server hosts, together (DESIGN-LOG §15)."""
 
 import contextlib
+import resource
+import shutil
 import threading
 from contextlib import ExitStack
 
@@ -11,9 +13,13 @@ from structlog.testing import capture_logs
 import rifl
 import sharedlog
 from chaos.ports import free_port
+from rifl._cli.command import main as rifl_command
 from sharedlog import Target
+from sharedlog._cli.command import main as sharedlog_command
 from sharedlog._core.player import backoff
+from sharedlog._core.trim import Committers, trim
 from sharedlog._player.link import _OPTIONS
+from tests.helpers.processes import started
 from tests.helpers.servers import KINDS, generic, serve
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.target_process import METHOD, effects, prepare, reserve, reserve_async
@@ -115,8 +121,10 @@ class _CutOff(sharedlog.PlayerObserver):
 
     def __init__(self):
         self.happened = threading.Event()
+        self.times = 0
 
     def troubled(self, player, target, cause):
+        self.times += 1
         self.happened.set()
 
 
@@ -150,3 +158,164 @@ def test_a_target_that_is_not_there_is_looked_for_soon_and_told_of_once(house):
     assert len([each for each in events if each["event"] == "target_down"]) == 1
     assert backoff._LONGEST_UNREACHED_S <= 1.0
     assert dict(_OPTIONS)["grpc.max_reconnect_backoff_ms"] <= 1000
+
+
+class _Process:
+    """A target in a process of its own, over a file that can be full, or be put back."""
+
+    def __init__(self, stack, kind, directory):
+        self._stack = stack
+        self._kind = kind
+        self._directory = directory
+        self._port = free_port()
+        self.address = f"127.0.0.1:{self._port}"
+        prepare(directory)
+        self.start()
+
+    def _begun(self):
+        where = (self._kind, str(self._directory), str(self._port))
+        module = "tests.sharedlog.player.target_process"
+        return started(module, *where, log=self._directory / "errors", with_input=True)
+
+    def start(self):
+        self._process = self._stack.enter_context(self._begun())
+        assert self._process.line() == "serves"
+
+    def kill(self):
+        self._process.kill()
+
+    def ended(self):
+        """Have it end by itself; what it said."""
+        process = self._stack.enter_context(self._begun())
+        assert process.wait() != 0
+        return process.errors()
+
+    def copy(self, to, *, note):
+        """Copy the files of its store as they are while it is down, and the note beside them."""
+        to.mkdir()
+        for each in self._directory.glob("target.db*"):
+            if note or each.name in ("target.db", "target.db-wal"):
+                shutil.copy(each, to)
+
+    def put_back(self, copied):
+        """Put a copy in the place of the files of its store."""
+        for each in self._directory.glob("target.db*"):
+            if each.name in ("target.db", "target.db-wal", "target.db-shm") or any(
+                each.name == other.name for other in copied.iterdir()
+            ):
+                each.unlink()
+        for each in copied.iterdir():
+            shutil.copy(each, self._directory)
+
+    def full(self, *, is_full=True):
+        """No file of its may grow any more; or may again."""
+        most = 4096 if is_full else resource.RLIM_INFINITY
+        limits = (most, resource.RLIM_INFINITY)
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.fixture(params=["sync", "aio"])
+def process(request, tmp_path):
+    """One, on each kind of server."""
+    with ExitStack() as stack:
+        yield _Process(stack, request.param, tmp_path)
+
+
+def call(log, numbers):
+    """Publish numbered messages to both substreams."""
+    for number in numbers:
+        log.publish_call("orders", METHOD, b"%d" % number, key=b"%d" % number)
+
+
+def in_order(log, directory):
+    """Whether what was done is what the log has, in its order, once."""
+    for number in range(2):
+        there = [each.text for each in log.read("orders", number)]
+        assert [body for at, body in effects(directory) if at == number] == there
+    return True
+
+
+def test_a_target_whose_store_is_full_is_waited_for(house, log, process, tmp_path):
+    """It says so, skips nothing though it may fail once only, and goes on with room (P1)."""
+    watch = _CutOff()
+    strict = {"tries": 1, "failed": "dead-letter", "refused": "dead-letter"}
+    player = house.player(declared(process, **strict), observer=watch)
+    call(log, range(5))
+    house.wait_for(lambda: len(effects(tmp_path)) == 5)
+    process.full()
+    call(log, range(5, 10))
+    house.wait_for(lambda: watch.times >= 3)
+    told = house.told_that(player, lambda told: "the store cannot be written" in told.error)
+    assert told.state in ("S", "ASKED", "RF", "FC")
+    assert len(effects(tmp_path)) == 5
+    process.full(is_full=False)
+    house.wait_for(lambda: len(effects(tmp_path)) == 10, 60)
+    told = house.told_that(player, lambda told: told.lag == 0)
+    assert (told.dead_letters, told.attempts) == (0, {})
+    assert in_order(log, tmp_path)
+
+
+def put_back(house, log, process, player, tmp_path, *, note):
+    """Have a target go on, and put its files back to where they were before."""
+    call(log, range(10))
+    house.wait_for(lambda: len(effects(tmp_path)) == 10)
+    process.kill()
+    copied = tmp_path / "copied"
+    process.copy(copied, note=note)
+    process.start()
+    call(log, range(10, 20))
+    house.wait_for(lambda: len(effects(tmp_path)) == 20)
+    house.told_that(player, lambda told: told.lag == 0)
+    process.kill()
+    process.put_back(copied)
+    assert len(effects(tmp_path)) == 10
+
+
+def test_a_target_that_is_put_back_with_all_of_its_files_goes_on_from_there(
+    house, log, process, tmp_path
+):
+    """Its index is what its effects are: what came behind them is called, once (P1, P6)."""
+    player = house.player(declared(process))
+    put_back(house, log, process, player, tmp_path, note=True)
+    process.start()
+    call(log, range(20, 25))
+    house.wait_for(lambda: len(effects(tmp_path)) == 25, 60)
+    assert in_order(log, tmp_path)
+    house.wait_for_state(player, "N")
+
+
+@pytest.mark.slow
+def test_a_target_that_is_put_back_is_restored_by_an_operators_word(
+    house, log, process, tmp_path, capsys
+):
+    """Undeclared its store is refused; declared, its target stops until it is adopted (P6)."""
+    player = house.player(declared(process))
+    put_back(house, log, process, player, tmp_path, note=False)
+    assert "StoreLost" in process.ended()
+    told = house.told_that(player, lambda told: told.state == "S" and told.error)
+    assert "connection" in told.error
+    assert rifl_command(["restored", f"sqlite:///{tmp_path}/target.db", "--yes"]) == 0
+    process.start()
+    call(log, range(20, 25))
+    told = house.wait_for_state(player, "stopped")
+    assert isinstance(told.stopped, sharedlog.TargetStopped)
+    assert told.why == "WIPED"
+    assert len(effects(tmp_path)) == 10
+    url = f"sqlite:///{tmp_path}/log.db"
+    assert sharedlog_command(["resume", url, "shop", "--adopt", "--why", "restored"]) == 0
+    house.wait_for(lambda: len(effects(tmp_path)) == 25, 60)
+    assert in_order(log, tmp_path)
+
+
+def test_a_target_that_is_put_back_behind_a_trim_stops(house, log, process, tmp_path):
+    """What it has not got is gone from the log: it says so, and none of the rest is called (P6)."""
+    player = house.player(declared(process))
+    put_back(house, log, process, player, tmp_path, note=True)
+    newest = min(log.read("orders", at)[-1].position.lsn for at in range(2))
+    house.wait_for(lambda: all(each.lsn >= newest for each in log.holds()))
+    assert log._run(trim(Committers(), 10**17, 0)).rows > 10
+    process.start()
+    call(log, range(20, 25))
+    told = house.wait_for_state(player, "stopped")
+    assert told.why == "TRIMMED"
+    assert len(effects(tmp_path)) == 10

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import pytest
@@ -12,9 +12,9 @@ from sharedlog._cli.command import main
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.entry import committed_bodies
 from sharedlog._core.envelope import About, pack
-from sharedlog._core.errors import InvalidRequest, LogForked, NotAllowed
+from sharedlog._core.errors import InvalidRequest, LogForked, NoSuchStream, NotAllowed
 from sharedlog._core.player.reach import Reach
-from sharedlog._service.settings import BadSettings, Entry, Settings, read_settings
+from sharedlog._service.settings import BadSettings, Entry, Limits, Settings, read_settings
 from tests.helpers.ports import free_port
 from tests.helpers.processes import started
 from tests.sharedlog.player.conftest import declared
@@ -186,6 +186,50 @@ def test_a_served_log_that_is_killed_again_and_again(house, tmp_path):
             expected = [each.text for each in there.read("orders", number) if each.text != "33"]
             assert fake.store.bodies(f"orders/{number}") == expected
         house.close()
+
+
+def letters_of(log):
+    """The keys of the dead letters that there are."""
+    with suppress(NoSuchStream):
+        return sorted(each.key for number in range(8) for each in log.read("deadletters", number))
+    return []
+
+
+def test_dead_letters_beyond_a_quota_wait(house, log):
+    """Their target says so, and gets nothing behind them; later each is there once (P7, L8)."""
+    limits = Limits(stream_bytes_per_s=1.0)
+    with served(log, settings=Settings(limits)) as server:
+        short = house.opened(f"grpc://{server.address}", timeout=timedelta(seconds=0.5))
+        fake = house.target(refusing("3", "4", "5"))
+        player = house.player(declared(fake, refused="dead-letter"), log=short)
+        publish(log, 10)
+        told = house.told_that(player, lambda told: "QuotaExceeded" in told.error)
+        assert told.state in ("S", "ASKED")
+        # What nothing is owed for is taken.
+        assert len(letters_of(log)) == 1
+        server.stop()
+        server.options = server.options._replace(settings=Settings())
+        server.start()
+        fake.store.wait_for(lambda: len(fake.store.done) == 7, 60)
+        house.wait_for(lambda: len(letters_of(log)) == 3)
+        house.close()
+    assert letters_of(log) == [b"3", b"4", b"5"]
+    for number in range(2):
+        there = [each.text for each in log.read("orders", number) if each.text not in "345"]
+        assert fake.store.bodies(f"orders/{number}") == there
+
+
+@pytest.mark.slow
+def test_a_player_that_may_have_one_call_under_way_delivers(house, log):
+    """It is refused again and again, and asks again: slower, and once all the same (P1, L8)."""
+    fake = house.target()
+    with served(log, settings=Settings(Limits(caller_unanswered=1))) as server:
+        remote = house.opened(f"grpc://{server.address}")
+        house.player(declared(fake), log=remote, takeover=timedelta(seconds=10))
+        publish(log, 60)
+        fake.store.wait_for(lambda: len(fake.store.done) == 60, 60)
+        house.close()
+    assert in_order(log, fake.store)
 
 
 def test_who_may_play_is_said_in_the_rights(house, log, as_token):
