@@ -161,7 +161,7 @@ def test_of_rivals_for_one_key_one_wins(engine):
 
 
 def test_what_returned_is_in_every_later_read(engine):
-    """Readers see LSNs grow without holes while writers meet (L1, L7)."""
+    """Readers see LSNs grow without holes, and whole appends, while writers meet (L1, L2, L7)."""
     stop = threading.Event()
 
     def watch() -> int:
@@ -170,6 +170,8 @@ def test_what_returned_is_in_every_later_read(engine):
             rows = engine.read(0, 10_000).rows
             assert [row.lsn for row in rows] == list(range(1, len(rows) + 1))
             assert len(rows) >= seen
+            # Each append has two.
+            assert len(rows) % 2 == 0
             seen = len(rows)
         return seen
 
@@ -182,9 +184,11 @@ def test_what_returned_is_in_every_later_read(engine):
 
     with ThreadPoolExecutor(6) as pool:
         watching = [pool.submit(watch) for _ in range(2)]
-        for each in [pool.submit(write, number) for number in range(4)]:
-            each.result(60)
-        stop.set()
+        try:
+            for each in [pool.submit(write, number) for number in range(4)]:
+                each.result(60)
+        finally:
+            stop.set()
         for each in watching:
             each.result(60)
     assert len(texts(engine)) == 160
