@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib.util
 import inspect
@@ -16,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 import curp
 import rifl
+from benchmarks.house.imports import PRODUCT, files
 from rifl._cli import ExitCode
 from rifl._stores.postgres import address as postgres_address
 from rifl._stores.redis import address as redis_address
@@ -204,6 +206,22 @@ def test_the_tour_names_what_is_there() -> None:
     named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", text))
     assert len(named) > 40
     assert {name for name in named if not (README.parent / name).exists()} == set()
+
+
+def test_the_methods_that_the_tour_names_are_there() -> None:
+    """Each `Class.method` of developing.md is a method of such a class (DESIGN §2)."""
+    text = (DOCS / "developing.md").read_text()
+    named = set(re.findall(r"`([A-Z]\w*[a-z]\w*\.[a-z_]\w+)`", text))
+    there = {
+        f"{node.name}.{each.name}"
+        for file in files(*PRODUCT, "chaos")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef)
+        for each in node.body
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert len(named) > 20
+    assert named - there == set()
 
 
 def test_every_event_is_in_a_table() -> None:
