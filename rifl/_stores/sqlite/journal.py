@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rifl._log import get_logger
-from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard, Replaced
 from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, Entry
-from rifl._stores.sqlite.journal_writer import JournalWriter, is_alone, is_busy, is_fatal
+from rifl._stores.sqlite.journal_queue import JournalQueue
+from rifl._stores.sqlite.journal_writer import is_alone, is_busy, is_fatal
 from rifl._stores.sqlite.long_wal import LongWal
-from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S, ExpectedCommit
+from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S
 
 if TYPE_CHECKING:
     from rifl._stores.sqlite.shared_transactions import SharedTransactions
@@ -26,10 +26,6 @@ _LAST_RETRY_S = 1.0
 # only after this. Callers give up at their deadlines.
 _BUSY_PAUSE_S = 0.01
 BUSY_S = 30.0
-# So many acknowledgements get a commit of their own.
-_FLUSH_ACKNOWLEDGEMENTS = 256
-
-_WRITING = "another connection holds the file's lock for writing"
 _HELD = "a handler has kept its turn in the shared transaction for too long"
 
 
@@ -41,7 +37,7 @@ class _Round(NamedTuple):
     closing: bool
 
 
-class Journal:
+class Journal(JournalQueue):
     """Writes entries to one database, all that wait in one transaction.
 
     Entries of a batch are written intents and records first, then deletions and
@@ -67,27 +63,19 @@ class Journal:
         guard: Guard,
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
+        super().__init__(connection, guard)
         self._connection = connection
         self._guard = guard
-        self._writer = JournalWriter(connection, guard, self._stop)
         self._wal = LongWal(connection, guard)
         self._on_health = on_health
         self._on_commit = on_commit
-        self._queue: list[Entry] = []
-        self._acknowledged = Acknowledged()
-        self._wake = threading.Condition()
-        # Whether there is a committer.
-        self._led = False
         # Where handlers write to the file too, in turn with us; set once, if at all.
         self.shared: SharedTransactions | None = None
-        self._closing = False
         self._retry: list[Entry] = []
         self._failing = False
         # Since when another connection's transaction is in the way.
         self._busy_since: float | None = None
         self._tending = False
-        self._expected_commit = ExpectedCommit()
-        self._gathers = False
         self._delay_s = _FIRST_RETRY_S
         self._thread = threading.Thread(target=self._run, name=f"rifl-journal-{name}", daemon=True)
         self._begin()
@@ -95,71 +83,6 @@ class Journal:
     def _begin(self) -> None:
         """Have rounds driven, by a thread of its own."""
         self._thread.start()
-
-    def submit(self, entry: Entry, *, awaited: bool = False) -> Pending:
-        """Queue an entry; what it returns is done when it is durable.
-
-        ``awaited``: the caller waits for that, in whichever way, and does so at once:
-        until then it may be that nobody commits.
-        """
-        with self._wake:
-            if self._writer.stopped is None and not self._closing:
-                self._queue.append(entry)
-                entry.pending.home = self
-                if awaited and not self._led and self._expected_commit.expected == 1:
-                    # Told when somebody waits, and in which way.
-                    entry.pending.journal = self
-                elif not self._gathers or len(self._queue) >= self._expected_commit.expected:
-                    self._wake.notify()
-                return entry.pending
-            stopped = self._writer.stopped
-            error = (
-                sqlite3.ProgrammingError("the store is closed")
-                if stopped is None
-                else sqlite3.OperationalError(f"it has stopped: {stopped}")
-            )
-        entry.pending.fail(entry.failure(error))
-        return entry.pending
-
-    def acknowledge(
-        self, client_id: int, first_incomplete: int, completed: bytes, released: list[int]
-    ) -> None:
-        """Note acknowledgements, to be made durable with the next commit, or soon."""
-        with self._wake:
-            noted = self._acknowledged
-            noted.clients[client_id] = (first_incomplete, completed)
-            noted.calls.extend((client_id, seq) for seq in released)
-            if len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS:
-                self._wake.notify()
-
-    def register(self, client_id: int, first_incomplete: int, completed: bytes) -> None:
-        """Have a client's row in the next commit, with the first of its calls."""
-        with self._wake:
-            self._acknowledged.clients[client_id] = (first_incomplete, completed)
-            self._acknowledged.registering = True
-
-    def remember(self, client_id: int, identity: int | bytes, method: str) -> None:
-        """Have a call whose outcome is not known remembered, with the next commit."""
-        with self._wake:
-            row = (client_id, identity, method, int(time.time()), None)
-            self._acknowledged.unknown.append(row)
-
-    def live(self, lived_s: int) -> None:
-        """Have it noted how long the store has lived, soon."""
-        with self._wake:
-            self._acknowledged.lived_s = lived_s
-            self._wake.notify()
-
-    def drop(self, client_ids: list[int], after: Callable[[], None] | None = None) -> None:
-        """Remove clients with all their rows, in one transaction, soon.
-
-        ``after`` is called in the committer's thread once that is durable.
-        """
-        with self._wake:
-            self._acknowledged.dropped.extend((client_id,) for client_id in client_ids)
-            if after is not None:
-                self._acknowledged.after.append(after)
-            self._wake.notify()
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Make durable what is queued, if that works in time, and stop."""
@@ -169,16 +92,6 @@ class Journal:
         self._thread.join(timeout_s)
         if not self._thread.is_alive():
             self._connection.close()
-
-    def _due(self) -> bool:
-        noted = self._acknowledged
-        return bool(
-            self._queue
-            or self._closing
-            or noted.dropped
-            or noted.lived_s is not None
-            or len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS
-        )
 
     def lead(self) -> None:
         """Commit what is queued, in the thread of one who blocks for it, if nobody does."""
@@ -191,11 +104,6 @@ class Journal:
                 return
             self._led = True
         self._carry_out()
-
-    @property
-    def stopped(self) -> Exception | None:
-        """Why nothing is written to the file any more, None if it is."""
-        return self._writer.stopped
 
     @property
     def ended(self) -> bool:
@@ -215,32 +123,12 @@ class Journal:
         self._on_health(error)
         return True
 
-    def give_up(self, pending: Pending) -> None:
-        """Wait no longer for an entry that waits for another connection's transaction.
-
-        Its call is not begun, or its record is written later. Nothing happens to one that is
-        being committed.
-        """
-        with self._wake:
-            for entry in self._queue:
-                if entry.pending is pending and not pending.done:
-                    if not entry.patient:
-                        self._queue.remove(entry)
-                    # With the lock: nobody can take it and tell meanwhile.
-                    pending.fail(entry.failure(sqlite3.OperationalError(_WRITING)))
-                    return
-
     def tend(self) -> None:
         """Have a long WAL looked at, soon: also where only other connections write."""
         if self._guard.wal_bytes >= self._wal.tend_at:
             with self._wake:
                 self._tending = True
                 self._wake.notify()
-
-    def call(self) -> None:
-        """Have the journal's own thread see to what is queued."""
-        with self._wake:
-            self._wake.notify()
 
     def _run(self) -> None:
         while True:
@@ -406,16 +294,3 @@ class Journal:
                     entry.pending.fail(entry.failure(error))
             if not entry.pending.done:
                 entry.pending.succeed()
-
-    def _put_back(self, noted: Acknowledged) -> None:
-        with self._wake:
-            self._acknowledged.put_before(noted)
-
-    def _stop(self, error: Exception) -> None:
-        with self._wake:
-            self._writer.stopped = error
-            stranded, self._queue = self._queue, []
-            self._wake.notify()
-        _log.critical("store_stopped", error=str(error))
-        for entry in stranded:
-            entry.pending.fail(entry.failure(error))

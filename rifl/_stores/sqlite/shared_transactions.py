@@ -17,14 +17,14 @@ from typing import Any
 
 from rifl._log import get_logger
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.connection_proxy import ConnectionProxy, guard
-from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard
+from rifl._stores.sqlite.connection_proxy import ConnectionProxy
+from rifl._stores.sqlite.file_guard import Guard
+from rifl._stores.sqlite.shared_connection import SharedConnection
 from rifl._stores.sqlite.write_queue import (
     LONGEST_WAIT_S,
     QUIET_S,
     Next,
     SharedTransaction,
-    WriteQueue,
 )
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
@@ -37,7 +37,7 @@ _log = get_logger("rifl.store")
 _THREADS = 4
 
 
-class SharedTransactions:
+class SharedTransactions(SharedConnection):
     """The transactions of one file, one after the other; see the module.
 
     ``stopped`` tells why nothing may be written any more, ``stop`` hears of a failed
@@ -58,21 +58,10 @@ class SharedTransactions:
         guard: Guard,
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
-        self._connect = connect
-        self._on_commit = on_commit
-        self._stopped = stopped
-        self._stop = stop
+        super().__init__(connect, stopped=stopped, stop=stop, guard=guard, on_commit=on_commit)
         self._read = read
-        self._guard = guard
-        self._lock = threading.Lock()
         # Held while a call's block is begun: one at a time.
         self.blocks = threading.Lock()
-        self._queue = WriteQueue()
-        self._connection: sqlite3.Connection | None = None
-        # How long it waits for other connections, as it was told last.
-        self._limit_ms = -1
-        self._ours: Callable[[bool], None] = _nothing
-        self._closed = False
         self._executor: ThreadPoolExecutor | None = None
         # Nobody else can name it, to release it or go back to it.
         name = f"rifl_{secrets.token_hex(8)}"
@@ -101,13 +90,6 @@ class SharedTransactions:
                 return not self._queue.leave(waiter)
         return True
 
-    def released(self) -> None:
-        """Let whoever waits have the file."""
-        with self._lock:
-            waiter = self._queue.released()
-        if waiter is not None:
-            waiter.succeed()
-
     # -- for handlers --------------------------------------------------------------------
 
     def arrive(self, waiter: Pending, run: object = None) -> bool:
@@ -121,55 +103,6 @@ class SharedTransactions:
             left = self._queue.leave(waiter)
         if not left:
             self.hand_on(run)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a transaction to join; asked by whoever has the turn."""
-        return self._queue.group is not None
-
-    def open_at_once(self) -> bool:
-        """Begin a transaction as ``open`` does, unless that would have to wait."""
-        if self._connection is None or self._closed or self._stopped() is not None:
-            return False
-        try:
-            self._begin(self._connection, 0)
-        except sqlite3.Error:
-            return False
-        with self._lock:
-            self._queue.opened(time.monotonic())
-        return True
-
-    def open(self, limit_s: float = LONGEST_WAIT_S) -> None:
-        """Begin a transaction, for whoever has the turn; blocks so long for other connections.
-
-        Raises ``StoreUnavailable``, and then the turn is over.
-        """
-        try:
-            error = self._stopped()
-            if error is not None or self._closed:
-                raise StoreUnavailable(f"the store cannot be written: {error or 'it is closed'}")
-            if self._connection is None:
-                connection = self._connect()
-                self._ours = guard(connection)
-                self._connection = connection
-            self._begin(self._connection, int(limit_s * 1000))
-        except BaseException as error:
-            self.released()
-            if isinstance(error, sqlite3.Error):
-                raise StoreUnavailable(f"no transaction can be begun: {error}") from error
-            raise
-        with self._lock:
-            self._queue.opened(time.monotonic())
-
-    def _begin(self, connection: sqlite3.Connection, limit_ms: int) -> None:
-        self._ours(True)
-        try:
-            if limit_ms != self._limit_ms:
-                connection.execute(f"PRAGMA busy_timeout={limit_ms}")
-                self._limit_ms = limit_ms
-            connection.execute("BEGIN IMMEDIATE")
-        finally:
-            self._ours(False)
 
     def enter(self, attempt: Attempt, run: Callable[..., Any]) -> BlockTurn:
         """Begin a handler's turn in the open transaction.
@@ -292,48 +225,6 @@ class SharedTransactions:
         if executor is not None:
             executor.shutdown(wait=False)
 
-    # -- the end of a transaction ----------------------------------------------------------
-
-    def _commit(self, group: SharedTransaction) -> None:
-        try:
-            self._end(group)
-        finally:
-            self.released()
-
-    def _end(self, group: SharedTransaction) -> None:
-        """Commit, and tell the handlers; the file is still whose it was."""
-        connection: Any = self._connection
-        began = time.perf_counter()
-        self._ours(True)
-        try:
-            if group.error is None:
-                group.error = self._stopped()
-            if group.error is None and not connection.in_transaction:
-                group.error = sqlite3.OperationalError("the transaction was rolled back")
-            if group.error is None:
-                number = self._guard.number()
-                # Not the records': a handler may have undone its own in a savepoint.
-                connection.execute(RAISE_COMMITS, (number,))
-                connection.commit()
-                self._guard.committed(number)
-        except sqlite3.Error as error:
-            _log.error("shared_commit_failed", error=str(error), calls=group.handlers)
-            # Unless nobody can know, it is certain that it is undone: see below.
-            group.error, group.unknown = error, True
-            group.unknown = self._stop(error)
-        finally:
-            try:
-                if connection.in_transaction:
-                    connection.rollback()
-            except sqlite3.Error as error:
-                _log.warning("store_rollback_failed", error=str(error))
-            self._ours(False)
-            with self._lock:
-                self._queue.closed(group)
-            group.done.succeed()
-        if self._on_commit is not None:
-            self._on_commit(group.handlers, time.perf_counter() - began, group.error)
-
     def outcome(self, turn: BlockTurn) -> CompletionRecord | None:
         """Return the record a turn left, None if none; its transaction has ended.
 
@@ -394,7 +285,3 @@ class BlockTurn(Later):
         """Await the same."""
         yield from self.group.done.__await__()
         return self._of.outcome(self)
-
-
-def _nothing(on: bool) -> None:
-    """Stand for the guard of a connection that is not open yet."""
