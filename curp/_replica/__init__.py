@@ -1,7 +1,8 @@
 """A group's replica: follows the log, leads when nobody else does (DESIGN §7).
 
 ``replica``, ``settings``, ``parts``: the public object, what it is told, what its parts share;
-``assembly`` makes these, ``engine_at_start`` waits for a log engine that is down.
+``assembly`` makes these, ``engine_at_start`` waits for a log engine that is down; ``reports``: what
+a replica tells of itself.
 
 ``runner`` carries the role out (``curp._core.role``) by ``driver``, what of it is a leadership's
 by ``leadership_steps``; ``follower`` applies the log, ``replay_guard`` and ``survival`` see to

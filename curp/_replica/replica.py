@@ -20,6 +20,7 @@ from curp._replica.driver import drive
 from curp._replica.group_service import SERVICE as GROUP
 from curp._replica.group_service import add_group_service
 from curp._replica.group_servicer import GroupServicer
+from curp._replica.reports import ReplicaReports
 from curp._replica.runner import Runner
 from curp._replica.servicers import Servicers
 from curp._replica.services import Registrar
@@ -33,7 +34,7 @@ from curp._replica.settings import (
     not_taken,
 )
 from curp.log._engine import LogEngine
-from curp.observer import GroupObservers, GroupReport
+from curp.observer import GroupObservers
 from curp.v1 import curp_pb2 as pb
 from lease_server import SessionsFrom
 from rifl._leases.service import SERVICE_NAME as LEASES
@@ -48,7 +49,7 @@ from rifl._server.pool import pool_size
 from rifl._stores.forks import belongs_here
 from rifl.core._serving.bounds import DEFAULT_KEY_RETENTION_S, Bounds
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._shared.observer import Observer, Statistics
+from rifl.core._shared.observer import Observer
 
 # What clients load to send their calls by: an entry point of the group `rifl.paths`.
 PATH = "curp"
@@ -56,7 +57,7 @@ PATH = "curp"
 _log = get_logger("curp.replica")
 
 
-class Replica:
+class Replica(ReplicaReports):
     """Makes a gRPC server one of a group that survives the loss of its leader.
 
     ::
@@ -324,57 +325,7 @@ class Replica:
     ) -> None:
         self.close()
 
-    # -- looking at it --------------------------------------------------------------------
-
-    @property
-    def role(self) -> str:
-        """What it does: "leader", "standby", "recovering" or "stopped"."""
-        return self._group_servicer.role
-
-    @property
-    def waiting_for(self) -> str:
-        """What it waits for, or why it stopped; empty if neither."""
-        return self._group_servicer.waiting_for
-
-    def answered(self) -> dict[str, int]:
-        """Return how many operations were answered first, or why they were not, so far."""
-        return {speed.value: count for speed, count in self._store.speeds.items()}
-
-    def statistics(self) -> Statistics:
-        """Count what is held now, without holding calls up. Any thread."""
-        clients, unacknowledged, running = self._store.statistics()
-        waiting = sum(count() for count in self._engine.waiting)
-        return Statistics(
-            clients,
-            len(self._authority),
-            unacknowledged,
-            running,
-            waiting,
-            self._store.held.total,
-        )
-
-    def report(self) -> GroupReport:
-        """Look at the replica, and at what it saw last of the log. Any thread; never waits."""
-        leading = self._group_servicer.leading
-        leader = self._store.leader
-        listed = self._picture.listed if leading is None else leading.listed
-        applied = self._store.state.applied
-        tail = max(applied, self._picture.tail) if leader is None else leader.synced
-        return GroupReport(
-            group=self.settings.group,
-            replica=self.settings.name,
-            role=self.role,
-            configuration=0 if listed is None else listed.configuration,
-            applied=applied,
-            # While the engine does not answer, nobody knows.
-            tail=None if self._watch.trouble() else tail,
-            unsynced=0 if leader is None else leader.unsynced,
-            wanted=0 if listed is None else len(listed.wanted),
-            listed=0 if listed is None else len(listed.witnesses),
-            answers=self.answered(),
-            serves=self._store.takes_calls(),
-            engine_silent_s=self._watch.silent_s(),
-        )
+    # -- changing the group ---------------------------------------------------------------
 
     def snapshot(self) -> int | None:
         """Save a snapshot now; its LSN, None where this replica does not lead."""
@@ -384,19 +335,6 @@ class Replica:
         taking = leading.taking_snapshot()
         lsn: int | None = drive(taking.rule, taking.do)
         return lsn
-
-    def configuration(self) -> pb.GroupConfiguration:
-        """Return who makes up the group, as this replica saw it last. Never waits."""
-        return self._group_servicer.configuration()
-
-    def status(self) -> pb.GroupStatusReply:
-        """Tell what it does, from memory; on the leader, what its witnesses say, too.
-
-        Those are waited for, a second at most; the log engine is not.
-        """
-        return self._group_servicer.status()
-
-    # -- changing the group ---------------------------------------------------------------
 
     def change_witnesses(self, witnesses: list[str], configuration: int) -> pb.GroupConfiguration:
         """Put another witness list in force, in the place of that number's (invariant 11).
