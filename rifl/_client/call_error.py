@@ -94,7 +94,7 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[m
 
     def __reduce__(self) -> Any:
         return (
-            rebuild,
+            _rebuild,
             (
                 type(self),
                 self.code().name,
@@ -181,10 +181,9 @@ def _portable(metadata: Iterable[Any] | None) -> Any:
     return tuple((key, value) for key, value in metadata)
 
 
-def rebuild(
+def _rebuild(
     cls: type[CallError], code: str, details: str | None, fields: dict[str, Any]
 ) -> CallError:
-    """Make the error that a pickle has."""
     original = fields.pop("original_code", None)
     return cls(
         grpc.StatusCode[code],

@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 
-from rifl._client.call_error import CallError, Status, agreeing, rebuild
+from rifl._client.call_error import CallError, Status, agreeing
 from rifl.core._shared import errors as core
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
@@ -175,9 +175,6 @@ class ForkedProcessError(CallError, core.ForkedProcess):  # type: ignore[misc]
 class NotWrappedError(CallError, core.NotWrapped):  # type: ignore[misc]
     """See ``rifl.core.NotWrapped``."""
 
-
-# Pickles of earlier releases say so.
-_rebuild = rebuild
 
 _CLASSES: dict[str, type[CallError]] = {
     base.reason: cls
