@@ -44,7 +44,8 @@ class EtcdNode:
         self._credentials = credentials
         self.directory = directory
         self.port = free_port()
-        self.peer = f"http://127.0.0.1:{free_port()}"
+        # Where it listens for its peers, and where they find it.
+        self.peer = self.advertised = f"http://127.0.0.1:{free_port()}"
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -63,7 +64,7 @@ class EtcdNode:
             f"--listen-client-urls={url}",
             f"--advertise-client-urls={url}",
             f"--listen-peer-urls={self.peer}",
-            f"--initial-advertise-peer-urls={self.peer}",
+            f"--initial-advertise-peer-urls={self.advertised}",
             f"--initial-cluster={cluster}",
             "--log-level=warn",
             *flags,
@@ -138,7 +139,11 @@ class EtcdCluster:
         self.nodes = [
             EtcdNode(f"n{one}", directory / f"n{one}", credentials) for one in range(1, nodes + 1)
         ]
-        self.members = ",".join(f"{node.name}={node.peer}" for node in self.nodes)
+
+    @property
+    def members(self) -> str:
+        """Who they are, as each of them is told."""
+        return ",".join(f"{node.name}={node.advertised}" for node in self.nodes)
 
     def __enter__(self) -> Self:
         """Start all nodes; returns when they have a leader."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
 from chaos.check import History
 from chaos.run.disk import SmallDisk
 from chaos.run.process import Member
-from chaos.run.toxiproxy import Link
+from chaos.run.toxiproxy import PathTo
 from chaos.run.wall_clock import WallClock
 
 __all__ = ["Deployment"]
@@ -23,12 +24,16 @@ class Deployment(Protocol):
     """
 
     members: dict[str, Member]
-    links: dict[str, Link]
     disks: dict[str, SmallDisk]
     # Of the members that have a wall clock of their own.
     clocks: dict[str, WallClock]
     targets: list[str]
     follow_leaders: bool
+
+    @property
+    def links(self) -> Mapping[str, PathTo]:
+        """The paths."""
+        ...
 
     def __enter__(self) -> Self:
         """Start all of it; returns when every process is ready."""

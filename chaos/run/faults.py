@@ -14,7 +14,7 @@ from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import KINDS
 from chaos.run.strikes import Strike
-from chaos.run.toxiproxy import Link
+from chaos.run.toxiproxy import PathTo
 from chaos.run.wall_clock import WallClock
 
 __all__ = ["CLOCK_KINDS", "KILLING", "Unread", "strike"]
@@ -51,7 +51,7 @@ def strike(deployment: Deployment, fault: Strike, target: str) -> Callable[[], N
     return _hit(deployment.members[target], fault.kind)
 
 
-def _poison(link: Link, fault: Strike) -> Callable[[], None]:
+def _poison(link: PathTo, fault: Strike) -> Callable[[], None]:
     streams = ("upstream", "downstream") if fault.stream == "both" else (fault.stream,)
     kind, attributes = fault.kind, dict(fault.attributes)
     if kind == "loss":

@@ -11,15 +11,14 @@ from types import TracebackType
 from typing import Self
 
 from chaos.check import History
-from chaos.etcd_cluster import EtcdCluster
 from chaos.group_processes import GroupProcesses
 from chaos.run.disk import SmallDisk, disks_to_fill
-from chaos.run.etcd_member import EtcdMember
+from chaos.run.etcd_log import EtcdLog
 from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import DidNotStart, Member
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
-from chaos.run.toxiproxy import Link, Toxiproxy
+from chaos.run.toxiproxy import PathTo, Toxiproxy
 from chaos.run.wall_clock import WallClock
 
 __all__ = ["Group"]
@@ -70,7 +69,7 @@ class Group:
         self.disks: dict[str, SmallDisk] = {}
         self.clocks: dict[str, WallClock] = {}
         self.members: dict[str, Member] = {}
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, PathTo] = {}
         self._accounts = scenario.load.accounts
         self._stands_still = scenario.expect.stands_still
         for target in disks_to_fill(scenario):
@@ -82,11 +81,12 @@ class Group:
         elif deployed.store == "postgresql":
             self._server = PostgresqlProcess(directory)
             self._removing.callback(self._server.remove)
-        self._etcd = EtcdCluster(directory / "etcd") if deployed.store == "etcd" else None
-        if self._etcd is not None:
-            logs = [self._etcd.url(group="bank")] * deployed.servers
-            for number, node in enumerate(self._etcd.nodes, 1):
-                self.members[f"etcd-{number}"] = EtcdMember(self._etcd, node)
+        self._etcd: EtcdLog | None = None
+        if deployed.store == "etcd":
+            self._etcd = EtcdLog(directory / "etcd", proxy, deployed.servers)
+            logs = self._etcd.urls
+            self.members.update(self._etcd.members)
+            self.links.update(self._etcd.links)
         elif self._server is None:
             home = directory / "log"
             home.mkdir()
@@ -94,8 +94,9 @@ class Group:
         else:
             logs = []
             for number in range(1, deployed.servers + 1):
-                link = self.links[f"log-{number}"] = proxy.link(f"log-{number}", self._server.port)
+                link = proxy.link(f"log-{number}", self._server.port)
                 logs.append(_URLS[deployed.store].format(link.address))
+                self.links[f"log-{number}"] = link
             self.members[deployed.store] = self._server
         self._group = GroupProcesses(
             directory,
@@ -104,22 +105,20 @@ class Group:
             replicas=deployed.servers,
             witnesses=deployed.witnesses,
         )
-        # By address: what the scenario calls them.
+        # By address: what the scenario calls them, and where they are found.
         self._names: dict[str, str] = {}
+        found: dict[str, str] = {}
         for stem, addresses in (
             ("replica", self._group.replicas),
             ("witness", self._group.witnesses),
         ):
             for number, address in enumerate(addresses, 1):
                 name = self._names[address] = f"{stem}-{number}"
-                self.links[name] = proxy.link(name, int(address.rpartition(":")[2]))
+                link = proxy.link(name, int(address.rpartition(":")[2]))
+                self.links[name], found[address] = link, link.address
                 self.members[name] = _Replica(self._group, address)
-        self._group.listed = [
-            self.links[self._names[each]].address for each in self._group.witnesses
-        ]
-        self._group.reached = {
-            each: self.links[self._names[each]].address for each in self._group.replicas
-        }
+        self._group.listed = [found[each] for each in self._group.witnesses]
+        self._group.reached = {each: found[each] for each in self._group.replicas}
         self._group.clocks_ahead_s = {
             each: number * deployed.clocks_apart_s
             for number, each in enumerate(self._group.replicas)
@@ -151,7 +150,7 @@ class Group:
     def find(self, target: str) -> str:
         """Return the member's own name; raises ``NoLeader``."""
         if target == "etcd-leader" and self._etcd is not None:
-            return f"etcd-{self._etcd.nodes.index(self._etcd.leader()) + 1}"
+            return self._etcd.leader()
         if target not in ("leader", "standby"):
             return target
         leader = self._group.leader(timeout_s=_LEADER_S)

@@ -76,7 +76,8 @@ KINDS: Mapping[str, Kind] = {
     "limit_data": Kind(targets=_PATHS, attributes=("bytes",), toxic=True),
     # Everything sent one way is lost, and nobody is told.
     "loss": Kind(targets=_PATHS, toxic=True),
-    "down": Kind(targets=_PATHS),
+    # A node of a group's etcd is cut off from its peers, too.
+    "down": Kind(targets=(*_PATHS, "etcd")),
     # To a process.
     "kill": Kind(targets=_PROCESSES),
     "stop": Kind(targets=_PROCESSES),
@@ -98,7 +99,8 @@ class Deployed:
     """What runs."""
 
     # sqlite, redis or postgresql; of a group or a log also etcd, three nodes: etcd-1 to etcd-3, and
-    # the one that leads them, etcd-leader.
+    # the one that leads them, etcd-leader. The path of a group's replica to its log is log-1, and
+    # so on.
     store: str = "sqlite"
     servers: int = 1
     witnesses: int = 0

@@ -14,6 +14,7 @@ __all__ = ["DIRECTORY", "BadScenario", "read", "read_all"]
 
 DIRECTORY = Path(__file__).parent / "scenarios"
 _STREAMS = ("upstream", "downstream", "both")
+_ETCD = {"etcd-leader", "etcd-1", "etcd-2", "etcd-3"}
 
 
 class BadScenario(ValueError):
@@ -107,6 +108,8 @@ def _check(scenario: Scenario) -> None:
     for fault in scenario.faults:
         if fault.kind == "fill" and "postgresql" in fault.targets and scenario.topology != "log":
             raise BadScenario("fill of postgresql is for a log")
+        if fault.kind == "down" and _ETCD & set(fault.targets) and scenario.topology != "group":
+            raise BadScenario("down of a node of etcd is for a group")
         for target in fault.targets:
             if target not in known:
                 raise BadScenario(f"{fault.kind}: there is no {target!r}")
@@ -156,12 +159,10 @@ def _targets(scenario: Scenario) -> set[str]:
         found = {each for each in found if not each.startswith("client")} | {"driver"}
     if scenario.topology == "group" and deployment.store == "sqlite":
         found.add("log")
-    if deployment.store == "etcd":
-        found |= {"etcd-leader", "etcd-1", "etcd-2", "etcd-3"}
-    elif deployment.store != "sqlite":
+    if deployment.store != "sqlite":
         stem = "log" if scenario.topology == "group" else "store"
         found |= {f"{stem}-{each}" for each in count}
-        found.add(deployment.store)
+        found |= _ETCD if deployment.store == "etcd" else {deployment.store}
     return found
 
 
@@ -180,7 +181,7 @@ def _targets_of_log(scenario: Scenario) -> set[str]:
     if deployment.store == "sqlite":
         found.add("log")
     elif deployment.store == "etcd":
-        found |= {"etcd-leader", "etcd-1", "etcd-2", "etcd-3"}
+        found |= _ETCD
     else:
         found.add(deployment.store)
     return found

@@ -10,15 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import toxiproxy
 from toxiproxy.exceptions import NotFound
 
-__all__ = ["Link", "NoToxiproxy", "Toxiproxy", "executable"]
+__all__ = ["Link", "Links", "NoToxiproxy", "PathTo", "Toxiproxy", "executable"]
 
 _START_S = 30.0
 _NAME = "toxiproxy-server"
@@ -38,6 +38,28 @@ def executable() -> str:
     if found is None:
         raise NoToxiproxy(f"no {_NAME} on the PATH or beside {sys.executable}: make toxiproxy")
     return found
+
+
+class PathTo(Protocol):
+    """What leads to a member, as faults strike it: see ``Link``."""
+
+    def poison(
+        self, kind: str, stream: str, attributes: Mapping[str, int], toxicity: float = 1.0
+    ) -> str:
+        """Add a toxic; returns the name it is removed by."""
+        ...
+
+    def cure(self, name: str) -> None:
+        """Remove it, if it is still there."""
+        ...
+
+    def cut(self) -> None:
+        """Close all connections, and accept none."""
+        ...
+
+    def mend(self) -> None:
+        """Accept connections again."""
+        ...
 
 
 class Link:
@@ -87,6 +109,42 @@ class Link:
     def mend(self) -> None:
         """Accept connections again."""
         self._proxy.enable()
+
+
+class Links:
+    """Paths that are struck as one. One thread."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self._links = links
+        self._next = 0
+        # What each of them calls a toxic.
+        self._names: dict[str, list[str]] = {}
+
+    def poison(
+        self, kind: str, stream: str, attributes: Mapping[str, int], toxicity: float = 1.0
+    ) -> str:
+        """See ``Link.poison``."""
+        self._next += 1
+        name = f"{kind}-{self._next}"
+        self._names[name] = [
+            link.poison(kind, stream, attributes, toxicity) for link in self._links
+        ]
+        return name
+
+    def cure(self, name: str) -> None:
+        """See ``Link.cure``."""
+        for link, own in zip(self._links, self._names.pop(name, ()), strict=False):
+            link.cure(own)
+
+    def cut(self) -> None:
+        """See ``Link.cut``."""
+        for link in self._links:
+            link.cut()
+
+    def mend(self) -> None:
+        """See ``Link.mend``."""
+        for link in self._links:
+            link.mend()
 
 
 class Toxiproxy:

@@ -60,6 +60,14 @@ CONSUMERS_ELSEWHERE = SCENARIO.replace('"server"', '"log"').replace(
     'method = "atomic"', 'followers = 2\nkeepers = 1\nconsumers = 2\neffects = "postgresql"'
 )
 
+# Its nodes are behind no paths.
+NODE_OF_A_LOG_CUT_OFF = (
+    SCENARIO.replace('"server"', '"log"')
+    .replace('method = "atomic"', 'store = "etcd"\nfollowers = 2\nkeepers = 1')
+    .replace('kind = "loss"\ntarget = "server-1"', 'kind = "down"\ntarget = "etcd-1"')
+    .replace('stream = "downstream"\n', "")
+)
+
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Scenario:
@@ -85,7 +93,8 @@ def test_the_scenarios_break_everything_there_is() -> None:
     for kind, targets in {
         "kill": ("server", "leader", "witness", "redis", "postgresql", "etcd", "client", "driver"),
         "stop": ("server", "leader", "witness", "redis", "etcd", "client", "publisher", "keeper"),
-        "loss": ("server", "publisher", "follower"),
+        "loss": ("server", "log", "publisher", "follower"),
+        "down": ("etcd",),
         "fill": ("server", "redis", "log", "postgresql"),
         "clock": ("server", "client", "redis", "postgresql", "leader", "standby", "witness"),
     }.items():
@@ -140,6 +149,7 @@ def test_the_scenarios_break_everything_there_is() -> None:
         ('method = "atomic"', "consumers = 2", "of a log"),
         (SCENARIO, CONSUMERS_ELSEWHERE, "have no postgresql"),
         (SCENARIO, POSTGRESQL_FILLED, "for a log"),
+        (SCENARIO, NODE_OF_A_LOG_CUT_OFF, "for a group"),
         ("callers = 6", "callers = 0", "at least one"),
         ("callers = 6", "callers = true", "callers is"),
         ("callers = 6", "shouters = 6", "shouters"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.run.toxiproxy import NoToxiproxy, Toxiproxy, executable
+from chaos.run.toxiproxy import Links, NoToxiproxy, Toxiproxy, executable
 
 _WAIT_S = 20.0
 
@@ -78,6 +78,35 @@ def test_a_path_that_is_down_comes_back_where_it_was(
     client, server = _connect(upstream, link.port)
     client.close()
     server.close()
+
+
+def test_paths_that_are_struck_as_one_are_mended_as_one(
+    proxy: Toxiproxy, upstream: socket.socket
+) -> None:
+    """A replica is cut off from all nodes of its log, by a toxic or altogether."""
+    port = upstream.getsockname()[1]
+    first, second = proxy.link("first", port), proxy.link("second", port)
+    # So that they call a toxic by different names.
+    first.cure(first.poison("limit_data", "upstream", {"bytes": 5}))
+    both = Links([first, second])
+    toxic = both.poison("limit_data", "upstream", {"bytes": 5})
+    for expected in (b"a mes", b"a message"):
+        for link in (first, second):
+            client, server = _connect(upstream, link.port)
+            with client, server:
+                client.sendall(b"a message")
+                client.shutdown(socket.SHUT_WR)
+                assert server.makefile("rb").read() == expected
+        both.cure(toxic)
+    both.cut()
+    for link in (first, second):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", link.port), _WAIT_S)
+    both.mend()
+    for link in (first, second):
+        client, server = _connect(upstream, link.port)
+        client.close()
+        server.close()
 
 
 def test_a_toxic_that_toxiproxy_refuses_is_not_taken_for_a_fault(

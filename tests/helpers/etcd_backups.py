@@ -13,7 +13,7 @@ def restore(cluster: EtcdCluster, backup: Path, directory: Path, token: str) -> 
     restored = EtcdCluster(directory, nodes=1)
     (node,) = restored.nodes
     node.port, node.peer = cluster.nodes[0].port, cluster.nodes[0].peer
-    restored.members = cluster.members
+    node.advertised = cluster.nodes[0].advertised
     node.directory.mkdir(parents=True)
     subprocess.run(
         [
