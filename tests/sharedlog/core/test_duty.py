@@ -54,6 +54,20 @@ def test_who_leaves_is_followed_at_once(each_engine):
     assert take(each_engine, second, 0.0) == Fence("*work", 2)
 
 
+def test_who_leaves_late_takes_nothing_from_who_took_over(each_engine):
+    """On its way it finds another one's beat, and leaves that as it is (L4)."""
+    first, second = duty(1), duty(2)
+    take(each_engine, first, 0.0)
+    rule = first.leave()
+    leaving = to_commit(each_engine, rule)
+    assert take(each_engine, second, 0.0) is None
+    assert take(each_engine, second, PATIENCE_S) == Fence("*work", 2)
+    with pytest.raises(Refused) as caught:
+        do(each_engine, leaving)
+    carry_out_from(each_engine, rule, caught.value)
+    assert take(each_engine, duty(3), 0.0) is None
+
+
 def test_of_two_that_take_over_at_once_one_does(each_engine):
     """Judged in the step that takes it (L4)."""
     first, second = duty(1), duty(2)

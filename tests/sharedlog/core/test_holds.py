@@ -167,6 +167,22 @@ def test_a_hold_that_meets_a_trim_keeps_or_is_refused(engine):
         carry_out_from(engine, rule, caught.value)
 
 
+def test_of_holds_that_are_made_at_once_a_trim_misses_none(engine):
+    """One that would be counted as another one is refused, and made again (L6)."""
+    rule = take("late", {"s/0": 2}, INCARNATION, 1, 1)
+    making = to_commit(engine, rule)
+    taken(engine, 6)
+    # It has seen the other one, and that one more was made.
+    trimming = trim(Committers(), LATE, 0)
+    declaring = to_commit(engine, trimming)
+    with pytest.raises(Refused) as caught:
+        do(engine, making)
+    assert carry_out_from(engine, rule, caught.value)["s/0"].lsn == 2
+    with pytest.raises(Refused) as caught:
+        do(engine, declaring)
+    assert carry_out_from(engine, trimming, caught.value).trimmed.whole == 2
+
+
 def test_a_hold_begins_at_a_position_of_this_log_only(engine):
     """Else it would keep from nowhere on (§12)."""
     ((position, _), *_) = read(engine)
