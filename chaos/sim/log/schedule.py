@@ -25,16 +25,13 @@ FAULTS = (
 _WRITING = (Point.APPEND, Point.PENDING, Point.MARKER)
 _OTHERS = (Point.FOLLOWING, Point.HOLDING_ON, Point.NAMED, Point.TRIMMING, Point.DUTY)
 _POINTS = (*_WRITING, Point.RETIRING, Point.FENCING, Point.GRANTING, *_OTHERS)
-# Where each fault has to strike.
+_ANYWHERE = (Fault.STORE_LOSS, Fault.STORE_STALL, Fault.DUPLICATE, Fault.CRASH, Fault.STOP)
+# Where each fault has to strike: at whatever any process asks of the log.
 REQUIRED = frozenset(
-    [
-        (fault.value, point.value)
-        for fault in (Fault.STORE_LOSS, Fault.STORE_STALL, Fault.CRASH, Fault.STOP)
-        for point in (*_WRITING, *_OTHERS)
-    ]
+    [(fault.value, point.value) for fault in _ANYWHERE for point in _POINTS]
     + [
         (fault.value, point.value)
-        for fault in (Fault.DUPLICATE, Fault.RETIRE, Fault.TAKE_OVER)
+        for fault in (Fault.RETIRE, Fault.TAKE_OVER)
         for point in _WRITING
     ]
     + [(fault.value, Point.IDLE.value) for fault in (Fault.RESTORE, Fault.WALL_JUMP)]
