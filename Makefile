@@ -95,7 +95,7 @@ demo-pipeline: $(INSTALLED) java
 demo-nexmark: $(BENCH_INSTALLED) kafka spark-kafka
 	@$(BENCH_PYTHON) -m benchmarks.nexmark.demo --kafka $(KAFKA) --spark-kafka $(SPARK_KAFKA) $(DEMO_FLAGS)
 
-# In parts: BENCH_FLAGS="--only alone"; --quick is a part of it.
+# In parts: BENCH_FLAGS="--only alone"; --short is shorter, --quick of fewer queries.
 bench-nexmark: $(BENCH_INSTALLED) kafka spark-kafka
 	@$(BENCH_PYTHON) -m benchmarks.nexmark --kafka $(KAFKA) --spark-kafka $(SPARK_KAFKA) $(BENCH_FLAGS)
 

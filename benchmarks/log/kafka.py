@@ -96,6 +96,11 @@ class KafkaServer:
         """Where clients find it."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def data(self) -> Path:
+        """Where its messages are: a folder a partition."""
+        return self._folder / "data"
+
     def stop(self) -> None:
         """End it and remove all it has written."""
         process, self._process = self._process, None

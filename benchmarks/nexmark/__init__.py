@@ -6,6 +6,8 @@
   ``streams``: as programs without Spark do
 - ``driver``: a chain of queries as a process; ``fleet``: drivers that are killed
 - ``demo``: answers under failures, ``make demo-nexmark``
-- ``load``: events at a rate, and how late rows are; ``alone``: sources and sinks for themselves;
-  ``batches``: the parts of a micro-batch; ``parts``: what ``python -m benchmarks.nexmark`` measures
+- ``load``: events at a rate, and how late rows are; ``rising``: all systems in turns at such rates,
+  ``saturation``: which ones, and what they tell
+- ``alone``: sources and sinks for themselves; ``batches``: the parts of a micro-batch; ``parts``:
+  the systems that ``python -m benchmarks.nexmark`` measures
 """

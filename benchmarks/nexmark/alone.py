@@ -23,7 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure each in turns; the last line is JSON: seconds of each run, by what ran."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark.alone")
     parser.add_argument("--log", required=True)
-    parser.add_argument("--kafka", nargs="*", default=[], help="NAME=ADDRESS")
+    parser.add_argument("--kafka", action="append", default=[], help="NAME=ADDRESS")
+    parser.add_argument("--flushed", type=Path, help="where Kafka's messages are")
     parser.add_argument("--jars", default="")
     parser.add_argument("--parquet", type=Path, required=True, help="bids")
     parser.add_argument("--rounds", type=int, default=3)
@@ -72,6 +73,8 @@ def _runs(spark: SparkSession, options: argparse.Namespace) -> dict[str, Callabl
             found[f"source {name}"] = lambda frame=messages: _take(parsed(frame, "bids"))  # type: ignore[misc]
             found[f"source {name}, unparsed"] = lambda frame=messages: _take(frame)  # type: ignore[misc]
         found[f"sink {name}"] = lambda where=where: _into_kafka(outputs, where)  # type: ignore[misc]
+        if name == "kafka":
+            found["sink flushed"] = lambda where=where: _flushed(outputs, where, options.flushed)  # type: ignore[misc]
     return found
 
 
@@ -82,6 +85,14 @@ def _take(frame: DataFrame) -> None:
 def _into_kafka(frame: DataFrame, where: str) -> None:
     told: Any = written(frame).write.format("kafka").option("kafka.bootstrap.servers", where)
     told.option("topic", "q1").save()
+
+
+def _flushed(frame: DataFrame, where: str, data: Path) -> None:
+    """Write rows into Kafka, and have the disk have them, once: Kafka has no such request."""
+    _into_kafka(frame, where)
+    for each in data.glob("q1-*/*.log"):
+        with each.open("rb") as messages:
+            os.fsync(messages.fileno())
 
 
 if __name__ == "__main__":

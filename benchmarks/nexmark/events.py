@@ -3,7 +3,8 @@
 Each column of an event is drawn by its number: so any part of the events is the same, however they
 are cut into parts. Of 50 events one is a person, three are auctions, and 46 are bids, as in the
 generator of NEXMark; half of the bids are on the newest hundredth auction, and most sellers and
-bidders are a few hot ones.
+bidders are a few hot ones. As there, an event has words that bring it to about so many bytes on
+average (eight a number, and its texts): 200 a person, 500 an auction, 100 a bid.
 """
 
 from __future__ import annotations
@@ -28,13 +29,28 @@ _HOT = 100
 # of queries needs one for each, and one more.
 CLOSING_HOURS = (1, 2, 3)
 _HOUR_US = 3_600_000_000
-_STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
-_CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond",
-           "Seattle", "Kent", "Cheyenne")  # fmt: skip
-_FIRST = ("Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter",
-          "Walter")  # fmt: skip
-_LAST = ("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris")
-_CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
+_STATES = pyarrow.array(("AZ", "CA", "ID", "OR", "WA", "WY"))
+_CITIES = pyarrow.array(
+    (
+        "Phoenix",
+        "Los Angeles",
+        "San Francisco",
+        "Boise",
+        "Portland",
+        "Bend",
+        "Redmond",
+        "Seattle",
+        "Kent",
+        "Cheyenne",
+    )
+)
+_FIRST = pyarrow.array(
+    ("Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter", "Walter")
+)
+_LAST = pyarrow.array(
+    ("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris")
+)
+_CHANNELS = pyarrow.array(("Google", "Facebook", "Baidu", "Apple"))
 
 
 class Events(NamedTuple):
@@ -108,7 +124,7 @@ class Events(NamedTuple):
                 self._of(_CITIES, numbers, 4),
                 self._of(_STATES, numbers, 5),
                 self.time_us(numbers),
-                self._extra(numbers, 6),
+                self._of(_EXTRA["persons"], numbers, 6),
             ),
         )
 
@@ -125,15 +141,15 @@ class Events(NamedTuple):
             "auctions",
             (
                 _FIRST_ID + newest * _AUCTIONS + numbers % _ROUND - 1,
-                self._extra(numbers, 6),
-                self._extra(numbers, 7),
+                self._of(_NAMES, numbers, 6),
+                self._of(_NAMES, numbers, 7),
                 price,
                 price + more,
                 times,
                 times + length,
                 _FIRST_ID + seller,
                 10 + self._below(5, numbers, 8),
-                self._extra(numbers, 9),
+                self._of(_EXTRA["auctions"], numbers, 9),
             ),
         )
 
@@ -158,7 +174,7 @@ class Events(NamedTuple):
                 self._price(numbers, 5),
                 self._of(_CHANNELS, numbers, 6),
                 self.time_us(numbers),
-                self._extra(numbers, 7),
+                self._of(_EXTRA["bids"], numbers, 7),
             ),
         )
 
@@ -176,12 +192,8 @@ class Events(NamedTuple):
         found: numpy.ndarray = numpy.rint(100 * 10 ** (6 * part)).astype(numpy.int64)
         return found
 
-    def _of(self, words: tuple[str, ...], numbers: numpy.ndarray, salt: int) -> pyarrow.Array:
-        return pyarrow.array(words).take(pyarrow.array(self._below(len(words), numbers, salt)))
-
-    def _extra(self, numbers: numpy.ndarray, salt: int) -> pyarrow.Array:
-        """Return words that make an event about as long as NEXMark's."""
-        return self._of(_WORDS, numbers, salt)
+    def _of(self, words: pyarrow.Array, numbers: numpy.ndarray, salt: int) -> pyarrow.Array:
+        return words.take(pyarrow.array(self._below(len(words), numbers, salt)))
 
     def _below(self, end: int, numbers: numpy.ndarray, salt: int) -> numpy.ndarray:
         drawn: numpy.ndarray = (self._draw(numbers, salt) % numpy.uint64(end)).astype(numpy.int64)
@@ -211,5 +223,16 @@ def _table(name: str, columns: tuple[object, ...]) -> pyarrow.Table:
     )
 
 
-_LETTERS = numpy.random.default_rng(1).integers(97, 123, (997, 40), dtype=numpy.uint8)
-_WORDS = tuple(bytes(each[: 20 + at % 21]).decode() for at, each in enumerate(_LETTERS))
+def _words(length: int, spread: int) -> pyarrow.Array:
+    """Return words of so many letters on average, and at most so many more or less."""
+    drawn = numpy.random.default_rng(length).integers(97, 123, (997, length + spread))
+    lengths = length - spread + numpy.arange(997) % (2 * spread + 1)
+    letters = drawn.astype(numpy.uint8)
+    return pyarrow.array(
+        [bytes(row[:end]).decode() for row, end in zip(letters, lengths, strict=True)]
+    )
+
+
+_NAMES = _words(30, 10)
+# What other columns leave of an event's bytes; a fifth more or less, as in NEXMark's generator.
+_EXTRA = {"persons": _words(123, 25), "auctions": _words(389, 78), "bids": _words(62, 12)}

@@ -79,9 +79,24 @@ class DriverProcess:
             return False
         return True
 
+    def pause(self) -> None:
+        """Have it, and all that it started, stand still until it goes on."""
+        # Twice: one of them may have forked meanwhile.
+        self._signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Have it go on; nothing where it never stood still."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for pid, _, _ in self._all():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def mend(self) -> None:
         """Start it again if it has ended: a query of its had failed."""
-        if self._child is None or self._child.poll() is not None:
+        if not self.runs:
             self._failed()
             self.start()
 
@@ -130,6 +145,11 @@ class DriverProcess:
         self.failures += 1
         if self.failures > 20:
             raise RuntimeError(f"queries fail again and again: {self.said}")
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._child is not None and self._child.poll() is None
 
     @property
     def said(self) -> str:

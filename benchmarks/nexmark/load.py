@@ -15,34 +15,21 @@ import pyarrow
 
 import sharedlog
 from benchmarks.nexmark.events import Events
+from benchmarks.nexmark.saturation import Delays
 from benchmarks.nexmark.schemas import SUBSTREAMS
 from benchmarks.nexmark.streams import ABOUT, arrow_values, json_rows
 
-__all__ = ["Delays", "KafkaLoad", "Load", "LogLoad", "Step", "run_step"]
+__all__ = ["PATIENCE_S", "KafkaLoad", "Load", "LogLoad", "Step", "run_step"]
 
 # Between two publications.
 _SLICE_S = 0.05
 # How long is waited for a next row: before one of a step's last seconds came, and behind that.
-_PATIENCE_S, _QUIET_S = 30.0, 1.0
+PATIENCE_S, _QUIET_S = 20.0, 0.5
+# At most, however late the last one was.
+_LATE_S = 4.0
 _LAST_S = 2.0
 _SECOND_US = 1_000_000
 Encoded = list[tuple[str, bytes]]
-
-
-class Delays(NamedTuple):
-    """Of rows, in seconds: how many there were, and their delays."""
-
-    rows: int
-    p50: float
-    p99: float
-
-    @classmethod
-    def of(cls, delays: list[float]) -> Delays:
-        """Return those of what came; endless where nothing did."""
-        if not delays:
-            return cls(0, float("inf"), float("inf"))
-        ranked = sorted(delays)
-        return cls(len(ranked), ranked[len(ranked) // 2], ranked[int(0.99 * (len(ranked) - 1))])
 
 
 class Step(NamedTuple):
@@ -160,8 +147,11 @@ def _time_of(row: bytes) -> int:
     return int(row[row.rindex(b":") + 1 : -1])
 
 
-def run_step(load: Load, output: str, step: Step) -> Delays:
-    """Publish a step's events in time; the delays of the rows that came of them."""
+def run_step(load: Load, output: str, step: Step, patience_s: float = PATIENCE_S) -> Delays:
+    """Publish a step's events in time; the delays of the rows that came of them.
+
+    They are endless where none of its last seconds came.
+    """
     begin_s, end_s = float("inf"), 0.0
     over, following = threading.Event(), threading.Event()
     delays: list[float] = []
@@ -181,7 +171,7 @@ def run_step(load: Load, output: str, step: Step) -> Delays:
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
-    following.wait(_PATIENCE_S)
+    following.wait(PATIENCE_S)
     slices, events = _encoded(load, step)
     begin_s = events.at_us(step.first) / _SECOND_US
     end_s = events.at_us(step.first + step.events) / _SECOND_US
@@ -194,13 +184,13 @@ def run_step(load: Load, output: str, step: Step) -> Delays:
     published = time.monotonic()
     while True:
         # A pipeline that is late takes its time for the next row, too.
-        wait_s = _QUIET_S + delays[-1] if reached.is_set() else _PATIENCE_S
+        wait_s = _QUIET_S + min(delays[-1], _LATE_S) if reached.is_set() else patience_s
         if time.monotonic() - max(latest[0], published) > wait_s:
             break
         time.sleep(_SLICE_S)
     over.set()
-    thread.join(_PATIENCE_S)
-    return Delays.of(delays)
+    thread.join(PATIENCE_S)
+    return Delays.of(delays, all_came=reached.is_set())
 
 
 def _encoded(load: Load, step: Step) -> tuple[list[Encoded], Events]:

@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 ABOUT = sharedlog.About(content_type=ARROW)
-# Rows of a message: well below a mebibyte.
-_ROWS = 4000
+# Of a message, about: well below a mebibyte.
+_BYTES = 400_000
 
 
 class Streams(Protocol):
@@ -134,7 +134,8 @@ class KafkaStreams:
 
 def arrow_values(table: pyarrow.Table) -> Iterator[bytes]:
     """Yield rows as the values of messages: Arrow streams."""
-    for batch in table.combine_chunks().to_batches(max_chunksize=_ROWS):
+    rows = max(1, _BYTES * table.num_rows // max(1, table.nbytes))
+    for batch in table.combine_chunks().to_batches(max_chunksize=rows):
         sink = pyarrow.BufferOutputStream()
         with pyarrow.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
