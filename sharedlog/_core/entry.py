@@ -126,23 +126,22 @@ def committed_bodies(
     Each says the checksum of the last one, by which the commit is named: who reads one substream
     need not read that one, too.
     """
-    count = len(envelopes)
-    checksum = 0
+    # One object for all of them: making it costs twice what the rest of an entry does.
+    entry = pb.Entry(
+        version=VERSION,
+        kind=pb.COMMITTED,
+        count=len(envelopes),
+        producer=producer,
+        seq=seq,
+        name=name,
+    )
     found: list[bytes] = []
-    for index in range(count - 1, -1, -1):
-        body = pb.Entry(
-            version=VERSION,
-            kind=pb.COMMITTED,
-            index=index,
-            count=count,
-            producer=producer,
-            seq=seq,
-            message=envelopes[index],
-            name=name,
-            last_checksum=checksum,
-        ).SerializeToString()
+    for index in range(len(envelopes) - 1, -1, -1):
+        entry.index = index
+        entry.message = envelopes[index]
+        body = entry.SerializeToString()
         if not found:
-            checksum = zlib.crc32(body)
+            entry.last_checksum = zlib.crc32(body)
         found.append(body)
     found.reverse()
     return found

@@ -101,13 +101,13 @@ def pack(value: Value, key: bytes | None, about: About | None, now_us: int) -> b
     if len(body) > MAX_VALUE_BYTES:
         raise InvalidRequest(f"a value of {len(body)} bytes; {MAX_VALUE_BYTES} are the most")
     if about is None:
-        found = pb.Envelope(
-            version=VERSION,
-            content_type=content_type,
-            schema_name=schema_name,
-            event_time_us=now_us,
-            body=body,
-        )
+        # By attributes, which cost three quarters of what keywords do.
+        found = pb.Envelope()
+        found.version = VERSION
+        found.content_type = content_type
+        found.schema_name = schema_name
+        found.event_time_us = now_us
+        found.body = body
     else:
         _check(about)
         found = pb.Envelope(

@@ -8,6 +8,7 @@ What is read ahead is bounded by bytes: but a commit is never cut.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from sharedlog._core.entry import Row, read_row
@@ -107,13 +108,17 @@ class Merger:
                 through = last.lsn - last.index - 1
                 batch = batch[: max(0, through - before)]
         mine: dict[str, list[Row]] = {each.tag: [] for each in self._readers}
+        # Most rows have the tags of others.
+        takers: dict[tuple[str, ...], list[list[Row]]] = {}
         count = 0
         for row in batch:
-            for tag in row.tags:
-                kept = mine.get(tag)
-                if kept is not None and (not kept or kept[-1] is not row):
-                    kept.append(row)
-                    count += 1
+            tags = row.tags
+            wanted = takers.get(tags)
+            if wanted is None:
+                wanted = takers[tags] = [mine[tag] for tag in dict.fromkeys(tags) if tag in mine]
+            for rows_of_one in wanted:
+                rows_of_one.append(row)
+            count += len(wanted)
         self._judge(count, len(batch))
         for reader in self._readers:
             if reader.through >= through:
@@ -165,8 +170,7 @@ class _Judged(NamedTuple):
     all_rows: int = 0
 
 
-def _commit_lsn(message: Committed) -> int:
-    return message.position.lsn
+_commit_lsn = attrgetter("position.lsn")
 
 
 def _place(message: Committed) -> tuple[int, int]:

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtobufMessage
 
-from sharedlog._core.envelope import unpack
+from sharedlog._core.envelope import SEALED_VERSION, unpack
 from sharedlog._core.errors import InvalidRequest, SealedMessage
 from sharedlog._core.position import Position
 from sharedlog._core.reading import State
-from sharedlog._core.sealing import Seals, is_sealed, opened
+from sharedlog._core.sealing import Seals, opened
 from sharedlog.v1 import sharedlog_pb2 as pb
 
 _M = TypeVar("_M", bound=ProtobufMessage)
@@ -47,10 +47,12 @@ class Message:
     ) -> None:
         """Read an envelope; raises ``NewerFormat`` and ``CorruptLog``."""
         self._why = ""
-        if is_sealed(envelope):
+        content = unpack(envelope)
+        if content.version == SEALED_VERSION:
             envelope, self._why = opened(envelope, seals)
+            content = unpack(envelope)
         self._data = envelope
-        self._content = unpack(envelope)
+        self._content = content
         self._appended_us = appended_us
         # Of this message in its substream; a whole checkpoint.
         self.position = position

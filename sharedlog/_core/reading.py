@@ -50,6 +50,13 @@ class Batch(NamedTuple):
     through: int
 
 
+# What a named tuple's own function does, without that: a third less, of what following makes
+# twice for each message.
+_new = tuple.__new__
+# An enumeration's member is looked up each time.
+_DONE = State.COMMITTED
+
+
 class PendingRing:
     """The newest pending entries of one substream, and the LSN above which it has them all."""
 
@@ -220,7 +227,7 @@ class Reader:
         next time. Whoever drives it asks ``check_whole`` before anything of it is delivered.
         """
         found: list[Committed] = []
-        commit = ordinal = 0
+        commit = ordinal = producer = seq = checksum = 0
         tag, incarnation, substream = self._tag, self._incarnation, self._substream
         for row in rows:
             lsn, body, _, at_us = row
@@ -233,15 +240,19 @@ class Reader:
                 found += yield from self._taken(entry)
                 continue
             # The last entry names the commit, and may be of another substream.
-            last = lsn - data.index + data.count - 1
+            first = lsn - data.index
+            last = first + data.count - 1
             if last != commit:
                 if last > through:
-                    through = max(self.through, lsn - data.index - 1)
+                    through = max(self.through, first - 1)
                     break
                 commit, ordinal = last, 0
-            checksum = data.last_checksum if last > lsn else checksum_of(body)
-            place = Position(last, ordinal, checksum, incarnation, substream)
-            found.append(Committed(place, tag, lsn, data.producer, data.seq, data.message, at_us))
+                # All entries of an append say the same.
+                producer, seq = data.producer, data.seq
+                checksum = data.last_checksum if last > lsn else checksum_of(body)
+            place = _new(Position, (last, ordinal, checksum, incarnation, substream))
+            message = data.message
+            found.append(_new(Committed, (place, tag, lsn, producer, seq, message, at_us, _DONE)))
             ordinal += 1
         self._through = through
         after = self._after

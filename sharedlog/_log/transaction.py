@@ -79,9 +79,11 @@ class Transaction:
         self._draft = draft
         self._turn = turn
         self._state = State.OPEN
-        self._positions: list[Position] = []
-        # What an earlier append of this turn was answered, whose messages are looked for.
-        self._earlier: Appended | None = None
+        # Where the messages are, once somebody has asked.
+        self._positions: list[Position] | None = None
+        self._answer: Appended | None = None
+        # It is of an earlier append of this turn, whose messages are looked for.
+        self._earlier = False
         self._signed_s = time.monotonic()
         # Something of it is pending that was to be undone.
         self._undoing = False
@@ -99,11 +101,8 @@ class Transaction:
         """
         if self._state is not State.COMMITTED:
             raise InvalidRequest(f"the transaction is {self._state.value}: it has no positions")
-        if self._earlier is not None and self._turn is not None:
-            place = self._producer.place
-            tags, checksum = place.run(placed_by(self._turn, self._earlier.lsn))
-            self._positions = positions(tags, self._earlier.lsn, checksum, place.incarnation)
-            self._earlier = None
+        if self._positions is None:
+            self._positions = self._found()
         return list(self._positions)
 
     @property
@@ -205,6 +204,11 @@ class Transaction:
         asks again, and the producer's next transaction does so before it begins. Any other
         error: it is rolled back.
         """
+        self._conclude()
+        return self.positions
+
+    def _conclude(self) -> None:
+        """Commit."""
         self._check_open()
         try:
             self._commit()
@@ -229,7 +233,6 @@ class Transaction:
             raise
         finally:
             self._producer.end(self)
-        return self.positions
 
     def roll_back(self) -> None:
         """Undo all of it; what leaving the transaction by an exception does.
@@ -263,7 +266,7 @@ class Transaction:
         if self._state is not State.OPEN:
             return
         if kind is None:
-            self.commit()
+            self._conclude()
         else:
             self.roll_back()
 
@@ -334,10 +337,18 @@ class Transaction:
         if draft.travels and draft.producer != self._producer.sender.producer:
             raise ProducerRetired("the transaction was taken for abandoned, and rolled back")
 
+    def _found(self) -> list[Position]:
+        answer, place = self._answer, self._producer.place
+        if answer is None:
+            # It had no message.
+            return []
+        tags, checksum = self._draft.tags, answer.checksum
+        if self._earlier and self._turn is not None:
+            tags, checksum = place.run(placed_by(self._turn, answer.lsn))
+        return positions(tags, answer.lsn, checksum, place.incarnation)
+
     def _committed(self, found: Appended) -> None:
-        self._positions = positions(
-            self._draft.tags, found.lsn, found.checksum, self._producer.place.incarnation
-        )
+        self._answer = found
         self._state = State.COMMITTED
 
     def _committed_named(self, found: Appended) -> None:
@@ -346,7 +357,7 @@ class Transaction:
             self._producer.reached(self._turn.seq)
             if found.first is None:
                 # An earlier program's, maybe, with other turns of the substreams.
-                self._earlier = found
+                self._earlier = True
                 self._undoing = self._draft.travels
 
     def _roll_back(self) -> None:
