@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from sharedlog._core.calling import portable
@@ -113,9 +114,15 @@ def fingerprint_of(
     """Return what tells one content of an append from another: 16 bytes of a BLAKE2b."""
     parts = [body_of(kind, 0, 0, decisions=decisions) if decisions else _NOTHING_DECIDED[kind]]
     for envelope, tags in messages:
-        joined = "\n".join(tags).encode()
+        joined = _joined(tags)
         parts += (b"%d %d " % (len(envelope), len(joined)), envelope, joined)
     return hashlib.blake2b(b"".join(parts), digest_size=_FINGERPRINT_BYTES).digest()
+
+
+# Most messages have the tags of others.
+@lru_cache(maxsize=1024)
+def _joined(tags: tuple[str, ...]) -> bytes:
+    return "\n".join(tags).encode()
 
 
 @portable
@@ -213,13 +220,12 @@ def once(
         ),
         commit.entries,
     )
-    keys = (*(each.key for each in mine), answer)
     checksum = checksum_of(commit.entries[-1].body)
     while True:
         try:
             lsns: Lsns = yield whole
         except Refused as refused:
-            found = yield Get(keys)
+            found = yield Get((*(each.key for each in mine), answer))
             lsn = judge(producer, seq, fingerprint, found)
             if lsn is not None:
                 return Appended(lsn, None, checksum)

@@ -35,9 +35,9 @@ def size_of(envelope: bytes, tag: str) -> int:
 
 def committing(messages: Sequence[Placed]) -> list[NewMessage]:
     """Return the messages of an append that commits itself: the last one has its streams' tags."""
-    found = [NewMessage(each.envelope, (each.tag,)) for each in messages]
-    commits = sorted({commits_tag(stream_of(each.tag)) for each in messages})
-    found[-1] = NewMessage(messages[-1].envelope, (messages[-1].tag, *commits))
+    found = [NewMessage(each.envelope, (each.tag,)) for each in messages[:-1]]
+    commits = sorted({commits_tag(stream_of(tag)) for tag in {each.tag for each in messages}})
+    found.append(NewMessage(messages[-1].envelope, (messages[-1].tag, *commits)))
     return found
 
 

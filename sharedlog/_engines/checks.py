@@ -32,17 +32,22 @@ def check_commit(commit: Commit, limits: Limits) -> None:
             f"{len(commit.conditions) + len(commit.puts)} keys in one step; "
             f"this log takes {limits.operations}"
         )
-    for key in (*(each.key for each in commit.conditions), *(each.key for each in commit.puts)):
+    for key, _ in commit.conditions:
         check_key(key)
-    for put in commit.puts:
-        if put.term_s is not None and not (put.value is not None and 0 < put.term_s < _FOR_EVER_S):
+    keys: set[str] = set()
+    for key, value, _, term_s in commit.puts:
+        check_key(key)
+        keys.add(key)
+        if term_s is not None and not (value is not None and 0 < term_s < _FOR_EVER_S):
             raise InvalidRequest(f"a value's term is some seconds, up to {_FOR_EVER_S}")
-    if len({each.key for each in commit.puts}) < len(commit.puts):
+    if len(keys) < len(commit.puts):
         raise InvalidRequest("a key is put twice in one step")
     if not commit.entries and any(put.stamp is not Stamp.NONE for put in commit.puts):
         raise InvalidRequest("a stamp needs an entry")
 
 
+# A producer's appends have the same few.
+@functools.lru_cache(maxsize=1024)
 def check_key(key: str) -> None:
     """Raise ``InvalidRequest`` for what no store could look up."""
     if not 0 < _bytes_of(key) <= MAX_KEY_BYTES:

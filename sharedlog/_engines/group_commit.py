@@ -28,7 +28,7 @@ class Pending(Turn):
     def __init__(self, commit: Commit) -> None:
         super().__init__()
         self.commit = commit
-        self.bytes = sum(len(each.body) for each in commit.entries)
+        self.bytes = sum([len(body) for body, _ in commit.entries])
         self._lsns: Lsns | None = None
         self._error: Exception | None = None
 

@@ -70,6 +70,9 @@ class Lead(Generic[T]):
 
     def take(self, fits: Callable[[T], bool]) -> list[T]:
         """Take those along that came first, as long as they fit; for the one that leads."""
+        if not self._waiting:
+            # Whoever comes now comes too late, as behind the gate.
+            return []
         with self._gate:
             waiting = self._waiting
             count = 0

@@ -74,6 +74,7 @@ class SqliteEngine:
         # The highest tail that was seen, or one below it, which claims less.
         self._seen = 0
         self._values: dict[str, bytes | None] = {}
+        self._newest: list[tuple[int, str]] = []
         self._terms: dict[str, Term] = {}
         self._boots = BootTerms(clock)
         belongs_here(self)
@@ -111,7 +112,8 @@ class SqliteEngine:
         try:
             with self._file.writing() as connection:
                 self._look(connection, seen)
-                batch = Batch(connection, self._head, self._values, Terms(self._terms, self._boots))
+                terms = Terms(self._terms, self._boots)
+                batch = Batch(connection, self._head, self._values, terms, self._newest)
                 found = [batch.add(each.commit) for each in together]
                 if not batch.empty:
                     batch.write()
@@ -136,6 +138,7 @@ class SqliteEngine:
         version = connection.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version or len(self._values) > _KEPT:
             self._values.clear()
+            self._newest.clear()
             self._head = self._head_of(connection, seen)
             self._terms = read_terms(connection)
             self._version = version

@@ -79,8 +79,8 @@ class LogFile:
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Give an immediate transaction, committed at the end, undone by any error."""
-        with self._locks[0], self._errors():
-            self._check_files()
+        with self._locks[0]:
+            self._check()
             self.commits = None
             try:
                 # Within: a signal's exception may come as soon as it has begun.
@@ -92,8 +92,10 @@ class LogFile:
                 if commits is None:
                     commits = counting.count(self._writer) if counting is not None else 0
                 self._writer.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 self._roll_back()
+                if isinstance(error, sqlite3.Error):
+                    raise self._meaning(error) from error
                 raise
             # What was committed to files that went meanwhile is nowhere, or comes back with them.
             # Nothing of it was told to anybody.
@@ -106,11 +108,13 @@ class LogFile:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Give a transaction that sees the file as of one moment."""
-        with self._locks[1], self._errors():
-            self._check_files()
+        with self._locks[1]:
+            self._check()
             try:
                 self._reader.execute("BEGIN")
                 yield self._reader
+            except sqlite3.Error as error:
+                raise self._meaning(error) from error
             finally:
                 with contextlib.suppress(sqlite3.Error):
                     self._reader.execute("ROLLBACK")
@@ -118,9 +122,12 @@ class LogFile:
     @contextlib.contextmanager
     def watching(self) -> Iterator[sqlite3.Connection]:
         """Give the connection that never writes, outside of a transaction."""
-        with self._locks[2], self._errors():
-            self._check_files()
-            yield self._watcher
+        with self._locks[2]:
+            self._check()
+            try:
+                yield self._watcher
+            except sqlite3.Error as error:
+                raise self._meaning(error) from error
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
@@ -129,9 +136,11 @@ class LogFile:
         Raises as the others where this handle may not be used, or an error of SQLite's means
         something.
         """
-        with self._errors():
-            self._check_files()
+        self._check()
+        try:
             yield
+        except sqlite3.Error as error:
+            raise self._meaning(error) from error
 
     def under(self, prefix: str) -> None:
         """Have statements about tables ``sharedlog_...`` be about those with this prefix instead.
@@ -279,16 +288,13 @@ class LogFile:
                 )
             return
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _check(self) -> None:
+        """Raise what says that nothing is begun here any more."""
         if self.closing.is_set():
             raise self._owner.not_begun("the log engine is closed")
         if self._stopped is not None:
             raise self._owner.not_begun(self._stopped)
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._meaning(error) from error
+        self._check_files()
 
     def _meaning(self, error: sqlite3.Error) -> Exception:
         name = _name(error)

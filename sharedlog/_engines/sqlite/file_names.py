@@ -39,9 +39,10 @@ class FileNames:
             return ""
         try:
             # First: what changes behind it is seen by the next one.
-            directory, old = self._directory_now()
+            directory = self._directory_now()
             if directory is not None and directory == self._unchanged:
                 return ""
+            old = self._settled(directory)
             found = self._look()
         except (FileNotFoundError, NotADirectoryError) as error:
             return f"{os.fsdecode(error.filename)} is gone"
@@ -54,16 +55,19 @@ class FileNames:
             self._unchanged = directory
         return ""
 
-    def _directory_now(self) -> tuple[tuple[int, int, int] | None, bool]:
+    def _directory_now(self) -> tuple[int, int, int] | None:
         if self._directory is None:
-            return None, False
+            return None
         found = os.stat(self._directory)
-        changed_ns = found.st_ctime_ns
-        old = self._unchanged is not None and self._unchanged[2] == changed_ns
-        return (
-            (found.st_dev, found.st_ino, changed_ns),
-            old or self._now_ns() - changed_ns > _STEP_NS,
-        )
+        return found.st_dev, found.st_ino, found.st_ctime_ns
+
+    def _settled(self, directory: tuple[int, int, int] | None) -> bool:
+        if directory is None:
+            return False
+        changed_ns = directory[2]
+        if self._unchanged is not None and self._unchanged[2] == changed_ns:
+            return True
+        return self._now_ns() - changed_ns > _STEP_NS
 
     def _look(self) -> tuple[tuple[int, int], ...]:
         stats = [os.stat(name) for name in self._names]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sharedlog._core.commit import Commit, Refused, stamped
@@ -177,7 +177,9 @@ class Batch:
 
     ``values``: what keys hold that the conditions ask for; those that are missing are read.
     Puts go in as well, so that it is what they hold afterwards, if the transaction commits.
-    ``terms``: of keys that have one; those of the file if none are given.
+    ``terms``: of keys that have one; those of the file if none are given. ``newest``: LSN and
+    tags of what was appended last, as far as that is known, above the index of tags; its entries
+    go in as well.
     """
 
     def __init__(
@@ -186,10 +188,12 @@ class Batch:
         head: Head,
         values: dict[str, bytes | None],
         terms: Terms | None = None,
+        newest: list[tuple[int, str]] | None = None,
     ) -> None:
         self._terms = Terms(read_terms(connection), BootTerms()) if terms is None else terms
         self._connection = connection
         self._values = values
+        self._newest = [] if newest is None else newest
         self.head = head
         self._puts: dict[str, bytes | None] = {}
         self._entries: list[tuple[Any, ...]] = []
@@ -202,23 +206,31 @@ class Batch:
     def add(self, commit: Commit) -> Lsns | Refused:
         """Judge a commit behind those before it, and take its rows; or say what refuses it."""
         values = self._values
-        if any(values[key] != value for key, value in self._conditions(commit)):
+        holds = True
+        for key, value in commit.conditions:
+            if key not in values:
+                values[key] = self._value(key)
+            if self._terms.over(key):
+                values[key] = None
+            holds = holds and values[key] == value
+        if not holds:
             return Refused({key: values[key] for key, _ in commit.conditions})
         tail, removed, at_us, silent, indexed = self.head
         first = tail + 1 if commit.entries else tail
         last = tail + len(commit.entries)
         for put in commit.puts:
-            value = stamped(put, first, last)
-            self._puts[put.key] = value
-            self._terms.put(put.key, put.term_s)
-            if put.key in values:
-                values[put.key] = value
+            key = put.key
+            self._puts[key] = value = stamped(put, first, last)
+            self._terms.put(key, put.term_s)
+            if key in values:
+                values[key] = value
         if commit.entries:
             at_us = max(at_us, commit.at_us)
             for lsn, entry in enumerate(commit.entries, first):
                 text = tags.BETWEEN.join(entry.tags)
                 body, mark = entry.body, tags.mark_of(lsn, at_us, text)
                 self._entries.append((lsn, at_us, text, mark, zlib.crc32(body, mark), body))
+                self._newest.append((lsn, text))
             self.head = Head(last, removed, at_us, silent, indexed)
         return Lsns(first, last)
 
@@ -237,20 +249,15 @@ class Batch:
         connection.executemany(_INSERT, self._entries)
         tail, indexed = self.head.tail, self.head.indexed
         if tail - indexed >= tags.UNINDEXED:
-            tags.index(connection, indexed, tail)
+            tags.index(connection, indexed, tail, self._newest)
+            self._newest.clear()
             self.head = self.head._replace(indexed=tail)
 
-    def _conditions(self, commit: Commit) -> Iterator[tuple[str, bytes | None]]:
-        for key, _ in commit.conditions:
-            if key not in self._values:
-                # A put of this batch counts, though nobody had asked for the key before it.
-                if key in self._puts:
-                    self._values[key] = self._puts[key]
-                else:
-                    self._values |= values_of(self._connection, (key,))
-            if self._terms.over(key):
-                self._values[key] = None
-        return iter(commit.conditions)
+    def _value(self, key: str) -> bytes | None:
+        # A put of this batch counts, though nobody had asked for the key before it.
+        if key in self._puts:
+            return self._puts[key]
+        return values_of(self._connection, (key,))[key]
 
 
 def read(

@@ -7,6 +7,7 @@ looks at them one by one. So most appends write no index, and what is read is re
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import struct
 import zlib
@@ -17,6 +18,11 @@ from sharedlog._core.errors import CorruptLog
 
 # How many entries the next append finds at most that are not in the index.
 UNINDEXED = 256
+# What a tag got in fewer entries than these goes on in the row before it, of up to so many. Where
+# there are more such tags at once it does not: that would cost each append more than it saves.
+_FEW, _MANY, _FEW_TAGS = 8, 64, 16
+# How far apart a row's LSNs may be.
+_FURTHEST = (1 << 32) - 1
 # Between tags, none of which has it.
 BETWEEN = "\n"
 # Of a text of tags that is remembered.
@@ -24,24 +30,56 @@ _SHORT = 256
 _INSERT = "INSERT INTO sharedlog_tag VALUES (?, ?, ?)"
 _INDEXED = "UPDATE sharedlog_head SET indexed = ?"
 _TAGGED = "SELECT last, below FROM sharedlog_tag WHERE tag = ? AND last > ? ORDER BY last LIMIT ?"
-_NEWEST = "SELECT lsn, at_us, tags, mark FROM sharedlog_entry WHERE lsn > ? ORDER BY lsn"
+_NEWEST = (
+    "SELECT lsn, at_us, tags, mark FROM sharedlog_entry WHERE lsn > ? AND lsn <= ? ORDER BY lsn"
+)
+_LAST = "SELECT last, below FROM sharedlog_tag WHERE tag = ? ORDER BY last DESC LIMIT 1"
+_TAKE = "DELETE FROM sharedlog_tag WHERE tag = ? AND last = ?"
 _REMOVE = "DELETE FROM sharedlog_tag WHERE tag = ? AND last <= ?"
 
 
-def index(connection: sqlite3.Connection, indexed: int, tail: int) -> None:
-    """Put the entries above ``indexed``, through the tail, into the index."""
+def index(
+    connection: sqlite3.Connection, indexed: int, tail: int, known: Sequence[tuple[int, str]]
+) -> None:
+    """Put the entries above ``indexed``, through the tail, into the index.
+
+    ``known``: LSN and tags of the last ones of them, through the tail, which are not read.
+    """
     found: dict[str, list[int]] = {}
     # Most entries have the tags of others.
     by_text: dict[str, list[list[int]]] = {}
-    for lsn, text in _newest(connection, indexed, tail):
+    unknown = _newest(connection, indexed, known[0][0] - 1 if known else tail)
+    for lsn, text in itertools.chain(unknown, known):
         mine = by_text.get(text)
         if mine is None:
             mine = [found.setdefault(tag, []) for tag in dict.fromkeys(tags_of(text))]
             by_text[text] = mine
         for lsns in mine:
             lsns.append(lsn)
+    seldom = [(tag, lsns) for tag, lsns in found.items() if len(lsns) < _FEW]
+    if len(seldom) <= _FEW_TAGS:
+        for tag, lsns in seldom:
+            _join(connection, tag, lsns)
     connection.executemany(_INSERT, [(tag, lsns[-1], _below(lsns)) for tag, lsns in found.items()])
     connection.execute(_INDEXED, (tail,))
+
+
+def _join(connection: sqlite3.Connection, tag: str, lsns: list[int]) -> None:
+    """Have what a seldom tag got go on in its last row, and take that row away.
+
+    Else who reads by such a tag reads a row of the index for each entry, or nearly.
+    """
+    row = connection.execute(_LAST, (tag,)).fetchone()
+    if row is None:
+        return
+    try:
+        before = _lsns(tag, *row)
+    except CorruptLog:
+        # For who reads by it to find.
+        return
+    if len(before) < _MANY and before[-1] < lsns[0] and lsns[-1] - before[0] <= _FURTHEST:
+        connection.execute(_TAKE, (tag, row[0]))
+        lsns[:0] = before
 
 
 def tagged(
@@ -89,7 +127,7 @@ def mark_of(lsn: int, at_us: int, text: str) -> int:
 
 def _newest(connection: sqlite3.Connection, after: int, tail: int) -> Iterator[tuple[int, str]]:
     """Yield LSN and tags of all entries above ``after``; raises ``CorruptLog``."""
-    for lsn, at_us, text, mark in connection.execute(_NEWEST, (after,)):
+    for lsn, at_us, text, mark in connection.execute(_NEWEST, (after, tail)):
         after += 1
         if lsn != after:
             raise CorruptLog(f"LSN {after} is missing")
