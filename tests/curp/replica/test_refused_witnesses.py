@@ -20,7 +20,7 @@ from curp.v1 import curp_pb2_grpc
 from curp.witness import WitnessClient
 from tests.curp.replica.running import replica
 from tests.helpers.ports import free_port
-from tests.helpers.processes import started
+from tests.helpers.processes import Process, started
 from tests.helpers.waiting import until
 
 _DEADLINE_S = 60.0
@@ -100,6 +100,34 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
         )
         assert main(["witness", "add", running.address, f"127.0.0.1:{free_port()}"]) == 0
         assert f"{guarded} could not be started: refused" in capsys.readouterr().out
+
+
+def test_one_that_restarted_beside_an_idle_leader_is_listed_by_an_operator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No call tells the leader: it is said to be unlisted, and added again (2, 11)."""
+    address = f"127.0.0.1:{free_port()}"
+    with contextlib.ExitStack() as stack:
+
+        def start(log: str) -> Process:
+            process = stack.enter_context(
+                started("curp.witness", "--listen", address, log=tmp_path / log)
+            )
+            assert process.line() == address
+            return process
+
+        first = start("w1.err")
+        running = stack.enter_context(replica(MemoryLog().engine(), witnesses=[address]))
+        running.until_leading()
+        number = running.replica.configuration().configuration
+        first.kill()
+        start("w2.err")
+        until(lambda: f"{address}  unlisted" in _status(running.address, capsys), "it is seen")
+        assert running.replica.configuration().configuration == number
+        assert main(["witness", "add", running.address, address]) == 0
+        capsys.readouterr()
+        assert main(["status", running.address]) == 0
+        assert f"{address}  normal  configuration {number + 1}" in capsys.readouterr().out
 
 
 def _status(address: str, capsys: pytest.CaptureFixture[str]) -> str:
