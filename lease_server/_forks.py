@@ -33,16 +33,21 @@ def in_children(made: _T, tell: Callable[[_T], None]) -> None:
     _made[made] = tell
 
 
-def refuse_in_children(made: Any, error: Callable[[], Exception]) -> None:
+def refuse_in_children(
+    made: _T, error: Callable[[], Exception], forget: Callable[[_T], None] | None = None
+) -> None:
     """Have every public method of ``made`` raise ``error()`` in a forked child.
 
     But for ``close`` and ``aclose``, which do nothing there: what they would let go of is
-    the parent's.
+    the parent's. ``forget``: drops there what special methods would still give out; as ``tell``
+    of ``in_children``.
     """
 
-    def refuse(inherited: Any) -> None:
+    def refuse(inherited: _T) -> None:
         for name, method in _public_methods(type(inherited)):
             object.__setattr__(inherited, name, _refusing(name, method, error))
+        if forget is not None:
+            forget(inherited)
 
     in_children(made, refuse)
 

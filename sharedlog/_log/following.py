@@ -90,7 +90,7 @@ class Following:
         self._error: LogError | None = None
         self._closed = threading.Event()
         self._told_s = self._passed_s = time.monotonic()
-        refuse_in_children(self, forked)
+        refuse_in_children(self, forked, _forget)
         self._begin()
 
     def __iter__(self) -> Following:
@@ -273,6 +273,11 @@ class Following:
             error=str(found),
         )
         return found
+
+
+def _forget(inherited: Following) -> None:
+    # What was read ahead is delivered to the parent; whoever iterates asks ``fill``, and is told.
+    inherited._ready = iter(())
 
 
 def read_once(

@@ -100,16 +100,23 @@ def _publisher(url: str) -> None:
 
 
 def _follower(url: str) -> None:
-    """It follows, and another thread of its does so at the moment of the fork."""
+    """It follows, and another thread of its does so at the moment of the fork.
+
+    Two messages are read ahead.
+    """
     with sharedlog.create(url) as log:
         log.stream("s", 1)
+        for text in "abc":
+            log.publish("s", text)
         following = log.follow("s")
+        assert next(following).text == "a"
         uses = [lambda: next(following), following.poll, lambda: log.read("s", 0)]
         with following._lock:
             if url.startswith("sqlite"):
                 uses.append(lambda: sharedlog.open(url))
             for use in uses:
                 _refused(use)
+        assert [next(following).text for _ in range(2)] == ["b", "c"]
 
 
 def _both(url: str) -> None:

@@ -55,6 +55,19 @@ async def test_a_cancelled_wait_loses_no_message(opened):
         await anext(following)
 
 
+async def test_tasks_that_wait_at_once_get_each_message_once(opened):
+    """What one read found is handed out once, whoever waited for it (C3)."""
+    following = opened.follow("s")
+    waiting = [asyncio.create_task(anext(following)) for _ in range(2)]
+    async with asyncio.timeout(30):
+        while following._polling is None:
+            await asyncio.sleep(0)
+        for text in ("a", "b"):
+            await opened.publish("s", text)
+        assert sorted(each.text for each in await asyncio.gather(*waiting)) == ["a", "b"]
+    await following.close()
+
+
 async def test_a_name_goes_on_behind_what_was_done(opened):
     """Its hold moves when it is closed, at the latest (L6)."""
     for number in range(4):
