@@ -31,22 +31,23 @@ METHOD = "/p.S/M"
 CALLS = 64
 # Of 3.11's opcodes; what is newer than these is held to the last one's.
 _SHARES = {(3, 11): 1.0, (3, 12): 0.94, (3, 13): 0.93}
-_SHARE = _SHARES.get(sys.version_info[:2], _SHARES[max(_SHARES)])
+SHARE = _SHARES.get(sys.version_info[:2], _SHARES[max(_SHARES)])
 _ROOT = str(Path(rifl.__file__).parent.parent)
-_OURS = (f"{_ROOT}/rifl/", f"{_ROOT}/lease_server/")
+_OURS = ("rifl", "lease_server")
 
 
 class Opcodes:
     """Counts opcodes of our modules while it is ``counting``, by function."""
 
-    def __init__(self) -> None:
+    def __init__(self, ours: tuple[str, ...]) -> None:
+        self._ours = ours
         self.counting = False
         self.by_function: Counter[str] = Counter()
 
     def trace(self, frame: FrameType, event: str, _: Any) -> Any:
         """Be what ``sys.settrace`` takes."""
         if event == "call":
-            if not frame.f_code.co_filename.startswith(_OURS):
+            if not frame.f_code.co_filename.startswith(self._ours):
                 return None
             frame.f_trace_opcodes = True
             frame.f_trace_lines = False
@@ -56,9 +57,9 @@ class Opcodes:
 
 
 @contextmanager
-def traced() -> Iterator[Opcodes]:
-    """Trace this thread and all that start from now on."""
-    opcodes = Opcodes()
+def traced(*packages: str) -> Iterator[Opcodes]:
+    """Trace this thread and all that start from now on; of these packages, else of rifl's."""
+    opcodes = Opcodes(tuple(f"{_ROOT}/{each}/" for each in packages or _OURS))
     before = sys.gettrace()
     threading.settrace(opcodes.trace)
     sys.settrace(opcodes.trace)
@@ -107,7 +108,7 @@ def test_a_call_on_a_sync_server_stays_cheap(
                 call(b"request", timeout=30)
             opcodes.counting = False
         server.stop(0).wait()
-    assert per_call(opcodes) < most * _SHARE, told(opcodes)
+    assert per_call(opcodes) < most * SHARE, told(opcodes)
 
 
 @pytest.mark.parametrize("form", ["unary_unary", "stream_unary", "unary_stream"])
@@ -175,4 +176,4 @@ async def test_a_call_on_an_aio_server_stays_cheap(kind: Any, most: int) -> None
             opcodes.counting = False
         await server.stop(0)
         await dedup.aclose()
-    assert per_call(opcodes) < most * _SHARE, told(opcodes)
+    assert per_call(opcodes) < most * SHARE, told(opcodes)

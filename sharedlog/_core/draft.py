@@ -87,16 +87,12 @@ class Draft:
     def takes(self, message: Placed) -> bool:
         """Whether the next append still has room for it; raises ``InvalidRequest`` if none has."""
         _, tag, size, _ = message
-        if size > self._bounds.append_bytes:
-            raise InvalidRequest(
-                f"a message of {size} bytes; this log takes {self._bounds.append_bytes}"
-            )
+        entries, append_bytes, tags = self._bounds
+        if size > append_bytes:
+            raise InvalidRequest(f"a message of {size} bytes; this log takes {append_bytes}")
         if tag not in self._spread:
-            check_spread({tag, *self._spread}, self._bounds.tags)
-        return (
-            len(self._buffer) < self._bounds.entries
-            and self._size + size <= self._bounds.append_bytes
-        )
+            check_spread({tag, *self._spread}, tags)
+        return len(self._buffer) < entries and self._size + size <= append_bytes
 
     def add(self, message: Placed) -> None:
         """Take a message for which there is room."""

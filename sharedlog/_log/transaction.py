@@ -208,7 +208,7 @@ class Transaction:
         return self.positions
 
     def _conclude(self) -> None:
-        """Commit."""
+        """Commit, without looking for positions that nobody may ask for."""
         self._check_open()
         try:
             self._commit()
@@ -233,6 +233,9 @@ class Transaction:
             raise
         finally:
             self._producer.end(self)
+        if self._earlier:
+            # The log tells them, which may be closed when they are asked for.
+            self._positions = self._found()
 
     def roll_back(self) -> None:
         """Undo all of it; what leaving the transaction by an exception does.

@@ -128,3 +128,69 @@ def test_tags_that_are_damaged_are_never_believed(tmp_path, indexed):
         if not indexed:
             with pytest.raises(CorruptLog):
                 engine.commit(Commit(entries=(NewEntry(b"body", ("t",)),) * UNINDEXED))
+
+
+def test_two_processes_index_what_either_wrote(tmp_path):
+    """What one remembers of its own appends is not all that the index is to have (L5)."""
+    create(tmp_path / "log.db")
+    with (
+        contextlib.closing(SqliteEngine(tmp_path / "log.db")) as one,
+        contextlib.closing(SqliteEngine(tmp_path / "log.db")) as other,
+    ):
+        written = []
+        for number in range(2 * UNINDEXED + 50):
+            tags = (f"t{number % 5}",)
+            # By turns of several lengths: the index is written by either.
+            (one, other)[number // 7 % 3 == 0].commit(Commit(entries=(NewEntry(b"body", tags),)))
+            written.append(tags)
+        compare(one, written, 0)
+        compare(other, written, 0)
+
+
+def test_a_seldom_tag_is_found_by_few_rows_of_the_index(tmp_path):
+    """Not by one for each of its entries; what is trimmed of such a row is not read (L5)."""
+    create(tmp_path / "log.db")
+    with contextlib.closing(SqliteEngine(tmp_path / "log.db")) as engine:
+
+        def append(passes):
+            for _ in range(passes):
+                rest = (NewEntry(b"body", ("common",)),) * (UNINDEXED - 1)
+                engine.commit(Commit(entries=(NewEntry(b"body", ("rare",)), *rest)))
+
+        def found(after):
+            return [row.lsn for row in engine.read(after, 1000, "rare").rows]
+
+        wanted = [1 + UNINDEXED * number for number in range(110)]
+        append(100)
+        assert found(0) == wanted[:100]
+        assert rows_of(tmp_path / "log.db", "rare") == 2
+        engine.remove(wanted[10])
+        assert found(wanted[10]) == wanted[11:100]
+        append(10)
+        assert found(wanted[10]) == wanted[11:]
+        engine.remove(wanted[90])
+        assert found(wanted[90]) == wanted[91:]
+        engine.remove(wanted[-1] + 1)
+        assert found(wanted[-1] + 1) == []
+        assert rows_of(tmp_path / "log.db", "rare") == 0
+
+
+def test_an_append_leaves_a_damaged_row_of_the_index_to_its_readers(tmp_path):
+    """It is no reason to refuse the append, and is not written over (L5)."""
+    create(tmp_path / "log.db")
+    entries = (NewEntry(b"body", ("rare",)), *((NewEntry(b"body", ("common",)),) * UNINDEXED))
+    with contextlib.closing(SqliteEngine(tmp_path / "log.db")) as engine:
+        engine.commit(Commit(entries=entries))
+        with contextlib.closing(sqlite3.connect(tmp_path / "log.db")) as connection, connection:
+            connection.execute("UPDATE sharedlog_tag SET below = x'00' WHERE tag = 'rare'")
+        engine.commit(Commit(entries=entries))
+        assert rows_of(tmp_path / "log.db", "rare") == 2
+        with pytest.raises(CorruptLog):
+            engine.read(0, 1000, "rare")
+
+
+def rows_of(path, tag):
+    """How many rows of the index a tag has."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        sql = "SELECT count(*) FROM sharedlog_tag WHERE tag = ?"
+        return connection.execute(sql, (tag,)).fetchone()[0]
