@@ -12,6 +12,7 @@ from chaos.model.log_searches import LOG_BROKEN, LOG_LONG, LOG_MODEL, LOG_SAFETY
 from chaos.model.player_searches import (
     PLAYER_BROKEN,
     PLAYER_LIVENESS,
+    PLAYER_LIVENESS_LONG,
     PLAYER_LONG,
     PLAYER_MODEL,
     PLAYER_SAFETY,
@@ -30,6 +31,7 @@ __all__ = [
     "LONG",
     "PLAYER_BROKEN",
     "PLAYER_LIVENESS",
+    "PLAYER_LIVENESS_LONG",
     "PLAYER_LONG",
     "PLAYER_MODEL",
     "PLAYER_SAFETY",

@@ -13,6 +13,7 @@ from chaos.model.log_searches import LOG_BROKEN, LOG_LONG, LOG_MODEL, LOG_SAFETY
 from chaos.model.player_searches import (
     PLAYER_BROKEN,
     PLAYER_LIVENESS,
+    PLAYER_LIVENESS_LONG,
     PLAYER_LONG,
     PLAYER_MODEL,
     PLAYER_SAFETY,
@@ -21,6 +22,9 @@ from chaos.model.searches import BROKEN, LIVENESS, LONG, MODEL, SAFETY, AnySearc
 from chaos.model.spin import Found, Model
 
 __all__ = ["main"]
+
+
+_LONGEST_S = 1800.0
 
 
 class _Planned(NamedTuple):
@@ -34,15 +38,14 @@ class _Searches(NamedTuple):
 
     model: Path
     kept: tuple[_Planned, ...]
-    long: tuple[AnySearch, ...]
+    long: tuple[_Planned, ...]
     broken: Mapping[str, AnySearch]
 
     def plan(self, only: str | None, *, long: bool) -> list[_Planned]:
         broken = [_Planned(*each) for each in self.broken.items() if only in (None, each[0])]
         if only is not None:
             return broken
-        more = [_Planned(self.kept[0].name, each) for each in self.long] if long else []
-        return [*self.kept, *more, *broken]
+        return [*self.kept, *(self.long if long else ()), *broken]
 
 
 def _kept(
@@ -57,15 +60,20 @@ def _kept(
     )
 
 
+_GROUPS, _LOGS, _PLAYERS = (f"all rules{each} kept" for each in ("", " of logs", " of players"))
+_DELIVERED = "all is delivered"
 _ALL = (
     _Searches(
-        MODEL, _kept("all rules kept", SAFETY, "everybody is answered", (LIVENESS,)), LONG, BROKEN
+        MODEL,
+        _kept(_GROUPS, SAFETY, "everybody is answered", (LIVENESS,)),
+        _kept(_GROUPS, LONG),
+        BROKEN,
     ),
-    _Searches(LOG_MODEL, _kept("all rules of logs kept", LOG_SAFETY), LOG_LONG, LOG_BROKEN),
+    _Searches(LOG_MODEL, _kept(_LOGS, LOG_SAFETY), _kept(_LOGS, LOG_LONG), LOG_BROKEN),
     _Searches(
         PLAYER_MODEL,
-        _kept("all rules of players kept", PLAYER_SAFETY, "all is delivered", PLAYER_LIVENESS),
-        PLAYER_LONG,
+        _kept(_PLAYERS, PLAYER_SAFETY, _DELIVERED, PLAYER_LIVENESS),
+        _kept(_PLAYERS, PLAYER_LONG, _DELIVERED, PLAYER_LIVENESS_LONG),
         PLAYER_BROKEN,
     ),
 )
@@ -97,7 +105,10 @@ def _run(path: Path, planned: list[_Planned], jobs: int, *, trail: bool) -> int:
     with Model(path) as model, ThreadPoolExecutor(jobs) as pool:
         kinds = {each.liveness for each in planned}
         list(pool.map(lambda liveness: model.compile(liveness=liveness), kinds))
-        results = pool.map(lambda each: model.search(each.search, liveness=each.liveness), planned)
+        results = pool.map(
+            lambda each: model.search(each.search, liveness=each.liveness, timeout_s=_LONGEST_S),
+            planned,
+        )
         for each, found in zip(planned, results, strict=True):
             good = bool(found.error) == bool(each.search.broken)
             wrong += not good

@@ -12,6 +12,7 @@ from chaos.model.searches import numbers_of
 __all__ = [
     "PLAYER_BROKEN",
     "PLAYER_LIVENESS",
+    "PLAYER_LIVENESS_LONG",
     "PLAYER_LONG",
     "PLAYER_MODEL",
     "PLAYER_SAFETY",
@@ -53,11 +54,16 @@ PLAYER_LONG: tuple[PlayerSearch, ...] = (
     PlayerSearch(targets=2, restarts=1),
 )
 
-# Everything is delivered once faults have ended; a target that hangs delays nobody else.
+# Everything is delivered once faults have ended; a target that hangs delays nobody else, and nor
+# does a second player that was not told that it leads no longer.
 PLAYER_LIVENESS: tuple[PlayerSearch, ...] = (
     PlayerSearch(breaks=1, restarts=1),
     PlayerSearch(targets=2, hangs=1),
+    PlayerSearch(players=2),
 )
+
+# Minutes each.
+PLAYER_LIVENESS_LONG: tuple[PlayerSearch, ...] = (PlayerSearch(targets=2, breaks=1),)
 
 # The faults under which breaking a rule shows.
 _SHOWS: dict[str, PlayerSearch] = {
