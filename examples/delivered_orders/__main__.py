@@ -3,8 +3,8 @@
 Callers place orders at a service that commits order, event and answer together. Two players of one
 name call inventory, billing and mail with every event; beside them a dispatcher as most write it
 calls the same services. The order service, the services, the players and the dispatcher are killed
-by SIGKILL again and again, and started again. Exits with 1 if anything that a player delivered is
-doubled, missing or out of order.
+in turn by SIGKILL, and started again; billing crashes by itself, too. Exits with 1 if anything that
+a player delivered is doubled, missing or out of order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -41,12 +43,14 @@ _PLAYERS = ("player 1", "player 2")
 # Deliveries that stand still for so long get no further.
 _STUCK_S = 90.0
 _CALL_S = 120.0
+# Of each service's method that crashes, about.
+_CRASHES = 2
 
 
 class _Fleet:
     """The processes: each is killed and started again, behind an address that stays."""
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, crash_every: int) -> None:
         self.database = directory / "shop.db"
         self.views = {name: directory / f"{name}.db" for name in services.NAMES}
         shop.create(self.database)
@@ -59,15 +63,16 @@ class _Fleet:
         here, file = "examples.delivered_orders", str(self.database)
         commands: dict[str, tuple[str, ...]] = {"shop": (f"{here}.shop", file)}
         for name, path in self.views.items():
-            commands[name] = (f"{here}.services", name, str(path))
+            crashes = (str(crash_every),) if name == services.CRASHING else ()
+            commands[name] = (f"{here}.services", name, str(path), *crashes)
         for name in _PLAYERS:
             commands[name] = (f"{here}.player", shop.url(self.database), *addresses)
         commands["dispatcher"] = (f"{here}.naive", file, *addresses)
         self._processes = {
             name: stack.enter_context(ServerProcess(*command)) for name, command in commands.items()
         }
-        for name in self._processes:
-            self.start(name)
+        with ThreadPoolExecutor(len(commands)) as pool:
+            list(pool.map(self.start, commands))
 
     @property
     def address(self) -> str:
@@ -90,6 +95,13 @@ class _Fleet:
         self._processes[name].kill()
         self.start(name)
 
+    def revive(self) -> list[str]:
+        """Start those again that have ended by themselves; return who they were."""
+        found = [name for name, each in self._processes.items() if each.ended is not None]
+        for name in found:
+            self.kill(name)
+        return found
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; the exit code."""
@@ -105,27 +117,50 @@ def main(arguments: list[str] | None = None) -> int:
     directory = Path(tempfile.mkdtemp(prefix="rifl-deliver-"))
     try:
         with ExitStack() as stack:
-            found, kills = _run(console, options, _Fleet(directory, stack))
+            fleet = _Fleet(directory, stack, max(1, options.orders // _CRASHES))
+            found, fallen = _run(console, options, fleet)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    _report(console, found, kills)
+    _report(console, found, fallen)
     return 0 if found.wrong == 0 and found.orders == options.orders else 1
 
 
-def _run(console: Console, options: argparse.Namespace, fleet: _Fleet) -> tuple[Audit, int]:
-    """Place orders while processes are killed; what became of them, and how many kills."""
-    dice = Random(options.seed)  # noqa: S311 - repeatable, not secret
+class _Fallen:
+    """Whose processes ended: by us, and by themselves."""
+
+    def __init__(self) -> None:
+        self.kills: Counter[str] = Counter()
+        self.crashes: Counter[str] = Counter()
+
+
+class _Turns:
+    """Who is killed next: all of them once, in an order that is drawn, and so on."""
+
+    def __init__(self, names: Sequence[str], seed: int) -> None:
+        self._names = names
+        self._dice = Random(seed)  # noqa: S311 - repeatable, not secret
+        self._left: list[str] = []
+
+    def next(self) -> str:
+        if not self._left:
+            self._left = self._dice.sample(self._names, len(self._names))
+        return self._left.pop()
+
+
+def _run(console: Console, options: argparse.Namespace, fleet: _Fleet) -> tuple[Audit, _Fallen]:
+    """Place orders while processes end; what became of them, and who fell."""
+    turns, fallen = _Turns(fleet.names, options.seed), _Fallen()
     wanted = [f"order {number}" for number in range(options.orders)]
     errors: list[BaseException] = []
-    # The second half is placed once somebody was killed, however few orders there are.
-    killed = threading.Event()
+    # However few orders there are, some are placed after each of the first round was killed.
+    killed = [threading.Event() for _ in fleet.names]
     threads = [
         threading.Thread(
             target=_place, args=(fleet.address, wanted[caller::_CALLERS], killed, errors.append)
         )
         for caller in range(_CALLERS)
     ]
-    whole, kills = len(wanted) * len(fleet.views), 0
+    whole = len(wanted) * len(fleet.views)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         delivered = progress.add_task("delivered, once", total=whole)
         dispatched = progress.add_task("dispatched, naively", total=whole)
@@ -135,37 +170,43 @@ def _run(console: Console, options: argparse.Namespace, fleet: _Fleet) -> tuple[
             done, grew_s = (0, 0), time.monotonic()
             while min(done) < whole and time.monotonic() - grew_s < _STUCK_S and not errors:
                 time.sleep(_CALM_S)
+                fallen.crashes.update(fleet.revive())
                 now = _done(fleet)
                 if now > done:
                     grew_s = time.monotonic()
                     if now[0] < whole:
-                        fleet.kill(dice.choice(fleet.names))
-                        kills += 1
-                        killed.set()
+                        name = turns.next()
+                        fleet.kill(name)
+                        count = fallen.kills.total()
+                        fallen.kills[name] += 1
+                        if count < len(killed):
+                            killed[count].set()
                 done = now
                 progress.update(delivered, completed=done[0])
                 progress.update(dispatched, completed=done[1])
         finally:
-            killed.set()
+            for each in killed:
+                each.set()
             for thread in threads:
                 thread.join()
     if errors:
         raise errors[0]
-    return audit(wanted, shop.orders(fleet.database), fleet.views), kills
+    return audit(wanted, shop.orders(fleet.database), fleet.views), fallen
 
 
 def _place(
     address: str,
     orders: list[str],
-    killed: threading.Event,
+    killed: Sequence[threading.Event],
     failed: Callable[[BaseException], None],
 ) -> None:
     try:
         with contextlib.closing(rifl.connect(address)) as channel:
             call = channel.unary_unary(shop.METHOD)
             for place, order in enumerate(orders):
-                if place == len(orders) // 2:
-                    killed.wait()
+                part = place * (len(killed) + 1) // len(orders)
+                if part:
+                    killed[part - 1].wait()
                 if call(order.encode(), timeout=_CALL_S) != b"placed " + order.encode():
                     raise RuntimeError(f"{order} was answered wrongly")
     except BaseException as error:  # noqa: BLE001 - raised by the main thread
@@ -177,7 +218,7 @@ def _done(fleet: _Fleet) -> tuple[int, int]:
     return sum(each for each, _ in found), sum(each for _, each in found)
 
 
-def _report(console: Console, found: Audit, kills: int) -> None:
+def _report(console: Console, found: Audit, fallen: _Fallen) -> None:
     table = Table(title="The services' databases, read afterwards")
     table.add_column("")
     table.add_column("by the player", justify="right")
@@ -189,7 +230,8 @@ def _report(console: Console, found: Audit, kills: int) -> None:
         ("missing", f"{found.missing:,}", f"{found.naive_missing:,}"),
         ("out of order", f"{found.out_of_order:,}", ""),
         ("longest pause of a service", f"{found.longest_pause_s:,.2f} s", ""),
-        ("processes killed", f"{kills:,}", ""),
+        ("processes killed", f"{fallen.kills.total():,}", ""),
+        ("processes that crashed", f"{fallen.crashes.total():,}", ""),
     ):
         table.add_row(name, ours, naive)
     console.print(table)
@@ -200,7 +242,9 @@ def _report(console: Console, found: Audit, kills: int) -> None:
         "missing": found.missing,
         "out_of_order": found.out_of_order,
         "naive_duplicates": found.naive_duplicates,
-        "kills": kills,
+        "kills": fallen.kills.total(),
+        "killed": dict(sorted(fallen.kills.items())),
+        "crashed": dict(fallen.crashes),
         "longest_pause_ms": round(found.longest_pause_s * 1000),
     }
     print(json.dumps(line), flush=True)

@@ -50,9 +50,7 @@ def audit(wanted: Sequence[str], ordered: Sequence[str], views: Mapping[str, Pat
     longest_ns = 0
     asked = set(ordered)
     for path in views.values():
-        rows = _rows(
-            path, "SELECT name, substream, lsn, ordinal, at_ns FROM effect ORDER BY number"
-        )
+        rows = _rows(path, _EFFECTS)
         names = Counter(row[0] for row in rows)
         deliveries += len(rows)
         duplicates += sum(names.values()) - len(names)
@@ -83,10 +81,7 @@ def audit(wanted: Sequence[str], ordered: Sequence[str], views: Mapping[str, Pat
 
 def done_by(path: Path) -> tuple[int, int]:
     """Return how many effects a service has so far: of the player's calls, of the naive ones."""
-    (found,) = _rows(
-        path,
-        "SELECT (SELECT count(*) FROM effect), (SELECT count(DISTINCT name) FROM naive_effect)",
-    )
+    (found,) = _rows(path, _COUNTS)
     return found[0], found[1]
 
 

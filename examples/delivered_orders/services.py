@@ -1,14 +1,16 @@
-"""The services: ``python -m examples.delivered_orders.services NAME DATABASE``.
+"""The services: ``python -m examples.delivered_orders.services NAME DATABASE [CRASH_EVERY]``.
 
 ``Take`` is an unchanged handler: in a transaction it writes what it was called with. The player
 calls it, by way of rifl. ``Naive`` does the same for the dispatcher that most would write, without.
-Mail is slow, and on ``grpc.aio``.
+Mail is slow, and on ``grpc.aio``. Billing crashes by itself: once at each so-many-th order, when
+that is written and not answered yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import sys
 import time
@@ -25,10 +27,10 @@ import rifl.aio
 import sharedlog
 from examples.delivered_orders.shop import STREAM
 
-__all__ = ["NAMES", "create", "naive_of", "taken_by"]
+__all__ = ["CRASHING", "NAMES", "create", "naive_of", "taken_by"]
 
 NAMES = ("inventory", "billing", "mail")
-_SLOW = "mail"
+CRASHING, _SLOW = "billing", "mail"
 _SLOW_S = 0.002
 _INSERT = "INSERT INTO effect (name, substream, lsn, ordinal, at_ns) VALUES (?, ?, ?, ?, ?)"
 
@@ -81,17 +83,29 @@ def _added(server: Any, dedup: rifl.Deduplicator, name: str, take: Any, naive: A
     return server.add_insecure_port("127.0.0.1:0")  # type: ignore[no-any-return]
 
 
-def serve(name: str, database: Path) -> None:
-    """Serve on ``grpc.server`` until standard input closes."""
+def _crash(database: Path, called: str, request: bytes, every: int) -> None:
+    """End this process, once at each so-many-th order; 0: at none."""
+    number = int(request.split()[-1])
+    mark = database.with_suffix(f".{called}.{number}")
+    if every and (number + 1) % every == 0 and not mark.exists():
+        mark.touch()
+        os._exit(1)
+
+
+def serve(name: str, database: Path, every: int) -> None:
+    """Serve on ``grpc.server`` until standard input closes; crash at each ``every``-th order."""
 
     def take(request: bytes, context: grpc.ServicerContext) -> bytes:
         with rifl.transaction(context) as connection:
             _write(connection, context, request)
             rifl.record(context, b"", connection)
+        _crash(database, "take", request, every)
         return b""
 
     def naive(request: bytes, _: grpc.ServicerContext) -> bytes:
-        return _naive(database, request)
+        answer = _naive(database, request)
+        _crash(database, "naive", request, every)
+        return answer
 
     with _deduplicator(name, database) as dedup:
         server = grpc.server(ThreadPoolExecutor(8), interceptors=[dedup.interceptor()])
@@ -132,8 +146,8 @@ def _deduplicator(name: str, database: Path) -> Iterator[rifl.Deduplicator]:
 
 
 if __name__ == "__main__":
-    service, file = sys.argv[1], Path(sys.argv[2])
+    service, file, *more = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:])
     if service == _SLOW:
         asyncio.run(serve_async(service, file))
     else:
-        serve(service, file)
+        serve(service, file, more[0] if more else 0)

@@ -79,12 +79,19 @@ class Feeding:
     @property
     def queued(self) -> int:
         """How many messages wait for it here."""
-        return sum(each.queued for each in self._feeders())
+        count = self.main.queued
+        # Asked for with each answer: mostly nothing goes on by itself.
+        if self._aside:
+            count += sum(each.feeder.queued for each in self._aside.values())
+        return count
 
     @property
     def in_flight(self) -> int:
         """How many deliveries are not answered."""
-        return sum(each.in_flight for each in self._feeders())
+        count = self.main.in_flight
+        if self._aside:
+            count += sum(each.feeder.in_flight for each in self._aside.values())
+        return count
 
     @property
     def crowded(self) -> bool:
@@ -99,7 +106,7 @@ class Feeding:
     @property
     def fed(self) -> bool:
         """Whether the main stream feeds it, or will."""
-        return any(each.fed for each in self._feeders())
+        return self.main.fed or any(each.feeder.fed for each in self._aside.values())
 
     @property
     def settled(self) -> bool:
