@@ -62,4 +62,7 @@ def _check_known(given: dict[str, Any], known: set[str], where: str) -> None:
 def _time(value: object, name: str) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidRequest(f"{name} = {value!r}: seconds are a number")
-    return timedelta(seconds=value)
+    try:
+        return timedelta(seconds=value)
+    except (OverflowError, ValueError):
+        raise InvalidRequest(f"{name} = {value!r}: more seconds than there are") from None

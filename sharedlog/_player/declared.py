@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from sharedlog._core.arguments import check_time
 from sharedlog._core.envelope import check_method
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Moment
-from sharedlog._core.holds import BEGINNING
+from sharedlog._core.holds import BEGINNING, END
 from sharedlog._core.player.failing import Rules, Then
 from sharedlog._core.player.feeder import Bounds
 from sharedlog._core.player.holding import Follows
@@ -84,9 +85,12 @@ class Target:
         if not isinstance(self.address, str) or ":" not in self.address:
             raise InvalidRequest(f"target {self.name!r}: address = {self.address!r}: HOST:PORT")
         self._check_numbers()
-        if self.start not in ("beginning", "end") and isinstance(self.start, str):
+        if not isinstance(self.start, Position | datetime) and self.start not in (BEGINNING, END):
             raise InvalidRequest(f"{self.start!r:.100} is no place for a target to begin at")
-        _ = self.rules
+        if not isinstance(self.token, str):
+            raise InvalidRequest(f"target {self.name!r}: a token is a text")
+        # What it raises is raised now.
+        _ = self.rules, self.follows
 
     def _check_numbers(self) -> None:
         if self.tries is not None:
@@ -94,10 +98,8 @@ class Target:
         self._check_whole("number", self.number, 0)
         for name in ("batch", "batch_bytes", "queue"):
             self._check_whole(name, getattr(self, name), 1)
-        if self.patience <= _ZERO:
-            raise InvalidRequest(f"target {self.name!r}: patience is more than no time")
-        if self.linger < _ZERO:
-            raise InvalidRequest(f"target {self.name!r}: linger is less than no time")
+        check_time(self.patience, f"target {self.name!r}: patience", positive=True)
+        check_time(self.linger, f"target {self.name!r}: linger")
 
     def _check_whole(self, name: str, value: object, least: int) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:

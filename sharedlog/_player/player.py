@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from lease_server._forks import refuse_in_children
 from rifl._log import get_logger
-from sharedlog._core.errors import InvalidRequest, LogError, LogUnavailable, NoSuchStream
+from sharedlog._core.arguments import check_time
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogError,
+    LogStopped,
+    LogUnavailable,
+    NoSuchStream,
+)
 from sharedlog._core.player.holding import streams_of
 from sharedlog._core.player.observer import PlayerObserver
 from sharedlog._core.player.rows import Told, all_told, check_part
@@ -67,6 +74,7 @@ class Player:
         check_name(dead_letters)
         if not 0 < len(log_name) <= _MOST_LOG_NAME or not log_name.isprintable():
             raise InvalidRequest(f"{log_name[:100]!r} is no name of a log")
+        check_time(takeover, "takeover")
         if takeover < _SHORTEST_TAKEOVER:
             raise InvalidRequest(f"a takeover within {takeover}: {_SHORTEST_TAKEOVER} is the least")
         self._place = log._place.of_player(name)
@@ -97,7 +105,10 @@ class Player:
         return None if self._page is None else self._page.url
 
     def start(self) -> None:
-        """Begin, in a thread; once. Raises ``InvalidRequest`` for what is not there."""
+        """Begin, in a thread; once.
+
+        Raises ``InvalidRequest`` for what is not there, ``LogStopped`` where the log was closed.
+        """
         if self._thread is not None:
             raise InvalidRequest("a player begins once")
         self._check(self._settings.targets)
@@ -128,6 +139,9 @@ class Player:
                 each.metadata()
                 each.credentials()
                 self._place.run(streams_of(each.methods))
+            except LogStopped:
+                # This handle is never used again.
+                raise
             except LogUnavailable:
                 # It begins when the log is there.
                 continue

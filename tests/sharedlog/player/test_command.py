@@ -285,6 +285,17 @@ def test_play_reads_its_targets_again(house, log, url, tmp_path):
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ntries = 0", "tries = 0"),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ntries = '3'", "whole number"),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\npatience = 0", "patience"),
+        (
+            "[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nlinger = inf",
+            "than there are",
+        ),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nlinger = -1", "linger"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ntoken = 1", "a text"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nstart = 5", "no place"),
+        (
+            "[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nstart = 2026-01-01",
+            "no place",
+        ),
         ("[[target]]\nname = 'a'\naddress = 'h'\nstreams = ['s']", "HOST:PORT"),
         ("", "nobody is called"),
         ("colour = 1", "colour"),
@@ -315,6 +326,34 @@ def test_what_is_declared_is_read():
     (target,), options = read_config(text)
     assert options == {"dead_letters": "lost", "takeover": timedelta(seconds=5)}
     assert (target.methods, target.patience) == ({"orders": "/a.B/C"}, timedelta(seconds=2.5))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"linger": 5}, "timedelta"),
+        ({"patience": 1.0}, "timedelta"),
+        ({"start": datetime(2026, 1, 1)}, "zone"),
+        ({"start": 5}, "no place"),
+        ({"token": b"secret"}, "a text"),
+    ],
+)
+def test_a_target_of_another_kind_of_value_is_refused(given, said):
+    """When it is declared, by a typed error, and not when a player comes to it (§15)."""
+    with pytest.raises(InvalidRequest, match=said):
+        sharedlog.Target(name="a", address="h:1", streams=["s"], **given)
+
+
+def test_a_player_of_a_closed_log_does_not_begin(log, tmp_path):
+    """It is told so: it would end at once, without a word (§15)."""
+    with sharedlog.open(f"sqlite:///{tmp_path / 'log.db'}") as other:
+        player = sharedlog.Player(
+            other, [sharedlog.Target(name="a", address="h:1", streams=["orders"])]
+        )
+    with pytest.raises(sharedlog.LogStopped):
+        player.start()
+    with pytest.raises(InvalidRequest, match="timedelta"):
+        sharedlog.Player(log, takeover=2)
 
 
 def test_two_targets_of_one_name_are_refused(log):
