@@ -136,6 +136,15 @@ class Inspection(Protocol):
         changed.
         """
 
+    def refuse(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        """Record that a call is not executed, where its handler may run without a claim.
+
+        The store does not know of such a run (DESIGN §4, step 6), and could not keep it from
+        committing later. False where none can be, or commit: then nothing was done. As
+        ``replace`` else; ``seen`` is None, too, where nothing is known of the call. Raises
+        ``StoreLocked`` where it has changed, or is being recorded just now.
+        """
+
     def remember(self, rpc_id: RpcId, note: str) -> None:
         """Keep a note of a call, the newest of each, and ``NOTES_KEPT`` in all."""
 

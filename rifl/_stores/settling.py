@@ -14,7 +14,7 @@ from rifl._stores.errors import StoreLocked
 from rifl._stores.inspection import CallRow, Inspection
 from rifl._stores.opening import open_inspection
 from rifl.core._serving.answer import refusal_record
-from rifl.core._shared.errors import AnswerLost
+from rifl.core._shared.errors import AnswerLost, NotExecuted
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
@@ -31,7 +31,8 @@ class Settlement(NamedTuple):
 
     ``executed`` with a ``response`` (the serialised message) is what every later arrival is
     answered; without one each is told ``AnswerLost``: it ran, and its answer is lost. Not
-    executed: the call is forgotten, and its next arrival runs it.
+    executed: the call is forgotten, and its next arrival runs it; where a handler may run
+    without a claim (``Inspection.refuse``), its arrivals are told so from then on instead.
     """
 
     executed: bool
@@ -40,7 +41,9 @@ class Settlement(NamedTuple):
     response: bytes | None = None
 
     def record(self, rpc_id: RpcId) -> CompletionRecord:
-        """Return what arrivals of an executed call are answered from now on."""
+        """Return what arrivals of the call are answered from now on, where they do not run it."""
+        if not self.executed:
+            return refusal_record(NotExecuted(f"{rpc_id} did not run: {self.who} looked into it"))
         if self.response is not None:
             return CompletionRecord(response=self.response)
         return refusal_record(
@@ -124,6 +127,8 @@ def settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
     call = store.call(rpc_id)
     note = json.dumps(settlement.note())
     if call is None:
+        if not settlement.executed and store.refuse(rpc_id, None, *_verdict(settlement, rpc_id)):
+            return Settled.NOT_EXECUTED
         store.remember(rpc_id, note)
         return Settled.GONE
     seen = store.stored(rpc_id)
@@ -139,10 +144,16 @@ def settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
         if not store.replace(rpc_id, seen, data, note):
             raise StoreLocked(f"{rpc_id} was recorded or taken over just now; look again")
         return Settled.EXECUTED
+    if store.refuse(rpc_id, seen, *_verdict(settlement, rpc_id)):
+        return Settled.NOT_EXECUTED
     # Before: what was forgotten without a note would be a riddle.
     store.remember(rpc_id, note)
     store.release(rpc_id)
     return Settled.NOT_EXECUTED
+
+
+def _verdict(settlement: Settlement, rpc_id: RpcId) -> tuple[bytes, str]:
+    return RecordCodec().to_bytes(settlement.record(rpc_id)), json.dumps(settlement.note())
 
 
 def unknown_calls(url: str, stuck_s: float = STUCK_S) -> list[UnknownCall]:

@@ -22,7 +22,6 @@ from rifl._stores.postgres.riders import (
 from rifl._stores.postgres.statements import parameters
 from rifl._stores.postgres.transaction import (
     NOT_OURS,
-    Written,
     arguments_of,
     elsewhere,
     function_of,
@@ -30,6 +29,7 @@ from rifl._stores.postgres.transaction import (
     placeholders,
     types_of,
 )
+from rifl._stores.shared.requests import Written
 
 _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 # What our function says by an error, which keeps the COMMIT behind it from being done.
@@ -101,6 +101,15 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
         _refuse(error, backend, finish, riders)
         raise
     return True
+
+
+def was_answered(transaction: Any) -> bool:
+    """Whether the server has answered what was sent: after an error, nothing was committed."""
+    connection = _connection(transaction)
+    if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+        return False
+    status = connection.info.transaction_status
+    return status in (TransactionStatus.IDLE, TransactionStatus.INERROR)
 
 
 def rollback(transaction: Any) -> bool:

@@ -19,7 +19,8 @@ from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.schema import migrate, read_meta
 from rifl._stores.shared.replicas import LivingReplicas
-from rifl.core._shared.identity import RpcId
+from rifl.core._serving.policy import Kind
+from rifl.core._shared.identity import MAX_SEQ, RpcId
 from rifl.core._shared.record import CompletionRecord
 
 _PAGE = 1000
@@ -27,6 +28,8 @@ _PAGE = 1000
 _STATEMENT_MS = 60_000
 # A row that is locked longer is being recorded by a handler's transaction.
 _LOCK_MS = 1_000
+# Stands for the attempt of what an operator has recorded.
+_VERDICT = "verdict"
 _CALL = """
 SELECT client_id, seq, key, method, fingerprint, length(record),
     extract(epoch FROM coalesce(recorded_at, claimed_at))::bigint,
@@ -200,6 +203,36 @@ class PostgresInspection:
         except psycopg.errors.LockNotAvailable as error:
             raise StoreLocked(f"{rpc_id} is being recorded just now; look again") from error
 
+    def refuse(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        """See ``Inspection``."""
+        if rpc_id.key is not None:
+            return False
+        kinds = self._rows(f"SELECT kind FROM @.calls {_WHERE}", *_key(rpc_id))
+        if kinds and kinds[0][0] != Kind.ATOMIC.value:
+            return False
+        if kinds:
+            if not self.replace(rpc_id, seen, data, note):
+                raise StoreLocked(f"{rpc_id} was recorded or taken over just now; look again")
+            return True
+        with self._errors():
+            migrate(self._connection, self._address)
+            with self._connection.transaction():
+                self._connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                # As the call's own transaction would.
+                (found,) = self._rows(
+                    "SELECT @.record_unclaimed_1"
+                    "(%s, %s, %s, %s, '', %s, '', '', 1, '{}', %s, true)",
+                    *(self._store_id, rpc_id.client_id, rpc_id.seq, _VERDICT, data, MAX_SEQ),
+                )[0]
+                if found == "done":
+                    self._remember(rpc_id, note)
+                    return True
+                over = found == "gone" or self._is_acknowledged(rpc_id)
+                raise psycopg.Rollback
+        if not over:
+            raise StoreLocked(f"{rpc_id} was recorded or begun just now; look again")
+        return False
+
     def remember(self, rpc_id: RpcId, note: str) -> None:
         """See ``Inspection``."""
         with self._errors():
@@ -269,6 +302,15 @@ class PostgresInspection:
             "" if call is None else call.method,
             None if call is None else call.changed_at_unix_s,
             note,
+        )
+
+    def _is_acknowledged(self, rpc_id: RpcId) -> bool:
+        return bool(
+            self._rows(
+                "SELECT FROM @.clients WHERE client_id = %s "
+                "AND (%s < first_incomplete OR %s::int8 <@ acknowledged)",
+                *(rpc_id.client_id, rpc_id.seq, rpc_id.seq),
+            )
         )
 
     def _finish(self, rpc_id: RpcId, token: str, data: bytes) -> bool:

@@ -131,6 +131,15 @@ def identity_of(call: Call) -> tuple[int, int, bytes]:
     return call.client_id, call.seq or 0, call.key or b""
 
 
+def acknowledged_of(call: Call) -> str:
+    """Return what a call's header acknowledges above its first incomplete, as a multirange."""
+    # The last seq of all has no successor to end a range with.
+    ranges = ",".join(
+        f"[{first},{'' if last == MAX_SEQ else last + 1})" for first, last in call.completed
+    )
+    return f"{{{ranges}}}"
+
+
 def _statement(schema: str, function: str, types: str, wanted: str = "*") -> bytes:
     parameters = ", ".join(f"%s::{name}" for name in types.split())
     return f"SELECT {wanted} FROM {schema}.{function}({parameters})".encode()
@@ -138,14 +147,10 @@ def _statement(schema: str, function: str, types: str, wanted: str = "*") -> byt
 
 def _claim_arguments(request: Claim) -> tuple[Any, ...]:
     call = request.call
-    # The last seq of all has no successor to end a range with.
-    ranges = ",".join(
-        f"[{first},{'' if last == MAX_SEQ else last + 1})" for first, last in call.completed
-    )
     return (
         *identity_of(call),
         call.first_incomplete,
-        f"{{{ranges}}}",
+        acknowledged_of(call),
         call.fingerprint or b"",
         call.method,
         request.kind.value,

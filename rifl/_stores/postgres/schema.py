@@ -23,7 +23,7 @@ from rifl._stores.postgres.history import continue_history, stop, stopped
 LAYOUT = 1
 # Counts corrections of those functions, which keep names, arguments and results: the
 # first replica that knows more of them than the store has makes them, for all.
-FUNCTIONS = 11
+FUNCTIONS = 12
 _OLDEST_SERVER = 140000
 _DIRECTORY = files("rifl._stores.postgres") / "sql"
 _NOTE = """
@@ -40,7 +40,7 @@ def script(schema: str) -> str:
 
 def functions(schema: str) -> str:
     """Return the statements that bring the functions of a schema up to date."""
-    parts = [_read(part) for part in ("claim", "finish", "leases", "history", "rows")]
+    parts = [_read(part) for part in ("claim", "unclaimed", "finish", "leases", "history", "rows")]
     text = "\n".join([*parts, _NOTE])
     given = {"schema": schema, "functions": FUNCTIONS}
     given |= {"kept_s": VERDICTS_KEPT_S, "most_kept": NOTES_KEPT}

@@ -9,7 +9,6 @@ waits for what became of any of them commits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -28,12 +27,11 @@ from rifl._stores.postgres.shared_group import Group, Part
 from rifl._stores.rows import Move, RowCall
 from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.backend import BackendError
-from rifl._stores.shared.requests import Finish, MoveInside
+from rifl._stores.shared.transactions import FinishOf
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import NotRecorded, StaleRpc, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
-FinishOf = Callable[[Attempt, CompletionRecord], Finish | MoveInside]
 # So many runs share a transaction, at most.
 _MOST = 100
 # What is over when others let go of what they hold: serialization, deadlock, no lock.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rifl._stores.codec import RecordCodec
@@ -17,6 +18,7 @@ from rifl._stores.postgres.commits import (
     commit_record_async,
     rollback,
     rollback_async,
+    was_answered,
 )
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend, store_id_at
@@ -30,9 +32,9 @@ from rifl._stores.postgres.riders import (
 from rifl._stores.postgres.shared_blocks import PostgresBlocks
 from rifl._stores.postgres.transaction import write_record, write_record_async
 from rifl._stores.shared.attempts import SharedAttempt
-from rifl._stores.shared.requests import Finish, MoveInside
+from rifl._stores.shared.requests import Written
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
-from rifl._stores.shared.transactions import FencedTransactions
+from rifl._stores.shared.transactions import FencedTransactions, FinishOf
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._shared.record import CompletionRecord
@@ -44,9 +46,10 @@ class PostgresTransactions(FencedTransactions):
     def __init__(
         self,
         backend: PostgresBackend,
-        finish_of: Callable[[Attempt, CompletionRecord], Finish | MoveInside],
+        finish_of: FinishOf,
+        always: Callable[[str], None],
     ) -> None:
-        super().__init__(finish_of)
+        super().__init__(finish_of, always)
         self._backend = backend
 
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
@@ -65,10 +68,10 @@ class PostgresTransactions(FencedTransactions):
         else:
             await super().record_async(attempt, record, transaction)
 
-    def _write(self, transaction: Any, finish: Finish | MoveInside) -> None:
+    def _write(self, transaction: Any, finish: Written) -> None:
         write_record(transaction, self._backend, finish)
 
-    async def _write_async(self, transaction: Any, finish: Finish | MoveInside) -> None:
+    async def _write_async(self, transaction: Any, finish: Written) -> None:
         await write_record_async(transaction, self._backend, finish)
 
     def begin(self, transaction: Any) -> None:
@@ -97,7 +100,10 @@ class PostgresTransactions(FencedTransactions):
 
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""
-        if commit_record(transaction, self._backend, self._noted(attempt, record)):
+        finish = self._noted(attempt, record)
+        with self._noting(attempt), _noting_undone(attempt, transaction):
+            committed = commit_record(transaction, self._backend, finish)
+        if committed:
             # Only now: an error leaves it to be read back.
             attempt.committed = record
         else:
@@ -110,7 +116,10 @@ class PostgresTransactions(FencedTransactions):
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection."""
-        if await commit_record_async(transaction, self._backend, self._noted(attempt, record)):
+        finish = self._noted(attempt, record)
+        with self._noting(attempt), _noting_undone(attempt, transaction):
+            committed = await commit_record_async(transaction, self._backend, finish)
+        if committed:
             attempt.committed = record
         else:
             commit = committer(transaction)
@@ -118,6 +127,17 @@ class PostgresTransactions(FencedTransactions):
             await send_riders_async(transaction)
             if inspect.isawaitable(done := commit()):
                 await done
+
+
+@contextlib.contextmanager
+def _noting_undone(attempt: Attempt, transaction: Any) -> Iterator[None]:
+    """Note where the server has answered that nothing was committed."""
+    try:
+        yield
+    except BaseException:
+        if attempt.unclaimed and was_answered(transaction):
+            attempt.recorded = None
+        raise
 
 
 class PostgresStore(SharedStore):
@@ -135,6 +155,7 @@ class PostgresStore(SharedStore):
     """
 
     leases: PostgresLeaseStorage
+    unclaimed = True
 
     def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
         address = PostgresAddress.parse(url)
@@ -147,7 +168,9 @@ class PostgresStore(SharedStore):
             codec=codec,
             late_after_s=LATE_AFTER * address.timeout_s,
         )
-        self.transactions = PostgresTransactions(self._postgres, self._settlement.finish_of)
+        self.transactions = PostgresTransactions(
+            self._postgres, self._settlement.finish_of, self._claims.always
+        )
         self.rows = self._rows(self._postgres.store_id)
         self._blocks = PostgresBlocks(address, self._postgres, self._settlement.finish_of)
         self.shared_blocks = self._blocks

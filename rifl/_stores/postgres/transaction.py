@@ -15,15 +15,19 @@ from rifl._stores.drivers import (
 )
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
-from rifl._stores.postgres.request_statements import identity_of
-from rifl._stores.shared.requests import Finish, MoveInside
+from rifl._stores.postgres.request_statements import acknowledged_of, identity_of
+from rifl._stores.shared.requests import MoveInside, RecordUnclaimed, Written
+from rifl._stores.shared.transactions import NeedsClaim
 from rifl.core._shared.errors import LeaseExpired, StaleRpc
 
 _NUMBER = "SELECT CAST(txid_current() AS text)"
 _RECORD_TYPES = ("text", "int8", "int8", "bytea", "text", "bytea", "bytea", "bool")
+_UNCLAIMED_TYPES = (
+    *("text", "int8", "int8", "text", "text", "bytea", "bytea", "bytea", "int8"),
+    *("int8multirange", "int8", "bool"),
+)
 _MOVE_TYPES = ("text", "bytea", "bytea", "bytea", "bool")
 # What is written in a handler's transaction.
-Written = Finish | MoveInside
 # What a database says that has no tables or functions of ours.
 NOT_OURS = {"42883", "3F000", "42P01", "42501"}
 
@@ -100,11 +104,15 @@ def _check(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -
 
 def function_of(finish: Written) -> str:
     """Return what the function that writes it is called, but for its version."""
+    if isinstance(finish, RecordUnclaimed):
+        return "record_unclaimed"
     return "move" if isinstance(finish, MoveInside) else "record"
 
 
 def types_of(finish: Written) -> tuple[str, ...]:
     """Return the types of that function's parameters."""
+    if isinstance(finish, RecordUnclaimed):
+        return _UNCLAIMED_TYPES
     return _MOVE_TYPES if isinstance(finish, MoveInside) else _RECORD_TYPES
 
 
@@ -124,8 +132,16 @@ def arguments_of(backend: PostgresBackend, finish: Written) -> tuple[Any, ...]:
         key, expected, value = finish.move
         return (backend.store_id, key.encode(), expected or b"", value, backend.durable)
     token = finish.token.decode()
-    identity = identity_of(finish.call)
-    fingerprint = finish.call.fingerprint or b""
+    call = finish.call
+    fingerprint = call.fingerprint or b""
+    if isinstance(finish, RecordUnclaimed):
+        client_id, seq, _ = identity_of(call)
+        return (
+            *(backend.store_id, client_id, seq, token, finish.owner, finish.record, fingerprint),
+            *(call.method.encode(), call.first_incomplete, acknowledged_of(call)),
+            *(finish.window, backend.durable),
+        )
+    identity = identity_of(call)
     return (backend.store_id, *identity, token, finish.record, fingerprint, backend.durable)
 
 
@@ -137,6 +153,8 @@ def judge(row: Any, backend: PostgresBackend, finish: Written) -> None:
         raise WrongDatabase(elsewhere(backend))
     if result == "gone":
         raise LeaseExpired(f"client id {finish.call.client_id} expired while the call ran")
+    if result == "isolation":
+        raise NeedsClaim("the transaction is not READ COMMITTED: it cannot decide about the call")
     if result != "done" and isinstance(finish, MoveInside):
         raise StaleRpc(f"{finish.move.key} moved meanwhile")
     if result != "done":

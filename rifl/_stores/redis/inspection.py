@@ -137,6 +137,10 @@ class RedisInspection:
         arguments = [_member(rpc_id), found.token, seen or b"", data]
         return bool(self._run(SETTLE, rpc_id.client_id, arguments)[0] == b"settled")
 
+    def refuse(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        """See ``Inspection``: no handler runs here without a claim."""
+        return False
+
     def remember(self, rpc_id: RpcId, note: str) -> None:
         """See ``Inspection``."""
         found = self._find(rpc_id)

@@ -11,11 +11,10 @@ from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend
 from rifl._stores.redis.transaction import write_record, write_record_async
-from rifl._stores.shared.requests import Finish, MoveInside
+from rifl._stores.shared.requests import Finish, MoveInside, RecordUnclaimed, Written
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
-from rifl._stores.shared.transactions import FencedTransactions
-from rifl.core._serving.client_entry import Attempt
-from rifl.core._shared.record import CompletionRecord
+from rifl._stores.shared.transactions import FencedTransactions, FinishOf
+from rifl.core._shared.invariant import InvariantViolated
 
 # The most by which clocks of a cluster's servers may differ; see the scripts' prelude.
 _CLOCKS_S = 60.0
@@ -27,16 +26,23 @@ class RedisTransactions(FencedTransactions):
     def __init__(
         self,
         backend: RedisBackend,
-        finish_of: Callable[[Attempt, CompletionRecord], Finish | MoveInside],
+        finish_of: FinishOf,
+        always: Callable[[str], None],
     ) -> None:
-        super().__init__(finish_of)
+        super().__init__(finish_of, always)
         self._backend = backend
 
-    def _write(self, transaction: Any, finish: Finish | MoveInside) -> None:
-        write_record(transaction, self._backend, finish)
+    def _write(self, transaction: Any, finish: Written) -> None:
+        write_record(transaction, self._backend, _claimed(finish))
 
-    async def _write_async(self, transaction: Any, finish: Finish | MoveInside) -> None:
-        await write_record_async(transaction, self._backend, finish)
+    async def _write_async(self, transaction: Any, finish: Written) -> None:
+        await write_record_async(transaction, self._backend, _claimed(finish))
+
+
+def _claimed(finish: Written) -> Finish | MoveInside:
+    if isinstance(finish, RecordUnclaimed):
+        raise InvariantViolated("a run without a claim, which this store has none of")
+    return finish
 
 
 class RedisStore(SharedStore):
@@ -62,7 +68,9 @@ class RedisStore(SharedStore):
             codec=codec,
             late_after_s=LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
         )
-        self.transactions = RedisTransactions(self._redis, self._settlement.finish_of)
+        self.transactions = RedisTransactions(
+            self._redis, self._settlement.finish_of, self._claims.always
+        )
         # On a cluster a handler's effects are in another slot than these.
         if not address.clustered:
             self.rows = self._rows(self._redis.store_id.decode(errors="replace"))

@@ -30,11 +30,13 @@ class SharedAttempt(Attempt):
     arrival of the call has been that while this one asked. ``owed``: its handler is done,
     and the record is not in the store yet. ``left``: its coroutine was cancelled, and a
     thread that it began may go on, nobody knows for how long. ``block``: its part of a shared
-    transaction, while that is open; ``shared``: what became of it.
+    transaction, while that is open; ``shared``: what became of it. ``refused``: the store would
+    not have the commit of a run without a claim.
     """
 
     block: Any = None
     shared: Later | None = None
+    refused = False
 
     __slots__ = ("awaited", "claimed", "given_up", "left", "owed", "owner", "passed", "token")
 
@@ -99,13 +101,25 @@ class Attempts:
 
     def new(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
         """Make an attempt of this replica's, with a token never used before."""
-        token = self.new_token()
         with self._lock:
-            self._numbers += 1
-            attempt = SharedAttempt(call, policy, self._numbers, token, self._owner)
-            self._running[token] = attempt
-            self._arrivals.setdefault((call.client_id, call.identity), []).append(attempt)
-        return attempt
+            return self._make(call, policy)
+
+    def arrive(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
+        """Return the call's run of which the store does not know, if one is here; else ``new``."""
+        with self._lock:
+            arrivals = self._arrivals.get((call.client_id, call.identity), ())
+            unclaimed = next((each for each in arrivals if each.unclaimed), None)
+            return self._make(call, policy) if unclaimed is None else unclaimed
+
+    def arrive_first(self, call: Call, policy: MethodPolicy) -> SharedAttempt | None:
+        """The same, but the new one is such a run: None where the store is asked for others."""
+        with self._lock:
+            arrivals = self._arrivals.get((call.client_id, call.identity), ())
+            if arrivals:
+                return next((each for each in arrivals if each.unclaimed), None)
+            attempt = self._make(call, policy)
+            attempt.unclaimed = True
+            return attempt
 
     def runs_again(self, attempt: SharedAttempt) -> None:
         """Note, before it is claimed, that an earlier run of its call may have had its effect.
@@ -235,6 +249,14 @@ class Attempts:
                 with self._lock:
                     self._elsewhere.pop(stand_in.token, None)
                 self._end(stand_in)
+
+    def _make(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
+        token = self.new_token()
+        self._numbers += 1
+        attempt = SharedAttempt(call, policy, self._numbers, token, self._owner)
+        self._running[token] = attempt
+        self._arrivals.setdefault((call.client_id, call.identity), []).append(attempt)
+        return attempt
 
     def _count(self) -> int:
         return sum(

@@ -16,9 +16,10 @@ from rifl._stores.shared.steps import Rule
 from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.client_table import match_seed
+from rifl.core._serving.client_table import match_payload, match_seed
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._serving.unclaimed import may_run_beside, may_run_unclaimed
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
@@ -31,6 +32,7 @@ from rifl.core._shared.errors import (
     RecordPending,
     RiflError,
     SessionClosed,
+    StaleRpc,
     StoreUnavailable,
     WindowExceeded,
 )
@@ -57,6 +59,9 @@ _REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
         f"client id {call.client_id} is unknown or expired"
     ),
     Found.CLOSED: lambda call: SessionClosed("the session is closed, or its retention is over"),
+    Found.STALE: lambda call: StaleRpc(f"{call.rpc_id} was acknowledged"),
+    Found.REFUSING: lambda call: Draining("the server was about to stop"),
+    Found.LATE: lambda call: StoreUnavailable("the claim took too long to reach the store"),
     Found.NEEDS_KEY: lambda call: BadHeader("a named session takes keyed calls only"),
     Found.WINDOW: lambda call: WindowExceeded("too many calls of the client are unacknowledged"),
 }
@@ -71,7 +76,8 @@ class Claims:
 
     ``owner``: this incarnation. ``doubtful_after_s``: a claim whose reply took so long is
     asked once more: meanwhile others may have taken this replica for dead. ``clock``: monotonic
-    seconds. ``observe`` hears when a claim that was granted began.
+    seconds. ``observe`` hears when a claim that was granted began. ``unclaimed``: whether the
+    store can decide about a call with the commit of its handler's transaction.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class Claims:
         doubtful_after_s: float,
         clock: Callable[[], float],
         observe: Callable[[float], None],
+        unclaimed: bool,
     ) -> None:
         self.window = DEFAULT_WINDOW
         self.key_bounds = KeyBounds()
@@ -98,22 +105,90 @@ class Claims:
         self._doubtful_after_s = doubtful_after_s
         self._clock = clock
         self._observe = observe
+        self._unclaimed = unclaimed
+        # Of these, transactions see the world as it was when they began.
+        self._always: frozenset[str] = frozenset()
 
-    def claim(self, call: Call, policy: MethodPolicy) -> Rule:
-        """Rule: decide about a call, and claim it if it is new; see ``BatchRecords``."""
-        attempt = self._attempts.new(call, policy)
-        bounds = self.key_bounds
-        wanted = Claim(
+    def always(self, method: str) -> None:
+        """Have calls of a method be claimed from now on: its transactions cannot decide."""
+        self._always |= {method}
+
+    def without(self, call: Call, policy: MethodPolicy) -> Decision | None:
+        """Decide about a call that need not be claimed before it runs; None: it has to be.
+
+        No other arrival of it is here then, and the store takes new calls, as far as is known.
+        """
+        if (
+            not self._unclaimed
+            or not may_run_unclaimed(call, policy)
+            or call.method in self._always
+            or self._refusing.refusal() is not None
+        ):
+            return None
+        attempt = self._attempts.arrive_first(call, policy)
+        if attempt is None:
+            return None
+        return Decision(Verdict.NEW, attempt) if attempt.call is call else _joined(call, attempt)
+
+    def ask(self, attempt: SharedAttempt) -> Rule:
+        """Rule: claim a call that has run without that, and is not known to have committed.
+
+        Returns the record that stands, whoever wrote it, or None: the attempt is claimed now. What
+        it raises has ended the attempt, or will: the store's refusal, ``InProgress`` where the
+        call runs elsewhere, ``RecordPending`` where the store does not say.
+        """
+        call = attempt.call
+        call.asked = True
+        request = self._wanted(attempt, refusing=False)._replace(until_s=self._heartbeat.until_s())
+        replied, claimed = False, False
+        try:
+            reply: Claimed = yield request
+            replied = True
+            if reply.found is Found.NEW:
+                claimed = attempt.claimed = True
+                attempt.unclaimed = False
+                return None
+            if reply.found is Found.COMPLETED:
+                record = self._codec.from_bytes(reply.record, call)
+                claimed = True
+                return record
+            if reply.found is not Found.RUNNING:
+                raise _REFUSALS[reply.found](call)
+            if reply.owner == self._owner:
+                replied = False
+                raise RecordPending(f"a transaction that records {call.rpc_id} has not ended")
+            raise InProgress(f"{call.rpc_id} runs elsewhere")
+        except BackendError as error:
+            raise RecordPending(f"whether the call committed is not known yet: {error}") from error
+        finally:
+            if not replied:
+                self._attempts.owe(attempt)
+                self._take_back(attempt, request.until_s or 0.0)
+            elif not claimed:
+                self._settlement.settle(attempt)
+
+    def _wanted(self, attempt: SharedAttempt, *, refusing: bool) -> Claim:
+        bounds, call, policy = self.key_bounds, attempt.call, attempt.policy
+        return Claim(
             call,
             policy.kind,
             attempt.token,
             self._owner,
-            self._refusing.refuses,
+            refusing,
             self.window,
             bounds.max_keys,
             bounds.max_bytes,
             retention_s=None if call.key is None else bounds.retained_s(policy.retention_s),
         )
+
+    def claim(self, call: Call, policy: MethodPolicy) -> Rule:
+        """Rule: decide about a call, and claim it if it is new; see ``BatchRecords``."""
+        attempt = self._attempts.arrive(call, policy)
+        if attempt.call is not call:
+            return _joined(call, attempt)
+        call.asked = True
+        attempt.beside = self._unclaimed and may_run_beside(call, policy)
+        wanted = self._wanted(attempt, refusing=self._refusing.refuses)
         asked, claimed, doubts = False, False, 0
         request = wanted
         try:
@@ -250,3 +325,12 @@ class Claims:
         self._settlement.settle(attempt)
         if reply.found in (Found.COMPLETED, Found.RUNNING):
             raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
+
+
+def _joined(call: Call, attempt: SharedAttempt) -> Decision:
+    """Decide about an arrival of a call that runs here without a claim: the store knows nothing."""
+    match_seed(call, attempt.call.seed)
+    match_payload(call, attempt.call.fingerprint)
+    # When that has ended, the store knows.
+    call.asked = attempt.awaited = True
+    return Decision(Verdict.IN_PROGRESS, attempt)

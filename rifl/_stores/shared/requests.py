@@ -83,7 +83,9 @@ class Claimed(NamedTuple):
     ``RUNNING`` comes with the attempt's token, owner and kind, ``COMPLETED`` with
     the serialised record; ``verified`` is false where no fingerprint is kept of it.
     ``noted`` is false where ``RUNNING`` could not be noted as waited for, since the
-    call was being recorded just then: nobody will be woken.
+    call was being recorded just then: nobody will be woken. So it is, too, while a call that
+    nobody claimed is in a transaction that is open (``RecordUnclaimed``): the token stands for
+    that then, and to take it over ends the transaction.
     """
 
     found: Found
@@ -117,6 +119,24 @@ class Finish(NamedTuple):
     def how(self) -> str:
         """What scripts and statements call it."""
         return "left" if self.left else "unknown" if self.unknown else "finish"
+
+
+class RecordUnclaimed(NamedTuple):
+    """Record a call that nobody claimed, in a handler's own transaction, which commits at once.
+
+    The client lives, the call is neither known nor acknowledged, and the window has room: judged
+    while the client cannot be removed, and what was acknowledged in a later statement than the
+    one that writes the record, so that no other record of the call can have come and gone
+    between. The reply is an ``Ending``: anything but ``DONE`` has the transaction roll back.
+    Acknowledgements are applied, and the lease is renewed, if the commit travels with it, and
+    nobody else does so just now.
+    """
+
+    call: Call
+    token: bytes
+    owner: str
+    record: bytes
+    window: int
 
 
 class Ending(enum.Enum):
@@ -221,3 +241,7 @@ class MoveInside(NamedTuple):
     def record(self) -> bytes:
         """What is written."""
         return self.move.value
+
+
+# What is written in a handler's own transaction.
+Written = Finish | RecordUnclaimed | MoveInside

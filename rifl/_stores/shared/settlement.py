@@ -21,6 +21,8 @@ from rifl._stores.shared.requests import (
     GetRows,
     Look,
     MoveInside,
+    RecordUnclaimed,
+    Written,
 )
 from rifl._stores.shared.steps import Rule
 from rifl.core._serving.client_entry import Attempt
@@ -32,6 +34,7 @@ from rifl.core._shared.errors import (
     StaleRpc,
     StoreUnavailable,
 )
+from rifl.core._shared.identity import DEFAULT_WINDOW
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
@@ -57,6 +60,7 @@ class AttemptSettlement:
         clock: Callable[[], float],
         observe: Callable[..., None],
     ) -> None:
+        self.window = DEFAULT_WINDOW
         self._attempts = attempts
         self._heartbeat = heartbeat
         self._refusing = refusing
@@ -167,7 +171,7 @@ class AttemptSettlement:
             # What is answered has to be kept.
             raise BackendError(f"the store is not durable: {reason}")
 
-    def finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish | MoveInside:
+    def finish_of(self, attempt: Attempt, record: CompletionRecord) -> Written:
         """Return what a handler's transaction writes, fenced; raises where it is to roll back."""
         if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
@@ -176,9 +180,13 @@ class AttemptSettlement:
         if isinstance(attempt.call, RowCall):
             (move,) = attempt.call.moves
             return MoveInside(attempt.call, move)
-        return Finish(
-            attempt.call, attempt.token, self._codec.to_bytes(record, seed=attempt.call.seed)
-        )
+        stored = self._codec.to_bytes(record, seed=attempt.call.seed)
+        if not attempt.unclaimed:
+            return Finish(attempt.call, attempt.token, stored)
+        if attempt.ended:
+            # What stands of it by now, or does not, was told.
+            raise StaleRpc(f"{attempt.call.rpc_id} has ended")
+        return RecordUnclaimed(attempt.call, attempt.token, attempt.owner, stored, self.window)
 
     def settle(self, attempt: Attempt) -> None:
         """End the attempt: the store does not say any more that it runs."""

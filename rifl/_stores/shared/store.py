@@ -14,7 +14,7 @@ from rifl._stores.errors import UnsupportedStore
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.rows import ConditionalRows
-from rifl._stores.shared.attempts import Attempts, loop_ends, of_shared
+from rifl._stores.shared.attempts import Attempts, SharedAttempt, loop_ends, of_shared
 from rifl._stores.shared.backend import (
     Backend,
     BackendError,
@@ -32,13 +32,12 @@ from rifl._stores.shared.steps import AllSteps, Rule, Steps
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
-from rifl.core._shared.errors import (
-    RiflError,
-)
+from rifl.core._shared.errors import InProgress, RiflError
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
 
@@ -82,6 +81,8 @@ class SharedStore:
 
     transactions: Transactions
     shared_blocks: SharedBlocks | None = None
+    # Whether the commit of a handler's transaction can decide about a call (``RecordUnclaimed``).
+    unclaimed = False
     rows: ConditionalRows | None = None
 
     def __init__(
@@ -139,6 +140,7 @@ class SharedStore:
             doubtful_after_s=dead_after_s / 2,
             clock=clock,
             observe=self._observe,
+            unclaimed=self.unclaimed,
         )
         self.held = HeldAnswers(clock=clock, idle_s=_IDLE_S)
         self._presence: Presence | None = None
@@ -159,7 +161,7 @@ class SharedStore:
         clock: ``leases`` and ``clock`` are not used. Raises ``UnsupportedStore`` if an
         atomic method names a database that is not this store's.
         """
-        self._claims.window = bounds.window
+        self._claims.window = self._settlement.window = bounds.window
         for policy in policies:
             if policy.database is not None and not self._is_own(policy.database):
                 raise UnsupportedStore(
@@ -178,8 +180,10 @@ class SharedStore:
 
     # -- Records -----------------------------------------------------------------------
 
-    def claim(self, call: Call, policy: MethodPolicy) -> Later:
-        """Decide about a call and claim it if it is new: one request, as a rule."""
+    def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
+        """Decide about a call and claim it if it is new: one request, as a rule, or none."""
+        if (decision := self._claims.without(call, policy)) is not None:
+            return decision
         return self._steps(self._claims.claim(call, policy))
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Later:
@@ -203,6 +207,8 @@ class SharedStore:
         """Return what the handler's own transaction left: read, if nobody saw it commit."""
         if attempt.committed is not None:
             return attempt.committed
+        if attempt.unclaimed:
+            return self._not_committed(of_shared(attempt))
         if attempt.recorded is None:
             return None
         return self._steps(self._settlement.committed(attempt))
@@ -237,6 +243,10 @@ class SharedStore:
             return None
         if attempt.ran:
             return self._steps(self._claims.forsake(attempt, self._claims.left(attempt)))
+        if attempt.unclaimed:
+            # It has not run: the store knows nothing of it.
+            self._settlement.settle(attempt)
+            return None
         return self._steps(self._settlement.abandon(attempt))
 
     def was_cancelled(self, attempt: Attempt) -> None:
@@ -303,6 +313,14 @@ class SharedStore:
         self._backend.close()
 
     # --------------------------------------------------------------------------------------
+
+    def _not_committed(self, attempt: SharedAttempt) -> Later:
+        if not attempt.refused:
+            return self._steps(self._claims.ask(attempt))
+        # Whatever its handler made of that: it was rolled back, and is served as a duplicate is.
+        attempt.call.asked = True
+        self._settlement.settle(attempt)
+        raise InProgress(f"{attempt.call.rpc_id} was recorded by another, or has to be claimed")
 
     def _tell_refusal(self, refusal: RiflError | None) -> None:
         if self.on_refusal is not None:

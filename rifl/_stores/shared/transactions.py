@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from rifl._stores.shared.requests import Finish, MoveInside
+from rifl._log import get_logger
+from rifl._stores.shared.attempts import SharedAttempt
+from rifl._stores.shared.requests import Written
 from rifl._stores.transactions import RecordingTransactions
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._shared.errors import LeaseExpired, StaleRpc
 from rifl.core._shared.record import CompletionRecord
+
+_log = get_logger("rifl.store")
+FinishOf = Callable[[Attempt, CompletionRecord], Written]
+
+
+class NeedsClaim(StaleRpc):
+    """The transaction cannot decide about the call: it sees what was when it began."""
 
 
 class FencedTransactions(RecordingTransactions, abc.ABC):
@@ -17,33 +28,49 @@ class FencedTransactions(RecordingTransactions, abc.ABC):
 
     A store adds how a ``Finish`` is carried out inside such a transaction: it raises to undo
     it where the attempt was taken over. ``finish_of``: what is written for an attempt, see
-    ``AttemptSettlement.finish_of``.
+    ``AttemptSettlement.finish_of``. ``always``: see ``Claims.always``.
     """
 
-    def __init__(
-        self, finish_of: Callable[[Attempt, CompletionRecord], Finish | MoveInside]
-    ) -> None:
+    def __init__(self, finish_of: FinishOf, always: Callable[[str], None]) -> None:
         self._finish_of = finish_of
+        self._always = always
 
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's own transaction, fenced; raises to undo it."""
-        self._write(transaction, self._noted(attempt, record))
+        finish = self._noted(attempt, record)
+        with self._noting(attempt):
+            self._write(transaction, finish)
 
     async def record_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection."""
-        await self._write_async(transaction, self._noted(attempt, record))
+        finish = self._noted(attempt, record)
+        with self._noting(attempt):
+            await self._write_async(transaction, finish)
 
     @abc.abstractmethod
-    def _write(self, transaction: Any, finish: Finish | MoveInside) -> None:
+    def _write(self, transaction: Any, finish: Written) -> None:
         """Carry the request out inside the transaction; raises to undo it."""
 
     @abc.abstractmethod
-    async def _write_async(self, transaction: Any, finish: Finish | MoveInside) -> None:
+    async def _write_async(self, transaction: Any, finish: Written) -> None:
         """The same for an asynchronous connection."""
 
-    def _noted(self, attempt: Attempt, record: CompletionRecord) -> Finish | MoveInside:
+    @contextlib.contextmanager
+    def _noting(self, attempt: Attempt) -> Iterator[None]:
+        """Note on the attempt that the store would not have what is written."""
+        try:
+            yield
+        except (StaleRpc, LeaseExpired) as error:
+            if isinstance(attempt, SharedAttempt):
+                attempt.refused = True
+            if isinstance(error, NeedsClaim):
+                _log.info("method_claims", method=attempt.call.method, reason=str(error))
+                self._always(attempt.call.method)
+            raise
+
+    def _noted(self, attempt: Attempt, record: CompletionRecord) -> Written:
         """Return what is written for an attempt, whose record may stand from now on."""
         finish = self._finish_of(attempt, record)
         # Before it is written: if another record stands already, that is what will be answered.

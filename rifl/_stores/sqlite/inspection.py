@@ -168,6 +168,10 @@ class SqliteInspection:
                 return self._replace(rpc_id, seen, data, note)
         return self._replace(rpc_id, seen, data, note)
 
+    def refuse(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        """See ``Inspection``: no handler runs here without a claim."""
+        return False
+
     def remember(self, rpc_id: RpcId, note: str) -> None:
         """See ``Inspection``."""
         with self._writing() as connection:

@@ -30,7 +30,9 @@ class Attempt:
     run, or one before it, may have had an effect that no record tells of: given up, the
     call runs again, and is never resolved as not executed. ``owed``: its handler has
     ended, and what is to be written of it is not written yet. ``crowded``: its transaction failed
-    for what others hold, those before it in the same one, maybe.
+    for what others hold, those before it in the same one, maybe. ``unclaimed``: it runs before
+    the store was asked about the call, which the commit of its transaction decides. ``beside``:
+    such a run of the call may be somewhere, and commit later if no record stands then.
 
     A store may have attempts of its own class (see ``ClientTable``).
     """
@@ -43,6 +45,8 @@ class Attempt:
     ran = False
     owed = False
     crowded = False
+    unclaimed = False
+    beside = False
     waiters: Sequence[Callable[[], None]] = ()
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:

@@ -49,7 +49,12 @@ class Records(Protocol):
         """Make durable what has to be before the handler runs."""
 
     def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
-        """Return the record that the handler's own transaction committed."""
+        """Return the record that the handler's own transaction committed.
+
+        Of an attempt that is ``unclaimed``, and not known to have committed: the record that
+        stands, whoever wrote it. None: the attempt is claimed from now on. What it raises has
+        ended the attempt; ``InProgress``: the call is to be served anew.
+        """
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Make the record durable, then settle the attempt with it.

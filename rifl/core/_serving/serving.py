@@ -35,10 +35,13 @@ from rifl.core._serving.records import NOT_ASKED, Records, Reply, waited
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
     InProgress,
+    LeaseExpired,
     NotExecuted,
     NotRecorded,
     OutcomeUnknown,
     RecordPending,
+    RiflError,
+    SessionClosed,
     StoreUnavailable,
     WindowExceeded,
 )
@@ -99,7 +102,10 @@ def conclude(store: Records, attempt: Attempt, handled: Handled) -> Steps:
     result = handled if isinstance(handled, HandlerResult) else HandlerResult(handled)
     if attempt.policy.kind is Kind.ATOMIC:
         try:
-            standing = yield from _committed(store, attempt)
+            if attempt.unclaimed and attempt.committed is None:
+                standing = yield from _asked(store, attempt, undone=_undone(attempt, result))
+            else:
+                standing = yield from _committed(store, attempt)
         except NotRecorded as error:
             return (yield from _give_up(store, attempt, refusal_record(error), ran=False))
         if standing is not None:
@@ -107,7 +113,8 @@ def conclude(store: Records, attempt: Attempt, handled: Handled) -> Steps:
             if standing.response is not None:
                 store.held.note(attempt, len(standing.response))
             yield from waited(store.adopt(attempt, standing))
-            return Answer(standing, standing.outcome)
+            mine = attempt.recorded == standing or not attempt.unclaimed
+            return Answer(standing, standing.outcome if mine else replayed(standing))
     record, ran = _judge(attempt, result)
     if ran is not None:
         return (yield from _give_up(store, attempt, record, ran=ran))
@@ -122,7 +129,7 @@ def _judge(attempt: Attempt, result: HandlerResult) -> tuple[CompletionRecord, b
     """
     policy, record = attempt.policy, result.record
     if policy.kind is Kind.ATOMIC:
-        undone = result.undone or attempt.undone
+        undone = _undone(attempt, result)
         if result.raised:
             # As after a crash it runs again: what it did without its record, if anything,
             # it did not do in a transaction of the call's.
@@ -142,6 +149,37 @@ def _judge(attempt: Attempt, result: HandlerResult) -> tuple[CompletionRecord, b
     if record.code and record.code in policy.unrecorded and not result.raised:
         return record, False
     return record, None
+
+
+def _undone(attempt: Attempt, result: HandlerResult) -> bool:
+    return result.undone or attempt.undone
+
+
+def _asked(
+    store: Records, attempt: Attempt, *, undone: bool
+) -> Generator[Any, Any, CompletionRecord | None]:
+    """Return the record that stands of a call that ran without a claim; None: it has one now.
+
+    The run is not known to have committed: whatever ended it, an earlier copy of the call may
+    have had the effect that it met.
+    """
+    # Not refused, a record that was put into a transaction may have been there, and be gone.
+    safe = undone and attempt.recorded is None
+    try:
+        standing: CompletionRecord | None = yield from waited(store.committed(attempt))
+        if standing is None and attempt.recorded is not None:
+            # A commit that is under way yet is kept from it by the claim alone: that is to stay.
+            attempt.ran = True
+        return standing
+    except (LeaseExpired, SessionClosed) as error:
+        if safe:
+            raise
+        # Not as such: to a first attempt that says that it never ran.
+        raise OutcomeUnknown(f"{error}, while the call ran: its answer is not kept") from error
+    except RiflError as error:
+        if safe or error.outcome is not Outcome.NOT_EXECUTED or isinstance(error, InProgress):
+            raise
+        raise RecordPending(f"the call ran, and what it did is not known: {error}") from error
 
 
 def _committed(store: Records, attempt: Attempt) -> Generator[Any, Any, CompletionRecord | None]:
@@ -208,7 +246,9 @@ def _give_up(store: Records, attempt: Attempt, record: CompletionRecord, *, ran:
     # effect is in the transaction of its record, and without the record there is none.
     ran = ran or (attempt.policy.kind is Kind.IDEMPOTENT and store.may_have_run(attempt))
     yield from waited(store.abandon(attempt))
-    return Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)
+    # One that runs beside it may commit yet: nothing was written that would keep it from that.
+    unknown = ran or attempt.beside
+    return Answer(record, Outcome.UNKNOWN if unknown else Outcome.NOT_EXECUTED)
 
 
 def or_elsewhere(store: Records, attempt: Attempt, steps: Steps) -> Steps:

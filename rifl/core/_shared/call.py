@@ -92,6 +92,8 @@ class Call:
     seed: int = 0
     # Where a caller is that has no name, and shares a namespace with all others.
     source: str = ""
+    # Whether a store was asked about it: it has no run without a claim from then on.
+    asked: bool = False
 
     def __init__(
         self,

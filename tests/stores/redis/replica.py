@@ -9,6 +9,7 @@ from typing import Any
 from lease_server import SharedAuthority, open_authority
 from rifl._stores import RecordCodec, open_store
 from rifl.core._serving.bounds import Bounds, KeyBounds
+from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
@@ -18,7 +19,8 @@ __all__ = ["ATOMIC", "FIRST", "IDEMPOTENT", "OTHER", "PLAIN", "Replica", "call",
 
 PLAIN = MethodPolicy()
 IDEMPOTENT = MethodPolicy(kind=Kind.IDEMPOTENT)
-ATOMIC = MethodPolicy(kind=Kind.ATOMIC)
+# Tests of claims; those of runs without one are in tests/stores/test_unclaimed.py.
+ATOMIC = MethodPolicy(kind=Kind.ATOMIC, claim="always")
 FIRST = CompletionRecord(response=b"first")
 OTHER = CompletionRecord(response=b"other")
 
@@ -65,7 +67,8 @@ class Replica:
 
     def claim(self, call: Call, policy: MethodPolicy = PLAIN) -> Any:
         """Decide about a call."""
-        return self.store.claim(call, policy).wait()
+        decision = self.store.claim(call, policy)
+        return decision.wait() if isinstance(decision, Later) else decision
 
     def begin(self, call: Call, policy: MethodPolicy = PLAIN) -> Any:
         """Claim a call that is new."""

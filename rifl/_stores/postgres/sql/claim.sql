@@ -199,6 +199,9 @@ BEGIN
         -- it turns out to be is decided below, which looks at everything anew.
         EXIT usual WHEN p_seq = 0 OR p_refusing OR p_take_over <> ''
             OR p_seq < p_first OR p_seq <@ p_acks;
+        IF p_kind = 'atomic' OR p_fingerprint = '' THEN
+            EXIT usual WHEN @schema@.is_committing_1(p_client, p_seq);
+        END IF;
         SELECT state, first_incomplete, acknowledged, due < clock_timestamp() + term,
             (SELECT max(seq) FROM @schema@.calls WHERE client_id = p_client AND seq > 0)
         INTO client_state, old_first, old_acks, is_due, top
@@ -332,6 +335,15 @@ BEGIN
             IF applied OR @schema@.is_full_1(p_client, p_seq, p_first, p_window) THEN
                 o_found := 'window'; RETURN;
             END IF;
+        END IF;
+
+        IF p_seq > 0 AND (p_kind = 'atomic' OR p_fingerprint = '')
+           AND @schema@.is_committing_1(p_client, p_seq) THEN
+            SELECT * INTO o_token, o_owner
+            FROM @schema@.who_commits_1(p_client, p_seq, p_take_over);
+            -- It may just have ended, and what it wrote does not show above.
+            CONTINUE WHEN o_token IS NULL;
+            o_found := 'recording'; o_kind := 'atomic'; RETURN;
         END IF;
 
         INSERT INTO @schema@.calls

@@ -1,0 +1,116 @@
+-- Calls that nobody claimed: the commit of the handler's transaction decides (DESIGN §4, step 6).
+
+-- Whether such a transaction may be recording a call just now. If not, none does before this
+-- transaction has ended: for each call that lock is a claim's, or one such transaction's.
+CREATE OR REPLACE FUNCTION @schema@.is_committing_1(p_client bigint, p_seq bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN NOT pg_try_advisory_xact_lock_shared(hashint8extended(p_seq, p_client));
+END $$;
+
+-- Who records a call that nobody claimed: a token that stands for it, and its replica, empty for
+-- one that is gone. NULL where nobody does any more. p_take_over: a token whose transaction is
+-- to be ended, as in ``held_1``.
+CREATE OR REPLACE FUNCTION @schema@.who_commits_1(
+    p_client bigint, p_seq bigint, p_take_over text, OUT o_token text, OUT o_owner text
+) LANGUAGE plpgsql AS $$
+DECLARE
+    holder integer;
+BEGIN
+    WITH held AS (
+        -- Advisory locks in pg_locks: an unsigned half each.
+        SELECT pid, mode, (classid::bigint << 32 | objid::bigint) AS hash FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid <> pg_backend_pid()
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    )
+    SELECT held.pid, coalesce(replicas.owner, '') INTO holder, o_owner
+    FROM held LEFT JOIN @schema@.replicas ON EXISTS (
+        SELECT FROM held AS also
+        WHERE also.pid = held.pid AND also.hash = hashtextextended(replicas.owner, 3))
+    WHERE held.hash = hashint8extended(p_seq, p_client) AND held.mode = 'ExclusiveLock'
+    LIMIT 1;
+    IF NOT FOUND THEN RETURN; END IF;
+    o_token := 'recording by ' || o_owner;
+    IF o_token = p_take_over THEN
+        BEGIN
+            IF pg_terminate_backend(holder, 300) THEN o_token := NULL; END IF;
+        EXCEPTION WHEN insufficient_privilege THEN
+            RETURN;
+        END;
+    END IF;
+END $$;
+
+-- Record a call that nobody claimed, in the handler's own transaction. Anything but 'done' has
+-- to roll it back.
+CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_1(
+    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
+    p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
+    p_durable boolean
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    client_state text;
+    -- An expression costs a fraction of a PERFORM.
+    ignored text;
+BEGIN
+    -- Else no later statement would see what was committed meanwhile.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN 'isolation'; END IF;
+    -- Against its removal, and the end of its lease, until this transaction has ended; not
+    -- against its other calls.
+    SELECT state INTO client_state FROM @schema@.clients
+    WHERE client_id = p_client
+      AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN CASE WHEN @schema@.same_store_1(p_store) THEN 'gone' ELSE 'wrong' END;
+    END IF;
+    IF client_state <> 'open' THEN RETURN 'gone'; END IF;
+    -- Of a call that is being claimed, or recorded by another copy, the store is to be asked.
+    IF NOT pg_try_advisory_xact_lock(hashint8extended(p_seq, p_client)) THEN
+        RETURN 'fenced';
+    END IF;
+    -- By this a take-over finds whose transaction it is.
+    ignored := pg_advisory_xact_lock_shared(hashtextextended(p_owner, 3));
+    IF @schema@.is_full_1(p_client, p_seq, p_first, p_window) THEN RETURN 'fenced'; END IF;
+    INSERT INTO @schema@.calls
+        (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
+    VALUES (p_client, p_seq, '', p_fingerprint, convert_from(p_method, 'UTF8'), 'atomic', p_token,
+            p_owner, p_record, clock_timestamp())
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN RETURN 'fenced'; END IF;
+    -- Only now: a record that stood when this began may have been acknowledged, and be gone.
+    -- From here on none can come, and so none can go.
+    PERFORM FROM @schema@.clients WHERE client_id = p_client
+        AND (p_seq < first_incomplete OR p_seq <@ acknowledged);
+    IF FOUND THEN RETURN 'fenced'; END IF;
+    IF p_durable AND current_setting('synchronous_commit') = 'off' THEN
+        -- Else this commit, and the answer it stands for, could be lost in a crash.
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN 'done';
+END $$;
+
+-- The same for one who commits in the same breath, as ``record_or_fail_1``; with what the call
+-- acknowledges, since the client's row is not locked for long.
+CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_or_fail_1(
+    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
+    p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
+    p_durable boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    result text := @schema@.record_unclaimed_1(
+        p_store, p_client, p_seq, p_token, p_owner, p_record, p_fingerprint, p_method, p_first,
+        p_acks, p_window, p_durable);
+    old_first bigint;
+    old_acks int8multirange;
+    is_due boolean;
+    ignored text;
+BEGIN
+    IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
+    SELECT first_incomplete, acknowledged, due < clock_timestamp() + term
+    INTO old_first, old_acks, is_due
+    FROM @schema@.clients WHERE client_id = p_client FOR NO KEY UPDATE SKIP LOCKED;
+    -- Where another call applies its own just now, these are left to the next.
+    IF FOUND AND (p_first > old_first OR NOT p_acks <@ old_acks OR is_due) THEN
+        ignored := @schema@.apply_1(p_client, old_first, old_acks, p_first, p_acks);
+    END IF;
+END $$;

@@ -1,0 +1,576 @@
+"""First attempts of atomic methods, which PostgreSQL decides about as they commit (DESIGN §4)."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+from rifl._server.outcomes_service import RESOLUTION
+from rifl._stores.settling import Settled, Settlement, settle_unknown
+from rifl.core._serving.admission import Wait
+from rifl.core._serving.answer import HandlerResult
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.decision import Decision
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._serving.serving import resolve, serve
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import (
+    InProgress,
+    LeaseExpired,
+    NotExecuted,
+    PayloadMismatch,
+    RecordPending,
+    StaleRpc,
+    WindowExceeded,
+)
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
+from tests.helpers.holding import HoldingProxy
+from tests.helpers.waiting import DEADLINE_S, until
+from tests.stores.redis.replica import FIRST, OTHER, Replica, call
+
+UNCLAIMED = MethodPolicy(kind=Kind.ATOMIC)
+RAISED = CompletionRecord(code=2, details="the handler raised")
+INSERT = "INSERT INTO effects VALUES ('x')"
+
+
+def drive(steps, store, run):
+    """Carry out the steps of a call as a shell does: what is raised is thrown in."""
+    value, error = None, None
+    try:
+        while True:
+            step = steps.send(value) if error is None else steps.throw(error)
+            value, error = None, None
+            try:
+                if isinstance(step, Attempt):
+                    value = run(step)
+                elif isinstance(step, Wait):
+                    woken = threading.Event()
+                    if store.wait(step.attempt, woken.set):
+                        assert woken.wait(DEADLINE_S)
+                    value = True
+                else:
+                    value = step.wait()
+            except Exception as raised:  # noqa: BLE001 - the rules settle the call first
+                error = raised
+    except StopIteration as stop:
+        return stop.value
+
+
+class Handler:
+    """A handler with one effect; what it does before its transaction's end is a test's.
+
+    ``way``: ``commit``, by which the record travels with the commit; ``record``, by which the
+    handler commits itself.
+    """
+
+    def __init__(self, server: Any, *, way: str = "commit", reply: CompletionRecord = FIRST):
+        self.server, self.way, self.reply = server, way, reply
+        self.runs = 0
+        self.before: Any = lambda connection: None
+        self.options: dict[str, Any] = {}
+        self.url = server.url()
+
+    def serve(self, replica: Replica, arriving: Any, policy: MethodPolicy = UNCLAIMED) -> Any:
+        """Serve a call there."""
+        steps = serve(replica.store, arriving, policy)
+        return drive(steps, replica.store, lambda attempt: self.run(replica, attempt))
+
+    def run(self, replica: Replica, attempt: Any) -> HandlerResult:
+        """Run it, as ``rifl.transaction`` and the shells do."""
+        self.runs += 1
+        transactions = replica.store.transactions
+        try:
+            with psycopg.connect(self.url) as connection:
+                for name, value in self.options.items():
+                    setattr(connection, name, value)
+                if self.way == "commit":
+                    transactions.begin(connection)
+                try:
+                    connection.execute(INSERT)
+                    self.before(connection)
+                    if self.way == "commit":
+                        transactions.commit(attempt, self.reply, connection)
+                    else:
+                        transactions.record(attempt, self.reply, connection)
+                        connection.commit()
+                except BaseException:
+                    transactions.rollback(connection)
+                    raise
+        except Exception:  # noqa: BLE001 - recorded, as a shell does
+            return HandlerResult(RAISED, raised=True, undone=self.way == "commit")
+        return HandlerResult(self.reply)
+
+
+@pytest.fixture
+def handler(shared_server, database):
+    """A handler whose record travels with its commit."""
+    return Handler(shared_server)
+
+
+@pytest.fixture
+def effects(database):
+    """Count the effects that are committed."""
+
+    def count():
+        database.rollback()
+        return database.execute("SELECT count(*) FROM effects").fetchone()[0]
+
+    return count
+
+
+def rows(replica):
+    """What the store knows of calls: their seqs, and whether each is recorded."""
+    return replica.store.leases._rows("SELECT seq, record IS NOT NULL FROM @.calls ORDER BY seq")
+
+
+@pytest.mark.parametrize("way", ["commit", "record"])
+def test_the_commit_decides_and_later_arrivals_find_its_record(
+    replicas, shared_server, effects, database, way
+):
+    """Nothing is asked before the handler, and its record is as any other (DESIGN §4, step 6)."""
+    one, two = replicas(), replicas()
+    handler, arriving = Handler(shared_server, way=way), call(one.client(), 1)
+    handler.before = lambda connection: seen.append(rows(two))
+    seen: list[Any] = []
+    assert handler.serve(one, arriving) == (FIRST, Outcome.EXECUTED)
+    assert seen == [[]]
+    assert (rows(two), effects()) == ([(1, True)], 1)
+    for replica in (one, two):
+        again = call(arriving.client_id, 1, attempt=2)
+        assert handler.serve(replica, again) == (FIRST, Outcome.REPLAYED)
+    with pytest.raises(PayloadMismatch):
+        handler.serve(two, call(arriving.client_id, 1, b"other", attempt=2))
+    assert handler.runs == 1
+
+
+@pytest.mark.parametrize("way", ["commit", "record"])
+def test_of_two_first_attempts_on_two_replicas_one_commits(
+    replicas, shared_server, effects, database, way
+):
+    """Both run, and the one whose commit is refused is answered as a duplicate (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    client, meet = one.client(), threading.Barrier(2, timeout=DEADLINE_S)
+    handlers = [Handler(shared_server, way=way, reply=reply) for reply in (FIRST, OTHER)]
+    for handler in handlers:
+        handler.before = lambda connection: meet.wait()
+    with ThreadPoolExecutor(2) as pool:
+        served = [
+            pool.submit(handler.serve, replica, call(client, 1))
+            for handler, replica in zip(handlers, (one, two), strict=True)
+        ]
+        answers = [each.result() for each in served]
+    assert [handler.runs for handler in handlers] == [1, 1]
+    assert effects() == 1
+    assert {answer.outcome for answer in answers} == {Outcome.EXECUTED, Outcome.REPLAYED}
+    assert len({answer.record for answer in answers}) == 1
+
+
+def test_a_late_copy_of_an_acknowledged_call_is_rolled_back(replicas, handler, effects):
+    """Its record is gone, and what was acknowledged decides (DESIGN §4, step 3)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    other = Handler(handler.server)
+
+    def meanwhile(connection):
+        other.serve(two, call(client, 1))
+        other.serve(two, call(client, 2, first=2))
+
+    handler.before = meanwhile
+    with pytest.raises(StaleRpc):
+        handler.serve(one, call(client, 1))
+    assert (rows(one), effects(), handler.runs) == ([(2, True)], 2, 1)
+
+
+def test_a_record_that_comes_and_goes_while_another_is_written_is_noticed(
+    replicas, handler, effects, database, schema
+):
+    """What was acknowledged is judged in a later statement than the one that writes (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    database.execute(
+        f"CREATE FUNCTION {schema}.hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF current_setting('rifl.held', true) = 'on' THEN "
+        "PERFORM pg_advisory_xact_lock(4711); END IF; RETURN NEW; END $$"
+    )
+    database.execute(
+        f"CREATE TRIGGER hold BEFORE INSERT ON {schema}.calls "
+        f"FOR EACH ROW EXECUTE FUNCTION {schema}.hold()"
+    )
+    database.commit()
+    handler.before = lambda connection: connection.execute("SET LOCAL rifl.held = 'on'")
+    other = Handler(handler.server)
+    with psycopg.connect(handler.server.url()) as gate, ThreadPoolExecutor(1) as pool:
+        gate.execute("SELECT pg_advisory_lock(4711)")
+        try:
+            late = pool.submit(handler.serve, one, call(client, 1))
+            until(
+                lambda: gate.execute(
+                    "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                ).fetchall(),
+                "the late copy is about to write its record",
+            )
+            # A claim of the call would wait for it: as its record was, with another token.
+            gate.execute(
+                f"INSERT INTO {schema}.calls (client_id, seq, key, fingerprint, method, kind, "
+                "token, owner, record) VALUES (%s, 1, '', 'p', '/s/M', 'atomic', 'x', '', 'y')",
+                (client,),
+            )
+            gate.commit()
+            other.serve(two, call(client, 2, first=2))
+        finally:
+            gate.execute("SELECT pg_advisory_unlock(4711)")
+            gate.commit()
+        with pytest.raises(StaleRpc):
+            late.result()
+    assert effects() == 1
+
+
+def test_a_client_that_expired_meanwhile_is_told_that_nothing_ran(replicas, handler, effects):
+    """The run was rolled back: the call may be sent anew under another id (DESIGN §3)."""
+    one = replicas()
+    client = one.client()
+    handler.before = lambda connection: one.store.leases.drop_client(client)
+    with pytest.raises(LeaseExpired):
+        handler.serve(one, call(client, 1))
+    assert effects() == 0
+
+
+def test_the_window_is_judged_with_the_commit(replicas, handler, effects):
+    """A full one refuses; one that the header's acknowledgements free does not (DESIGN §4.4)."""
+    one = replicas(window=3)
+    client = one.client()
+    for seq in range(1, 4):
+        assert handler.serve(one, call(client, seq)).outcome is Outcome.EXECUTED
+    with pytest.raises(WindowExceeded):
+        handler.serve(one, call(client, 4))
+    assert effects() == 3
+    assert handler.serve(one, call(client, 5, first=3)).outcome is Outcome.EXECUTED
+    assert (rows(one), effects()) == ([(3, True), (5, True)], 4)
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE"])
+def test_a_transaction_that_sees_the_past_does_not_decide(replicas, handler, effects, level):
+    """It is run again with a claim, and its method is claimed from then on (DESIGN §4, step 6)."""
+    one = replicas()
+    client = one.client()
+    handler.options = {"isolation_level": getattr(psycopg.IsolationLevel, level)}
+    assert handler.serve(one, call(client, 1)) == (FIRST, Outcome.EXECUTED)
+    assert (handler.runs, effects()) == (2, 1)
+    assert isinstance(one.store.claim(call(client, 2), UNCLAIMED), Later)
+
+
+@pytest.mark.parametrize("way", ["raises", "answers"])
+def test_a_run_that_met_its_own_earlier_effect_is_answered_as_that_was(
+    replicas, handler, effects, way
+):
+    """Whatever ends a run without its record first asks the store (DESIGN §4, step 6)."""
+    one, two = replicas(), replicas()
+    client, other = one.client(), Handler(handler.server, reply=OTHER)
+
+    def run(attempt):
+        other.serve(two, call(client, 1))
+        assert effects() == 1
+        if way == "raises":
+            return HandlerResult(RAISED, raised=True, undone=True)
+        return HandlerResult(CompletionRecord(code=6, details="it is there already"))
+
+    answer = drive(serve(one.store, call(client, 1), UNCLAIMED), one.store, run)
+    assert answer == (OTHER, Outcome.REPLAYED)
+    assert effects() == 1
+
+
+def test_a_run_that_ends_otherwise_is_claimed_before_that_counts(replicas, handler):
+    """An error that the handler decides is recorded, one that it raises is not (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    refused = CompletionRecord(code=9, details="no")
+    steps = serve(one.store, call(client, 1), UNCLAIMED)
+    assert drive(steps, one.store, lambda attempt: HandlerResult(refused)).record == refused
+    assert handler.serve(two, call(client, 1, attempt=2)) == (refused, Outcome.REPLAYED)
+    steps = serve(one.store, call(client, 2), UNCLAIMED)
+    raised = HandlerResult(RAISED, raised=True, undone=True)
+    assert drive(steps, one.store, lambda attempt: raised) == (RAISED, Outcome.NOT_EXECUTED)
+    assert rows(one) == [(1, True)]
+    assert not len(one.store._attempts)
+
+
+def test_arrivals_at_the_same_replica_meet_in_its_memory(replicas, handler, effects):
+    """A duplicate waits for the run that the store does not know (DESIGN §4, step 2)."""
+    one = replicas()
+    client = one.client()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(connection):
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+
+    handler.before = wait
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(handler.serve, one, call(client, 1))
+        assert begun.wait(DEADLINE_S)
+        with pytest.raises(PayloadMismatch):
+            one.claim(call(client, 1, b"other", attempt=2), UNCLAIMED)
+        found = [one.claim(call(client, 1, attempt=number), UNCLAIMED) for number in (1, 2)]
+        assert [each.verdict for each in found] == [Verdict.IN_PROGRESS] * 2
+        others = [
+            pool.submit(handler.serve, one, call(client, 1, attempt=number)) for number in (1, 2)
+        ]
+        until(lambda: len(found[0].attempt.waiters) == 2, "both wait")
+        go_on.set()
+        assert first.result().outcome is Outcome.EXECUTED
+        assert [each.result() for each in others] == [(FIRST, Outcome.REPLAYED)] * 2
+    assert (handler.runs, effects()) == (1, 1)
+
+
+@pytest.mark.parametrize("late", ["delivered", "lost"])
+def test_a_commit_whose_reply_is_lost_is_what_the_store_says(
+    replicas, shared_server, database, effects, late
+):
+    """A commit under way is kept from it by a claim, before the caller hears (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    proxy = HoldingProxy(shared_server.port)
+    handler = Handler(shared_server)
+    handler.url = shared_server.url(host=f"127.0.0.1:{proxy.port}")
+    broken: list[Any] = []
+
+    def cut(connection):
+        proxy.hold_at(b"record_unclaimed")
+        broken.append(threading.Thread(target=_closed_when_held, args=(proxy, connection)))
+        broken[0].start()
+
+    handler.before = cut
+    answer = handler.serve(one, call(client, 1))
+    broken[0].join()
+    # Raised, and nobody knows whether it commits yet.
+    assert answer == (RAISED, Outcome.UNKNOWN)
+    if late == "delivered":
+        proxy.let_go()
+        until(lambda: proxy.delivered, "the commit arrives")
+    proxy.close()
+    handler.before, handler.url = (lambda connection: None), shared_server.url()
+    until(lambda: len(rows(two)) == 1, "the claim stays")
+    assert handler.serve(two, call(client, 1, attempt=2)).record == FIRST
+    assert effects() == 1
+
+
+def _closed_when_held(proxy, connection):
+    until(lambda: proxy.held, "the commit is on its way")
+    connection.pgconn.finish()
+
+
+@pytest.mark.parametrize("ends", ["commits", "rolls back"])
+def test_a_transaction_that_outlives_its_handler_is_waited_for(
+    replicas, shared_server, database, effects, ends
+):
+    """Whether it commits is not known then, and whoever asks hears that (DESIGN §4, step 6)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    with shared_server.connect() as connection:
+
+        def run(attempt):
+            connection.execute(INSERT)
+            one.store.transactions.record(attempt, FIRST, connection)
+            return HandlerResult(RAISED, raised=True)
+
+        with pytest.raises(RecordPending):
+            drive(serve(one.store, call(client, 1), UNCLAIMED), one.store, run)
+        found = two.claim(call(client, 1, attempt=2), UNCLAIMED)
+        assert found.verdict is Verdict.IN_PROGRESS
+        if ends == "commits":
+            connection.commit()
+        else:
+            connection.rollback()
+        assert two.woken(found.attempt).wait(DEADLINE_S)
+    handler = Handler(shared_server, reply=OTHER)
+    stands = FIRST if ends == "commits" else OTHER
+    assert handler.serve(two, call(client, 1, attempt=2)).record == stands
+    assert effects() == 1
+
+
+class Suspended:
+    """A first attempt that stands still before its commit, on a replica of its own."""
+
+    def __init__(self, replica, handler, arriving):
+        self._go_on = threading.Event()
+        begun = threading.Event()
+
+        def wait(connection):
+            begun.set()
+            assert self._go_on.wait(DEADLINE_S)
+
+        handler.before = wait
+        self._pool = ThreadPoolExecutor(1)
+        self._served = self._pool.submit(handler.serve, replica, arriving)
+        assert begun.wait(DEADLINE_S)
+
+    def go_on(self):
+        """Let it go on; its answer."""
+        self._go_on.set()
+        try:
+            return self._served.result(DEADLINE_S)
+        finally:
+            self._pool.shutdown()
+
+
+def test_a_suspended_run_is_refused_where_the_call_was_resolved(replicas, handler, effects):
+    """Not executed is said once a record of that is durable (DESIGN §4, step 6)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    suspended = Suspended(one, handler, call(client, 1))
+    asking = call(client, 1)
+    asking.fingerprint = None
+    found = drive(resolve(two.store, asking, RESOLUTION), two.store, None)
+    assert found.outcome is Outcome.NOT_EXECUTED
+    answer = suspended.go_on()
+    assert (answer.record.reason, answer.outcome) == (NotExecuted.reason, Outcome.NOT_EXECUTED)
+    assert (handler.runs, effects()) == (1, 0)
+
+
+@pytest.mark.parametrize("number", [2, 1])
+def test_a_later_attempt_that_has_no_effect_is_not_called_not_executed(
+    replicas, handler, effects, number
+):
+    """A first one may run beside it, and commit later (DESIGN §4, step 6)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    suspended = Suspended(one, handler, call(client, 1))
+    again = call(client, 1, attempt=number)
+    again.retried_by_grpc = number == 1
+    raised = HandlerResult(RAISED, raised=True, undone=True)
+    answer = drive(serve(two.store, again, UNCLAIMED), two.store, lambda attempt: raised)
+    assert answer == (RAISED, Outcome.UNKNOWN)
+    assert suspended.go_on() == (FIRST, Outcome.EXECUTED)
+    assert effects() == 1
+
+
+def test_a_suspended_run_is_refused_where_a_later_attempt_ran(replicas, handler, effects):
+    """The later one is claimed, and what it recorded is the answer of both (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    suspended = Suspended(one, handler, call(client, 1))
+    other = Handler(handler.server, reply=OTHER)
+    assert other.serve(two, call(client, 1, attempt=2)) == (OTHER, Outcome.EXECUTED)
+    assert suspended.go_on() == (OTHER, Outcome.REPLAYED)
+    assert (handler.runs, effects()) == (1, 1)
+
+
+def test_a_suspended_run_waits_for_the_later_attempt_that_runs(replicas, handler, effects):
+    """Refused while another runs, it has that one's answer, and does not run again (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    suspended = Suspended(one, handler, call(client, 1))
+    other = Handler(handler.server, reply=OTHER)
+    later = Suspended(two, other, call(client, 1, attempt=2))
+    suspended._go_on.set()
+    until(lambda: not len(one.store._attempts), "the suspended run is refused")
+    assert later.go_on() == (OTHER, Outcome.EXECUTED)
+    assert suspended.go_on() == (OTHER, Outcome.REPLAYED)
+    assert (handler.runs, effects()) == (1, 1)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_operators_verdict_binds_a_suspended_run(replicas, handler, effects, url, begun):
+    """Not executed leaves a record, also of a call that the store does not know (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    suspended = Suspended(one, handler, call(client, 1))
+    asked = call(client, 1, attempt=2)
+    if begun:
+        two.begin(asked, UNCLAIMED)
+        two.fall_silent()
+    settlement = Settlement(executed=False, who="me", why="looked")
+    settled = settle_unknown(url, [asked.rpc_id], settlement)
+    assert settled == {asked.rpc_id: Settled.NOT_EXECUTED}
+    answer = suspended.go_on()
+    assert (answer.record.reason, answer.outcome) == (NotExecuted.reason, Outcome.NOT_EXECUTED)
+    assert effects() == 0
+
+
+def test_a_verdict_about_what_cannot_arrive_leaves_nothing(replicas, handler, url):
+    """Of a client that is gone, or that acknowledged the call, nothing is kept (DESIGN §4)."""
+    one = replicas()
+    client = one.client()
+    handler.serve(one, call(client, 2, first=2))
+    settlement = Settlement(executed=False, who="me", why="looked")
+    ids = [call(client, 1).rpc_id, call(client + 999, 1).rpc_id]
+    assert settle_unknown(url, ids, settlement) == dict.fromkeys(ids, Settled.GONE)
+    assert rows(one) == [(2, True)]
+
+
+def test_the_open_transaction_of_a_dead_replica_is_ended(
+    replicas, shared_server, database, effects
+):
+    """A later attempt waits while its replica lives, then takes the call (DESIGN §6)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    with shared_server.connect() as connection:
+        attempt = one.begin(call(client, 1), UNCLAIMED)
+        connection.execute(INSERT)
+        one.store.transactions.record(attempt, FIRST, connection)
+        handler = Handler(shared_server, reply=OTHER)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(
+                until, lambda: _not_in_progress(handler, two, client), "it is taken over"
+            )
+            until(lambda: not handler.runs and len(two.store._attempts._elsewhere), "it waits")
+            one.fall_silent()
+            assert waiting.result() == (OTHER, Outcome.EXECUTED)
+        with pytest.raises(psycopg.OperationalError):
+            connection.commit()
+    assert effects() == 1
+
+
+def _not_in_progress(handler, replica, client):
+    try:
+        return handler.serve(replica, call(client, 1, attempt=2))
+    except InProgress:
+        return None
+
+
+def test_a_call_takes_one_message_to_begin_and_one_to_end(
+    replicas, shared_server, handler, database, schema
+):
+    """The store is asked once, in the message of the commit: counted by the server (DESIGN §4)."""
+    one = replicas()
+    client = one.client()
+    handler.serve(one, call(client, 1))
+    log = shared_server.directory / "log"
+    with psycopg.connect(shared_server.url(), autocommit=True) as admin:
+        admin.execute("ALTER ROLE rifl SET log_statement = 'all'")
+        try:
+            # New connections only, so the handler's; the store's are counted by what they ask.
+            asked = one.store._postgres.ask
+            requests: list[Any] = []
+            one.store._postgres.ask = lambda request: requests.append(request) or asked(request)
+            begins = log.stat().st_size
+            assert handler.serve(one, call(client, 2, first=2)).outcome is Outcome.EXECUTED
+            said = log.read_bytes()[begins:].decode()
+        finally:
+            admin.execute("ALTER ROLE rifl RESET log_statement")
+    statements = [
+        line.split("statement: ")[1] for line in said.splitlines() if "statement: " in line
+    ]
+    assert [each for each in requests if type(each).__name__ != "Beat"] == []
+    assert statements[:2] == ["BEGIN", INSERT]
+    assert statements[2].startswith(f"SELECT {schema}.record_unclaimed_or_fail_1(")
+    assert statements[2].endswith("; COMMIT")
+    assert len(statements) == 3
+
+
+def test_a_method_may_have_every_arrival_claimed(replicas, handler, effects):
+    """``claim="always"``: for handlers that cost much (DESIGN §4, step 6)."""
+    one = replicas()
+    client = one.client()
+    always = MethodPolicy(kind=Kind.ATOMIC, claim="always")
+    handler.before = lambda connection: seen.append(rows(one))
+    seen: list[Any] = []
+    assert isinstance(one.store.claim(call(client, 1), UNCLAIMED), Decision)
+    assert handler.serve(one, call(client, 2), always) == (FIRST, Outcome.EXECUTED)
+    assert (seen, effects()) == ([[(2, False)]], 1)
