@@ -13,6 +13,7 @@ from chaos.sim.machine import Killed
 from chaos.sim.server_life import ServerLife
 from chaos.sim.service import ABORTED, RAISED, UNRECORDED, Operation
 from chaos.sim.shell import Task
+from chaos.sim.store_server import ReplyLost
 from rifl._grpc.status import DETAILS_KEY, details_bin
 from rifl._wire.labels import OUTCOME_KEY, without_labels
 from rifl.core._serving.answer import HandlerResult
@@ -131,7 +132,7 @@ class AccountsHandler:
         except Exception as error:  # noqa: BLE001 - the handler's own, as gRPC would see it
             if world.loop.tracing:
                 self._life.trace(f"call {operation.call} cannot commit: {error}")
-            if was_written(error):
+            if was_written(error) or isinstance(error, ReplyLost):
                 # The effect is where the record is: in the same transaction.
                 world.accounts.apply(operation, world.loop.now)
             go_on(HandlerResult(RAISED, raised=True, undone=True))

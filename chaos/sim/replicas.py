@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from chaos.sim.deployments import KEYS
-from chaos.sim.faults import Fault, PlannedFault
+from chaos.sim.faults import Fault, PlannedFault, Point
 from chaos.sim.loop import Process
 from chaos.sim.planned import Setting
 from chaos.sim.server import Server
@@ -20,8 +20,9 @@ from chaos.sim.world import World
 from lease_server._shared_authority import SharedAuthority
 from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.backend import BackendError, WentBackwards
-from rifl._stores.shared.requests import Beat, Finish
+from rifl._stores.shared.requests import Beat, Ending, Finish, RecordUnclaimed, Written
 from rifl._stores.shared.store import SharedStore
+from rifl._stores.shared.transactions import FencedTransactions, FinishOf
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
@@ -35,8 +36,34 @@ _DEAD_AFTER_S = 1.0
 _LATE_AFTER_S = 1.0
 
 
+class _Transactions(FencedTransactions):
+    """Handlers' transactions in the store's own database: each is the moment of its commit."""
+
+    def __init__(
+        self, store: StoreServer, finish_of: FinishOf, always: Callable[[str], None]
+    ) -> None:
+        super().__init__(finish_of, always)
+        self._sim = store
+
+    def _write(self, transaction: Any, finish: Written) -> None:
+        data, call = self._sim.data, finish.call
+        if isinstance(finish, RecordUnclaimed):
+            taken = data.carry_out(finish).ending is Ending.DONE
+        else:
+            taken = isinstance(finish, Finish) and data.is_current(call, finish.token, Kind.ATOMIC)
+            if taken:
+                data.carry_out(finish)
+        if not taken:
+            raise StaleRpc(f"{call.rpc_id} is recorded, acknowledged or taken over")
+
+    async def _write_async(self, transaction: Any, finish: Written) -> None:
+        raise NotImplementedError
+
+
 class _SimulatedStore(SharedStore):
     """The product's rules, its pulse driven by events."""
+
+    unclaimed = True
 
     def __init__(
         self, process: Process, store: StoreServer, backend: StoreBackend, leases: StoreLeases
@@ -52,6 +79,7 @@ class _SimulatedStore(SharedStore):
             clock=process.clock,
             token_hex=lambda count: store.random.randbytes(count).hex(),
         )
+        self.transactions = _Transactions(store, self._settlement.finish_of, self._claims.always)
 
     def _begin(self) -> None:
         self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)
@@ -74,14 +102,13 @@ class _SimulatedStore(SharedStore):
 
     def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Fence and record in one transaction of the store's own database, and commit it."""
-        if not isinstance(attempt, SharedAttempt):
-            raise StaleRpc("an attempt of another store")
-        attempt.recorded = record
-        self._backend.reach()  # type: ignore[attr-defined]
-        data = self._sim.data
-        if not data.is_current(attempt.call, attempt.token, Kind.ATOMIC):
-            raise StaleRpc(f"{attempt.call.rpc_id} is recorded, acknowledged or taken over")
-        data.carry_out(Finish(attempt.call, attempt.token, self._codec.to_bytes(record)))
+        backend: Any = self._backend
+        backend.reach()
+        self.transactions.record(attempt, record, None)
+        backend.hear(Point.FINISH_REQUEST)
+        if attempt.number % 2:
+            # The others commit by themselves: what became of that is read.
+            attempt.committed = record
 
 
 class _Rule:

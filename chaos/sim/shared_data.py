@@ -22,6 +22,7 @@ from rifl._stores.shared.requests import (
     Finished,
     Found,
     Look,
+    RecordUnclaimed,
     TakeBack,
 )
 from rifl.core._serving.namespace import is_namespace
@@ -119,6 +120,8 @@ class SharedData:
         if isinstance(request, TakeBack):
             self._end(Abandon(request.call, request.token))
             return self._clock()
+        if isinstance(request, RecordUnclaimed):
+            return self._record_unclaimed(request)
         return self._end(request)
 
     def renew(self, client: Client) -> None:
@@ -211,6 +214,26 @@ class SharedData:
         if client.sequenced() >= claim.window:
             return Claimed(Found.WINDOW)
         return self._begin(claim, client)
+
+    def _record_unclaimed(self, request: RecordUnclaimed) -> Finished:
+        call, identity = request.call, request.call.identity
+        client = self.clients.get(call.client_id)
+        if client is None or client.state != "client":
+            return Finished(Ending.GONE)
+        if identity in client.running or identity in client.done:
+            return Finished(Ending.FENCED)
+        if self._was_acknowledged(client, identity):
+            return Finished(Ending.FENCED)
+        known = (*client.running, *client.done)
+        kept = [each for each in known if isinstance(each, int) and not _acknowledges(call, each)]
+        if len(kept) >= request.window:
+            return Finished(Ending.FENCED)
+        self._seen(client, call)
+        client.done[identity] = call.fingerprint or b"", request.record
+        return Finished(Ending.DONE)
+
+    def _was_acknowledged(self, client: Client, identity: int | bytes) -> bool:
+        return _within(identity, client.acknowledged)
 
     def _running(self, claim: Claim, client: Client, attempt: Attempted) -> Claimed:
         call = claim.call
@@ -340,6 +363,12 @@ class SharedData:
 
 def _within(identity: int | bytes, acknowledged: CompletedSet) -> bool:
     return isinstance(identity, int) and identity in acknowledged
+
+
+def _acknowledges(call: Call, seq: int) -> bool:
+    return seq < call.first_incomplete or any(
+        first <= seq <= last for first, last in call.completed
+    )
 
 
 def _differs(call: Call, known: bytes) -> bool:

@@ -18,12 +18,16 @@ from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.requests import Beat, Claim, Ending, Finish, Found
 from rifl.core._serving.later import Later
 
-__all__ = ["POINTS", "SECRET_BYTES", "StoreBackend", "StoreServer"]
+__all__ = ["POINTS", "SECRET_BYTES", "ReplyLost", "StoreBackend", "StoreServer"]
 
 _TIMEOUT_S = 0.8
 SECRET_BYTES = 32
 # Where each request is when a fault strikes it.
 POINTS = {Claim: Point.CLAIM_REQUEST, Finish: Point.FINISH_REQUEST, Beat: Point.BEAT_REQUEST}
+
+
+class ReplyLost(BackendError):
+    """The commit of a handler's transaction was carried out, and nobody heard."""
 
 
 class StoreServer:
@@ -178,6 +182,11 @@ class StoreBackend:
             raise BackendError("timed out")
         if self._lost(point):
             raise BackendError("connection lost")
+
+    def hear(self, point: Point) -> None:
+        """Raise where the reply to what was carried out at once is lost."""
+        if self._lost(point):
+            raise ReplyLost("connection lost")
 
     def _lost(self, point: Point) -> bool:
         store = self._store

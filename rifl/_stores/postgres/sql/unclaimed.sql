@@ -70,7 +70,15 @@ BEGIN
     END IF;
     -- By this a take-over finds whose transaction it is.
     ignored := pg_advisory_xact_lock_shared(hashtextextended(p_owner, 3));
-    IF @schema@.is_full_1(p_client, p_seq, p_first, p_window) THEN RETURN 'fenced'; END IF;
+    IF @schema@.is_full_1(p_client, p_seq, p_first, p_window) THEN
+        -- What the call acknowledges takes no room, whether or not it has gone.
+        IF (SELECT count(*) FROM (
+            SELECT FROM @schema@.calls
+            WHERE client_id = p_client AND seq >= p_first AND NOT seq <@ p_acks LIMIT p_window
+        ) AS counted) >= p_window THEN
+            RETURN 'fenced';
+        END IF;
+    END IF;
     INSERT INTO @schema@.calls
         (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
     VALUES (p_client, p_seq, '', p_fingerprint, convert_from(p_method, 'UTF8'), 'atomic', p_token,
