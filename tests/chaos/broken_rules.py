@@ -25,6 +25,7 @@ from tests.chaos import client_mutations as clients
 from tests.chaos import group_log_mutations as group_logs
 from tests.chaos import group_mutations as groups
 from tests.chaos import stream_mutations as streams
+from tests.chaos import unclaimed_mutations as unclaimed
 from tests.chaos.broken import replaced, rule_without
 
 __all__ = ["RULES", "Mutation"]
@@ -120,6 +121,36 @@ RULES = (
     ),
     Mutation(
         "late finisher not fenced", "§6: attempt token", "replicas", calls.late_finisher_not_fenced
+    ),
+    Mutation(
+        "acknowledged run commits",
+        "§4.6: acknowledged, judged late",
+        "replicas",
+        unclaimed.unclaimed_acknowledged,
+    ),
+    Mutation(
+        "commit without a claim overwrites",
+        "§4.6: where none stands",
+        "replicas",
+        unclaimed.unclaimed_overwrites,
+    ),
+    Mutation(
+        "run of an expired client commits",
+        "§4.6: known and alive",
+        "replicas",
+        unclaimed.unclaimed_of_the_dead,
+    ),
+    Mutation(
+        "not executed beside an unclaimed run",
+        "§4.6: once a record says so",
+        "replicas",
+        unclaimed.later_attempt_not_executed,
+    ),
+    Mutation(
+        "unclaimed run ends without asking",
+        "§4.6: what stands is the answer",
+        "replicas",
+        unclaimed.ends_without_asking,
     ),
     Mutation(
         "late answer to an acknowledged call",

@@ -17,6 +17,7 @@ from rifl._stores.shared.requests import (
     Finish,
     Finished,
     Look,
+    RecordUnclaimed,
     TakeBack,
 )
 from rifl.core._serving.policy import Kind
@@ -44,8 +45,9 @@ class Step(NamedTuple):
 class Sequence:
     """Draws steps, each from what the ones before have left."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, unclaimed: bool = False) -> None:
         self.random = random
+        self.unclaimed = unclaimed
         self.tokens = itertools.count(1)
         # Every claim that was made, and the tokens that were seen running.
         self.claims: list[Claim] = []
@@ -73,6 +75,7 @@ class Sequence:
             (22, self._finish),
             (8, self._end),
             (5, self._several),
+            (30 * self.unclaimed, self._record_unclaimed),
             (3, lambda: self._beat(random.choice(OWNERS), leaving=random.random() < 0.4)),
             (3, lambda: self._lease(random.choice(self.clients))),
             (2, lambda: self._grant(self._fresh())),
@@ -154,6 +157,19 @@ class Sequence:
                 call.client_id, b"", call.seq, call.key, fingerprint=b"f3", method=call.method
             )
         return self._asked(Finish(call, known.token, record))
+
+    def _record_unclaimed(self) -> Step:
+        """Of a call of its own, or of one that is claimed, recorded or acknowledged."""
+        claim = self._new_claim()
+        known = self._known()
+        if known is not None and self.random.random() < 0.3:
+            claim = claim._replace(call=known.call)
+        if claim.call.key is not None:
+            return self._claim()
+        self.claims.append(claim)
+        record = b"record of " + claim.token[-2:]
+        request = RecordUnclaimed(claim.call, claim.token, claim.owner, record, claim.window)
+        return Step(_text(request), lambda subject: subject.commit(request))
 
     def _end(self) -> Step:
         known = self._known()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import psycopg
+
 from chaos.postgres_server import PostgresServer
 from chaos.redis_server import RedisServer
 from chaos.sim.faults import Coverage
@@ -12,13 +14,15 @@ from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import StoreBackend, StoreServer
 from chaos.sim.world import World
 from rifl._stores.postgres.address import PostgresAddress
+from rifl._stores.postgres.commits import literal
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend as open_postgres
+from rifl._stores.postgres.transaction import arguments_of
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend as open_redis
 from rifl._stores.shared.lease_watch import LeaseWatch
-from rifl._stores.shared.requests import Beat, Beats
+from rifl._stores.shared.requests import Beat, Beats, Ending, RecordUnclaimed
 
 __all__ = ["OWNERS", "PostgresStore", "RedisStore", "SimulatedStore", "Subject"]
 
@@ -85,6 +89,10 @@ class Subject:
     def age(self, seconds: float) -> None:
         self.time.aged_s += seconds
 
+    def commit(self, request: RecordUnclaimed) -> Ending:
+        """Have a transaction of a handler's commit, if it may."""
+        raise NotImplementedError
+
     def clear(self) -> None:
         self.time.aged_s = 0.0
         self.woken.clear()
@@ -115,6 +123,9 @@ class SimulatedStore(Subject):
         super().age(seconds)
         self.world.loop.now += seconds
         self.server.data.lived_s += seconds
+
+    def commit(self, request: RecordUnclaimed) -> Ending:
+        return self.server.data.carry_out(request).ending  # type: ignore[no-any-return]
 
     def flush(self) -> None:
         """Deliver what was published."""
@@ -173,6 +184,19 @@ class PostgresStore(Subject):
             "expires_at = expires_at - make_interval(secs => %s)",
             (seconds, seconds),
         )
+
+    def commit(self, request: RecordUnclaimed) -> Ending:
+        backend = self.backends["a"]
+        arguments = ", ".join(map(literal, arguments_of(backend, request)))
+        try:
+            self._connection.execute(
+                f"SELECT same.record_unclaimed_or_fail_1({arguments})".encode()
+            )
+        except psycopg.Error as error:
+            if error.sqlstate != "RIFL1":
+                raise
+            return Ending(error.diag.message_primary)
+        return Ending.DONE
 
     def clear(self) -> None:
         self._connection.execute(

@@ -10,13 +10,15 @@ import pytest
 
 from chaos.postgres_server import PostgresServer
 from chaos.redis_server import RedisServer
-from rifl._stores.shared.requests import Claimed, Found
+from rifl._stores.shared.requests import Claimed, Ending, Found
 from tests.chaos.shared_requests import Sequence, taken
 from tests.chaos.shared_stores import PostgresStore, RedisStore, SimulatedStore, Subject
 from tests.helpers.waiting import until
 
 # Sequences, and the steps of each.
 SEQUENCES, STEPS = 120, 60
+# Sequences with commits that nobody claimed.
+UNCLAIMED = 40
 
 
 @pytest.fixture(scope="module")
@@ -41,22 +43,39 @@ def test_all_stores_answer_alike(subjects: list[Subject]) -> None:
     """Claims, records, leases, sessions, retention: one contract (DESIGN §4 to §6)."""
     found: set[Any] = set()
     for seed in range(SEQUENCES):
-        sequence = Sequence(Random(seed))
-        for subject in subjects:
-            subject.clear()
-        lines: list[str] = []
-        steps = sequence.begin()
-        for _ in range(STEPS):
-            step = steps.pop(0) if steps else sequence.next()
-            replies = {subject.name: taken(step, subject) for subject in subjects}
-            first, *others = replies.values()
-            lines.append(f"{step.text}: {first}")
-            if any(other != first for other in others):
-                text = "\n".join(lines)
-                pytest.fail(f"sequence {seed}:\n{text}\n" + "\n".join(map(str, replies.items())))
-            found.add(first.found if isinstance(first, Claimed) else type(first))
-        _compare_woken(subjects, seed)
+        found |= _compare(subjects, Sequence(Random(seed)), seed)
     assert set(Found) <= found
+
+
+@pytest.mark.slow
+def test_commits_without_a_claim_are_judged_alike(subjects: list[Subject]) -> None:
+    """Between claims, acknowledgements and ends of leases: one contract (DESIGN §4, step 6)."""
+    # Redis has none yet.
+    subjects = [subject for subject in subjects if subject.name != "redis"]
+    found: set[Any] = set()
+    for seed in range(UNCLAIMED):
+        found |= _compare(subjects, Sequence(Random(seed), unclaimed=True), seed)
+    assert {Ending.DONE, Ending.FENCED, Ending.GONE} <= found
+
+
+def _compare(subjects: list[Subject], sequence: Sequence, seed: int) -> set[Any]:
+    found: set[Any] = set()
+    for subject in subjects:
+        subject.clear()
+    lines: list[str] = []
+    steps = sequence.begin()
+    for _ in range(STEPS):
+        step = steps.pop(0) if steps else sequence.next()
+        replies = {subject.name: taken(step, subject) for subject in subjects}
+        first, *others = replies.values()
+        lines.append(f"{step.text}: {first}")
+        if any(other != first for other in others):
+            text = "\n".join(lines)
+            pytest.fail(f"sequence {seed}:\n{text}\n" + "\n".join(map(str, replies.items())))
+        plain = first if isinstance(first, Ending) else type(first)
+        found.add(first.found if isinstance(first, Claimed) else plain)
+    _compare_woken(subjects, seed)
+    return found
 
 
 def _compare_woken(subjects: list[Subject], seed: int) -> None:
