@@ -22,7 +22,9 @@ __all__ = [
 
 def unclaimed_acknowledged() -> AbstractContextManager[Any]:
     # As if it were judged before another record has come and gone.
-    return unittest.mock.patch.object(shared_data.SharedData, "_was_acknowledged", lambda *_: False)
+    return unittest.mock.patch.object(
+        shared_data.SharedData, "_was_acknowledged", return_value=False
+    )
 
 
 def unclaimed_overwrites() -> AbstractContextManager[Any]:

@@ -31,12 +31,14 @@ class SharedAttempt(Attempt):
     and the record is not in the store yet. ``left``: its coroutine was cancelled, and a
     thread that it began may go on, nobody knows for how long. ``block``: its part of a shared
     transaction, while that is open; ``shared``: what became of it. ``refused``: the store would
-    not have the commit of a run without a claim.
+    not have the commit of a run without a claim. ``stays``: one may be under way, which its
+    claim, made since, keeps from being carried out.
     """
 
     block: Any = None
     shared: Later | None = None
     refused = False
+    stays = False
 
     __slots__ = ("awaited", "claimed", "given_up", "left", "owed", "owner", "passed", "token")
 

@@ -147,6 +147,7 @@ class Claims:
             if reply.found is Found.NEW:
                 claimed = attempt.claimed = True
                 attempt.unclaimed = False
+                attempt.stays = attempt.recorded is not None
                 return None
             if reply.found is Found.COMPLETED:
                 record = self._codec.from_bytes(reply.record, call)

@@ -233,15 +233,15 @@ class SharedStore:
     def abandon(self, attempt: Attempt) -> Later | None:
         """Make the call new again, and wake its waiters on every replica.
 
-        One that may have run is left as a replica that is gone leaves it: who asks next
-        takes it over. One that an event loop's end cancelled stays this replica's until it is
+        One that may have run, or may commit yet, is left as a replica that is gone leaves it: who
+        asks next takes it over. One that an event loop's end cancelled stays this replica's until it is
         gone: then others take it over.
         """
         mine = of_shared(attempt)
         if mine.left and (self._refusing.draining or loop_ends()):
             self._attempts.leave_behind(mine)
             return None
-        if attempt.ran:
+        if attempt.ran or mine.stays:
             return self._steps(self._claims.forsake(attempt, self._claims.left(attempt)))
         if attempt.unclaimed:
             # It has not run: the store knows nothing of it.

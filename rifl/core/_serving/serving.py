@@ -167,9 +167,6 @@ def _asked(
     safe = undone and attempt.recorded is None
     try:
         standing: CompletionRecord | None = yield from waited(store.committed(attempt))
-        if standing is None and attempt.recorded is not None:
-            # A commit that is under way yet is kept from it by the claim alone: that is to stay.
-            attempt.ran = True
         return standing
     except (LeaseExpired, SessionClosed) as error:
         if safe:

@@ -332,7 +332,7 @@ def test_arrivals_at_the_same_replica_meet_in_its_memory(replicas, handler, effe
 def test_a_commit_whose_reply_is_lost_is_what_the_store_says(
     replicas, shared_server, database, effects, late
 ):
-    """A commit under way is kept from it by a claim, before the caller hears (DESIGN §4)."""
+    """A commit under way is kept from it by a claim, which stays (DESIGN §4, step 6)."""
     one, two = replicas(), replicas()
     client = one.client()
     proxy = HoldingProxy(shared_server.port)
@@ -348,8 +348,7 @@ def test_a_commit_whose_reply_is_lost_is_what_the_store_says(
     handler.before = cut
     answer = handler.serve(one, call(client, 1))
     broken[0].join()
-    # Raised, and nobody knows whether it commits yet.
-    assert answer == (RAISED, Outcome.UNKNOWN)
+    assert answer == (RAISED, Outcome.NOT_EXECUTED)
     if late == "delivered":
         proxy.let_go()
         until(lambda: proxy.delivered, "the commit arrives")

@@ -341,8 +341,9 @@ BEGIN
            AND @schema@.is_committing_1(p_client, p_seq) THEN
             SELECT * INTO o_token, o_owner
             FROM @schema@.who_commits_1(p_client, p_seq, p_take_over);
-            -- It may just have ended, and what it wrote does not show above.
-            CONTINUE WHEN o_token IS NULL;
+            -- It may have ended since, and what it wrote does not show above.
+            CONTINUE WHEN o_token IS NULL
+                OR o_owner = p_owner AND @schema@.has_committed_1(p_client, p_seq);
             o_found := 'recording'; o_kind := 'atomic'; RETURN;
         END IF;
 

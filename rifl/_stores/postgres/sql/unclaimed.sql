@@ -40,6 +40,16 @@ BEGIN
     END IF;
 END $$;
 
+-- Wait for such a transaction to end, which may be a commit that is under way; as ``soon_1`` says.
+CREATE OR REPLACE FUNCTION @schema@.has_committed_1(p_client bigint, p_seq bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashint8extended(p_seq, p_client));
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END $$;
+
 -- Record a call that nobody claimed, in the handler's own transaction. Anything but 'done' has
 -- to roll it back.
 CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_1(
