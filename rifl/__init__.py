@@ -40,7 +40,14 @@ if TYPE_CHECKING:
         key,
     )
     from rifl._leases.service import add_lease_service
-    from rifl._server import Deduplicator, caller_gone, record, serve_until_signal, transaction
+    from rifl._server import (
+        Deduplicator,
+        caller_gone,
+        may_be_undone,
+        record,
+        serve_until_signal,
+        transaction,
+    )
     from rifl._stores import (
         DbApiTransaction,
         MissingExtra,
@@ -108,6 +115,7 @@ __all__ = [
     "core",
     "instrument",
     "key",
+    "may_be_undone",
     "postgres_schema",
     "record",
     "serve_until_signal",
@@ -158,6 +166,7 @@ _HOMES = {
     "core": "rifl.core",
     "instrument": "rifl._client",
     "key": "rifl._client",
+    "may_be_undone": "rifl._server",
     "postgres_schema": "rifl._stores",
     "record": "rifl._server",
     "serve_until_signal": "rifl._server",

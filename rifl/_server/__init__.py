@@ -21,7 +21,7 @@ The user's objects and functions:
 - ``outcomes_service``: ``rifl.v1.Outcomes``
 """
 
-from rifl._server.context import caller_gone
+from rifl._server.context import caller_gone, may_be_undone
 from rifl._server.deduplicator import Deduplicator
 from rifl._server.recording import record, record_async
 from rifl._server.shutdown import serve_until_signal, serve_until_signal_async
@@ -30,6 +30,7 @@ from rifl._server.transactions import transaction, transaction_async
 __all__ = [
     "Deduplicator",
     "caller_gone",
+    "may_be_undone",
     "record",
     "record_async",
     "serve_until_signal",

@@ -294,6 +294,17 @@ def noted_of(context: Any) -> Noted | None:
     return context if isinstance(context, Noted) else CURRENT.get()
 
 
+def may_be_undone(context: Any) -> bool:
+    """Tell whether this run may turn out to be a second one, and is rolled back then.
+
+    So the first attempt of an ``atomic`` call runs where the store decides with its commit only
+    (``MethodPolicy.claim``): another copy of the call may have come first. False for a run that
+    was claimed before it began, and for what has no identity. Any thread.
+    """
+    noted = noted_of(context)
+    return noted is not None and noted.rifl_attempt.unclaimed
+
+
 def caller_gone(context: Any) -> bool:
     """Tell whether the caller has left: it cancelled, its deadline passed, or it is cut off.
 

@@ -63,6 +63,8 @@ def option_of(method: MethodDescriptor) -> tuple[bool, MethodPolicy | None]:
         given["max_response_bytes"] = option.max_response_bytes
     if option.key_field:
         given["key_field"] = option.key_field
+    if option.claim == options_pb2.ExactlyOnce.CLAIM_ALWAYS:
+        given["claim"] = "always"
     if option.HasField("buffer_bytes"):
         given["buffer_bytes"] = option.buffer_bytes
     unknown = [code for code in option.unrecorded if code not in CODE_NUMBERS]

@@ -14,7 +14,7 @@ EXACTLY_ONCE_FIELD_NUMBER: _ClassVar[int]
 exactly_once: _descriptor.FieldDescriptor
 
 class ExactlyOnce(_message.Message):
-    __slots__ = ("kind", "required", "retention", "unrecorded", "rerun_on_unknown", "max_response_bytes", "key_field", "buffer_bytes")
+    __slots__ = ("kind", "required", "retention", "unrecorded", "rerun_on_unknown", "max_response_bytes", "key_field", "buffer_bytes", "claim")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[ExactlyOnce.Kind]
@@ -27,6 +27,12 @@ class ExactlyOnce(_message.Message):
     IDEMPOTENT: ExactlyOnce.Kind
     ATOMIC: ExactlyOnce.Kind
     NEVER: ExactlyOnce.Kind
+    class Claim(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CLAIM_UNSPECIFIED: _ClassVar[ExactlyOnce.Claim]
+        CLAIM_ALWAYS: _ClassVar[ExactlyOnce.Claim]
+    CLAIM_UNSPECIFIED: ExactlyOnce.Claim
+    CLAIM_ALWAYS: ExactlyOnce.Claim
     KIND_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +41,7 @@ class ExactlyOnce(_message.Message):
     MAX_RESPONSE_BYTES_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_FIELD_NUMBER: _ClassVar[int]
     BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     kind: ExactlyOnce.Kind
     required: bool
     retention: _duration_pb2.Duration
@@ -43,4 +50,5 @@ class ExactlyOnce(_message.Message):
     max_response_bytes: int
     key_field: str
     buffer_bytes: int
-    def __init__(self, kind: _Optional[_Union[ExactlyOnce.Kind, str]] = ..., required: bool = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unrecorded: _Optional[_Iterable[str]] = ..., rerun_on_unknown: bool = ..., max_response_bytes: _Optional[int] = ..., key_field: _Optional[str] = ..., buffer_bytes: _Optional[int] = ...) -> None: ...
+    claim: ExactlyOnce.Claim
+    def __init__(self, kind: _Optional[_Union[ExactlyOnce.Kind, str]] = ..., required: bool = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unrecorded: _Optional[_Iterable[str]] = ..., rerun_on_unknown: bool = ..., max_response_bytes: _Optional[int] = ..., key_field: _Optional[str] = ..., buffer_bytes: _Optional[int] = ..., claim: _Optional[_Union[ExactlyOnce.Claim, str]] = ...) -> None: ...

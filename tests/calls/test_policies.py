@@ -70,6 +70,7 @@ def test_an_option_is_the_methods_policy() -> None:
         max_response_bytes=1000,
         key_field="inner.order_id",
         buffer_bytes=0,
+        claim=options_pb2.ExactlyOnce.CLAIM_ALWAYS,
     )
     assert policy_of(described) == MethodPolicy(
         kind=Kind.IDEMPOTENT,
@@ -79,6 +80,7 @@ def test_an_option_is_the_methods_policy() -> None:
         max_response_bytes=1000,
         key_field="inner.order_id",
         buffer_bytes=0,
+        claim="always",
     )
     assert policy_of(service(kind=options_pb2.ExactlyOnce.NEVER)) is None
 

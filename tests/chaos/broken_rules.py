@@ -135,12 +135,6 @@ RULES = (
         unclaimed.unclaimed_overwrites,
     ),
     Mutation(
-        "run of an expired client commits",
-        "§4.6: known and alive",
-        "replicas",
-        unclaimed.unclaimed_of_the_dead,
-    ),
-    Mutation(
         "not executed beside an unclaimed run",
         "§4.6: once a record says so",
         "replicas",

@@ -8,14 +8,13 @@ from typing import Any
 
 from chaos.sim import shared_data
 from rifl._stores.shared import claims
-from rifl._stores.shared.requests import Ending, Finished
+from rifl._stores.shared.requests import Finished
 from rifl._stores.shared.store import SharedStore
 
 __all__ = [
     "ends_without_asking",
     "later_attempt_not_executed",
     "unclaimed_acknowledged",
-    "unclaimed_of_the_dead",
     "unclaimed_overwrites",
 ]
 
@@ -36,17 +35,6 @@ def unclaimed_overwrites() -> AbstractContextManager[Any]:
             client.done.pop(request.call.identity, None)
             client.running.pop(request.call.identity, None)
         return original(self, request)
-
-    return unittest.mock.patch.object(shared_data.SharedData, "_record_unclaimed", record)
-
-
-def unclaimed_of_the_dead() -> AbstractContextManager[Any]:
-    original = shared_data.SharedData._record_unclaimed
-
-    def record(self: Any, request: Any) -> Finished:
-        found = original(self, request)
-        # Nothing is left that could know of it.
-        return Finished(Ending.DONE) if found.ending is Ending.GONE else found
 
     return unittest.mock.patch.object(shared_data.SharedData, "_record_unclaimed", record)
 

@@ -88,3 +88,9 @@ def test_a_pattern_that_fits_nothing_is_refused(pattern: str) -> None:
     """A mistyped pattern is an error, not a method without protection (DESIGN §9)."""
     with pytest.raises(ValueError, match="is not"):
         MethodPolicies({pattern: "plain"}, None)
+
+
+def test_a_claim_that_says_nothing_is_refused() -> None:
+    """A mistyped word is an error, not a method that is claimed as any other (DESIGN §9)."""
+    with pytest.raises(ValueError, match="claims"):
+        MethodPolicy(kind="atomic", claim="never")  # type: ignore[arg-type]

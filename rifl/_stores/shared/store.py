@@ -234,8 +234,8 @@ class SharedStore:
         """Make the call new again, and wake its waiters on every replica.
 
         One that may have run, or may commit yet, is left as a replica that is gone leaves it: who
-        asks next takes it over. One that an event loop's end cancelled stays this replica's until it is
-        gone: then others take it over.
+        asks next takes it over. One that an event loop's end cancelled stays this replica's until
+        it is gone: then others take it over.
         """
         mine = of_shared(attempt)
         if mine.left and (self._refusing.draining or loop_ends()):

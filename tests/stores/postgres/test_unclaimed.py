@@ -9,6 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
+import rifl
+import rifl.aio
 from rifl._server.outcomes_service import RESOLUTION
 from rifl._stores.settling import Settled, Settlement, settle_unknown
 from rifl.core._serving.admission import Wait
@@ -31,6 +33,9 @@ from rifl.core._shared.errors import (
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.helpers.holding import HoldingProxy
+from tests.helpers.raw import RawClient
+from tests.helpers.servers import generic
+from tests.helpers.servers import serve as serve_service
 from tests.helpers.waiting import DEADLINE_S, until
 from tests.stores.redis.replica import FIRST, OTHER, Replica, call
 
@@ -573,3 +578,56 @@ def test_a_method_may_have_every_arrival_claimed(replicas, handler, effects):
     assert isinstance(one.store.claim(call(client, 1), UNCLAIMED), Decision)
     assert handler.serve(one, call(client, 2), always) == (FIRST, Outcome.EXECUTED)
     assert (seen, effects()) == ([[(2, False)]], 1)
+
+
+def test_a_handler_may_ask_whether_its_run_may_be_undone(url, shared_server, database, effects):
+    """A first attempt's may, and no run that was claimed (DESIGN §4, step 6)."""
+    asked: list[bool] = []
+
+    def move(request, context):
+        asked.append(rifl.may_be_undone(context))
+        with shared_server.connect() as connection, rifl.transaction(context, connection):
+            connection.execute(INSERT)
+            rifl.record(context, b"moved", connection)
+        return b"something else"
+
+    with (
+        rifl.Deduplicator(url, default="atomic") as dedup,
+        serve_service("sync", [generic("s.S", {"Move": move})], dedup=dedup) as served,
+        RawClient(served.address) as client,
+    ):
+        for seq, attempt in ((1, 1), (1, 2), (2, 2)):
+            assert client.call("/s.S/Move", b"x", seq, attempt=attempt).response == b"moved"
+        assert client.call("/s.S/Move", b"x", bare=True).response == b"something else"
+    assert asked == [True, False, False]
+    assert effects() == 3
+
+
+@pytest.mark.parametrize("way", ["commit", "record"])
+async def test_asynchronous_transactions_decide_as_well(replicas, shared_server, effects, way):
+    """The first copy's commits, and the other one's is refused (DESIGN §4, step 6)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    copies = [(each, each.begin(call(client, 1), UNCLAIMED)) for each in (one, two)]
+    refused = []
+    for replica, attempt in copies:
+        transactions = replica.store.transactions
+        async with await psycopg.AsyncConnection.connect(shared_server.url()) as connection:
+            if way == "commit":
+                await transactions.begin_async(connection)
+            await connection.execute(INSERT)
+            try:
+                if way == "commit":
+                    await transactions.commit_async(attempt, FIRST, connection)
+                else:
+                    await transactions.record_async(attempt, FIRST, connection)
+            except StaleRpc:
+                refused.append(attempt)
+                await transactions.rollback_async(connection)
+    (_, first), (_, second) = copies
+    assert refused == [second]
+    found = one.store.committed(first)
+    assert (await found if isinstance(found, Later) else found) == FIRST
+    with pytest.raises(InProgress):
+        two.store.committed(second)
+    assert effects() == 1
