@@ -50,10 +50,10 @@ def store_of(url: str, name: str, place: Place) -> Callable[[], Store]:
         return lambda: PostgresStore(url, name)
     if url.startswith(_REDIS):
         try:
-            from sharedlog._consumer.redis import RedisStore
+            from sharedlog._consumer.redis import open_redis
         except ModuleNotFoundError as error:
             raise InvalidRequest(f"redis:// needs rifl-grpc[redis]: {error}") from error
-        return lambda: RedisStore(url, name)
+        return lambda: open_redis(url, name)
     raise InvalidRequest(
         "a consumer's store is sqlite:///FILE (four slashes: from the root), "
         f"postgresql://HOST/DATABASE, redis://HOST, or {LOG!r}"

@@ -41,32 +41,15 @@ _SCRIPTS = files(__package__) / "scripts"
 class RedisStore:
     """See ``Store``. A transaction is queued until its commit, which is one script."""
 
-    def __init__(self, url: str, name: str) -> None:
-        """``name``: the consumer's. Raises ``NotDurable`` for a server that may forget."""
+    def __init__(self, clients: Clients, name: str) -> None:
+        """``clients``: of one server that forgets nothing. ``name``: the consumer's."""
         self._name = name
-        try:
-            address = RedisAddress.parse(url)
-        except UnsupportedStore as error:
-            raise InvalidRequest(str(error)) from error
-        if address.clustered or "decode_responses" in address.options:
-            raise InvalidRequest(
-                "a consumer's Redis is one server, or Sentinel's: a transaction's keys are in one "
-                "place; and what it answers is bytes"
-            )
-        self._clients = Clients(address, retries=0)
-        self._client = self._clients.blocking
+        self._clients = clients
+        self._client = clients.blocking
         self._transaction: RedisTransaction | None = None
         self._known: dict[str, Info | None] = {}
         # The calls of shards: their serials, and the places of their messages.
         self._serials: dict[str, dict[int, tuple[int, int]]] = {}
-        try:
-            check_settings(self._client, address)
-        except StoreNotDurable as error:
-            self._clients.close()
-            raise NotDurable(str(error)) from error
-        except StoreUnreachable as error:
-            self._clients.close()
-            raise StoreUnavailable(f"the store: {error}") from error
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``."""
@@ -167,7 +150,8 @@ class RedisStore:
 
     def fault(self, error: BaseException) -> bool:
         """See ``Store``."""
-        return isinstance(error, redis.WatchError | redis.ConnectionError | redis.TimeoutError) or (
+        away = redis.WatchError | redis.ConnectionError | redis.TimeoutError | StoreUnavailable
+        return isinstance(error, away) or (
             isinstance(error, redis.RedisError) and _PASSING.search(str(error)) is not None
         )
 
@@ -183,13 +167,12 @@ class RedisStore:
         if transaction is None or not transaction.watching:
             return self._ask("commit", keys, given)
         with self._errors():
-            transaction.explicit_transaction = True
             text = (_SCRIPTS / "commit.lua").read_text("utf-8")
-            transaction.execute_command("EVAL", text, len(keys), *keys, *given)
-            try:
-                (found,) = transaction.execute()
-            except redis.WatchError as error:
-                raise Failed("a key that a handler watched has changed", counts=False) from error
+            found = transaction.carry("EVAL", text, len(keys), *keys, *given)
+            if found is None:
+                raise Failed("a key that a handler watched has changed", counts=False)
+            if isinstance(found, Exception):
+                raise found
             return list(found)
 
     def _keep(self, tag: str, number: int, key: str, field: Any, value: Any) -> None:
@@ -246,6 +229,29 @@ class RedisStore:
 
     def _calls(self, tag: str) -> str:
         return f"{PREFIX}{self._name}:{tag}:calls"
+
+
+def open_redis(url: str, name: str) -> RedisStore:
+    """Open the store of a consumer; raises ``NotDurable`` for a server that may forget."""
+    try:
+        address = RedisAddress.parse(url)
+    except UnsupportedStore as error:
+        raise InvalidRequest(str(error)) from error
+    if address.clustered or "decode_responses" in address.options:
+        raise InvalidRequest(
+            "a consumer's Redis is one server, or Sentinel's: a transaction's keys are in one "
+            "place; and what it answers is bytes"
+        )
+    clients = Clients(address, retries=0)
+    try:
+        check_settings(clients.blocking, address)
+    except StoreNotDurable as error:
+        clients.close()
+        raise NotDurable(str(error)) from error
+    except StoreUnreachable as error:
+        clients.close()
+        raise StoreUnavailable(f"the store: {error}") from error
+    return RedisStore(clients, name)
 
 
 def _arguments(

@@ -44,6 +44,8 @@ class RedisTransaction(redis.client.Pipeline):
     def __init__(self, client: Any, prefix: str, info: Callable[[str], Info | None]) -> None:
         """``prefix``: keys that are the consumer's begin so; ``info``: of a command."""
         self._lent = True
+        # A command is queued, or asked.
+        self._asking = False
         super().__init__(client.connection_pool, client.response_callbacks, True, None)
         self._encoder = client.get_encoder()
         self._prefix = prefix.encode()
@@ -87,7 +89,40 @@ class RedisTransaction(redis.client.Pipeline):
         """Queue a command, or have it be answered at once after ``watch``."""
         if self._lent:
             self._check(args)
-        return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        self._asking = True
+        try:
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except (redis.ConnectionError, redis.TimeoutError, redis.WatchError):
+            # What it watches the server has forgotten, with the connection.
+            self._ended = True
+            raise
+        finally:
+            self._asking = False
+
+    def carry(self, *words: Any) -> Any:
+        """Carry a command out unless a key that was watched has changed: None, then.
+
+        Not by ``execute``, which says of a connection that was lost that a key has changed:
+        whether the command was carried out is not known then.
+        """
+        connection = self.connection
+        if connection is None:
+            raise redis.ConnectionError("the connection that watched is lost")
+        commands = connection.pack_commands([("MULTI",), words, ("EXEC",)])
+        # No health check, which would go on with a connection that watches nothing.
+        connection.send_packed_command(commands, check_health=False)
+        refused: redis.ResponseError | None = None
+        for _ in range(2):
+            try:
+                connection.read_response()
+            except redis.ResponseError as error:
+                refused = refused or error
+        try:
+            found = connection.read_response()
+        except redis.exceptions.ExecAbortError as error:
+            raise refused or error from error
+        self.watching = False
+        return None if found is None else found[0]
 
     def execute(self, raise_on_error: bool = True) -> Any:
         """Refuse: the consumer does."""
@@ -96,8 +131,8 @@ class RedisTransaction(redis.client.Pipeline):
         return super().execute(raise_on_error)
 
     def reset(self) -> None:  # type: ignore[override]
-        """Refuse: the consumer does."""
-        if self._lent:
+        """Refuse: the consumer does. Redis-py may, when it has lost the connection."""
+        if self._lent and not self._asking:
             raise InvalidRequest(_OURS)
         super().reset()
 

@@ -372,3 +372,61 @@ def test_a_redis_that_is_away_is_waited_for(own_redis):
         own_redis.start()
         process.drain()
     world.check()
+
+
+@pytest.mark.parametrize("asked", [b"EXEC", b"LLEN", b"INFO"])
+def test_a_connection_that_is_lost_while_it_watches_does_nothing_twice(
+    shared_redis, monkeypatch, asked
+):
+    """A commit of which nothing was heard is of unknown fate, and a read is tried again (T5)."""
+    world = RedisWorld(shared_redis, orders=2, substreams=1, attempts=1)
+    send = redis.connection.Connection.send_packed_command
+    lost = []
+
+    def lose_it(self, command, check_health=True):
+        send(self, command, check_health)
+        sent = b"".join(bytes(each) for each in command)
+        if asked in sent and (asked == b"INFO") == (b"INFO" in sent) and not lost:
+            lost.append(sent)
+            # The server has done it.
+            for _ in range(3 if asked == b"EXEC" else 1):
+                self.read_response()
+            self.disconnect()
+            raise redis.TimeoutError("nothing was heard")
+
+    monkeypatch.setattr(redis.connection.Connection, "send_packed_command", lose_it)
+    drain(world.consumer())
+    assert lost
+    world.check()
+    assert world.row()[b"attempts"] == b"0"
+    assert not world.log._place.run(look(world.name)).stopped
+
+
+def test_a_handler_that_hides_a_lost_connection_commits_nothing(shared_redis, monkeypatch):
+    """What it watched nobody watches any more (T5)."""
+    world = RedisWorld(shared_redis, False, orders=1, substreams=1, attempts=1)
+    key = f"seen:{world.name}"
+    send = redis.connection.Connection.send_packed_command
+    lost = []
+
+    def lose_it(self, command, check_health=True):
+        send(self, command, check_health)
+        sent = b"".join(bytes(each) for each in command)
+        if b"STRLEN" in sent and b"INFO" not in sent:
+            lost.append(self.read_response())
+            self.disconnect()
+            raise redis.TimeoutError("nothing was heard")
+
+    def hide(_, effects):
+        effects.connection.watch(key)
+        with pytest.raises(redis.RedisError):
+            effects.connection.strlen(key)
+        effects.connection.append(key, "x")
+
+    world.looks = hide
+    monkeypatch.setattr(redis.connection.Connection, "send_packed_command", lose_it)
+    drain(world.consumer())
+    assert lost
+    with world.client() as client:
+        assert client.get(key) is None
+    assert "hidden" in world.log._place.run(look(world.name)).stopped["orders/0"]
