@@ -28,7 +28,10 @@ def consumers(log: Log, arguments: argparse.Namespace) -> int:
     names = log._run(all_consumers())
     asked = arguments.resume or arguments.pause or arguments.reset
     if asked is not None and asked not in names:
-        raise Refused(f"there is no consumer {asked!r}", ExitCode.NOT_FOUND)
+        raise Refused(
+            f"there is no consumer {asked!r} (a new one begins where 'sharedlog run --start' says)",
+            ExitCode.NOT_FOUND,
+        )
     if (arguments.reset is None) is not (arguments.to is None):
         raise Refused("--reset NAME goes with --to WHERE", ExitCode.USAGE)
     if arguments.resume is not None:

@@ -220,6 +220,12 @@ def _add_operating(
         help="with 2 or more, one that dies or exits is started again, later and later; "
         "1 runs in this process, and is not (1)",
     )
+    run.add_argument(
+        "--start",
+        type=after,
+        metavar="PLACE",
+        help=f"where it begins, if its name is new: {_AFTER} (as the module says)",
+    )
     run.add_argument("--child", type=int, metavar="FD", help=argparse.SUPPRESS)
     run.set_defaults(run=consuming.run, opens=False)
 

@@ -11,12 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from sharedlog._cli.exits import ExitCode, Refused
 from sharedlog._cli.signals import until_signal
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._core.errors import LogError, LogUnavailable, StoreUnavailable
+from sharedlog._core.position import Position
 
 _LOOK_S, _PATIENCE_S = 0.1, 30.0
 # Before one that died is started again: doubled, up to that, unless it ran for so long.
@@ -28,13 +30,18 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.processes < 1:
         raise Refused("--processes are 1 or more", ExitCode.USAGE)
     if arguments.processes > 1:
-        command = [sys.executable, "-m", "sharedlog", "run", arguments.consumer, "--child"]
-        return supervise(command, arguments.processes)
+        command = [sys.executable, "-m", "sharedlog", "run", arguments.consumer]
+        if arguments.start is not None:
+            # Said once: of a while ago each process has the same moment.
+            command += ["--start", _said(arguments.start)]
+        return supervise([*command, "--child"], arguments.processes)
     with _told_why(arguments.child):
         try:
             consumer = _loaded(arguments.consumer)
         except SystemExit as ended:
             raise Refused(f"{arguments.consumer!r} exits: {ended}", ExitCode.USAGE) from ended
+        if arguments.start is not None:
+            consumer._begins_at(arguments.start)
     if arguments.child is not None:
         threading.Thread(target=_close_at_end, args=(consumer,), daemon=True).start()
     with until_signal(consumer._closing), _told_why(arguments.child, LogError):
@@ -137,6 +144,10 @@ def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
             each.wait()
         if each.stdin is not None:
             each.stdin.close()
+
+
+def _said(where: str | datetime | Position) -> str:
+    return where.isoformat() if isinstance(where, datetime) else str(where)
 
 
 def _close_at_end(consumer: Consumer) -> None:

@@ -1,6 +1,7 @@
 """Consumers: functions that consume a stream, change a database and publish (DESIGN-LOG §14).
 
-- ``consumer``: ``sharedlog.Consumer``; ``handlers``: its functions; ``effects``: what they get.
+- ``consumer``: ``sharedlog.Consumer``; ``beginning``: where a new one begins; ``handlers``: its
+  functions; ``effects``: what they get.
 - ``working``: the shards of one process, turn after turn; ``sharing``: which those are;
   ``owned``: one of them; ``carrying``: its steps,
   ``running``: those of handlers; ``settling``: what it owes the log; ``events``:

@@ -8,12 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import grpc
 
 from lease_server._forks import refuse_in_children
+from sharedlog._consumer.beginning import begins_of
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction
 from sharedlog._consumer.in_log import LOG
@@ -33,8 +34,9 @@ from sharedlog._core.consumer.observer import ConsumerObserver
 from sharedlog._core.consumer.shard import Bounds
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable, StoreUnavailable
 from sharedlog._core.fences import MAX_NUMBER
-from sharedlog._core.holds import BEGINNING, END
+from sharedlog._core.holds import BEGINNING
 from sharedlog._core.named import check_producer_name
+from sharedlog._core.position import Position
 from sharedlog._core.streams import check_name, tag_of
 from sharedlog._engines.elsewhere import refuse_served
 from sharedlog._log.log import Log
@@ -66,7 +68,7 @@ class Consumer:
         streams: Sequence[str],
         store: str,
         *,
-        start: str = BEGINNING,
+        start: str | datetime | Position = BEGINNING,
         attempts: int = 5,
         dead_letters: str | None = None,
         batch: int = 100,
@@ -77,12 +79,13 @@ class Consumer:
         """``store``: the database of the effects, ``sqlite:///FILE``,
         ``postgresql://HOST/DATABASE`` or ``redis://HOST``; or ``"log"``: the log has the state.
 
-        ``start``: where a new consumer begins, ``"beginning"`` or ``"end"``. ``attempts``: after
-        so many a message is published to the stream ``dead_letters``; without one its substream
-        stops, until ``sharedlog consumers --resume``. ``batch``: messages of one transaction at
-        most. ``lease``: a process that is not heard of for so long is taken for gone. ``standby``:
-        the state of substreams that other processes have is kept in memory, too, so that a
-        take-over need not read it.
+        ``start``: where a consumer begins whose name is new: ``"beginning"``, ``"end"``, behind
+        what was appended until a moment, or behind a message of the one stream that it follows (in
+        other substreams behind its commit). ``attempts``: after so many a message is published to
+        the stream ``dead_letters``; without one its substream stops, until ``sharedlog consumers
+        --resume``. ``batch``: messages of one transaction at most. ``lease``: a process that is
+        not heard of for so long is taken for gone. ``standby``: the state of substreams that other
+        processes have is kept in memory, too, so that a take-over need not read it.
 
         Raises ``InvalidRequest``, ``NoSuchStream``, and for a log that is opened over gRPC
         ``InvalidRequest``: consumers run where the log is opened itself.
@@ -90,8 +93,6 @@ class Consumer:
         check_name(name, "consumer")
         if isinstance(streams, str) or not streams:
             raise InvalidRequest(f"streams={streams!r:.100}: several are given, as ['orders']")
-        if start not in (BEGINNING, END):
-            raise InvalidRequest(f"start={start!r:.100}; it is {BEGINNING} or {END}")
         if not isinstance(lease, timedelta):
             raise InvalidRequest(f"lease={lease!r:.100}: it is a timedelta")
         if not isinstance(store, str):
@@ -125,7 +126,7 @@ class Consumer:
             tags,
             max(map(hold_retention_us, found)),
             Bounds(batch, _MESSAGE_BYTES, attempts, dead_letters is not None),
-            start,
+            begins_of(start, tags),
             self._lease_s / _LOOKS,
             store == LOG,
             False,
@@ -136,6 +137,11 @@ class Consumer:
         self._closing = threading.Event()
         self._running = threading.Lock()
         refuse_in_children(self, forked)
+
+    def _begins_at(self, start: str | datetime | Position) -> None:
+        """Say where it begins, where its name is new; before it runs."""
+        begins = begins_of(start, self._settings.tags)
+        self._settings = self._settings._replace(begins=begins)
 
     def on(self, stream: str, kind: Kind = None, *, batches: bool = False) -> Callable[[_H], _H]:
         """Have a function called with each message of a stream, and its ``Effects``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._consumer.carrying import Carrier
@@ -13,6 +13,7 @@ from sharedlog._consumer.events import Events
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
 from sharedlog._consumer.standbys import Standbys
+from sharedlog._core.consumer.holding import Begins
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
 from sharedlog._core.consumer.members import Lease, leave, look, plan, take
@@ -27,7 +28,8 @@ _OVER = 1.2
 
 
 class Settings(NamedTuple):
-    """What a consumer was told. ``look_s``: between two looks at who has what.
+    """What a consumer was told. ``begins``: by tag, where a new one does; ``look_s``: between two
+    looks at who has what.
 
     ``in_log``: the log has its state; ``in_file``: its database is the log's file; ``standby``:
     also the state of shards which others have is here.
@@ -37,7 +39,7 @@ class Settings(NamedTuple):
     tags: Sequence[str]
     retention_us: int
     bounds: Bounds
-    start: str
+    begins: Mapping[str, Begins]
     look_s: float
     in_log: bool
     in_file: bool
@@ -143,7 +145,7 @@ class Sharing:
                 tag,
                 self._place.incarnation,
                 settings.bounds,
-                settings.start,
+                settings.begins[tag],
                 self._keeper(tag),
             )
             self.owned[tag] = Owned(shard, lease)

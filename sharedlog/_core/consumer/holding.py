@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.keeping import went_back
-from sharedlog._core.consumer.names import hold_name
+from sharedlog._core.consumer.names import hold_name, start_key
 from sharedlog._core.errors import HoldMoved
 from sharedlog._core.fences import Fence
-from sharedlog._core.holds import Hold, move, take
+from sharedlog._core.holds import BEGINNING, Hold, Start, hold_key, move, take
 from sharedlog._core.position import Position
-from sharedlog._core.steps import Rule
+from sharedlog._core.steps import Get, Rule
+from sharedlog._core.times import first_after
+
+
+class Since(NamedTuple):
+    """Behind what was appended until a moment."""
+
+    at_us: int
+
+
+# Where a new consumer begins in a substream.
+Begins = Start | Since
 
 
 class ShardHold:
@@ -28,29 +42,56 @@ class ShardHold:
         return self._held[self._tag].lsn
 
     def take(
-        self, fence: Fence, checkpoint: Checkpoint, start: str, now_us: int, retention_us: int
+        self, fence: Fence, checkpoint: Checkpoint, begins: Begins, now_us: int, retention_us: int
     ) -> Rule[Position | int]:
-        """Take the hold, and return where to go on; ``start``: of a consumer that is new.
+        """Take the hold, and return where to go on; ``begins``: of a consumer that is new.
 
         Raises ``StoreWentBack`` where it is further on than the checkpoint, and ``TrimmedLog``.
         """
         position = checkpoint.position
+        start = (yield from self._start(begins)) if position is None else position
         self._held = yield from take(
             hold_name(self._name),
-            {self._tag: start if position is None else position},
+            {self._tag: start},
             self._incarnation,
             now_us,
             retention_us,
         )
         hold, why = self._held[self._tag], ""
         if position is None:
-            if hold.position is not None:
+            if hold.position is not None and hold.position != start:
                 why = f"it was done through {hold.position}, and has nothing"
         elif hold.place > (position.lsn, position.ordinal):
             why = f"it was done through {hold.position or hold.lsn}"
         if why:
             raise (yield from went_back(self._name, self._tag, fence, checkpoint, why))
-        return hold.lsn if position is None else position
+        return hold.position or hold.lsn if position is None else position
+
+    def _start(self, begins: Begins) -> Rule[Start]:
+        """Return where it begins, as was said first: a position is noted before it is held.
+
+        So a hold at it is told from one of a consumer that was further on than its store.
+        """
+        key, held = start_key(self._name, self._tag), hold_key(hold_name(self._name), self._tag)
+        while True:
+            found = yield Get((key, held))
+            if (noted := found[key]) is not None:
+                return Position.parse(noted.decode())
+            if found[held] is not None:
+                return BEGINNING
+            if isinstance(begins, Since):
+                return (yield from first_after(begins.at_us))
+            if not isinstance(begins, Position):
+                return begins
+            begins.check_incarnation(self._incarnation)
+            try:
+                yield Commit(
+                    (Condition(key, None), Condition(held, None)),
+                    (Put(key, str(begins).encode()),),
+                )
+            except Refused:
+                continue
+            return begins
 
     def move(self, place: Position | None, now_us: int) -> Rule[None]:
         """Let the log trim what is done, through a place; or renew the hold, where that is due."""

@@ -31,6 +31,11 @@ def shard_fence(name: str, tag: str) -> str:
     return f"*consumer/{name}/{tag}"
 
 
+def start_key(name: str, tag: str) -> str:
+    """Return the key of the position behind which a shard has begun, where somebody gave one."""
+    return f"consumer/{name}/start/{tag}"
+
+
 def done_key(name: str, tag: str) -> str:
     """Return the key of a shard's checkpoint."""
     return state_key(name, tag, "done")

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from sharedlog._core.consumer.asked import Asked, Bury, Failed, Fire, Ran, Run
 from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.consumer.holding import ShardHold
+from sharedlog._core.consumer.holding import Begins, ShardHold
 from sharedlog._core.consumer.keeping import Keeper
 from sharedlog._core.consumer.members import Lease, gone_on, resumed
 from sharedlog._core.errors import TrimmedLog
@@ -57,15 +57,15 @@ class Shard:
     """
 
     def __init__(
-        self, name: str, tag: str, incarnation: str, bounds: Bounds, start: str, keeper: Keeper
+        self, name: str, tag: str, incarnation: str, bounds: Bounds, begins: Begins, keeper: Keeper
     ) -> None:
-        """``start``: ``BEGINNING`` or ``END``, of a consumer that is new."""
+        """``begins``: where, of a consumer that is new."""
         self.tag = tag
         self.keeper = keeper
         self._name = name
         self._incarnation = incarnation
         self._bounds = bounds
-        self._start = start
+        self._begins = begins
         self._hold = ShardHold(name, tag, incarnation)
         self._died = False
         self._fence = Fence("", 0)
@@ -134,7 +134,7 @@ class Shard:
         # T1, T2: before anything else, once more, what the one before may not have finished.
         yield from self._unless_behind(self.keeper.recover(now_us, retention_us))
         taken: Rule[Position | int] = self._hold.take(
-            self._fence, self.checkpoint, self._start, now_us, retention_us
+            self._fence, self.checkpoint, self._begins, now_us, retention_us
         )
         start = yield from self._unless_behind(taken)
         self._reader = Reader(self.tag, self._incarnation, start)
