@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -27,7 +28,7 @@ from rich.table import Table
 from examples.payments import views
 from examples.payments.audit import Audit, audit
 from examples.payments.callers import Callers
-from examples.payments.processes import NAIVE, SERVICES, Processes
+from examples.payments.processes import NAIVE, SERVICES, Processes, kind_of
 from examples.payments.rules import payment_of
 from examples.shared_log.engines import ENGINES
 
@@ -36,6 +37,10 @@ __all__ = ["main"]
 _LOOK_S = 0.5
 # Between two kills, at least: what is started again imports for a second.
 _CALM_S = 3.0
+# Payments that are not paid for so long wait for the next kill.
+_HELD_S = 1.0
+# For each kill that is waited for there are so many.
+_KILL_EVERY = 200
 # Payments that stand still for so long get no further.
 _STUCK_S = 90.0
 
@@ -61,18 +66,24 @@ def main(arguments: list[str] | None = None) -> int:
             processes = Processes(
                 stack, directory, options.log, options.executors, options.accounts
             )
-            found, kills = _run(console, options, processes)
+            found, killed = _run(console, options, processes)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    _report(console, found, kills)
+    _report(console, found, killed)
     return 0 if found.wrong == 0 and found.requests == options.payments else 1
 
 
-def _run(console: Console, options: argparse.Namespace, processes: Processes) -> tuple[Audit, int]:
-    """Pay while processes are killed; what became of it, and how many kills."""
+def _run(
+    console: Console, options: argparse.Namespace, processes: Processes
+) -> tuple[Audit, Counter[str]]:
+    """Pay while processes are killed; what became of it, and how many of each kind were."""
     dice = Random(options.seed)  # noqa: S311 - repeatable, not secret
-    callers = Callers([payment_of(each, options.accounts) for each in range(options.payments)])
-    kills, victims = 0, processes.victims(dice)
+    killed: Counter[str] = Counter()
+    victims = processes.victims(dice)
+    # One of each kind, but for few payments.
+    awaited = min(len({*map(kind_of, victims)}), max(1, options.payments // _KILL_EVERY))
+    payments = [payment_of(each, options.accounts) for each in range(options.payments)]
+    callers = Callers(payments, awaited)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         paid = progress.add_task("decided", total=options.payments)
         naive = progress.add_task("paid naively", total=options.payments)
@@ -85,11 +96,14 @@ def _run(console: Console, options: argparse.Namespace, processes: Processes) ->
                 now, now_s = (len(callers.told), len(callers.naive_told)), time.monotonic()
                 if now > done:
                     grew_s = now_s
-                    if now_s - killed_s > _CALM_S:
-                        victims = victims or processes.victims(dice)
-                        processes.kill(victims.pop())
-                        kills, killed_s = kills + 1, time.monotonic()
-                        callers.killed.set()
+                goes_on = now > done or (callers.waits and now_s - grew_s > _HELD_S)
+                if goes_on and now_s - killed_s > _CALM_S:
+                    victims = victims or processes.victims(dice)
+                    victim = victims.pop()
+                    callers.killed()
+                    processes.kill(victim)
+                    killed[kind_of(victim)] += 1
+                    killed_s = time.monotonic()
                 elif now_s - grew_s > _STUCK_S:
                     raise RuntimeError(f"stuck, with {done} of {options.payments} paid")
                 done = now
@@ -106,10 +120,10 @@ def _run(console: Console, options: argparse.Namespace, processes: Processes) ->
     views.create("statements", directory / "anew.db")
     anew = f"sqlite:///{directory / 'anew.db'}"
     views.view_of(processes.log, "statements", "anew", anew).once()
-    return audit(directory, processes.bank, processes.redis), kills
+    return audit(directory, processes.bank, processes.redis), killed
 
 
-def _report(console: Console, found: Audit, kills: int) -> None:
+def _report(console: Console, found: Audit, killed: Counter[str]) -> None:
     table = Table(title="The databases, read afterwards")
     table.add_column("")
     table.add_column("through the log", justify="right")
@@ -132,7 +146,7 @@ def _report(console: Console, found: Audit, kills: int) -> None:
         ("wrong in views", f"{found.views_wrong:,}", ""),
         ("reports, and stale ones", f"{found.reports:,}, {found.reports_stale:,}", ""),
         ("longest pause of all callers", f"{found.longest_pause_s:,.2f} s", ""),
-        ("processes killed", f"{kills:,}", ""),
+        *((f"kills of one: {kind}", f"{count:,}", "") for kind, count in sorted(killed.items())),
     ):
         table.add_row(name, ours, naive)
     console.print(table)
@@ -153,7 +167,8 @@ def _report(console: Console, found: Audit, kills: int) -> None:
         "told_wrong": found.told_wrong,
         "reports": found.reports,
         "reports_stale": found.reports_stale,
-        "kills": kills,
+        "kills": killed.total(),
+        "killed": dict(sorted(killed.items())),
     }
     print(json.dumps(line), flush=True)
 

@@ -34,14 +34,14 @@ CREATE TABLE report (account TEXT, request TEXT, seen INTEGER);
 class Callers:
     """Pay all payments twice: by the services, and by the naive one."""
 
-    def __init__(self, payments: Sequence[Payment]) -> None:
-        """Nobody calls yet."""
+    def __init__(self, payments: Sequence[Payment], kills: int = 1) -> None:
+        """Nobody calls yet. ``kills``: so many are waited for, as the payments go on."""
         self._payments = payments
         self.told: list[tuple[str, int, int, int]] = []
         self.naive_told: list[tuple[str, int, int, int]] = []
         self._reports: list[tuple[str, str, int]] = []
-        # The second half is paid once somebody was killed, however few payments there are.
-        self.killed = threading.Event()
+        # Each lets a part of the payments go on, however few and fast they are.
+        self._kills = [threading.Event() for _ in range(kills)]
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
         self._stack = contextlib.ExitStack()
@@ -58,6 +58,15 @@ class Callers:
         for number in range(few):
             self._run(self._pay_naively, naive_channel, self._payments[number::few])
 
+    @property
+    def waits(self) -> bool:
+        """Whether some of the payments wait for somebody to be killed."""
+        return not all(each.is_set() for each in self._kills)
+
+    def killed(self) -> None:
+        """Let the next part go on: somebody is being killed."""
+        next((each for each in self._kills if not each.is_set()), threading.Event()).set()
+
     def join(self) -> None:
         """Wait until all have ended; raises what one of them raised."""
         for each in self._threads:
@@ -69,7 +78,8 @@ class Callers:
     def stop(self) -> None:
         """Have them end after what they are at."""
         self._closing.set()
-        self.killed.set()
+        for each in self._kills:
+            each.set()
 
     def write(self, database: Path) -> None:
         """Write down what was asked for, and what they were told."""
@@ -93,9 +103,10 @@ class Callers:
         thread.start()
 
     def _next(self, payments: Sequence[Payment]) -> Any:
+        parts = len(self._kills) + 1
         for place, payment in enumerate(payments):
-            if place == len(payments) // 2:
-                self.killed.wait()
+            for each in self._kills[: place * parts // len(payments)]:
+                each.wait()
             if self._closing.is_set():
                 return
             yield place, payment

@@ -18,7 +18,7 @@ from examples.payments.executor import NAME, PATIENCE, SCHEMA
 from examples.server_process import ServerProcess
 from examples.shared_log.engines import running
 
-__all__ = ["NAIVE", "SERVICES", "Processes"]
+__all__ = ["NAIVE", "SERVICES", "Processes", "kind_of"]
 
 SERVICES = ("north", "south")
 NAIVE = "naive"
@@ -29,6 +29,15 @@ _NUMBER = {
     "sqlite": "number INTEGER PRIMARY KEY",
     "postgresql": "number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
 }
+
+
+def kind_of(name: str) -> str:
+    """Return what a process is one of."""
+    if name in _EXECUTORS:
+        return "executor"
+    if name in SERVICES:
+        return "service"
+    return "view" if name in views.VIEWS else name
 
 
 class Processes:
@@ -82,9 +91,11 @@ class Processes:
         return self._paths[name].target
 
     def victims(self, dice: Random) -> list[str]:
-        """Return whom to kill, each once, in some order."""
+        """Return whom to kill, each once, from the last on: some order, one of each kind first."""
         names = [*self._processes, *([_ENGINE] if self._engine.restart else [])]
-        return dice.sample(names, len(names))
+        shuffled = dice.sample(names, len(names))
+        first = {kind_of(each): each for each in shuffled}.values()
+        return [*(each for each in shuffled if each not in first), *first]
 
     def kill(self, name: str) -> None:
         """Kill one, and start it again; raises ``RuntimeError`` if it had ended by itself."""

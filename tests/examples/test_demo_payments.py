@@ -17,28 +17,57 @@ from examples.payments.callers import Callers
 from examples.payments.executor import SCHEMA
 from examples.payments.rules import BANK, Account, Payment, fee_of
 
+# Enough for a kill of each kind to be waited for.
+PAYMENTS_OF_A_LONG_RUN = 1_200
 WRONG = ("overdrawn", "decided_twice", "views_wrong", "ledger_wrong", "told_wrong", "reports_stale")
+
+
+def run_demo(directory, payments, *flags, timeout_s=240):
+    """What the demo counted, of so many payments between 12 accounts; nothing is left behind."""
+    flags = ["--payments", str(payments), "--accounts", "12", *flags]
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.payments", *flags],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**os.environ, "TMPDIR": str(directory)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(directory.iterdir()) == []
+    counted = json.loads(done.stdout.splitlines()[-1])
+    assert counted["requests"] == counted["decided"] == payments
+    assert counted["approved"] + counted["declined"] == payments
+    assert counted["money_after"] == counted["money_before"] == 120_000
+    assert {name: counted[name] for name in WRONG} == dict.fromkeys(WRONG, 0)
+    assert counted["kills"] == sum(counted["killed"].values()) > 0
+    # Whose money does not add up has wrong balances.
+    assert counted["naive_wrong_accounts"] or counted["naive_money_after"] == 120_000
+    return counted
 
 
 @pytest.mark.slow
 def test_no_money_is_lost_or_made_while_executors_views_and_services_are_killed(tmp_path):
     """Whoever dies by SIGKILL, and nothing is left behind (DESIGN-LOG §17)."""
-    flags = ["--payments", "120", "--accounts", "12", "--callers", "8"]
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.payments", *flags],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    counted = json.loads(done.stdout.splitlines()[-1])
-    assert list(tmp_path.iterdir()) == []
-    assert counted["requests"] == counted["decided"] == 120
-    assert counted["approved"] + counted["declined"] == 120
-    assert counted["money_after"] == counted["money_before"] == 120_000
-    assert counted["kills"] > 0
-    assert {name: counted[name] for name in WRONG} == dict.fromkeys(WRONG, 0)
+    run_demo(tmp_path, 120, "--callers", "8")
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("log", "executors"),
+    [
+        ("redis", "sqlite"),
+        ("redis", "postgresql"),
+        ("postgresql", "postgresql"),
+        ("etcd", "sqlite"),
+    ],
+)
+def test_one_of_each_kind_is_killed_over_each_database(tmp_path, log, executors):
+    """Executors, views, services, the naive one and the log's server (DESIGN-LOG §17)."""
+    flags = ("--log", log, "--executors", executors)
+    counted = run_demo(tmp_path, PAYMENTS_OF_A_LONG_RUN, *flags, timeout_s=800)
+    assert {*counted["killed"]} == {"executor", "view", "service", "naive", "engine"}
 
 
 PAYMENTS = [
