@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sharedlog._consumer.handlers import Handlers
+from sharedlog._consumer.hanging import Hanging
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.running import Runner
@@ -123,6 +124,11 @@ class Carrier:
             # In a child the transaction is the parent's.
             if not self.inherited:
                 self._store.rollback()
+
+    @property
+    def hanging(self) -> Hanging:
+        """Which function runs."""
+        return self._runner.hanging
 
     @property
     def timers(self) -> list[float]:

@@ -300,6 +300,7 @@ class Consumer:
                     settling,
                     clock=clock or time.monotonic,
                 )
+                membership.beside = carrier.hanging.look
                 membership.join()
                 if clock is None:
                     membership.start()

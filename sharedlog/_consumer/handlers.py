@@ -74,6 +74,14 @@ class Handlers:
         """Whether a stream's function is called with lists."""
         return self._by_stream[stream].batches
 
+    def name_of(self, stream: str) -> str:
+        """Return the name of a stream's function."""
+        return _name(self._by_stream[stream].call)
+
+    def timer_name(self, timer: int) -> str:
+        """Return the name of a timer's function."""
+        return _name(self._timers[timer].call)
+
     def run(self, effects: Effects) -> None:
         """Call the handler of a message, or of a batch; one that is asynchronous to its end."""
         messages = effects.messages
@@ -114,6 +122,10 @@ class Handlers:
             self._runner = asyncio.Runner()
         # In the context of who calls, which may have a current span.
         self._runner.run(run(), context=contextvars.copy_context())
+
+
+def _name(call: Any) -> str:
+    return f"{getattr(call, '__module__', '')}.{getattr(call, '__qualname__', type(call).__name__)}"
 
 
 def _check_function(call: Any) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+from collections.abc import Callable
 
 from sharedlog._core.consumer.members import join, part, renew
 from sharedlog._core.errors import InvalidRequest, LogError
@@ -27,6 +28,8 @@ class Membership:
         self._term_s = term_s
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        # Done beside it, as often.
+        self.beside: Callable[[], None] = lambda: None
         # Why this process is to stop: the consumer follows other streams by now.
         self.error: LogError | None = None
 
@@ -53,6 +56,7 @@ class Membership:
 
     def _renew(self) -> None:
         while not self._closing.wait(self._term_s / _RENEWALS):
+            self.beside()
             try:
                 self._place.run(
                     renew(self._name, self.who, self._says, self._streams, self._term_s)

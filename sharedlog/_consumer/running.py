@@ -10,6 +10,7 @@ from lease_server._forks import this_process
 from sharedlog._consumer.calling import Act, MessageCalls
 from sharedlog._consumer.effects import Effects
 from sharedlog._consumer.handlers import Handlers
+from sharedlog._consumer.hanging import Hanging
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.state import ShardState
@@ -81,6 +82,7 @@ class Runner:
         self._batch_s = batch_s
         self._dead_letters = dead_letters
         self._travels = travels
+        self.hanging = Hanging(place.name, name)
         # Handlers may fork, and return in the child: the transaction and the lease are not its own.
         self._process = this_process()
 
@@ -194,12 +196,15 @@ class Runner:
         calls = self._calls_of(shard, _NOWHERE, first=True)
         state = None if changes is None else ShardState(changes)
         effects = Effects(connection, (), self._placing, outputs, calls, state)
+        self.hanging.begin(self._handlers.timer_name(timer), tag, None)
         try:
             self._guard(lambda effects: self._handlers.fire(timer, effects), effects, calls)
         except BaseException:
             if not self.inherited:
                 self._store.rollback()
             raise
+        finally:
+            self.hanging.end()
         return Ran(0, outputs.messages, changes)
 
     def _guard(self, run: Callable[[Effects], None], effects: Effects, calls: MessageCalls) -> None:
@@ -227,10 +232,15 @@ class Runner:
         return MessageCalls(shard, position, self._store, self._act, first=first, told=self._called)
 
     def _handle(self, messages: Sequence[Committed], effects: Effects, calls: MessageCalls) -> None:
-        if self.watchers:
-            self._guard(lambda effects: self._watched(messages, effects), effects, calls)
-        else:
-            self._guard(self._handlers.run, effects, calls)
+        first = messages[0]
+        self.hanging.begin(self._handlers.name_of(stream_of(first.tag)), first.tag, first.position)
+        try:
+            if self.watchers:
+                self._guard(lambda effects: self._watched(messages, effects), effects, calls)
+            else:
+                self._guard(self._handlers.run, effects, calls)
+        finally:
+            self.hanging.end()
 
     def _watched(self, messages: Sequence[Committed], effects: Effects) -> None:
         """Run a handler under the eyes of those who watch; of a batch they see the last one."""

@@ -13,9 +13,12 @@ import pytest
 
 import sharedlog
 from sharedlog._cli import main
+from tests.helpers.log_servers import shared_postgres, shared_redis
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
 from tests.sharedlog.consumer.world import PostgresDatabase
+
+__all__ = ["shared_postgres", "shared_redis"]
 
 MODULE = "tests.sharedlog.consumer.worker"
 SUBSTREAMS = 4
@@ -43,8 +46,8 @@ class Deployment:
         self.published = 0
         self.processes = []
 
-    def start(self):
-        process = Process(MODULE, self.url, self.store, log=self.errors)
+    def start(self, **env):
+        process = Process(MODULE, self.url, self.store, log=self.errors, env=env)
         self.processes.append(process)
         assert process.line() == "begins"
         return process
@@ -71,7 +74,7 @@ class Deployment:
         self.log.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "log"])
+@pytest.fixture(params=["sqlite", "postgres", "redis", "log"])
 def deployment(request, tmp_path):
     """Two processes over each store, with what they have by default."""
     store = "log"
@@ -85,6 +88,11 @@ def deployment(request, tmp_path):
         store = PostgresDatabase(request.getfixturevalue("shared_postgres")).url
         with psycopg.connect(store) as connection:
             connection.execute("CREATE TABLE bill (id INTEGER, number INTEGER)")
+    elif request.param == "redis":
+        server = request.getfixturevalue("shared_redis")
+        store = server.url()
+        with server.client() as client:
+            client.flushall()
     made = Deployment(tmp_path, store)
     yield made
     made.close()
@@ -115,3 +123,16 @@ def test_effects_go_on_within_two_seconds_of_a_kill(deployment):
         victim = deployment.start()
     assert deployment.invoiced() == list(range(deployment.published))
     assert min(took_s) <= WITHIN_S, took_s
+
+
+@pytest.mark.long
+def test_a_process_that_hangs_is_killed_and_another_one_goes_on(deployment):
+    """What its transaction has locked and written is undone, and done once (T1, T5)."""
+    victim = deployment.start(HANGS_AT="0")
+    deployment.order()
+    assert victim.line() == "hangs"
+    assert 0 not in deployment.invoiced()
+    deployment.start()
+    victim.kill()
+    until(lambda: len(deployment.invoiced()) >= deployment.published, "all is done")
+    assert deployment.invoiced() == list(range(deployment.published))

@@ -1,7 +1,7 @@
 """A process of a consumer: ``python -m tests.sharedlog.consumer.worker LOG STORE [POINT]``.
 
 It tells on standard output when it has begun, and what it did. At POINT, the name of a step, it
-tells that it is there, and stops itself.
+tells that it is there, and stops itself. At the order HANGS_AT, of the environment, it hangs.
 """
 
 import json
@@ -23,19 +23,37 @@ def consumer_of(log, store):
 
     @consumer.on("orders", json.loads)
     def bill(number, effects):
+        if store.startswith("redis"):
+            effects.connection.rpush("bill", number)
+            hang(number)
+            effects.publish("invoices", str(number), key=str(number))
+            return
         if store == "log":
             state = effects.state
             state["bills"] = [*state.get("bills", []), number]
+            hang(number)
             effects.publish("invoices", str(number), key=str(number))
             return
         row = effects.connection.execute("SELECT count(*) FROM bill").fetchone()
         place = "?" if store.startswith("sqlite") else "%s"
+        if store.startswith("postgres"):
+            # Nobody else writes until this is over.
+            effects.connection.execute("LOCK TABLE bill IN EXCLUSIVE MODE")
         effects.connection.execute(
             "INSERT INTO bill VALUES (?, ?)".replace("?", place), (row[0], number)
         )
+        hang(number)
         effects.publish("invoices", str(number), key=str(number))
 
     return consumer
+
+
+def hang(number: int) -> None:
+    """Go no further with the order that the environment says."""
+    if os.environ.get("HANGS_AT") == str(number):
+        tell("hangs")
+        while True:
+            signal.pause()
 
 
 def main() -> None:

@@ -1,0 +1,60 @@
+"""A user's function that does not return: what runs, and since when, for another thread to tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rifl._log import get_logger
+from sharedlog._core.position import Position
+
+_log = get_logger("sharedlog")
+# After that it is told, and again each time that it has run for twice as long.
+TOLD_AFTER_S = 30.0
+
+
+class _Running(NamedTuple):
+    handler: str
+    tag: str
+    position: Position | None
+    began_s: float
+
+
+class Hanging:
+    """Of one process: a thread runs functions, another one looks at how long."""
+
+    def __init__(self, log: str, consumer: str, clock: Callable[[], float] | None = None) -> None:
+        """Nothing runs. ``log``: as it is told."""
+        self._said = {"log": log, "consumer": consumer}
+        self._clock = clock or time.monotonic
+        self._running: _Running | None = None
+        self._told: _Running | None = None
+        self._due_s = 0.0
+
+    def begin(self, handler: str, tag: str, position: Position | None) -> None:
+        """A function is called, with the message at a position, or as a timer."""
+        self._running = _Running(handler, tag, position, self._clock())
+
+    def end(self) -> None:
+        """It has returned, or raised."""
+        self._running = None
+
+    def look(self) -> None:
+        """Tell of one that has run for long. By the other thread."""
+        running = self._running
+        if running is None:
+            return
+        if running is not self._told:
+            self._told, self._due_s = running, TOLD_AFTER_S
+        seconds = self._clock() - running.began_s
+        if seconds >= self._due_s:
+            self._due_s = 2 * seconds
+            _log.warning(
+                "consumer_hangs",
+                **self._said,
+                shard=running.tag,
+                position=str(running.position or ""),
+                handler=running.handler,
+                seconds=round(seconds),
+            )
