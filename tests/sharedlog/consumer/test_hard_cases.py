@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections import Counter
 from contextlib import closing
 
 import psycopg
@@ -14,16 +15,22 @@ from sharedlog._core.errors import LogFull
 from sharedlog._core.producers import NewMessage, append, grant
 from sharedlog._core.streams import commits_tag
 from sharedlog.testing import drain, driven
+from tests.helpers.log_servers import shared_postgres, shared_redis
+from tests.sharedlog.consumer.test_redis import RedisWorld
 from tests.sharedlog.consumer.world import LogWorld, PostgresDatabase, World
 
+__all__ = ["shared_postgres", "shared_redis"]
 
-@pytest.fixture(params=["sqlite", "postgres", "log"])
+
+@pytest.fixture(params=["sqlite", "postgres", "redis", "log"])
 def new_world(request, tmp_path):
     """Make a world over each store."""
 
     def make(**settings):
         if request.param == "log":
             return LogWorld(**settings)
+        if request.param == "redis":
+            return RedisWorld(request.getfixturevalue("shared_redis"), False, **settings)
         if request.param == "postgres":
             return World(PostgresDatabase(request.getfixturevalue("shared_postgres")), **settings)
         return World(tmp_path, **settings)
@@ -131,7 +138,8 @@ def test_processes_of_one_name_follow_the_same_streams(new_world):
     with driven(world.consumer()) as process:
         process.round()
         for streams in (["copies"], ["orders", "copies"]):
-            other = sharedlog.Consumer(world.log, "billing", streams, world.database.url)
+            name, url = world.consumer().name, world.consumer()._store
+            other = sharedlog.Consumer(world.log, name, streams, url)
             for each in streams:
                 other.on(each, json.loads)(lambda *_: None)
             with pytest.raises(sharedlog.InvalidRequest, match="follows orders/2"):
@@ -145,7 +153,7 @@ def test_a_consumer_with_another_store_is_told(new_world, tmp_path):
     world = new_world(orders=2)
     drain(world.consumer())
     other = f"sqlite:///{tmp_path / 'other.db'}"
-    consumer = sharedlog.Consumer(world.log, "billing", ["orders"], other)
+    consumer = sharedlog.Consumer(world.log, world.consumer().name, ["orders"], other)
     consumer.on("orders")(lambda *_: None)
     with pytest.raises(sharedlog.StoreWentBack):
         drain(consumer)
@@ -199,6 +207,57 @@ def test_a_file_that_is_full_is_waited_for(tmp_path):
     world.check()
     assert failures[0] == "database or disk is full"
     assert len(failures) == 4
+    assert not world.log.read("dead", 0)
+
+
+@pytest.mark.parametrize("table", ["bill", "sharedlog_consumer"])
+def test_a_postgresql_whose_disk_is_full_is_waited_for(shared_postgres, table):
+    """Whether the handler's statement needs room, or the checkpoint; neither counts (T5)."""
+    world = World(PostgresDatabase(shared_postgres), orders=3, attempts=1, dead_letters="dead")
+    world.log.stream("dead", 1)
+    with driven(world.consumer()) as process:
+        process._work.sharing.share()
+        process.round()
+        # What the server says then, of a disk that is full for four statements.
+        with psycopg.connect(world.database.url) as other:
+            other.execute(
+                "CREATE SEQUENCE refused; CREATE FUNCTION fill() RETURNS trigger AS $$ BEGIN "
+                "IF nextval('refused') <= 4 THEN RAISE 'no space left' USING ERRCODE = '53100'; "
+                "END IF; RETURN NEW; END $$ LANGUAGE plpgsql; "
+                f"CREATE TRIGGER fills BEFORE INSERT OR UPDATE ON {table} "
+                "FOR EACH ROW EXECUTE FUNCTION fill()"
+            )
+        world.order(3)
+        process.drain()
+    with psycopg.connect(world.database.url) as other:
+        assert other.execute("SELECT last_value FROM refused").fetchone()[0] > 4
+    world.check()
+    assert not world.log.read("dead", 0)
+
+
+def test_a_redis_that_is_full_is_waited_for(shared_redis):
+    """Whether a take-over, a note or a commit is refused; nothing is there in part (T5)."""
+    world = RedisWorld(shared_redis, False, orders=3, attempts=1, dead_letters="dead")
+    world.log.stream("dead", 1)
+    refused = Counter()
+
+    def fill(_, name):
+        if name in ("store: take", "store: note", "store: commit"):
+            # Each of them at first.
+            with world.client() as client:
+                client.config_set("maxmemory", 1 if refused[name] < 2 else 0)
+            refused[name] += 1
+
+    try:
+        with driven(world.consumer()) as process:
+            process.before = fill
+            process.drain()
+    finally:
+        with world.client() as client:
+            client.config_set("maxmemory", 0)
+    assert refused["store: note"]
+    assert min(refused["store: take"], refused["store: commit"]) > 2
+    world.check()
     assert not world.log.read("dead", 0)
 
 
