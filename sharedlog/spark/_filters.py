@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark.sql import datasource
 
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.position import Position
 from sharedlog._core.ranges import Range
 from sharedlog._core.streams import substream_number, substream_of
 
@@ -75,6 +77,12 @@ def _narrowed(wanted: Wanted, column: str, each: Any, value: Any) -> Wanted:
         return replace(wanted, keys=keys if wanted.keys is None else wanted.keys & keys)
     if column == "lsn" and isinstance(value, int):
         return _between(wanted, each, value)
+    if column == "position" and isinstance(value, str) and isinstance(each, _EQUAL):
+        try:
+            return _between(wanted, each, Position.parse(value).lsn)
+        except InvalidRequest:
+            # No message has it, which Spark finds by itself.
+            return wanted
     timed = isinstance(value, datetime) and value.tzinfo is not None
     if column == "append_time" and timed and isinstance(each, (*_EQUAL, _ABOVE, _FROM)):
         since = value if wanted.since is None else max(wanted.since, value)

@@ -145,7 +145,7 @@ class FilteredReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802 - Spark's name
-        """Take what they say of substreams, keys and LSNs; Spark applies all of them, too."""
+        """Take what they say of places, keys and times; Spark applies all of them, too."""
         self.wanted = wanted_by(filters)
         return filters
 
