@@ -19,7 +19,8 @@ from benchmarks.nexmark.saturation import HALF, IDLE, RISING, Delays, Found, Mea
 
 __all__ = ["rising"]
 
-_WARM_S, _WARM_PATIENCE_S = 1.0, 60.0
+# Nobody is to stand still in the midst of a first micro-batch.
+_WARM_S, _WARM_PATIENCE_S = 1.0, 300.0
 # Steps of a system in a row.
 _TURN = 3
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceStreamReader
 
 import sharedlog.spark
 from sharedlog._core.commit import Commit
@@ -31,6 +32,10 @@ from tests.spark.starting import run_to_its_end
 
 _BATCH = 1
 _WAIT_S = 600.0
+# Before PySpark 4.2 a micro-batch has all there is.
+_LIMIT = (
+    {"maxRowsPerTrigger": "20"} if hasattr(DataSourceStreamReader, "getDefaultReadLimit") else {}
+)
 
 
 class SignalledWriter(StreamWriter):
@@ -132,7 +137,7 @@ def main() -> None:
     spark.dataSource.register(SignalledDataSource)
     writer = (
         spark.readStream.format("sharedlog")
-        .options(log=options.log, stream="orders", maxRowsPerTrigger="20")
+        .options(log=options.log, stream="orders", **_LIMIT)
         .load()
         .transform(_shuffled("key"))
         .writeStream.format("sharedlog-signalled")
