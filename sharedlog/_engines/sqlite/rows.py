@@ -303,9 +303,7 @@ def remove(connection: sqlite3.Connection, head: Head, last: int) -> None:
     connection.execute(_REMOVED, (last, at_us, head.silent + 1))
 
 
-def _bounded(
-    cursor: Iterable[tuple[Any, ...]], wanted: Sequence[int]
-) -> tuple[list[Row], bool]:
+def _bounded(cursor: Iterable[tuple[Any, ...]], wanted: Sequence[int]) -> tuple[list[Row], bool]:
     """Return rows, of these LSNs and no others, up to the bound of bytes; whether all are there.
 
     Or cut short by that bound.
