@@ -96,7 +96,9 @@ ARROWS: dict[str, set[str]] = {
         *("sharedlog._aio.threads", "sharedlog._core", "sharedlog._engines", "sharedlog._log"),
         *("sharedlog._wire", "sharedlog.v1", "lease_server._forks", "rifl._log"),
     },
-    "sharedlog._aio": {"sharedlog._core", "sharedlog._log", "sharedlog._outbox"},
+    "sharedlog._aio": {
+        *("sharedlog._core", "sharedlog._log", "sharedlog._outbox", "lease_server._forks"),
+    },
     # Over gRPC: what both ends have, the server, and the client.
     "sharedlog._wire": {"sharedlog._core", "sharedlog.v1", "rifl._grpc.status"},
     "sharedlog._service": {

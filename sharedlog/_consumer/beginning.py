@@ -1,4 +1,4 @@
-"""Where a consumer begins whose name is new, as its users say it."""
+"""The beginning of a consumer of a new name: an end of its stream, a time or a position."""
 
 from __future__ import annotations
 
