@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-from lease_server._forks import in_children
 from sharedlog._aio.threads import Threads
 from sharedlog._core.errors import LogError
 from sharedlog._core.message import Message
@@ -34,7 +33,6 @@ class Following:
         self._beginning: asyncio.Future[sync.Following] | None = None
         self._polling: asyncio.Future[list[Message]] | None = None
         self._closed = False
-        in_children(self, _forget)
 
     def __aiter__(self) -> Following:
         """Return itself."""
@@ -102,8 +100,3 @@ class Following:
         if self._beginning is None:
             self._beginning = asyncio.ensure_future(self._threads.run(self._begin))
         return await asyncio.shield(self._beginning)
-
-
-def _forget(inherited: Following) -> None:
-    # What was read ahead is delivered to the parent; a child is told by what it asks next.
-    inherited._ready = deque()
