@@ -263,6 +263,12 @@ def skip(log: Log, arguments: argparse.Namespace) -> int:
             ExitCode.USAGE,
         )
     place = Position.parse(position)
+    done = told.indexes.get(tag)
+    if done is not None and place[:2] <= Position.parse(done)[:2]:
+        raise Refused(
+            f"{arguments.target} has taken {tag} through {done}: {place} is behind it",
+            ExitCode.USAGE,
+        )
     order = SkipOne(tag, place, _reasoned(arguments), told.number)
     really(arguments, f"{arguments.target} is never called with {place} in {tag}; to skip it")
     return _wished(
@@ -289,6 +295,8 @@ def _first(log: Log, place: Place, after: After) -> int:
         after.check_incarnation(log.incarnation)
         return place.run(first_of(after))
     if isinstance(after, datetime):
+        if after.timestamp() > time.time():
+            raise Refused(f"{after} has not come yet", ExitCode.USAGE)
         start: Any = Moment(int(after.timestamp() * 1_000_000))
     else:
         start = after

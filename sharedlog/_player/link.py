@@ -34,6 +34,8 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 )
+# gRPC takes a deadline that is too far away for one that is over.
+_LONGEST_S = 30 * 86_400.0
 
 
 class Link:
@@ -43,7 +45,7 @@ class Link:
         """Nothing is sent yet; raises ``InvalidRequest`` for files that are not there."""
         credentials = target.credentials()
         self._metadata = target.metadata()
-        self._patience_s = target.patience.total_seconds()
+        self._patience_s = min(target.patience.total_seconds(), _LONGEST_S)
         if credentials is None:
             self._channel = grpc.aio.insecure_channel(target.address, _OPTIONS)
         else:

@@ -123,6 +123,22 @@ def test_one_message_is_skipped_by_an_operator(house, log, sharedlog_command):
     assert sharedlog_command("deadletters", "list", "--target", "mail")[1] == []
 
 
+def test_an_order_that_would_do_nothing_is_refused(house, log, sharedlog_command):
+    """To skip what was taken, and to begin at a time that has not come (§15)."""
+    fake = house.target()
+    player = house.player(declared(fake))
+    publish(log, 5)
+    fake.store.wait_for(lambda: len(fake.store.done) == 5)
+    house.told_that(player, lambda told: told.lag == 0 and len(told.indexes) == 2)
+    at = str(log.read("orders", 0)[0].position)
+    where = ("--position", at, "--substream", "orders/0")
+    assert sharedlog_command("skip", "shop", *where, "--why", "x", "--yes")[0] == 2
+    later = ("--after", "2999-01-01T00:00:00Z", "--yes")
+    assert sharedlog_command("replay", "shop", *later)[0] == 2
+    ((shown,),) = sharedlog_command("targets")[1]
+    assert (shown["number"], shown["latest"]) == (0, None)
+
+
 def test_a_dead_letter_is_published_again_once(house, log, sharedlog_command):
     """However often that is said; to a stream that is named, or to its own."""
     fake = house.target(refusing("3"))

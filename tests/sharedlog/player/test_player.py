@@ -83,6 +83,14 @@ def test_messages_gather_until_their_time_is_over(house, log):
     assert in_order(log, fake.store)
 
 
+def test_a_target_may_have_all_the_time_there_is(house, log):
+    """Its patience is longer than any deadline of gRPC's (P4)."""
+    fake = house.target()
+    house.player(declared(fake, patience=timedelta.max))
+    publish(log, 3)
+    fake.store.wait_for(lambda: len(fake.store.done) == 3)
+
+
 def test_no_more_gather_than_may_wait(house, log):
     """What a batch could have beyond that would be cut, and fetched again (P4)."""
     fake = house.target()
