@@ -304,9 +304,9 @@ def remove(connection: sqlite3.Connection, head: Head, last: int) -> None:
 
 
 def _bounded(cursor: Iterable[tuple[Any, ...]], wanted: Sequence[int]) -> tuple[list[Row], bool]:
-    """Return rows, of these LSNs and no others, up to the bound of bytes; whether all are there.
+    """Return the rows that are there of these LSNs, up to the bound of bytes.
 
-    Or cut short by that bound.
+    And whether a bound cut them short: that of bytes, or the last LSN that is wanted.
     """
     rows: list[Row] = []
     size = 0
