@@ -30,6 +30,8 @@ PARTS = ("throughput", "latency", "takeover", "recovery")
 # After which a round is taken for stuck.
 _STUCK_S = 60.0
 _MS = 1e6
+# Of what is to be ahead, and of whom.
+_AIMED, _OTHERS = ("sqlite consumer", "one file"), ("redis", "kafka")
 
 
 class Size(NamedTuple):
@@ -217,8 +219,13 @@ def _throughput(compared: dict[str, Party], size: Size, report: Report) -> None:
     told = "state in the log, to one transaction a message by hand in SQLite"
     ratio("state", "sqlite single", told, None)
     ratio("state", "sqlite batched", "state in the log, to batches by hand in SQLite", None)
-    ratio("sqlite consumer", "kafka", "sqlite, to Kafka's transactions", 1.0)
-    ratio("sqlite consumer", "redis", "sqlite, to Redis Streams with an inbox", 1.0)
+    for ours, name, least in (
+        ("sqlite consumer", "sqlite", 1.0),
+        ("postgresql consumer", "postgresql", None),
+        ("state", "state in the log", None),
+    ):
+        ratio(ours, "kafka", f"{name}, to Kafka's transactions", least)
+        ratio(ours, "redis", f"{name}, to Redis Streams with an inbox", least)
 
 
 def _latency(compared: dict[str, Party], size: Size, report: Report) -> None:
@@ -229,11 +236,16 @@ def _latency(compared: dict[str, Party], size: Size, report: Report) -> None:
     others = ("sqlite single", "sqlite batched", "sqlite without", "redis", "kafka")
     compared_to = [
         *[("sqlite consumer", theirs) for theirs in others],
-        *[("one file", theirs) for theirs in ("sqlite batched", "redis", "kafka")],
+        *[("one file", theirs) for theirs in ("sqlite single", "sqlite batched", "redis", "kafka")],
+        *[
+            ("postgresql consumer", theirs)
+            for theirs in ("postgresql single", "postgresql batched", "redis", "kafka")
+        ],
+        *[("state", theirs) for theirs in ("sqlite single", "sqlite batched", "redis", "kafka")],
     ]
     for field in Latency._fields:
         for mine, theirs in compared_to:
-            if theirs not in times:
+            if mine not in times or theirs not in times:
                 continue
             ours = [getattr(each, field) for each in times[mine]]
             other = [getattr(each, field) for each in times[theirs]]
@@ -241,9 +253,5 @@ def _latency(compared: dict[str, Party], size: Size, report: Report) -> None:
                 f"{field}: {theirs}, to our {mine}",
                 Spread.of([one / each for each, one in zip(ours, other, strict=True)]),
                 f"{statistics.median(other):.1f} ms to {statistics.median(ours):.1f} ms",
-                least=1.0 if theirs in ("redis", "kafka") else None,
+                least=1.0 if theirs in _OTHERS and mine in _AIMED else None,
             )
-        for name in ("state", "postgresql consumer"):
-            if name in times:
-                spread = Spread.of([getattr(each, field) for each in times[name]])
-                report.add(f"{field}: our {name}, ms", spread, "")

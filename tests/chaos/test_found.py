@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
+import redis
 
 from chaos.sim.run import Result, simulate
 from chaos.sim.schedule import draw
@@ -28,6 +29,7 @@ from rifl.core._calling import answer as answer_rules
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import LeaseExpired
+from sharedlog._consumer.redis_transaction import RedisTransaction
 
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 # Where a change of what seeds draw has moved the one of the table, so many are searched.
@@ -167,7 +169,25 @@ def _runs_not_noted() -> AbstractContextManager[Any]:
     return patch.object(EmbeddedStore, "may_have_run", return_value=False)
 
 
+def _lost_answer_taken_for_a_changed_key() -> AbstractContextManager[Any]:
+    original = RedisTransaction.carry
+
+    def carry(self: RedisTransaction, *words: Any) -> Any:
+        try:
+            return original(self, *words)
+        except (redis.ConnectionError, redis.TimeoutError):
+            return None
+
+    return patch.object(RedisTransaction, "carry", carry)
+
+
 FOUND = (
+    Found(
+        "a lost answer taken for a changed key",
+        "consumer",
+        20,
+        _lost_answer_taken_for_a_changed_key,
+    ),
     Found("hasty retries", "sqlite", 30, _retries_that_do_not_back_off, _asks_far_more),
     Found(
         "a session's first calls",

@@ -10,7 +10,8 @@ its log, its store and services, and the processes that die.
 - ``process``: one of the consumer's, through its lives; ``handler``: what its functions do.
 - ``strands``: its threads; ``engine``: its way to the log; ``wire``: to a server.
 - ``database``: the user's tables; ``rows_store``: the ways to it, as SQLite's and as a server's;
-  ``log_state``: the state that the log has in their place.
+  ``redis_store``: the way to a Redis, ``redis_data``: that; ``log_state``: the state that the log
+  has in their place.
 - ``service``: what handlers call; ``operator``: who lets shards go on.
 - ``judge``: one run over what was committed; ``counting``: attempts of what fails; ``run``: one
   schedule.

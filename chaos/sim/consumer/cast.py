@@ -10,6 +10,7 @@ from typing import Any
 from chaos.sim.consumer.database import Database, Effect
 from chaos.sim.consumer.log_state import LogState
 from chaos.sim.consumer.names import CONSUMER, TAGS
+from chaos.sim.consumer.redis_store import RedisDatabase, opened
 from chaos.sim.consumer.rows_store import FileLock, FileStore, ServerStore
 from chaos.sim.consumer.service import Service
 from chaos.sim.consumer.stage import Acting, Setup, Stage
@@ -32,12 +33,14 @@ class ConsumerCast(Stage):
         self.told: Callable[[LogError], None] = lambda error: None
         # The store was put back from a backup; an operator has the log forget what it knew.
         self.went_back = self.forgot = False
+        # What was done is done again, as an operator has said.
+        self.redone = False
         # What the log has rolled back since then is lost.
         self.lost = False
         # The ways to the store and to the service that is called.
         self.store_wire = Wire(self, 0.4)
         self.service = Service(self)
-        self.database = Database()
+        self.database = RedisDatabase() if setup.store == "redis" else Database()
         self.lock = FileLock()
         self._states: tuple[int, dict[str, LogState]] = (-1, {})
 
@@ -45,6 +48,8 @@ class ConsumerCast(Stage):
         """Return a store of a process's life."""
         if self.setup.store == "log":
             return LogStore(place, CONSUMER)
+        if isinstance(self.database, RedisDatabase):
+            return opened(self, actor, self.database, self.store_wire)
         if self.setup.store == "sqlite":
             return FileStore(self, actor, self.database, self.store_wire, self.lock)
         return ServerStore(self, actor, self.database, self.store_wire)

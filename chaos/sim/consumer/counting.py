@@ -31,7 +31,8 @@ class Counting:
         del asked
         for put in commit.puts:
             for tag in TAGS:
-                if put.key == f"consumer/{CONSUMER}/stopped/{tag}" and put.value == b"":
+                resumed = put.key == f"consumer/{CONSUMER}/stopped/{tag}" and put.value == b""
+                if resumed or put.key == f"consumer/{CONSUMER}/reset/{tag}":
                     self._resumed.add(tag)
                 elif put.key == f"state/{CONSUMER}/{tag}/done" and put.value is not None:
                     _, _, attempts = _DONE.unpack_from(put.value)

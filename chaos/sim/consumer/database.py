@@ -102,6 +102,12 @@ class Database:
         """Return of each shard through which message it is done, and attempts of the next."""
         return self.read("SELECT shard, position, attempts FROM sharedlog_consumer")
 
+    def clear(self) -> None:
+        """Have nothing be in the user's tables."""
+        for each in ("DELETE FROM effect", "DELETE FROM tick"):
+            self._connection.execute(each)
+        self.version += 1
+
     def backup(self) -> None:
         """Keep a copy of it as it is."""
         self._copy = _opened()

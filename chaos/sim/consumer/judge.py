@@ -15,7 +15,8 @@ from chaos.sim.consumer.counting import Counting
 from chaos.sim.consumer.database import Effect
 from chaos.sim.consumer.handler import output_of
 from chaos.sim.consumer.names import CONSUMER, LETTERS, OUTPUTS, TAGS
-from chaos.sim.consumer.stage import chained
+from chaos.sim.consumer.redis_store import RedisDatabase
+from chaos.sim.consumer.stage import chained, read_first
 from chaos.sim.log.onlooker import Asked
 from chaos.sim.log.oracle import committed
 from sharedlog._core.commit import Commit
@@ -25,7 +26,14 @@ from sharedlog.v1 import sharedlog_pb2
 __all__ = ["Judge"]
 
 # What a message may be given up for, as its dead letter says: not for a store that was away.
-_REASONS = ("ValueError: try ", "CallForgotten: ", "KeyError: ", "the process ended while it ran")
+_REASONS = (
+    "ValueError: try ",
+    "CallForgotten: ",
+    "CallMismatch: ",
+    "KeyError: ",
+    "RPUSH text: ",
+    "the process ended while it ran",
+)
 # Of what is kept of a hold, before its position.
 _HOLD_BYTES = struct.calcsize(">B?QQQ")
 
@@ -82,6 +90,8 @@ class Judge:
             return
         for tag in TAGS:
             self._judge(tag)
+        if isinstance(self._cast.database, RedisDatabase):
+            self._judge_total(self._cast.database)
         for body, why in self._read().reasons:
             if not why.startswith(_REASONS):
                 self._broken("letters", f"{body!r} was given up for {why!r}")
@@ -93,6 +103,13 @@ class Judge:
             if runs > 1:
                 self._broken("called", f"{what} ran {runs} times")
         self._counts["calls"] += len(service.runs)
+
+    def _judge_total(self, database: RedisDatabase) -> None:
+        """Hold what all shards count together, and read first, against their effects."""
+        read = [tag for tag in TAGS if read_first("redis", tag)]
+        wanted = sum(len(database.effects(tag)) for tag in read)
+        if database.total() != wanted:
+            self._broken("watched", f"{database.total()} are counted, of {wanted}")
 
     def _left(self, tag: str) -> str:
         read = self._read()
@@ -109,7 +126,7 @@ class Judge:
         read, cast = self._read(), self._cast
         given_up = read.letters.get(tag, [])
         gone = set(given_up)
-        if cast.forgot:
+        if cast.forgot or cast.redone:
             # What was given up before the backup, or behind it, is done again.
             gone -= {each.body for each in cast.effects(tag)}
         wanted = [each for each in read.messages.get(tag, ()) if each not in gone]
@@ -117,7 +134,7 @@ class Judge:
         did = [each.body for each in effects]
         self._counts["effects"] += len(did)
         self._counts["dead letters"] += len(given_up)
-        if len(gone) < len(given_up) and not cast.forgot:
+        if len(gone) < len(given_up) and not (cast.forgot or cast.redone):
             self._broken("letters", f"{tag}: {Counter(given_up).most_common(2)}")
         for body in gone:
             if body not in read.messages.get(tag, ()):
@@ -129,14 +146,20 @@ class Judge:
         chain = ""
         for each in effects:
             numbers = range(cast.plan(each.body).calls)
-            answers = [cast.service.answers.get(f"{each.body}#{at}", "") for at in numbers]
+            answers = [self._answer(f"{each.body}#{at}") for at in numbers]
             if "" in answers:
                 self._broken("called", f"{tag}: {each.body} is done, and was not answered")
-            chain = chained(chain, each.body, answers)
+            before = chain if read_first(cast.setup.store, tag) else ""
+            chain = chained(before, each.body, answers)
             if (each.chain, each.answers) != (chain, answers):
                 self._broken("effects", f"{tag}: {each}, in one run {chain} {answers}")
                 return
         self._judge_outputs(tag, effects, read.outputs.get(tag, []))
+
+    def _answer(self, what: str) -> str:
+        """Return what a call was answered first; of one that strays, of the sort that was sent."""
+        answers = self._cast.service.answers
+        return answers.get(what) or answers.get(f"{what}!", "")
 
     def _judge_outputs(
         self, tag: str, effects: Sequence[Effect], outputs: Sequence[_Output]
@@ -146,8 +169,8 @@ class Judge:
         there = [each.text for each in outputs if not each.text.startswith("tick ")]
         ticked = [each.text for each in outputs if each.text.startswith("tick ")]
         self._counts["outputs"] += len(there)
-        if self._cast.forgot:
-            # What was published since the backup is there twice.
+        if self._cast.forgot or self._cast.redone:
+            # What was published since the backup, or before the reset, is there twice.
             if missing := sorted(set(wanted) - set(there)):
                 self._broken("outputs", f"{tag}: {missing[0]!r} is not there")
             return

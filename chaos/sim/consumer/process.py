@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -28,7 +29,7 @@ from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.services import Services
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.working import Work
-from sharedlog._core.consumer.asked import Died, Fire
+from sharedlog._core.consumer.asked import Bury, CommitStore, Died, Fire, TakeStore
 from sharedlog._core.consumer.calls import Open, Send
 from sharedlog._core.errors import (
     LogError,
@@ -111,6 +112,8 @@ class ConsumerProcess:
         self._closing = Event(cast.strands)
         # The shard whose timer fires.
         self.ticked = ""
+        # Of shards whose handler called with another thing than before, how often.
+        self.strayed: Counter[str] = Counter()
         # It is not started: an operator has stopped all.
         self.held = False
         self.work: Work | None = None
@@ -125,6 +128,7 @@ class ConsumerProcess:
         self._lives += 1
         self.process = cast.life(f"{self.name}.{self._lives}", self.name)
         self.courses = {}
+        self.strayed.clear()
         self._closing = Event(cast.strands)
         self.work = None
         cast.strands.begin(self.process, self._main)
@@ -271,4 +275,8 @@ class ConsumerProcess:
                 return self._cast.service.send(self, step)
             case Fire(tag):
                 self.ticked = tag
+            case Bury(message):
+                self.strayed.pop(message.tag, None)
+            case TakeStore(tag) | CommitStore(tag):
+                self.strayed.pop(tag, None)
         return carrier.do(step)

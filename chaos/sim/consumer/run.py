@@ -41,8 +41,11 @@ class _Run:
             Writer(cast, index, schedule.setting, self.sweeper, keeps=index % 2 == 1)
             for index in range(schedule.setting.clients)
         ]
-        # Of what a backup has not done nothing is trimmed: it would be lost, and refused.
-        backed_up = any(each.fault is Fault.RESTORE for each in schedule.faults)
+        # Of what a backup has not done, or a reset has done again, nothing is trimmed: it would be
+        # lost, and refused.
+        backed_up = cast.setup.resets or any(
+            each.fault is Fault.RESTORE for each in schedule.faults
+        )
         self.keepers = [
             *(Trimmer(cast, index) for index in range(0 if backed_up else 2)),
             *(Sweeping(cast, index) for index in range(2)),

@@ -12,7 +12,7 @@ __all__ = ["ACTIVE_S", "FAULTS", "REQUIRED", "STORES", "draw_consumer", "setup_o
 
 ACTIVE_S = 12.0
 _APPENDS = 200
-STORES = ("sqlite", "postgres", "log")
+STORES = ("redis", "sqlite", "postgres", "log")
 FAULTS = (
     Fault.STORE_LOSS,
     Fault.STORE_STALL,
@@ -87,6 +87,10 @@ def setup_of(schedule: Schedule) -> Setup:
         calls=random.random() < 0.6,
         aside=random.random() < 0.6,
         timer=random.random() < 0.3,
+        # Not what the log has; and not where the store is put back as it was before.
+        resets=random.random() < 0.2
+        and STORES[schedule.seed % len(STORES)] != "log"
+        and not any(each.fault is Fault.RESTORE for each in schedule.faults),
     )
 
 

@@ -43,6 +43,7 @@ class Service:
         # How often each call's effect happened, and what the first one was answered.
         self.runs: Counter[str] = Counter()
         self.answers: dict[str, str] = {}
+        self._before = 0
 
     def open(self, actor: Acting, step: Open) -> str:
         """Open a session, from a process; the id that it is known by."""
@@ -74,6 +75,12 @@ class Service:
         self._clients.clear()
         self._records.clear()
 
+    def begin_anew(self) -> None:
+        """Count what calls do from here on; what was answered is kept."""
+        self._before += sum(self.runs.values())
+        self.runs.clear()
+        self.answers.clear()
+
     def _asked(self, actor: Acting, point: Point, do: Any) -> Any:
         try:
             return self.wire.ask(actor, point, do)
@@ -94,7 +101,7 @@ class Service:
         if kept is None:
             what = request.decode()
             self.runs[what] += 1
-            kept = f"{what}={sum(self.runs.values())}".encode()
+            kept = f"{what}={self._before + sum(self.runs.values())}".encode()
             self.answers.setdefault(what, kept.decode())
             self._records[client, key] = kept
         return _Answered(kept)

@@ -21,7 +21,7 @@ from sharedlog._core.commit import Commit
 from sharedlog._core.envelope import About, pack
 from sharedlog._core.producers import NewMessage
 
-__all__ = ["Acting", "Plan", "Setup", "Stage", "chained"]
+__all__ = ["Acting", "Plan", "Setup", "Stage", "chained", "read_first"]
 
 _OUTPUTS = 4
 _EPOCH_US = 1_800_000_000_000_000
@@ -34,6 +34,8 @@ class Acting(Protocol):
     courses: dict[Any, None]
     # The shard whose timer fires.
     ticked: str
+    # Of shards whose handler called with another thing than before, how often.
+    strayed: Counter[str]
 
     def start(self) -> None:
         """Begin a life, unless it lives."""
@@ -50,6 +52,7 @@ class Setup(NamedTuple):
 
     ``store``: ``sqlite``, ``postgres``, ``redis`` or ``log``. ``buries``: there are dead letters.
     ``calls``: its handlers call a service. ``aside``: what shards owe is appended in other threads.
+    ``resets``: an operator has all be done again, from the beginning.
     """
 
     store: str
@@ -60,6 +63,7 @@ class Setup(NamedTuple):
     calls: bool
     aside: bool
     timer: bool
+    resets: bool
 
 
 class Plan(NamedTuple):
@@ -67,6 +71,9 @@ class Plan(NamedTuple):
 
     It fails so often before it does not, ends its process so often, makes so many calls and
     publishes so many messages. ``hides``: it goes on without what a call did not answer.
+    ``strays``: what it calls with is another thing each time.
+    ``spoils``: over Redis, so often a command fails as the transaction commits; ``late``: behind
+    its effects.
     """
 
     fails: int
@@ -74,6 +81,9 @@ class Plan(NamedTuple):
     calls: int
     outputs: int
     hides: bool
+    spoils: int
+    late: bool
+    strays: bool
 
 
 class Stage(Cast):
@@ -123,7 +133,13 @@ class Stage(Cast):
             kills = 1_000_000
         outputs = dice.choice((0, 1, 1, 2, 3)) if dice.random() < 0.9 else 20
         calls = dice.choice((1, 1, 2, 3)) if self.setup.calls and dice.random() < 0.3 else 0
-        return Plan(fails, kills, calls, outputs, hides=dice.random() < 0.3)
+        hides = dice.random() < 0.3
+        spoils = dice.randint(1, 2) if self.setup.store == "redis" and dice.random() < 0.04 else 0
+        late = dice.random() < 0.6
+        strays = bool(calls) and self.setup.buries and dice.random() < 0.05
+        if strays:
+            fails = max(fails, 1)
+        return Plan(fails, kills, calls, outputs, hides, spoils, late, strays)
 
     def _grown(self, asked: Asked, commit: Commit) -> None:
         del asked
@@ -131,6 +147,11 @@ class Stage(Cast):
             waiting, self.wakers = self.wakers, []
             for wake in waiting:
                 wake()
+
+
+def read_first(store: str, shard: str) -> bool:
+    """Whether handlers read what is there: over Redis that takes a transaction for each message."""
+    return store != "redis" or shard.startswith("orders/")
 
 
 def chained(chain: str, body: str, answers: list[str]) -> str:
