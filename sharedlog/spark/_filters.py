@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import datasource
@@ -27,7 +27,7 @@ _IN: Any = getattr(datasource, "In", ())
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What filters leave: LSNs of commits, substreams, keys, and what was appended since then.
+    """What filters leave: LSNs of commits, substreams, keys, and what was appended after a time.
 
     ``substreams``, ``keys``: None for all.
     """
@@ -85,7 +85,9 @@ def _narrowed(wanted: Wanted, column: str, each: Any, value: Any) -> Wanted:
             return wanted
     timed = isinstance(value, datetime) and value.tzinfo is not None
     if column == "append_time" and timed and isinstance(each, (*_EQUAL, _ABOVE, _FROM)):
-        since = value if wanted.since is None else max(wanted.since, value)
+        # A place by time is behind what was appended then.
+        behind = value if isinstance(each, _ABOVE) else value - timedelta(microseconds=1)
+        since = behind if wanted.since is None else max(wanted.since, behind)
         return replace(wanted, since=since)
     return wanted
 

@@ -30,11 +30,13 @@ LIMITED = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 class Chain:
     """A query from ``orders`` to ``paid``, over one checkpoint."""
 
-    def __init__(self, spark: Any, log: sharedlog.Log, directory: Path) -> None:
+    def __init__(
+        self, spark: Any, log: sharedlog.Log, directory: Path, url: str | None = None
+    ) -> None:
         sharedlog.spark.register(spark)
         self.spark, self.log, self.directory = spark, log, directory
         self.checkpoint = directory / "checkpoint"
-        self.url = f"sqlite:///{directory / 'log.db'}"
+        self.url = url or f"sqlite:///{directory / 'log.db'}"
         self._published = 0
 
     def publish(self, count: int) -> None:

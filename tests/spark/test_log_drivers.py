@@ -10,6 +10,7 @@ import pytest
 
 import sharedlog
 from sharedlog._core.query.state import State, find_query
+from tests.sharedlog.places import url_of
 from tests.spark.log_chain import LIMITED, Killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -86,6 +87,24 @@ def test_a_driver_killed_anywhere_commits_each_row_once(
     _ordered(log, there, there + 5)
     assert driver.launch(url, 5)
     _is_over(log)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["postgres", "redis", "etcd"])
+def test_a_driver_over_each_engine_is_killed_within_its_commit(
+    java: None, tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    """Between what freezes a batch and its marker: each row is there once (§16)."""
+    url = url_of(engine, tmp_path, request.getfixturevalue)
+    with sharedlog.create(url) as log:
+        log.stream("orders", 2)
+        log.stream("paid", 3)
+        driver = Killed(tmp_path)
+        _begun(log, driver, url)
+        assert not driver.launch(url, 3, kill_at="committing")
+        assert len(_numbers(log)) == _BATCH
+        assert driver.launch(url, 3)
+        _is_over(log)
 
 
 @pytest.mark.long

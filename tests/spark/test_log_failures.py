@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 import sharedlog
 import sharedlog.spark
+from tests.sharedlog.places import url_of
 from tests.spark.failing import losing_its_shuffle
 from tests.spark.log_chain import Chain, RaisingDataSource, failing
 
@@ -87,6 +88,59 @@ def test_a_stage_that_runs_again_adds_nothing(chain: Chain, tmp_path: Path) -> N
     assert seen.read_text().split().count("0") == 2
     assert chain.written() == chain.wanted()
     assert list(chain.log._engine.scan("query")) == ["query-tasks"]
+
+
+@pytest.mark.long
+def test_a_stage_of_a_micro_batch_that_runs_again_adds_nothing(
+    chain: Chain, tmp_path: Path
+) -> None:
+    """The marker names one attempt of each task, of whichever run of the stage (§16)."""
+    effects, seen = tmp_path / "effects", tmp_path / "seen"
+    chain.publish(40)
+    effects.write_text("\n".join(chain.wanted()))
+    local = chain.spark.conf.get("spark.local.dir")
+
+    def change(frame: Any) -> Any:
+        named = frame.selectExpr("cast(value as string) as reference")
+        lost = losing_its_shuffle(effects, "", local, seen)
+        again = named.repartition(2).mapInArrow(lost, named.schema)
+        return again.selectExpr("reference as value")
+
+    chain.run(change)
+    assert seen.read_text().split().count("0") == 2
+    assert chain.written() == chain.wanted()
+    assert list(chain.log._engine.scan("query-task/")) == []
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "redis",
+        pytest.param("postgres", marks=pytest.mark.long),
+        pytest.param("etcd", marks=pytest.mark.long),
+    ],
+)
+def test_a_query_over_each_engine_whose_tasks_fail_and_whose_batch_runs_again(
+    spark: Any, tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    """Source and sink, each row once (§16)."""
+    url, marks = url_of(engine, tmp_path, request.getfixturevalue), tmp_path / "marks"
+    marks.mkdir()
+    with sharedlog.create(url) as log:
+        log.stream("orders", 2)
+        log.stream("paid", 3)
+        chain = Chain(spark, log, tmp_path, url)
+        chain.publish(20)
+        chain.run(failing(marks))
+        assert len(list(marks.iterdir())) == 2
+        assert chain.written() == chain.wanted()
+        chain.forget_commit()
+        chain.publish(10)
+        chain.run()
+        assert chain.written() == chain.wanted()
+        query = chain.query()
+        assert query is not None
+        assert (query.closed, query.rows) == (1, 10)
 
 
 @pytest.mark.long

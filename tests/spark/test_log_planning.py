@@ -24,7 +24,7 @@ from sharedlog.spark._offsets import Offset
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SinkOptions, SourceError, SourceOptions
 from sharedlog.spark._sink import commit
-from sharedlog.spark._source import StreamReader, read_range
+from sharedlog.spark._source import FilteredReader, StreamReader, read_range
 from sharedlog.spark._tasks import TaskWriter
 from tests.helpers.waiting import until
 
@@ -137,8 +137,31 @@ def test_filters_narrow_what_is_read_by_what_they_say_and_no_further(
         datasource.GreaterThanOrEqual(("append_time",), time),
         datasource.LessThan(("append_time",), later),
     ]
-    assert wanted_by(between) == Wanted(since=time)
+    assert wanted_by(between) == Wanted(since=time - timedelta(microseconds=1))
     assert wanted_by(between[1:]) == Wanted()
+
+
+@_FILTERED
+@pytest.mark.parametrize(
+    ("kind", "there"), [("GreaterThanOrEqual", True), ("EqualTo", True), ("GreaterThan", False)]
+)
+def test_a_filter_from_a_time_on_has_what_was_appended_then(
+    log: sharedlog.Log, url: str, kind: str, there: bool
+) -> None:
+    """A place by time is behind it: of an inclusive bound nothing may be lost (§16)."""
+    _publish(log, 0, 9)
+    messages = [each for at in range(2) for each in log.read("orders", at)]
+    options = SourceOptions.read({"log": url, "stream": "orders", "pushFilters": "true"})
+    for message in messages:
+        reader = FilteredReader(options)
+        reader.pushFilters([getattr(datasource, kind)(("append_time",), message.append_time)])
+        positions = [
+            position
+            for partition in reader.partitions()
+            for batch in read_range(options, partition)
+            for position in batch.column("position").to_pylist()
+        ]
+        assert (str(message.position) in positions) is there
 
 
 def test_a_commit_tells_its_counts_on_the_drivers_log(

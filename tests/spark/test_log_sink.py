@@ -13,6 +13,7 @@ import pyarrow
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource
+from pyspark.sql import functions as f
 
 import sharedlog
 import sharedlog.spark
@@ -117,8 +118,20 @@ def test_a_batch_job_by_a_name_is_committed_once(chain: Chain) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [
+        ("update", {"k0=3": 1}),
+        # All counts once more, each time.
+        pytest.param(
+            "complete",
+            {"k0=3": 1} | {f"k{number}=2": 1 for number in range(1, 7)},
+            marks=pytest.mark.long,
+        ),
+    ],
+)
 def test_updates_of_an_aggregate_are_appended_once_within_foreach_batch(
-    chain: Chain, tmp_path: Path
+    chain: Chain, tmp_path: Path, mode: str, more: dict[str, int]
 ) -> None:
     """``appending`` names what each micro-batch writes: run again it is committed once (§16)."""
     chain.publish(14)
@@ -131,7 +144,7 @@ def test_updates_of_an_aggregate_are_appended_once_within_foreach_batch(
             .selectExpr("key", "concat(cast(key as string), '=', count) as value")
         )
         query = (
-            counts.writeStream.outputMode("update")
+            counts.writeStream.outputMode(mode)
             .foreachBatch(
                 sharedlog.spark.appending(log=chain.url, stream="paid", name="counts", key="key")
             )
@@ -147,7 +160,7 @@ def test_updates_of_an_aggregate_are_appended_once_within_foreach_batch(
     chain.forget_commit(tmp_path / "counted")
     chain.publish(1)
     run()
-    assert chain.written() == wanted + collections.Counter(["k0=3"])
+    assert chain.written() == wanted + collections.Counter(more)
 
 
 def test_what_cannot_be_written_is_said_when_it_is_planned(chain: Chain) -> None:
@@ -350,13 +363,20 @@ def test_filters_say_what_is_read_at_all(chain: Chain, restored: Any) -> None:
     given["pushFilters"] = str(pushed).lower()
     frame = chain.spark.read.format("sharedlog").options(**given).load()
     whole = frame.rdd.getNumPartitions()
+    messages = [each for at in range(2) for each in chain.log.read("orders", at)]
+    one = messages[7].position
+    times = sorted(each.append_time for each in messages)
     for condition, wanted in (
         ("substream = 1", lambda each: each.substream == 1),
         ("key = cast('k3' as binary)", lambda each: each.key == b"k3"),
         ("lsn > 20", lambda each: each.position.lsn > 20),
+        (f"position = '{one}'", lambda each: each.position == one),
+        (
+            (f.col("append_time") >= times[20]) & (f.col("append_time") < times[25]),
+            lambda each: times[20] <= each.append_time < times[25],
+        ),
     ):
         found = frame.where(condition)
-        messages = [each for at in range(2) for each in chain.log.read("orders", at)]
         texts = sorted(each.text for each in messages if wanted(each))
         assert sorted(bytes(row.value).decode() for row in found.collect()) == texts
         if pushed:
