@@ -48,6 +48,7 @@ def ends_without_asking() -> AbstractContextManager[Any]:
 
     def not_committed(self: Any, attempt: Any) -> Any:
         # By the handler's word: its transaction was rolled back.
+        attempt.call.asked = True
         return original(self, attempt) if attempt.refused else None
 
     return unittest.mock.patch.object(SharedStore, "_not_committed", not_committed)
