@@ -5,11 +5,13 @@ as; ``shared`` is ``atomic`` in a transaction that calls share. The others have 
 around them, only what people use in its place:
 
 - ``transaction``: the handler's own transaction, as ``atomic`` has it;
+- ``inserted``: the same in PostgreSQL, with what one would write by hand in the message of its
+  commit: the caller's row is locked, and the answer inserted under the call's key;
 - ``guard``: the usual ``SET key NX`` in Redis, the answer kept under the same key;
 - ``powertools``: AWS Powertools' ``idempotent_function`` with its Redis layer;
 - ``dbos``: a DBOS workflow of one step, its system database in SQLite.
 
-The last three are told a key of the call's own by the header ``idempotency-key``.
+The last four are told a key of the call's own by the header ``idempotency-key``.
 """
 
 from __future__ import annotations
@@ -25,14 +27,15 @@ import grpc
 
 import rifl
 import rifl.aio
+from benchmarks.by_hand import InsertedAio, answer_to, inserted, key_of
 from rifl._stores.sqlite.address import path_of
 from rifl.v1 import rifl_pb2
 
-__all__ = ["OTHERS", "Behavior", "behavior_of", "key_of"]
+__all__ = ["OTHERS", "Behavior", "behavior_of"]
 
 Request = rifl_pb2.MetadataEntry
 Behavior = Callable[[Request, Any], Any]
-OTHERS = ("transaction", "guard", "powertools", "dbos")
+OTHERS = ("transaction", "inserted", "guard", "powertools", "dbos")
 _KEPT_S = 3600
 _IN_PROGRESS = b""
 
@@ -51,6 +54,8 @@ def behavior_of(kind: str, url: str, flavor: str) -> Behavior:
             # A transaction of sqlite3's blocks: in the server's pool, as any plain function.
             return _SqliteEffects(url, recorded).reply
         return _PostgresAioEffects(url, recorded).reply if aio else _postgres(url, recorded)
+    if kind == "inserted":
+        return InsertedAio(url).reply if aio else inserted(url)
     if kind == "guard":
         return _AioGuard(url).reply if aio else _guard(url)
     if kind == "powertools":
@@ -60,24 +65,12 @@ def behavior_of(kind: str, url: str, flavor: str) -> Behavior:
     return _reply_aio if aio else _reply
 
 
-def key_of(context: Any) -> str:
-    """Return the call's ``idempotency-key``."""
-    for name, value in context.invocation_metadata():
-        if name == "idempotency-key":
-            return str(value)
-    raise ValueError("the call has no key")
-
-
-def _answer(request: Request) -> Request:
-    return Request(key=request.key, value=request.value)
-
-
 def _reply(request: Request, _: Any) -> Request:
-    return _answer(request)
+    return answer_to(request)
 
 
 async def _reply_aio(request: Request, _: Any) -> Request:
-    return _answer(request)
+    return answer_to(request)
 
 
 class _SqliteEffects:
@@ -93,7 +86,7 @@ class _SqliteEffects:
 
     def reply(self, request: Request, context: Any) -> Request:
         """Carry out one call."""
-        answer = _answer(request)
+        answer = answer_to(request)
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT INTO effect VALUES (?)", (request.value,))
@@ -123,7 +116,7 @@ class _SharedEffects:
 
     def reply(self, request: Request, context: Any) -> Request:
         """Carry out one call."""
-        answer = _answer(request)
+        answer = answer_to(request)
         with rifl.transaction(context) as connection:
             connection.execute(_INSERT, (request.value,))
             rifl.record(context, answer, connection)
@@ -135,7 +128,7 @@ class _SharedAioEffects(_SharedEffects):
 
     async def reply(self, request: Request, context: Any) -> Request:  # type: ignore[override]  # awaited
         """Carry out one call."""
-        answer = _answer(request)
+        answer = answer_to(request)
         async with rifl.aio.transaction(context) as connection:
             connection.execute(_INSERT, (request.value,))
             await rifl.aio.record(context, answer, connection)
@@ -158,7 +151,7 @@ def _postgres(url: str, recorded: bool) -> Behavior:
         connection = getattr(of_thread, "connection", None)
         if connection is None or connection.closed:
             connection = connect()
-        answer = _answer(request)
+        answer = answer_to(request)
         block: Any = rifl.transaction(context, connection) if recorded else connection.transaction()
         with block:
             connection.execute("INSERT INTO effect VALUES (%s)", (request.value,))
@@ -187,7 +180,7 @@ class _PostgresAioEffects:
         if not self._opened:
             self._opened = True
             await self._pool.open()
-        answer = _answer(request)
+        answer = answer_to(request)
         async with self._pool.connection() as connection:
             block: Any = (
                 rifl.aio.transaction(context, connection)
@@ -210,7 +203,7 @@ def _guard(url: str) -> Behavior:
         key = key_of(context)
         if not client.set(key, _IN_PROGRESS, nx=True, ex=_KEPT_S):
             return _kept(client.get(key), context)
-        answer = _answer(request)
+        answer = answer_to(request)
         client.set(key, answer.SerializeToString(), ex=_KEPT_S)
         return answer
 
@@ -233,7 +226,7 @@ class _AioGuard:
         key = key_of(context)
         if not await self._client.set(key, _IN_PROGRESS, nx=True, ex=_KEPT_S):
             return _kept(await self._client.get(key), context)
-        answer = _answer(request)
+        answer = answer_to(request)
         await self._client.set(key, answer.SerializeToString(), ex=_KEPT_S)
         return answer
 

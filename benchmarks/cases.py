@@ -158,5 +158,9 @@ def _postgres() -> Iterator[Case]:
     for callers in _CALLERS:
         ours = Side("postgres", "atomic", "rifl")
         theirs = Side("postgres", "transaction")
-        targets = Targets(latency=1.15)
-        yield Case("postgres atomic, to the own transaction", callers, ours, theirs, targets)
+        yield Case("postgres atomic, to the own transaction", callers, ours, theirs)
+    for callers in _CALLERS:
+        ours = Side("postgres", "atomic", "rifl")
+        by_hand = Side("postgres", "inserted", "keyed")
+        targets = Targets(latency=1.05 if callers == 1 else 1.1)
+        yield Case("postgres atomic, to a lock and insert by hand", callers, ours, by_hand, targets)
