@@ -135,12 +135,6 @@ RULES = (
         unclaimed.unclaimed_overwrites,
     ),
     Mutation(
-        "not executed beside an unclaimed run",
-        "§4.6: once a record says so",
-        "replicas",
-        unclaimed.later_attempt_not_executed,
-    ),
-    Mutation(
         "unclaimed run ends without asking",
         "§4.6: what stands is the answer",
         "replicas",

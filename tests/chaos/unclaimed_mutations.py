@@ -7,13 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from chaos.sim import shared_data
-from rifl._stores.shared import claims
 from rifl._stores.shared.requests import Finished
 from rifl._stores.shared.store import SharedStore
 
 __all__ = [
     "ends_without_asking",
-    "later_attempt_not_executed",
     "unclaimed_acknowledged",
     "unclaimed_overwrites",
 ]
@@ -37,10 +35,6 @@ def unclaimed_overwrites() -> AbstractContextManager[Any]:
         return original(self, request)
 
     return unittest.mock.patch.object(shared_data.SharedData, "_record_unclaimed", record)
-
-
-def later_attempt_not_executed() -> AbstractContextManager[Any]:
-    return unittest.mock.patch.object(claims, "may_run_beside", return_value=False)
 
 
 def ends_without_asking() -> AbstractContextManager[Any]:

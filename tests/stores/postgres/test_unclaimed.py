@@ -246,6 +246,40 @@ def test_a_client_that_expired_meanwhile_is_told_that_nothing_ran(replicas, hand
     assert effects() == 0
 
 
+def test_a_client_is_not_removed_while_a_commit_that_was_judged_is_under_way(
+    replicas, shared_server, database, effects, schema
+):
+    """Its row is locked until the transaction has ended: whoever is told that it expired, is told
+    the truth (DESIGN §4, step 6; §5).
+    """
+    one = replicas()
+    client = one.client()
+
+    def retire():
+        database.execute(f"UPDATE {schema}.clients SET due = '-infinity'")
+        found = database.execute(f"SELECT {schema}.retire_1(%s, 0)", (client,)).fetchone()[0]
+        database.rollback()
+        return found
+
+    attempt = one.begin(call(client, 1), UNCLAIMED)
+    assert retire() == "dropped"
+    database.execute("SET lock_timeout = '50ms'")
+    database.commit()
+    with shared_server.connect() as connection:
+        connection.execute(INSERT)
+        one.store.transactions.record(attempt, FIRST, connection)
+        database.execute(f"UPDATE {schema}.clients SET due = '-infinity'")
+        database.commit()
+        assert database.execute(f"SELECT {schema}.retire_1(%s, 0)", (client,)).fetchone() == (
+            "busy",
+        )
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            database.execute(f"SELECT {schema}.drop_1(%s)", (client,))
+        connection.commit()
+    assert effects() == 1
+    assert retire() == "dropped"
+
+
 def test_the_window_is_judged_with_the_commit(replicas, handler, effects):
     """A full one refuses; one that the header's acknowledgements free does not (DESIGN §4.4)."""
     one = replicas(window=3)
