@@ -184,6 +184,25 @@ def test_callers_that_came_together_are_waited_for(
     assert bench.commits == [1, 3, 3]
 
 
+def test_one_commit_carries_the_intent_of_one_call_and_the_record_of_another(
+    bench: _Bench,
+) -> None:
+    """What came while a commit was under way shares the next, of whichever kind (§4.6, §6)."""
+    bench.reader.execute("BEGIN IMMEDIATE")  # holds every commit
+    entries = [bench.journal.submit(bench.record(0))]
+    until(lambda: bench.steps == ["INSERT"], "the first is under way")
+    intent = Entry(Entry.INTENT, (7, 1, b"f", "/m"), patient=False, failure=RuntimeError)
+    entries += [bench.journal.submit(each) for each in (intent, bench.record(2))]
+    bench.reader.execute("COMMIT")
+    for pending in entries:
+        pending.wait()
+    assert bench.records() == {0: b"r", 1: None, 2: b"r"}
+    assert bench.commits == [1, 2]
+    steps = bench.steps
+    assert (steps.count("BEGIN"), steps.count("COMMIT")) == (1, 1)
+    assert (steps[0], steps[-1]) == ("BEGIN", "COMMIT")
+
+
 def test_a_caller_left_alone_is_not_held_up_for_good(bench: _Bench) -> None:
     """Who is waited for and does not come costs two waits, then nothing (§6)."""
     bench.journal.submit(bench.record(1)).wait()

@@ -21,6 +21,7 @@ from rifl._stores.sqlite import journal, shared_transactions, write_queue
 from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.write_queue import SharedTransaction
 from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import Later
 from rifl.core._shared.errors import NotRecorded, RecordPending, StaleRpc, StoreUnavailable
 from tests.helpers.raw import RawClient
@@ -52,6 +53,22 @@ def pool() -> Iterator[ThreadPoolExecutor]:
     """Threads of handlers."""
     with ThreadPoolExecutor(16) as pool:
         yield pool
+
+
+def test_a_call_is_one_commit_and_nothing_is_written_before_it(calls: Calls, place: Place) -> None:
+    """Its claim is a decision in memory, its record is in its transaction (DESIGN §4, step 6)."""
+    for seq in range(1, 4):
+        decision = calls.store.claim(call(calls.client, seq), ATOMIC)
+        assert isinstance(decision, Decision)
+        assert decision.attempt is not None
+        assert calls.store.start(decision.attempt) is None
+        calls.act(decision.attempt, seq)
+        assert calls.end(decision.attempt) == FIRST
+    with contextlib.closing(sqlite3.connect(place.path)) as connection:
+        rows = connection.execute("SELECT commit_number FROM rifl_call ORDER BY identity")
+        numbers = [number for (number,) in rows]
+    assert numbers == list(range(numbers[0], numbers[0] + 3))
+    assert place.effects() == [1, 2, 3]
 
 
 def held(calls: Calls, pool: ThreadPoolExecutor, count: int) -> tuple[list[Attempt], Any]:
