@@ -4,7 +4,8 @@ What ``python -m benchmarks`` measures, in pairs:
 
 - ``cases``: one side beside another, and what is to be reached; ``sides``: one of them;
   ``pairs``: runs in turns; ``callers``: the load.
-- ``server``, ``behaviors``: the process that is measured, and its method; ``databases``: under it.
+- ``server``, ``behaviors``: the process that is measured, and its method, some of them ``by_hand``;
+  ``databases``: under it.
 - ``results``, ``tables``, ``plots``: the figures, kept, as rows and as bars.
 
 Commands of their own:

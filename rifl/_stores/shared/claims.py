@@ -143,7 +143,8 @@ class Claims:
         replied, claimed = False, False
         try:
             reply: Claimed = yield request
-            replied = True
+            # Sent twice, one that is late may have been in time the first time.
+            replied = reply.found is not Found.LATE
             if reply.found is Found.NEW:
                 claimed = attempt.claimed = True
                 attempt.unclaimed = False
@@ -156,6 +157,7 @@ class Claims:
             if reply.found is not Found.RUNNING:
                 raise _REFUSALS[reply.found](call)
             if reply.owner == self._owner:
+                # Of this call's own, which may commit yet.
                 replied = False
                 raise RecordPending(f"a transaction that records {call.rpc_id} has not ended")
             raise InProgress(f"{call.rpc_id} runs elsewhere")

@@ -28,6 +28,7 @@ from rifl.core._shared.errors import (
     PayloadMismatch,
     RecordPending,
     StaleRpc,
+    StoreUnavailable,
     WindowExceeded,
 )
 from rifl.core._shared.outcome import Outcome
@@ -278,6 +279,28 @@ def test_a_client_is_not_removed_while_a_commit_that_was_judged_is_under_way(
         connection.commit()
     assert effects() == 1
     assert retire() == "dropped"
+
+
+def test_nobody_waits_for_a_foreign_lock_within_a_handlers_transaction(
+    replicas, handler, effects, database, schema
+):
+    """Its client's calls are refused as where they are claimed, and soon (DESIGN §4, §6)."""
+    one = replicas()
+    client, other = one.client(), one.client()
+    database.execute(f"SELECT FROM {schema}.clients WHERE client_id = %s FOR UPDATE", (client,))
+    with pytest.raises(StoreUnavailable):
+        handler.serve(one, call(client, 1))
+    assert handler.serve(one, call(other, 1)) == (FIRST, Outcome.EXECUTED)
+    assert effects() == 1
+    until(lambda: _served(handler, one, client), "the client is served again")
+    assert effects() == 2
+
+
+def _served(handler, replica, client):
+    try:
+        return handler.serve(replica, call(client, 1)).outcome is Outcome.EXECUTED
+    except StoreUnavailable:
+        return False
 
 
 def test_the_window_is_judged_with_the_commit(replicas, handler, effects):

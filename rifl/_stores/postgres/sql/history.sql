@@ -61,6 +61,8 @@ BEGIN
     INSERT INTO @schema@.meta VALUES ('store', fresh), ('history', @schema@.history_1()),
         ('copied', @schema@.copied_1()::text);
     UPDATE @schema@.meta SET value = (value::int8 + (1::int8 << 53))::text WHERE name = 'ids';
+    -- Not while a transaction is open that has judged its client to live.
+    PERFORM FROM @schema@.clients WHERE state = 'open' FOR UPDATE;
     UPDATE @schema@.clients SET state = 'over', due = '-infinity' WHERE state = 'open';
     DELETE FROM @schema@.replicas;
     RETURN fresh;

@@ -69,9 +69,13 @@ BEGIN
     SELECT state INTO client_state FROM @schema@.clients
     WHERE client_id = p_client
       AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
-    FOR KEY SHARE;
+    FOR KEY SHARE SKIP LOCKED;
     IF NOT FOUND THEN
-        RETURN CASE WHEN @schema@.same_store_1(p_store) THEN 'gone' ELSE 'wrong' END;
+        IF NOT @schema@.same_store_1(p_store) THEN RETURN 'wrong'; END IF;
+        -- It is being removed just now, or a foreign session holds it: a claim waits for that, and
+        -- not for long.
+        RETURN CASE WHEN EXISTS (SELECT FROM @schema@.clients WHERE client_id = p_client)
+                    THEN 'fenced' ELSE 'gone' END;
     END IF;
     IF client_state <> 'open' THEN RETURN 'gone'; END IF;
     -- Of a call that is being claimed, or recorded by another copy, the store is to be asked.
