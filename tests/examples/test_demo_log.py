@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -15,20 +17,27 @@ from examples.shared_log.work import SUBSTREAMS, work_of
 SEQ = next(seq for seq in range(1, 40) if len(work_of("north", seq).messages) > 2)
 
 
-def _run(tmp_path, log, transactions, timeout):
+@pytest.fixture
+def scratch():
+    """A directory where the server's own user may look, as pytest's are not."""
+    with tempfile.TemporaryDirectory(prefix="demo-log-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+def _run(scratch, log, transactions, timeout):
     """What the demo counted, in its last line, of a run that left nothing behind."""
-    # Where the server's own user may look, too.
-    tmp_path.chmod(0o755)
     flags = ["--log", log, "--transactions", str(transactions)]
     done = subprocess.run(
         [sys.executable, "-m", "examples.shared_log", *flags],
         capture_output=True,
         text=True,
         timeout=timeout,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(scratch)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(scratch.iterdir()) == []
     counted = json.loads(done.stdout.splitlines()[-1])
     assert counted["published"] == counted["committed"] > 4 * transactions
     assert counted["followed"] > counted["published"]
@@ -37,9 +46,9 @@ def _run(tmp_path, log, transactions, timeout):
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_doubled_torn_or_reordered_while_processes_are_killed(tmp_path):
+def test_nothing_is_lost_doubled_torn_or_reordered_while_processes_are_killed(scratch):
     """Publishers and followers die by SIGKILL, and nothing is left behind (DESIGN-LOG §12, §13)."""
-    _, counted = _run(tmp_path, "sqlite", 150, 110)
+    _, counted = _run(scratch, "sqlite", 150, 110)
     assert [counted[each] for each in ("lost", "doubled", "torn", "reordered")] == [0, 0, 0, 0]
 
 
@@ -49,9 +58,9 @@ def test_nothing_is_lost_doubled_torn_or_reordered_while_processes_are_killed(tm
     ("log", "killed"),
     [("postgresql", "PostgreSQL killed"), ("redis", "Redis killed"), ("etcd", "etcd's n")],
 )
-def test_nothing_is_lost_where_the_log_s_server_is_killed_too(tmp_path, log, killed):
+def test_nothing_is_lost_where_the_log_s_server_is_killed_too(scratch, log, killed):
     """Over each engine with a server, which dies by SIGKILL as well (DESIGN-LOG §12, §13)."""
-    said, counted = _run(tmp_path, log, 400, 580)
+    said, counted = _run(scratch, log, 400, 580)
     assert killed in said
     assert [counted[each] for each in ("lost", "doubled", "torn", "reordered")] == [0, 0, 0, 0]
 
