@@ -50,89 +50,101 @@ EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END $$;
 
--- Record a call that nobody claimed, in the handler's own transaction. Anything but 'done' has
--- to roll it back.
+-- Record a call that nobody claimed, in the handler's own transaction, which commits in the same
+-- breath: whatever has to roll back is an error, as in ``record_or_fail_1``. Without p_at_once
+-- it is what is returned, and what the call acknowledges is left: the client's row would be
+-- locked for as long as the transaction is open.
+CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_or_fail_1(
+    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
+    p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
+    p_durable boolean, p_at_once boolean DEFAULT true
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    result text;
+    client_state text;
+    top bigint;
+    old_first bigint;
+    old_acks int8multirange;
+    is_due boolean;
+    is_mine boolean;
+    -- An expression costs a fraction of a PERFORM.
+    ignored text;
+BEGIN
+    <<judging>>
+    BEGIN
+        result := 'isolation';
+        -- Else no later statement would see what was committed meanwhile.
+        EXIT judging WHEN current_setting('transaction_isolation') <> 'read committed';
+        -- Against its removal, and the end of its lease, until this transaction has ended; not
+        -- against its other calls.
+        SELECT state, (SELECT max(seq) FROM @schema@.calls WHERE client_id = p_client AND seq > 0)
+        INTO client_state, top
+        FROM @schema@.clients
+        WHERE client_id = p_client
+          AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
+        FOR KEY SHARE SKIP LOCKED;
+        IF NOT FOUND THEN
+            -- Where it is there, it is being removed just now, or a foreign session holds it: a
+            -- claim waits for that, and not for long.
+            result := CASE WHEN NOT @schema@.same_store_1(p_store) THEN 'wrong'
+                WHEN EXISTS (SELECT FROM @schema@.clients WHERE client_id = p_client) THEN 'fenced'
+                ELSE 'gone' END;
+            EXIT judging;
+        END IF;
+        result := 'gone';
+        EXIT judging WHEN client_state <> 'open';
+        result := 'fenced';
+        -- Of a call that is being claimed, or recorded by another copy, the store is to be asked.
+        EXIT judging WHEN NOT pg_try_advisory_xact_lock(hashint8extended(p_seq, p_client));
+        -- By this a take-over finds whose transaction it is.
+        ignored := pg_advisory_xact_lock_shared(hashtextextended(p_owner, 3));
+        -- All that is known lies in first incomplete .. top, and what the call acknowledges takes
+        -- no room, whether or not it has gone.
+        IF greatest(top, p_seq) - p_first >= p_window THEN
+            EXIT judging WHEN (SELECT count(*) FROM (
+                SELECT FROM @schema@.calls
+                WHERE client_id = p_client AND seq >= p_first AND NOT seq <@ p_acks LIMIT p_window
+            ) AS counted) >= p_window;
+        END IF;
+        INSERT INTO @schema@.calls
+            (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
+        VALUES (p_client, p_seq, '', p_fingerprint, convert_from(p_method, 'UTF8'), 'atomic',
+                p_token, p_owner, p_record, clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        EXIT judging WHEN NOT FOUND;
+        -- Only now: a record that stood when this began may have been acknowledged, and be gone.
+        -- From here on none can come, and so none can go.
+        IF p_at_once THEN
+            SELECT first_incomplete, acknowledged, due < clock_timestamp() + term
+            INTO old_first, old_acks, is_due
+            FROM @schema@.clients WHERE client_id = p_client FOR NO KEY UPDATE SKIP LOCKED;
+            is_mine := FOUND;
+        END IF;
+        IF is_mine IS NOT TRUE THEN
+            SELECT first_incomplete, acknowledged INTO old_first, old_acks
+            FROM @schema@.clients WHERE client_id = p_client;
+        END IF;
+        EXIT judging WHEN p_seq < old_first OR p_seq <@ old_acks;
+        -- Where another call applies its own just now, these are left to the next.
+        IF is_mine AND (p_first > old_first OR NOT p_acks <@ old_acks OR is_due) THEN
+            ignored := @schema@.apply_1(p_client, old_first, old_acks, p_first, p_acks);
+        END IF;
+        IF p_durable AND current_setting('synchronous_commit') = 'off' THEN
+            -- Else this commit, and the answer it stands for, could be lost in a crash.
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
+        RETURN 'done';
+    END;
+    IF p_at_once THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
+    RETURN result;
+END $$;
+
 CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_1(
     p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
     p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
     p_durable boolean
-) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    client_state text;
-    -- An expression costs a fraction of a PERFORM.
-    ignored text;
-BEGIN
-    -- Else no later statement would see what was committed meanwhile.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN 'isolation'; END IF;
-    -- Against its removal, and the end of its lease, until this transaction has ended; not
-    -- against its other calls.
-    SELECT state INTO client_state FROM @schema@.clients
-    WHERE client_id = p_client
-      AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
-    FOR KEY SHARE SKIP LOCKED;
-    IF NOT FOUND THEN
-        IF NOT @schema@.same_store_1(p_store) THEN RETURN 'wrong'; END IF;
-        -- It is being removed just now, or a foreign session holds it: a claim waits for that, and
-        -- not for long.
-        RETURN CASE WHEN EXISTS (SELECT FROM @schema@.clients WHERE client_id = p_client)
-                    THEN 'fenced' ELSE 'gone' END;
-    END IF;
-    IF client_state <> 'open' THEN RETURN 'gone'; END IF;
-    -- Of a call that is being claimed, or recorded by another copy, the store is to be asked.
-    IF NOT pg_try_advisory_xact_lock(hashint8extended(p_seq, p_client)) THEN
-        RETURN 'fenced';
-    END IF;
-    -- By this a take-over finds whose transaction it is.
-    ignored := pg_advisory_xact_lock_shared(hashtextextended(p_owner, 3));
-    IF @schema@.is_full_1(p_client, p_seq, p_first, p_window) THEN
-        -- What the call acknowledges takes no room, whether or not it has gone.
-        IF (SELECT count(*) FROM (
-            SELECT FROM @schema@.calls
-            WHERE client_id = p_client AND seq >= p_first AND NOT seq <@ p_acks LIMIT p_window
-        ) AS counted) >= p_window THEN
-            RETURN 'fenced';
-        END IF;
-    END IF;
-    INSERT INTO @schema@.calls
-        (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
-    VALUES (p_client, p_seq, '', p_fingerprint, convert_from(p_method, 'UTF8'), 'atomic', p_token,
-            p_owner, p_record, clock_timestamp())
-    ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN RETURN 'fenced'; END IF;
-    -- Only now: a record that stood when this began may have been acknowledged, and be gone.
-    -- From here on none can come, and so none can go.
-    PERFORM FROM @schema@.clients WHERE client_id = p_client
-        AND (p_seq < first_incomplete OR p_seq <@ acknowledged);
-    IF FOUND THEN RETURN 'fenced'; END IF;
-    IF p_durable AND current_setting('synchronous_commit') = 'off' THEN
-        -- Else this commit, and the answer it stands for, could be lost in a crash.
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-    RETURN 'done';
-END $$;
-
--- The same for one who commits in the same breath, as ``record_or_fail_1``; with what the call
--- acknowledges, since the client's row is not locked for long.
-CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_or_fail_1(
-    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
-    p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
-    p_durable boolean
-) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    result text := @schema@.record_unclaimed_1(
+) RETURNS text LANGUAGE sql AS $$
+    SELECT @schema@.record_unclaimed_or_fail_1(
         p_store, p_client, p_seq, p_token, p_owner, p_record, p_fingerprint, p_method, p_first,
-        p_acks, p_window, p_durable);
-    old_first bigint;
-    old_acks int8multirange;
-    is_due boolean;
-    ignored text;
-BEGIN
-    IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
-    SELECT first_incomplete, acknowledged, due < clock_timestamp() + term
-    INTO old_first, old_acks, is_due
-    FROM @schema@.clients WHERE client_id = p_client FOR NO KEY UPDATE SKIP LOCKED;
-    -- Where another call applies its own just now, these are left to the next.
-    IF FOUND AND (p_first > old_first OR NOT p_acks <@ old_acks OR is_due) THEN
-        ignored := @schema@.apply_1(p_client, old_first, old_acks, p_first, p_acks);
-    END IF;
-END $$;
+        p_acks, p_window, p_durable, false)
+$$;
