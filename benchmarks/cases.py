@@ -135,7 +135,14 @@ def _sqlite() -> Iterator[Case]:
     for callers in (1, 16):
         ours = Side("sqlite", "atomic", "rifl")
         theirs = Side("sqlite", "transaction")
-        yield Case("sqlite atomic, to the own transaction", callers, ours, theirs)
+        targets = Targets(latency=1.15 if callers == 1 else None)
+        yield Case("sqlite atomic, to the own transaction", callers, ours, theirs, targets)
+    # Those of ours share a commit.
+    for callers, ratio in ((16, 3.0), (64, 5.0)):
+        ours = Side("sqlite", "shared", "rifl")
+        theirs = Side("sqlite", "transaction")
+        targets = Targets(throughput=ratio)
+        yield Case("sqlite shared, to the own transactions", callers, ours, theirs, targets)
 
 
 def _redis() -> Iterator[Case]:
