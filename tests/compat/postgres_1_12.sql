@@ -558,88 +558,104 @@ EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END $$;
 
--- Record a call that nobody claimed, in the handler's own transaction. Anything but 'done' has
--- to roll it back.
+-- Record a call that nobody claimed, in the handler's own transaction, which commits in the same
+-- breath: whatever has to roll back is an error, as in ``record_or_fail_1``. Without p_at_once
+-- it is what is returned, and what the call acknowledges is left: the client's row would be
+-- locked for as long as the transaction is open.
+CREATE OR REPLACE FUNCTION rifl.record_unclaimed_or_fail_1(
+    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
+    p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
+    p_durable boolean, p_at_once boolean DEFAULT true
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    result text;
+    client_state text;
+    top bigint;
+    old_first bigint;
+    old_acks int8multirange;
+    is_due boolean;
+    is_mine boolean;
+    -- An expression costs a fraction of a PERFORM.
+    ignored text;
+BEGIN
+    <<judging>>
+    BEGIN
+        result := 'isolation';
+        -- Else no later statement would see what was committed meanwhile.
+        EXIT judging WHEN current_setting('transaction_isolation') <> 'read committed';
+        -- Against its removal, and the end of its lease, until this transaction has ended; not
+        -- against its other calls.
+        SELECT state, (SELECT max(seq) FROM rifl.calls WHERE client_id = p_client AND seq > 0)
+        INTO client_state, top
+        FROM rifl.clients
+        WHERE client_id = p_client
+          AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
+        FOR KEY SHARE SKIP LOCKED;
+        IF NOT FOUND THEN
+            -- Where it is there, it is being removed just now, or a foreign session holds it: a
+            -- claim waits for that, and not for long.
+            result := CASE WHEN NOT rifl.same_store_1(p_store) THEN 'wrong'
+                WHEN EXISTS (SELECT FROM rifl.clients WHERE client_id = p_client) THEN 'fenced'
+                ELSE 'gone' END;
+            EXIT judging;
+        END IF;
+        result := 'gone';
+        EXIT judging WHEN client_state <> 'open';
+        result := 'fenced';
+        -- Of a call that is being claimed, or recorded by another copy, the store is to be asked.
+        EXIT judging WHEN NOT pg_try_advisory_xact_lock(hashint8extended(p_seq, p_client));
+        -- By this a take-over finds whose transaction it is.
+        ignored := pg_advisory_xact_lock_shared(hashtextextended(p_owner, 3));
+        -- All that is known lies in first incomplete .. top, and what the call acknowledges takes
+        -- no room, whether or not it has gone.
+        IF greatest(top, p_seq) - p_first >= p_window THEN
+            EXIT judging WHEN (SELECT count(*) FROM (
+                SELECT FROM rifl.calls
+                WHERE client_id = p_client AND seq >= p_first AND NOT seq <@ p_acks LIMIT p_window
+            ) AS counted) >= p_window;
+        END IF;
+        INSERT INTO rifl.calls
+            (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
+        VALUES (p_client, p_seq, '', p_fingerprint, convert_from(p_method, 'UTF8'), 'atomic',
+                p_token, p_owner, p_record, clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        EXIT judging WHEN NOT FOUND;
+        -- Only now: a record that stood when this began may have been acknowledged, and be gone.
+        -- From here on none can come, and so none can go.
+        IF p_at_once THEN
+            SELECT first_incomplete, acknowledged, due < clock_timestamp() + term
+            INTO old_first, old_acks, is_due
+            FROM rifl.clients WHERE client_id = p_client FOR NO KEY UPDATE SKIP LOCKED;
+            is_mine := FOUND;
+        END IF;
+        IF is_mine IS NOT TRUE THEN
+            SELECT first_incomplete, acknowledged INTO old_first, old_acks
+            FROM rifl.clients WHERE client_id = p_client;
+        END IF;
+        EXIT judging WHEN p_seq < old_first OR p_seq <@ old_acks;
+        -- Where another call applies its own just now, these are left to the next.
+        IF is_mine AND (p_first > old_first OR NOT p_acks <@ old_acks OR is_due) THEN
+            ignored := rifl.apply_1(p_client, old_first, old_acks, p_first, p_acks);
+        END IF;
+        IF p_durable AND current_setting('synchronous_commit') = 'off' THEN
+            -- Else this commit, and the answer it stands for, could be lost in a crash.
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
+        RETURN 'done';
+    END;
+    IF p_at_once THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
+    RETURN result;
+END $$;
+
 CREATE OR REPLACE FUNCTION rifl.record_unclaimed_1(
     p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
     p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
     p_durable boolean
-) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    client_state text;
-    -- An expression costs a fraction of a PERFORM.
-    ignored text;
-BEGIN
-    -- Else no later statement would see what was committed meanwhile.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN 'isolation'; END IF;
-    -- Against its removal, and the end of its lease, until this transaction has ended; not
-    -- against its other calls.
-    SELECT state INTO client_state FROM rifl.clients
-    WHERE client_id = p_client
-      AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
-    FOR KEY SHARE;
-    IF NOT FOUND THEN
-        RETURN CASE WHEN rifl.same_store_1(p_store) THEN 'gone' ELSE 'wrong' END;
-    END IF;
-    IF client_state <> 'open' THEN RETURN 'gone'; END IF;
-    -- Of a call that is being claimed, or recorded by another copy, the store is to be asked.
-    IF NOT pg_try_advisory_xact_lock(hashint8extended(p_seq, p_client)) THEN
-        RETURN 'fenced';
-    END IF;
-    -- By this a take-over finds whose transaction it is.
-    ignored := pg_advisory_xact_lock_shared(hashtextextended(p_owner, 3));
-    IF rifl.is_full_1(p_client, p_seq, p_first, p_window) THEN
-        -- What the call acknowledges takes no room, whether or not it has gone.
-        IF (SELECT count(*) FROM (
-            SELECT FROM rifl.calls
-            WHERE client_id = p_client AND seq >= p_first AND NOT seq <@ p_acks LIMIT p_window
-        ) AS counted) >= p_window THEN
-            RETURN 'fenced';
-        END IF;
-    END IF;
-    INSERT INTO rifl.calls
-        (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
-    VALUES (p_client, p_seq, '', p_fingerprint, convert_from(p_method, 'UTF8'), 'atomic', p_token,
-            p_owner, p_record, clock_timestamp())
-    ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN RETURN 'fenced'; END IF;
-    -- Only now: a record that stood when this began may have been acknowledged, and be gone.
-    -- From here on none can come, and so none can go.
-    PERFORM FROM rifl.clients WHERE client_id = p_client
-        AND (p_seq < first_incomplete OR p_seq <@ acknowledged);
-    IF FOUND THEN RETURN 'fenced'; END IF;
-    IF p_durable AND current_setting('synchronous_commit') = 'off' THEN
-        -- Else this commit, and the answer it stands for, could be lost in a crash.
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-    RETURN 'done';
-END $$;
-
--- The same for one who commits in the same breath, as ``record_or_fail_1``; with what the call
--- acknowledges, since the client's row is not locked for long.
-CREATE OR REPLACE FUNCTION rifl.record_unclaimed_or_fail_1(
-    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
-    p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
-    p_durable boolean
-) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    result text := rifl.record_unclaimed_1(
+) RETURNS text LANGUAGE sql AS $$
+    SELECT rifl.record_unclaimed_or_fail_1(
         p_store, p_client, p_seq, p_token, p_owner, p_record, p_fingerprint, p_method, p_first,
-        p_acks, p_window, p_durable);
-    old_first bigint;
-    old_acks int8multirange;
-    is_due boolean;
-    ignored text;
-BEGIN
-    IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
-    SELECT first_incomplete, acknowledged, due < clock_timestamp() + term
-    INTO old_first, old_acks, is_due
-    FROM rifl.clients WHERE client_id = p_client FOR NO KEY UPDATE SKIP LOCKED;
-    -- Where another call applies its own just now, these are left to the next.
-    IF FOUND AND (p_first > old_first OR NOT p_acks <@ old_acks OR is_due) THEN
-        ignored := rifl.apply_1(p_client, old_first, old_acks, p_first, p_acks);
-    END IF;
-END $$;
+        p_acks, p_window, p_durable, false)
+$$;
 
 -- A client whose lease ended while it ran calls goes with the last one. A session's row
 -- stays: it is what its calls are refused by.
@@ -1300,6 +1316,8 @@ BEGIN
     INSERT INTO rifl.meta VALUES ('store', fresh), ('history', rifl.history_1()),
         ('copied', rifl.copied_1()::text);
     UPDATE rifl.meta SET value = (value::int8 + (1::int8 << 53))::text WHERE name = 'ids';
+    -- Not while a transaction is open that has judged its client to live.
+    PERFORM FROM rifl.clients WHERE state = 'open' FOR UPDATE;
     UPDATE rifl.clients SET state = 'over', due = '-infinity' WHERE state = 'open';
     DELETE FROM rifl.replicas;
     RETURN fresh;
@@ -1393,33 +1411,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', 'fcc02336-4763-4af2-a683-4d38179d23c6');
+VALUES ('store', '65982d55-4741-400f-904d-84c93f93bd7c');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '12');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7712448096044628504/1');
+VALUES ('history', '7712451849736449109/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-26 11:58:51.276868+00', NULL);
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-26 12:13:24.679242+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-27 11:57:36.383672+00', NULL);
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-27 12:12:09.707679+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7488310add57811a750b627985174336', 'a4b3fca1740fd373', '{}', NULL, '2026-11-26 11:57:36.333989+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'a8a8d89b526ae781624c7fb14241ee25', '2662470af50e955c', '{}', NULL, '2026-11-26 12:12:09.700825+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7963d0306f8da11098c80c536898335f', 'a4b3fca1740fd373', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 11:57:36.361645+00', '2026-11-26 11:57:36.370415+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '6f80253edfc46f0bae950f0db521972d', '2662470af50e955c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 12:12:09.704167+00', '2026-11-26 12:12:09.705136+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '681bbab70d351de450e950e8177cb008', 'a4b3fca1740fd373', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-26 11:57:36.372315+00', '2026-11-26 11:57:36.381841+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '79e6880d26f51624b80a4e21d4809c58', '2662470af50e955c', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-26 12:12:09.706172+00', '2026-11-26 12:12:09.706584+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '12e77045dae56ef306a42ee23783a7e7', 'a4b3fca1740fd373', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 11:57:36.384645+00', '2026-11-26 11:57:36.397104+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'ea3a7e4c0b234a9167ae97f2dab232fa', '2662470af50e955c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 12:12:09.708284+00', '2026-11-26 12:12:09.709442+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '18b051befb41a984b1ba5403a5057c34', 'a4b3fca1740fd373', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 11:57:36.399232+00', '2026-11-26 11:57:36.404709+00', '876000:00:00', '2126-11-02 11:57:38.110741+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'f3d6fe9e1a3a2ad68932e043d4544dd0', '2662470af50e955c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 12:12:09.710909+00', '2026-11-26 12:12:09.711484+00', '876000:00:00', '2126-11-02 12:12:11.582878+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1431,4 +1449,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x621aff4fd0edf60a24bd9b77e0ad0195f86f9030b5ec4c4791ccaeb5c79ef581');
+VALUES ('1', '0', E'\\x2bd1a90edd598f89bca58c8a8f25504402789baf15c6ed6066e420a3c132ccae');
