@@ -79,7 +79,9 @@ class _SimulatedStore(SharedStore):
             clock=process.clock,
             token_hex=lambda count: store.random.randbytes(count).hex(),
         )
-        self.transactions = _Transactions(store, self._settlement.finish_of, self._claims.always)
+        self.transactions = _Transactions(
+            store, self._settlement.finish_of, self._unclaimed_runs.always
+        )
 
     def _begin(self) -> None:
         self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)

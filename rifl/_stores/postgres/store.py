@@ -169,7 +169,7 @@ class PostgresStore(SharedStore):
             late_after_s=LATE_AFTER * address.timeout_s,
         )
         self.transactions = PostgresTransactions(
-            self._postgres, self._settlement.finish_of, self._claims.always
+            self._postgres, self._settlement.finish_of, self._unclaimed_runs.always
         )
         self.rows = self._rows(self._postgres.store_id)
         self._blocks = PostgresBlocks(address, self._postgres, self._settlement.finish_of)

@@ -69,7 +69,7 @@ class RedisStore(SharedStore):
             late_after_s=LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
         )
         self.transactions = RedisTransactions(
-            self._redis, self._settlement.finish_of, self._claims.always
+            self._redis, self._settlement.finish_of, self._unclaimed_runs.always
         )
         # On a cluster a handler's effects are in another slot than these.
         if not address.clustered:

@@ -15,7 +15,8 @@ out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
   is taken for dead. That is a guess: what follows from it is decided by the
   store, conditional on the attempt token that was seen.
 
-- ``store``: the face. The rules are ``claims``: who runs a call, and ``settlement``: how it ends.
+- ``store``: the face. The rules are ``claims``: who runs a call, and ``settlement``: how it ends;
+  ``unclaimed``: first attempts that run before they are decided about.
 - ``requests``: what the rules ask; ``backend``, ``steps``: who carries it out.
 - ``transactions``: handlers' own, with a fenced record in them; ``rows``: what is moved
   conditionally.

@@ -19,7 +19,7 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_payload, match_seed
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._serving.unclaimed import may_run_beside, may_run_unclaimed
+from rifl.core._serving.unclaimed import may_run_beside
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
@@ -51,7 +51,8 @@ LOST = RecordCodec().to_bytes(
         OutcomeUnknown("the replica that ran the call is gone; what it did is not known")
     )
 )
-_REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
+# What an arrival is refused with that the store does not take.
+REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
     Found.MISMATCH: lambda call: PayloadMismatch(
         f"{call.rpc_id} is the identity of a call with another payload"
     ),
@@ -106,71 +107,9 @@ class Claims:
         self._clock = clock
         self._observe = observe
         self._unclaimed = unclaimed
-        # Of these, transactions see the world as it was when they began.
-        self._always: frozenset[str] = frozenset()
 
-    def always(self, method: str) -> None:
-        """Have calls of a method be claimed from now on: its transactions cannot decide."""
-        self._always |= {method}
-
-    def without(self, call: Call, policy: MethodPolicy) -> Decision | None:
-        """Decide about a call that need not be claimed before it runs; None: it has to be.
-
-        No other arrival of it is here then, and the store takes new calls, as far as is known.
-        """
-        if (
-            not self._unclaimed
-            or not may_run_unclaimed(call, policy)
-            or call.method in self._always
-            or self._refusing.refusal() is not None
-        ):
-            return None
-        attempt = self._attempts.arrive_first(call, policy)
-        if attempt is None:
-            return None
-        return Decision(Verdict.NEW, attempt) if attempt.call is call else _joined(call, attempt)
-
-    def ask(self, attempt: SharedAttempt) -> Rule:
-        """Rule: claim a call that has run without that, and is not known to have committed.
-
-        Returns the record that stands, whoever wrote it, or None: the attempt is claimed now. What
-        it raises has ended the attempt, or will: the store's refusal, ``InProgress`` where the
-        call runs elsewhere, ``RecordPending`` where the store does not say.
-        """
-        call = attempt.call
-        call.asked = True
-        request = self._wanted(attempt, refusing=False)._replace(until_s=self._heartbeat.until_s())
-        replied, claimed = False, False
-        try:
-            reply: Claimed = yield request
-            # Sent twice, one that is late may have been in time the first time.
-            replied = reply.found is not Found.LATE
-            if reply.found is Found.NEW:
-                claimed = attempt.claimed = True
-                attempt.unclaimed = False
-                attempt.stays = attempt.recorded is not None
-                return None
-            if reply.found is Found.COMPLETED:
-                record = self._codec.from_bytes(reply.record, call)
-                claimed = True
-                return record
-            if reply.found is not Found.RUNNING:
-                raise _REFUSALS[reply.found](call)
-            if reply.owner == self._owner:
-                # Of this call's own, which may commit yet.
-                replied = False
-                raise RecordPending(f"a transaction that records {call.rpc_id} has not ended")
-            raise InProgress(f"{call.rpc_id} runs elsewhere")
-        except BackendError as error:
-            raise RecordPending(f"whether the call committed is not known yet: {error}") from error
-        finally:
-            if not replied:
-                self._attempts.owe(attempt)
-                self._take_back(attempt, request.until_s or 0.0)
-            elif not claimed:
-                self._settlement.settle(attempt)
-
-    def _wanted(self, attempt: SharedAttempt, *, refusing: bool) -> Claim:
+    def wanted(self, attempt: SharedAttempt, *, refusing: bool) -> Claim:
+        """Return the claim of an attempt of this replica's."""
         bounds, call, policy = self.key_bounds, attempt.call, attempt.policy
         return Claim(
             call,
@@ -188,10 +127,10 @@ class Claims:
         """Rule: decide about a call, and claim it if it is new; see ``BatchRecords``."""
         attempt = self._attempts.arrive(call, policy)
         if attempt.call is not call:
-            return _joined(call, attempt)
+            return joined(call, attempt)
         call.asked = True
         attempt.beside = self._unclaimed and may_run_beside(call, policy)
-        wanted = self._wanted(attempt, refusing=self._refusing.refuses)
+        wanted = self.wanted(attempt, refusing=self._refusing.refuses)
         asked, claimed, doubts = False, False, 0
         request = wanted
         try:
@@ -229,7 +168,7 @@ class Claims:
                 if reply.found is Found.REFUSING:
                     raise self._refusing.refusal() or Draining("the server was about to stop")
                 if reply.found is not Found.RUNNING:
-                    raise _REFUSALS[reply.found](call)
+                    raise REFUSALS[reply.found](call)
                 mine = self._attempts.get(reply.token)
                 if mine is not None:
                     match_seed(call, mine.call.seed)
@@ -268,7 +207,7 @@ class Claims:
         finally:
             if not claimed:
                 if asked:
-                    self._take_back(attempt, request.until_s or 0.0)
+                    self.take_back(attempt, request.until_s or 0.0)
                 else:
                     self._settlement.settle(attempt)
 
@@ -285,7 +224,7 @@ class Claims:
             return InProgress(f"another arrival of {attempt.call.rpc_id} was not refused: {reason}")
         return StoreUnavailable(reason)
 
-    def _take_back(self, attempt: SharedAttempt, until_s: float) -> None:
+    def take_back(self, attempt: SharedAttempt, until_s: float) -> None:
         """Undo a claim that was carried out, though its reply is lost, or is so yet."""
         if attempt.ran:
             left = self.left(attempt)
@@ -330,7 +269,7 @@ class Claims:
             raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
 
 
-def _joined(call: Call, attempt: SharedAttempt) -> Decision:
+def joined(call: Call, attempt: SharedAttempt) -> Decision:
     """Decide about an arrival of a call that runs here without a claim: the store knows nothing."""
     match_seed(call, attempt.call.seed)
     match_payload(call, attempt.call.fingerprint)

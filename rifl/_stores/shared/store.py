@@ -29,6 +29,7 @@ from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
 from rifl._stores.shared.rows import SharedRows
 from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.steps import AllSteps, Rule, Steps
+from rifl._stores.shared.unclaimed import UnclaimedRuns
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
@@ -142,6 +143,14 @@ class SharedStore:
             observe=self._observe,
             unclaimed=self.unclaimed,
         )
+        self._unclaimed_runs = UnclaimedRuns(
+            self._claims,
+            self._attempts,
+            self._heartbeat,
+            self._refusing,
+            self._settlement,
+            self._codec,
+        )
         self.held = HeldAnswers(clock=clock, idle_s=_IDLE_S)
         self._presence: Presence | None = None
         belongs_here(self, "store")
@@ -182,8 +191,10 @@ class SharedStore:
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
         """Decide about a call and claim it if it is new: one request, as a rule, or none."""
-        if (decision := self._claims.without(call, policy)) is not None:
-            return decision
+        if self.unclaimed:
+            decision = self._unclaimed_runs.begin(call, policy)
+            if decision is not None:
+                return decision
         return self._steps(self._claims.claim(call, policy))
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Later:
@@ -316,7 +327,7 @@ class SharedStore:
 
     def _not_committed(self, attempt: SharedAttempt) -> Later:
         if not attempt.refused:
-            return self._steps(self._claims.ask(attempt))
+            return self._steps(self._unclaimed_runs.ask(attempt))
         # Whatever its handler made of that: it was rolled back, and is served as a duplicate is.
         attempt.call.asked = True
         self._settlement.settle(attempt)

@@ -28,7 +28,7 @@ class FencedTransactions(RecordingTransactions, abc.ABC):
 
     A store adds how a ``Finish`` is carried out inside such a transaction: it raises to undo
     it where the attempt was taken over. ``finish_of``: what is written for an attempt, see
-    ``AttemptSettlement.finish_of``. ``always``: see ``Claims.always``.
+    ``AttemptSettlement.finish_of``. ``always``: see ``UnclaimedRuns.always``.
     """
 
     def __init__(self, finish_of: FinishOf, always: Callable[[str], None]) -> None:

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from tests.stores.postgres.servers import PostgresServer
+from tests.stores.postgres.unclaimed_runs import Handler
 from tests.stores.redis.replica import Replica
 
 _NAMES = itertools.count()
@@ -64,3 +65,20 @@ def replicas(url):
     yield make
     for replica in opened:
         replica.close()
+
+
+@pytest.fixture
+def handler(shared_server, database):
+    """A handler whose record travels with its commit."""
+    return Handler(shared_server)
+
+
+@pytest.fixture
+def effects(database):
+    """Count the effects that are committed."""
+
+    def count():
+        database.rollback()
+        return database.execute("SELECT count(*) FROM effects").fetchone()[0]
+
+    return count

@@ -11,20 +11,15 @@ import pytest
 
 import rifl
 import rifl.aio
-from rifl._server.outcomes_service import RESOLUTION
-from rifl._stores.settling import Settled, Settlement, settle_unknown
-from rifl.core._serving.admission import Wait
 from rifl.core._serving.answer import HandlerResult
-from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._serving.serving import resolve, serve
+from rifl.core._serving.serving import serve
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import (
     InProgress,
     LeaseExpired,
-    NotExecuted,
     PayloadMismatch,
     RecordPending,
     StaleRpc,
@@ -38,101 +33,15 @@ from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic
 from tests.helpers.servers import serve as serve_service
 from tests.helpers.waiting import DEADLINE_S, until
-from tests.stores.redis.replica import FIRST, OTHER, Replica, call
-
-UNCLAIMED = MethodPolicy(kind=Kind.ATOMIC)
-RAISED = CompletionRecord(code=2, details="the handler raised")
-INSERT = "INSERT INTO effects VALUES ('x')"
-
-
-def drive(steps, store, run):
-    """Carry out the steps of a call as a shell does: what is raised is thrown in."""
-    value, error = None, None
-    try:
-        while True:
-            step = steps.send(value) if error is None else steps.throw(error)
-            value, error = None, None
-            try:
-                if isinstance(step, Attempt):
-                    value = run(step)
-                elif isinstance(step, Wait):
-                    woken = threading.Event()
-                    if store.wait(step.attempt, woken.set):
-                        assert woken.wait(DEADLINE_S)
-                    value = True
-                else:
-                    value = step.wait()
-            except Exception as raised:  # noqa: BLE001 - the rules settle the call first
-                error = raised
-    except StopIteration as stop:
-        return stop.value
-
-
-class Handler:
-    """A handler with one effect; what it does before its transaction's end is a test's.
-
-    ``way``: ``commit``, by which the record travels with the commit; ``record``, by which the
-    handler commits itself.
-    """
-
-    def __init__(self, server: Any, *, way: str = "commit", reply: CompletionRecord = FIRST):
-        self.server, self.way, self.reply = server, way, reply
-        self.runs = 0
-        self.before: Any = lambda connection: None
-        self.options: dict[str, Any] = {}
-        self.url = server.url()
-
-    def serve(self, replica: Replica, arriving: Any, policy: MethodPolicy = UNCLAIMED) -> Any:
-        """Serve a call there."""
-        steps = serve(replica.store, arriving, policy)
-        return drive(steps, replica.store, lambda attempt: self.run(replica, attempt))
-
-    def run(self, replica: Replica, attempt: Any) -> HandlerResult:
-        """Run it, as ``rifl.transaction`` and the shells do."""
-        self.runs += 1
-        transactions = replica.store.transactions
-        try:
-            with psycopg.connect(self.url) as connection:
-                for name, value in self.options.items():
-                    setattr(connection, name, value)
-                if self.way == "commit":
-                    transactions.begin(connection)
-                try:
-                    connection.execute(INSERT)
-                    self.before(connection)
-                    if self.way == "commit":
-                        transactions.commit(attempt, self.reply, connection)
-                    else:
-                        transactions.record(attempt, self.reply, connection)
-                        connection.commit()
-                except BaseException:
-                    transactions.rollback(connection)
-                    raise
-        except Exception:  # noqa: BLE001 - recorded, as a shell does
-            return HandlerResult(RAISED, raised=True, undone=self.way == "commit")
-        return HandlerResult(self.reply)
-
-
-@pytest.fixture
-def handler(shared_server, database):
-    """A handler whose record travels with its commit."""
-    return Handler(shared_server)
-
-
-@pytest.fixture
-def effects(database):
-    """Count the effects that are committed."""
-
-    def count():
-        database.rollback()
-        return database.execute("SELECT count(*) FROM effects").fetchone()[0]
-
-    return count
-
-
-def rows(replica):
-    """What the store knows of calls: their seqs, and whether each is recorded."""
-    return replica.store.leases._rows("SELECT seq, record IS NOT NULL FROM @.calls ORDER BY seq")
+from tests.stores.postgres.unclaimed_runs import (
+    INSERT,
+    RAISED,
+    UNCLAIMED,
+    Handler,
+    drive,
+    rows,
+)
+from tests.stores.redis.replica import FIRST, OTHER, call
 
 
 @pytest.mark.parametrize("way", ["commit", "record"])
@@ -453,116 +362,6 @@ def test_a_transaction_that_outlives_its_handler_is_waited_for(
     stands = FIRST if ends == "commits" else OTHER
     assert handler.serve(two, call(client, 1, attempt=2)).record == stands
     assert effects() == 1
-
-
-class Suspended:
-    """A first attempt that stands still before its commit, on a replica of its own."""
-
-    def __init__(self, replica, handler, arriving):
-        self._go_on = threading.Event()
-        begun = threading.Event()
-
-        def wait(connection):
-            begun.set()
-            assert self._go_on.wait(DEADLINE_S)
-
-        handler.before = wait
-        self._pool = ThreadPoolExecutor(1)
-        self._served = self._pool.submit(handler.serve, replica, arriving)
-        assert begun.wait(DEADLINE_S)
-
-    def go_on(self):
-        """Let it go on; its answer."""
-        self._go_on.set()
-        try:
-            return self._served.result(DEADLINE_S)
-        finally:
-            self._pool.shutdown()
-
-
-def test_a_suspended_run_is_refused_where_the_call_was_resolved(replicas, handler, effects):
-    """Not executed is said once a record of that is durable (DESIGN §4, step 6)."""
-    one, two = replicas(), replicas()
-    client = one.client()
-    suspended = Suspended(one, handler, call(client, 1))
-    asking = call(client, 1)
-    asking.fingerprint = None
-    found = drive(resolve(two.store, asking, RESOLUTION), two.store, None)
-    assert found.outcome is Outcome.NOT_EXECUTED
-    answer = suspended.go_on()
-    assert (answer.record.reason, answer.outcome) == (NotExecuted.reason, Outcome.NOT_EXECUTED)
-    assert (handler.runs, effects()) == (1, 0)
-
-
-@pytest.mark.parametrize("number", [2, 1])
-def test_a_later_attempt_that_has_no_effect_is_not_called_not_executed(
-    replicas, handler, effects, number
-):
-    """A first one may run beside it, and commit later (DESIGN §4, step 6)."""
-    one, two = replicas(), replicas()
-    client = one.client()
-    suspended = Suspended(one, handler, call(client, 1))
-    again = call(client, 1, attempt=number)
-    again.retried_by_grpc = number == 1
-    raised = HandlerResult(RAISED, raised=True, undone=True)
-    answer = drive(serve(two.store, again, UNCLAIMED), two.store, lambda attempt: raised)
-    assert answer == (RAISED, Outcome.UNKNOWN)
-    assert suspended.go_on() == (FIRST, Outcome.EXECUTED)
-    assert effects() == 1
-
-
-def test_a_suspended_run_is_refused_where_a_later_attempt_ran(replicas, handler, effects):
-    """The later one is claimed, and what it recorded is the answer of both (DESIGN §4)."""
-    one, two = replicas(), replicas()
-    client = one.client()
-    suspended = Suspended(one, handler, call(client, 1))
-    other = Handler(handler.server, reply=OTHER)
-    assert other.serve(two, call(client, 1, attempt=2)) == (OTHER, Outcome.EXECUTED)
-    assert suspended.go_on() == (OTHER, Outcome.REPLAYED)
-    assert (handler.runs, effects()) == (1, 1)
-
-
-def test_a_suspended_run_waits_for_the_later_attempt_that_runs(replicas, handler, effects):
-    """Refused while another runs, it has that one's answer, and does not run again (DESIGN §4)."""
-    one, two = replicas(), replicas()
-    client = one.client()
-    suspended = Suspended(one, handler, call(client, 1))
-    other = Handler(handler.server, reply=OTHER)
-    later = Suspended(two, other, call(client, 1, attempt=2))
-    suspended._go_on.set()
-    until(lambda: not len(one.store._attempts), "the suspended run is refused")
-    assert later.go_on() == (OTHER, Outcome.EXECUTED)
-    assert suspended.go_on() == (OTHER, Outcome.REPLAYED)
-    assert (handler.runs, effects()) == (1, 1)
-
-
-@pytest.mark.parametrize("begun", [False, True])
-def test_an_operators_verdict_binds_a_suspended_run(replicas, handler, effects, url, begun):
-    """Not executed leaves a record, also of a call that the store does not know (DESIGN §4)."""
-    one, two = replicas(), replicas()
-    client = one.client()
-    suspended = Suspended(one, handler, call(client, 1))
-    asked = call(client, 1, attempt=2)
-    if begun:
-        two.begin(asked, UNCLAIMED)
-        two.fall_silent()
-    settlement = Settlement(executed=False, who="me", why="looked")
-    settled = settle_unknown(url, [asked.rpc_id], settlement)
-    assert settled == {asked.rpc_id: Settled.NOT_EXECUTED}
-    answer = suspended.go_on()
-    assert (answer.record.reason, answer.outcome) == (NotExecuted.reason, Outcome.NOT_EXECUTED)
-    assert effects() == 0
-
-
-def test_a_verdict_about_what_cannot_arrive_leaves_nothing(replicas, handler, url):
-    """Of a client that is gone, or that acknowledged the call, nothing is kept (DESIGN §4)."""
-    one = replicas()
-    client = one.client()
-    handler.serve(one, call(client, 2, first=2))
-    settlement = Settlement(executed=False, who="me", why="looked")
-    ids = [call(client, 1).rpc_id, call(client + 999, 1).rpc_id]
-    assert settle_unknown(url, ids, settlement) == dict.fromkeys(ids, Settled.GONE)
-    assert rows(one) == [(2, True)]
 
 
 def test_the_open_transaction_of_a_dead_replica_is_ended(
