@@ -20,6 +20,7 @@ from rifl._stores.shared.requests import (
     Ending,
     Finish,
     Finished,
+    FinishUnclaimed,
     Found,
     Look,
     RecordUnclaimed,
@@ -122,6 +123,8 @@ class SharedData:
             return self._clock()
         if isinstance(request, RecordUnclaimed):
             return self._record_unclaimed(request)
+        if isinstance(request, FinishUnclaimed):
+            return self._finish_unclaimed(request)
         return self._end(request)
 
     def renew(self, client: Client) -> None:
@@ -229,6 +232,25 @@ class SharedData:
         if len(kept) >= request.window:
             return Finished(Ending.FENCED)
         self._seen(client, call)
+        client.done[identity] = call.fingerprint or b"", request.record
+        return Finished(Ending.DONE)
+
+    def _finish_unclaimed(self, request: FinishUnclaimed) -> Finished:
+        call, identity = request.call, request.call.identity
+        client = self.clients.get(call.client_id)
+        kept = None if client is None else client.done.get(identity)
+        if kept is not None and not _differs(call, kept[0]):
+            same = kept[1] == request.record
+            return Finished(Ending.DONE) if same else Finished(Ending.STANDS, kept[1])
+        if client is not None and (kept is not None or identity in client.running):
+            return Finished(Ending.FENCED)
+        if client is None or client.state != "client":
+            return Finished(Ending.GONE)
+        if self._was_acknowledged(client, identity):
+            return Finished(Ending.ACKNOWLEDGED)
+        self._seen(client, call)
+        if client.sequenced() >= request.window:
+            return Finished(Ending.FENCED)
         client.done[identity] = call.fingerprint or b"", request.record
         return Finished(Ending.DONE)
 

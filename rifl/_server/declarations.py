@@ -22,6 +22,10 @@ _KINDS = {
     options_pb2.ExactlyOnce.IDEMPOTENT: Kind.IDEMPOTENT,
     options_pb2.ExactlyOnce.ATOMIC: Kind.ATOMIC,
 }
+_CLAIMS = {
+    options_pb2.ExactlyOnce.CLAIM_ALWAYS: "always",
+    options_pb2.ExactlyOnce.CLAIM_NEVER: "never",
+}
 _KEY_TYPES = frozenset(
     {
         FieldDescriptor.CPPTYPE_STRING,
@@ -63,8 +67,8 @@ def option_of(method: MethodDescriptor) -> tuple[bool, MethodPolicy | None]:
         given["max_response_bytes"] = option.max_response_bytes
     if option.key_field:
         given["key_field"] = option.key_field
-    if option.claim == options_pb2.ExactlyOnce.CLAIM_ALWAYS:
-        given["claim"] = "always"
+    if option.claim:
+        given["claim"] = _CLAIMS[option.claim]
     if option.HasField("buffer_bytes"):
         given["buffer_bytes"] = option.buffer_bytes
     unknown = [code for code in option.unrecorded if code not in CODE_NUMBERS]

@@ -31,8 +31,10 @@ class ExactlyOnce(_message.Message):
         __slots__ = ()
         CLAIM_UNSPECIFIED: _ClassVar[ExactlyOnce.Claim]
         CLAIM_ALWAYS: _ClassVar[ExactlyOnce.Claim]
+        CLAIM_NEVER: _ClassVar[ExactlyOnce.Claim]
     CLAIM_UNSPECIFIED: ExactlyOnce.Claim
     CLAIM_ALWAYS: ExactlyOnce.Claim
+    CLAIM_NEVER: ExactlyOnce.Claim
     KIND_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]

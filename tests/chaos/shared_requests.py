@@ -16,6 +16,7 @@ from rifl._stores.shared.requests import (
     Claimed,
     Finish,
     Finished,
+    FinishUnclaimed,
     Look,
     RecordUnclaimed,
     TakeBack,
@@ -168,6 +169,10 @@ class Sequence:
             return self._claim()
         self.claims.append(claim)
         record = b"record of " + claim.token[-2:]
+        if self.random.random() < 0.4:
+            return self._asked(
+                FinishUnclaimed(claim.call, claim.token, claim.owner, record, claim.window)
+            )
         request = RecordUnclaimed(claim.call, claim.token, claim.owner, record, claim.window)
         return Step(_text(request), lambda subject: subject.commit(request))
 

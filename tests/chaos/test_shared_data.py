@@ -10,7 +10,7 @@ import pytest
 
 from chaos.postgres_server import PostgresServer
 from chaos.redis_server import RedisServer
-from rifl._stores.shared.requests import Claimed, Ending, Found
+from rifl._stores.shared.requests import Claimed, Ending, Finished, Found
 from tests.chaos.shared_requests import Sequence, taken
 from tests.chaos.shared_stores import PostgresStore, RedisStore, SimulatedStore, Subject
 from tests.helpers.waiting import until
@@ -56,6 +56,7 @@ def test_commits_without_a_claim_are_judged_alike(subjects: list[Subject]) -> No
     for seed in range(UNCLAIMED):
         found |= _compare(subjects, Sequence(Random(seed), unclaimed=True), seed)
     assert {Ending.DONE, Ending.FENCED, Ending.GONE} <= found
+    assert {(each, Finished) for each in Ending} <= found
 
 
 def _compare(subjects: list[Subject], sequence: Sequence, seed: int) -> set[Any]:
@@ -73,6 +74,8 @@ def _compare(subjects: list[Subject], sequence: Sequence, seed: int) -> set[Any]
             text = "\n".join(lines)
             pytest.fail(f"sequence {seed}:\n{text}\n" + "\n".join(map(str, replies.items())))
         plain = first if isinstance(first, Ending) else type(first)
+        if isinstance(first, Finished):
+            plain = first.ending, type(first)
         found.add(first.found if isinstance(first, Claimed) else plain)
     _compare_woken(subjects, seed)
     return found

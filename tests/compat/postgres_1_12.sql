@@ -657,6 +657,69 @@ CREATE OR REPLACE FUNCTION rifl.record_unclaimed_1(
         p_acks, p_window, p_durable, false)
 $$;
 
+-- Record a call of an idempotent method that nobody claimed, where no record stands: what ends
+-- its run. The transaction is its own.
+CREATE OR REPLACE FUNCTION rifl.finish_unclaimed_1(
+    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
+    p_fingerprint bytea, p_method text, p_first bigint, p_acks int8multirange, p_window bigint,
+    p_unknown boolean, OUT ending text, OUT standing bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+    known rifl.calls;
+    client rifl.clients;
+    ignored text;
+BEGIN
+    ignored := rifl.durable_1();
+    ignored := rifl.soon_1();
+    IF NOT rifl.same_store_1(p_store) THEN ending := 'backwards'; RETURN; END IF;
+    LOOP
+        SELECT * INTO known FROM rifl.calls
+        WHERE client_id = p_client AND seq = p_seq AND key = '';
+        IF FOUND THEN
+            -- Another payload under the same identity is refused by a claim, too.
+            IF known.record IS NULL OR (known.fingerprint <> '' AND p_fingerprint <> ''
+                                        AND known.fingerprint <> p_fingerprint) THEN
+                ending := 'fenced';
+            ELSIF known.record = p_record THEN ending := 'done';
+            ELSE ending := 'stands'; standing := known.record;
+            END IF;
+            RETURN;
+        END IF;
+        -- Against its removal, until this commits.
+        SELECT * INTO client FROM rifl.clients WHERE client_id = p_client FOR KEY SHARE;
+        IF NOT FOUND OR client.state <> 'open' THEN ending := 'gone'; RETURN; END IF;
+        IF p_seq < client.first_incomplete OR p_seq <@ client.acknowledged THEN
+            ending := 'acknowledged'; RETURN;
+        END IF;
+        IF p_first > client.first_incomplete OR NOT p_acks <@ client.acknowledged
+           OR client.due < clock_timestamp() + client.term THEN
+            PERFORM rifl.acknowledge_1(p_client, p_first, p_acks, false);
+        END IF;
+        IF rifl.is_full_1(p_client, p_seq, p_first, p_window) THEN
+            ending := 'fenced'; RETURN;
+        END IF;
+        INSERT INTO rifl.calls
+            (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
+        VALUES (p_client, p_seq, '', p_fingerprint, p_method, 'idempotent', p_token,
+                CASE WHEN p_unknown THEN '' ELSE p_owner END, p_record, clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        -- Another copy's, or a claim, was first, and has committed.
+        CONTINUE WHEN NOT FOUND;
+        -- An acknowledgement may have freed the record that stood here since we looked.
+        PERFORM FROM rifl.clients WHERE client_id = p_client
+            AND (p_seq < first_incomplete OR p_seq <@ acknowledged);
+        IF FOUND THEN
+            DELETE FROM rifl.calls WHERE client_id = p_client AND seq = p_seq AND key = '';
+            ending := 'acknowledged'; RETURN;
+        END IF;
+        IF p_unknown THEN
+            PERFORM rifl.remember_1(
+                p_client, p_seq, '', p_method, clock_timestamp(), NULL);
+        END IF;
+        ending := 'done'; RETURN;
+    END LOOP;
+END $$;
+
 -- A client whose lease ended while it ran calls goes with the last one. A session's row
 -- stays: it is what its calls are refused by.
 CREATE OR REPLACE FUNCTION rifl.end_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
@@ -1411,33 +1474,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '65982d55-4741-400f-904d-84c93f93bd7c');
+VALUES ('store', '47f2ad17-f9e9-450a-9315-faa9e9533c74');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '12');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7712451849736449109/1');
+VALUES ('history', '7712453882403648045/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-26 12:13:24.679242+00', NULL);
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-26 12:21:17.555571+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-27 12:12:09.707679+00', NULL);
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-27 12:20:02.605228+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'a8a8d89b526ae781624c7fb14241ee25', '2662470af50e955c', '{}', NULL, '2026-11-26 12:12:09.700825+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'd55295dffd8204400a15b653d18b5409', '728b073a6cdb3ce5', '{}', NULL, '2026-11-26 12:20:02.589823+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '6f80253edfc46f0bae950f0db521972d', '2662470af50e955c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 12:12:09.704167+00', '2026-11-26 12:12:09.705136+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '01deacbe45bcaba492a4cf7397a32e21', '728b073a6cdb3ce5', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 12:20:02.595832+00', '2026-11-26 12:20:02.597946+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '79e6880d26f51624b80a4e21d4809c58', '2662470af50e955c', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-26 12:12:09.706172+00', '2026-11-26 12:12:09.706584+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '63afc5b9709ca2240e05b4e189d84e4e', '728b073a6cdb3ce5', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-26 12:20:02.600275+00', '2026-11-26 12:20:02.603627+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'ea3a7e4c0b234a9167ae97f2dab232fa', '2662470af50e955c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 12:12:09.708284+00', '2026-11-26 12:12:09.709442+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '6ed1d0d3fcd8c785228d6ada6a7b1047', '728b073a6cdb3ce5', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 12:20:02.605811+00', '2026-11-26 12:20:02.606932+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'f3d6fe9e1a3a2ad68932e043d4544dd0', '2662470af50e955c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 12:12:09.710909+00', '2026-11-26 12:12:09.711484+00', '876000:00:00', '2126-11-02 12:12:11.582878+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'f2be9408a3f6eb6217ba8cb969b38a65', '728b073a6cdb3ce5', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-26 12:20:02.610418+00', '2026-11-26 12:20:02.613454+00', '876000:00:00', '2126-11-02 12:20:04.493675+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1449,4 +1512,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x2bd1a90edd598f89bca58c8a8f25504402789baf15c6ed6066e420a3c132ccae');
+VALUES ('1', '0', E'\\x070f9c6a24fa8e6e36d063cdbd8f1c928f043cdc6fb1ac6c38241f55e20f1b07');

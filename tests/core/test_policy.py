@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import grpc
 import pytest
 
-from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy, PolicyError
 from rifl.core._shared.codes import CODE_NUMBERS
 
 
@@ -93,4 +95,12 @@ def test_a_pattern_that_fits_nothing_is_refused(pattern: str) -> None:
 def test_a_claim_that_says_nothing_is_refused() -> None:
     """A mistyped word is an error, not a method that is claimed as any other (DESIGN §9)."""
     with pytest.raises(ValueError, match="claims"):
-        MethodPolicy(kind="atomic", claim="never")  # type: ignore[arg-type]
+        MethodPolicy(kind="atomic", claim="nver")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["plain", "atomic"])
+def test_only_what_may_run_again_needs_no_claim(kind: Literal["plain", "atomic"]) -> None:
+    """Of another kind a late copy would be a second effect (DESIGN §4, step 6)."""
+    with pytest.raises(PolicyError, match="idempotent"):
+        MethodPolicy(kind=kind, claim="never")
+    assert MethodPolicy(kind="idempotent", claim="never").claim == "never"

@@ -72,6 +72,10 @@ def unclaimed(recorded: CompletionRecord | None = None) -> Attempt:
         (first(), MethodPolicy(kind="atomic", claim="always"), False, False),
         (first(attempt=2), MethodPolicy(kind="atomic", claim="always"), False, False),
         (first(), MethodPolicy(kind="idempotent"), False, False),
+        (first(), MethodPolicy(kind="idempotent", claim="never"), True, False),
+        (first(asked=True), MethodPolicy(kind="idempotent", claim="never"), False, False),
+        (first(attempt=2), MethodPolicy(kind="idempotent", claim="never"), False, True),
+        (first(key=b"k"), MethodPolicy(kind="idempotent", claim="never"), False, False),
         (first(), MethodPolicy(), False, False),
     ],
 )

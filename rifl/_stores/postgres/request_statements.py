@@ -14,6 +14,7 @@ from rifl._stores.shared.requests import (
     Ending,
     Finish,
     Finished,
+    FinishUnclaimed,
     Found,
     GetRows,
     Look,
@@ -37,6 +38,7 @@ _CLAIM_TYPES = (
 )
 _CLAIM_RESULTS = "text text text text bytea bool"
 _FINISH_TYPES = "text int8 int8 bytea text bytea text bytea"
+_FINISH_UNCLAIMED_TYPES = "text int8 int8 text text bytea bytea text int8 int8multirange int8 bool"
 _BEAT_TYPES = "text text int8 bool text[] int8[] float8"
 _ENDS = {Abandon: "abandon", Look: "look"}
 
@@ -48,6 +50,9 @@ class RequestStatements:
         self._store_id = store_id
         self.claim = Statement(schema, "claim_2", _CLAIM_TYPES, _CLAIM_RESULTS)
         self.finish = Statement(schema, "finish_1", _FINISH_TYPES, "text bytea")
+        self.finish_unclaimed = Statement(
+            schema, "finish_unclaimed_1", _FINISH_UNCLAIMED_TYPES, "text bytea"
+        )
         self.expire = _statement(schema, "expire_1", "text bytea int8")
         self.take_back = _statement(schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
         self.get_rows = _statement(schema, "rows_1", "text text[]")
@@ -68,6 +73,14 @@ class RequestStatements:
             fingerprint = request.call.fingerprint or b""
             how = request.how if isinstance(request, Finish) else _ENDS[type(request)]
             return self.finish, (self._store_id, *arguments, how, fingerprint)
+        if isinstance(request, FinishUnclaimed):
+            call = request.call
+            client_id, seq, _ = identity_of(call)
+            return self.finish_unclaimed, (
+                *(self._store_id, client_id, seq, request.token.decode(), request.owner),
+                *(request.record, call.fingerprint or b"", call.method, call.first_incomplete),
+                *(acknowledged_of(call), request.window, request.unknown),
+            )
         if isinstance(request, TakeBack):
             taken = (*identity_of(request.call), request.token.decode(), None, "abandon", b"")
             return self.take_back, (self._store_id, *taken)
@@ -96,7 +109,7 @@ class RequestStatements:
         """Whether it is only of use if it is durable."""
         if statement is self.finish:
             return bool(arguments[_ENDING] == "finish")
-        if statement is self.move_rows:
+        if statement is self.move_rows or statement is self.finish_unclaimed:
             return True
         return statement is self.claim and not arguments[_REFUSING]
 

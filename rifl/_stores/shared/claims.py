@@ -37,6 +37,7 @@ from rifl.core._shared.errors import (
     WindowExceeded,
 )
 from rifl.core._shared.identity import DEFAULT_WINDOW
+from rifl.core._shared.outcome import Outcome
 
 _log = get_logger("rifl.store")
 OWNER_BYTES = 8
@@ -125,6 +126,10 @@ class Claims:
 
     def claim(self, call: Call, policy: MethodPolicy) -> Rule:
         """Rule: decide about a call, and claim it if it is new; see ``BatchRecords``."""
+        rule = self._claim(call, policy)
+        return _doubted(rule) if self._unclaimed and policy.claim == "never" else rule
+
+    def _claim(self, call: Call, policy: MethodPolicy) -> Rule:
         attempt = self._attempts.arrive(call, policy)
         if attempt.call is not call:
             return joined(call, attempt)
@@ -276,3 +281,16 @@ def joined(call: Call, attempt: SharedAttempt) -> Decision:
     # When that has ended, the store knows.
     call.asked = attempt.awaited = True
     return Decision(Verdict.IN_PROGRESS, attempt)
+
+
+def _doubted(rule: Rule) -> Rule:
+    """Rule: what a call is refused with that may run, or have run, without a claim."""
+    try:
+        return (yield from rule)
+    except (LeaseExpired, SessionClosed) as error:
+        # Else a first attempt would be sent anew, under another id.
+        raise OutcomeUnknown(f"{error}; a copy of the call may have run") from error
+    except RiflError as error:
+        if error.outcome is Outcome.NOT_EXECUTED:
+            error.may_have_run()
+        raise

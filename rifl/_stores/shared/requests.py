@@ -139,6 +139,21 @@ class RecordUnclaimed(NamedTuple):
     window: int
 
 
+class FinishUnclaimed(NamedTuple):
+    """Record a call that nobody claimed, of an idempotent method, if no record stands.
+
+    As ``Finish`` where there is no attempt to be current: known, recorded, acknowledged and full
+    are judged as by ``RecordUnclaimed``. ``FENCED``: it runs elsewhere, or there is no room.
+    """
+
+    call: Call
+    token: bytes
+    owner: str
+    record: bytes
+    window: int
+    unknown: bool = False
+
+
 class Ending(enum.Enum):
     """What became of a record, or of an abandoned attempt."""
 

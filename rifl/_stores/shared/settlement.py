@@ -18,6 +18,7 @@ from rifl._stores.shared.requests import (
     Ending,
     Finish,
     Finished,
+    FinishUnclaimed,
     GetRows,
     Look,
     MoveInside,
@@ -73,7 +74,11 @@ class AttemptSettlement:
         token = of_shared(attempt).token
         kept, stored = self._codec.of_a_run(record, attempt.call)
         unknown = kept.outcome is Outcome.UNKNOWN
-        request = Finish(attempt.call, token, stored, unknown, of_shared(attempt).left)
+        mine = of_shared(attempt)
+        request: Finish | FinishUnclaimed = Finish(attempt.call, token, stored, unknown, mine.left)
+        if mine.unclaimed:
+            attempt.call.asked = True
+            request = FinishUnclaimed(attempt.call, token, mine.owner, stored, self.window, unknown)
         began = self._clock()
         try:
             self._check_durable()
@@ -87,7 +92,10 @@ class AttemptSettlement:
                 f"the call ran, but its record is not durable yet: {error}"
             ) from error
         self.settle(attempt)
-        return self._standing(attempt, reply) or (None if kept is record else kept)
+        standing = self._standing(attempt, reply)
+        if standing is not None and mine.unclaimed and standing.outcome is Outcome.NOT_EXECUTED:
+            raise OutcomeUnknown(f"{attempt.call.rpc_id} has run, and was said not to be executed")
+        return standing or (None if kept is record else kept)
 
     def committed(self, attempt: Attempt) -> Rule:
         """Rule: return the record that the handler's transaction left, None if it left none."""
@@ -136,10 +144,12 @@ class AttemptSettlement:
             # Nothing of this attempt stands, but something of another's may.
             raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
 
-    def until_settled(self, attempt: Attempt, request: Finish | Abandon | Claim) -> Rule:
+    def until_settled(
+        self, attempt: Attempt, request: Finish | FinishUnclaimed | Abandon | Claim
+    ) -> Rule:
         """Settle in the background, however often that takes."""
         try:
-            if isinstance(request, Finish):
+            if isinstance(request, Finish | FinishUnclaimed):
                 self._check_durable()
             yield request
         except BackendError:

@@ -171,6 +171,7 @@ class SharedStore:
         atomic method names a database that is not this store's.
         """
         self._claims.window = self._settlement.window = bounds.window
+        self._policies = policies
         for policy in policies:
             if policy.database is not None and not self._is_own(policy.database):
                 raise UnsupportedStore(
@@ -234,7 +235,13 @@ class SharedStore:
         Every claim is in the store, so what was never claimed did not run; and an atomic
         handler whose attempt was taken over cannot commit.
         """
-        return attempt.ran
+        if attempt.ran or not self.unclaimed:
+            return attempt.ran
+        call = attempt.call
+        if call.fingerprint is None and not call.streamed and call.key is None:
+            # A resolution, of a method that nobody names.
+            return any(policy.claim == "never" for policy in self._policies)
+        return attempt.policy.claim == "never"
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle with a record that is durable already."""

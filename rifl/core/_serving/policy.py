@@ -75,7 +75,9 @@ class MethodPolicy:
     with 1 they run one after another, in the batch's order, as plain functions always do.
     ``claim``: ``"always"`` has every arrival of an atomic method's claimed before its handler
     runs; None lets a first attempt run before that, where the store can, so that the store is
-    asked once. A lost race then costs a run that is rolled back.
+    asked once. A lost race then costs a run that is rolled back. ``"never"``, of an idempotent
+    method, has first attempts run so, too, and nothing of them is undone: a late copy may have
+    its effect after that of a later call, and what is refused may have run.
     """
 
     # What is given may be of more types than what is read; at run time both are plain fields.
@@ -93,7 +95,7 @@ class MethodPolicy:
     buffer_bytes: int = _DEFAULT_BUFFER_BYTES
     batch_concurrency: int = 1
     max_metadata_bytes: int = MAX_METADATA_BYTES
-    claim: Literal["always"] | None = None
+    claim: Literal["always", "never"] | None = None
 
     def __post_init__(self) -> None:
         # A word that is not made a Kind would be no kind at all: no intent, no fence.
@@ -101,8 +103,10 @@ class MethodPolicy:
         object.__setattr__(self, "unrecorded", frozenset(_numbers(self.unrecorded)))
         if self.database is not None and self.kind is not Kind.ATOMIC:
             raise PolicyError("only an atomic method names a database")
-        if self.claim not in (None, "always"):
-            raise PolicyError(f'{self.claim!r} says nothing of claims: "always", or None')
+        if self.claim not in (None, "always", "never"):
+            raise PolicyError(f"{self.claim!r} says nothing of claims: always, never, or None")
+        if self.claim == "never" and self.kind is not Kind.IDEMPOTENT:
+            raise PolicyError("only calls of an idempotent method need no claim")
         if 0 in self.unrecorded:
             raise PolicyError("OK cannot mean that nothing happened")
         if self.max_response_bytes < 1 or self.max_metadata_bytes < 1:

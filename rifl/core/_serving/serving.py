@@ -116,6 +116,12 @@ def conclude(store: Records, attempt: Attempt, handled: Handled) -> Steps:
             mine = attempt.recorded == standing or not attempt.unclaimed
             return Answer(standing, standing.outcome if mine else replayed(standing))
     record, ran = _judge(attempt, result)
+    if ran is not None and attempt.unclaimed:
+        # Of an idempotent method: an earlier copy may have answered.
+        standing = yield from _asked(store, attempt, undone=False)
+        if standing is not None:
+            yield from waited(store.adopt(attempt, standing))
+            return Answer(standing, replayed(standing))
     if ran is not None:
         return (yield from _give_up(store, attempt, record, ran=ran))
     return (yield from record_answer(store, attempt, bounded(record, attempt, store.held)))
@@ -269,7 +275,7 @@ def _admit_answer(store: Records, attempt: Attempt) -> None:
     ran = store.may_have_run(attempt)
     # What may have run before needs its answer's room already. Of a namespace that may be
     # every key, and anyone's.
-    if ran and not is_namespace(attempt.call.client_id):
+    if ran and not attempt.unclaimed and not is_namespace(attempt.call.client_id):
         return
     try:
         store.held.admit(attempt)

@@ -9,9 +9,10 @@ from rifl.core._shared.call import Call
 def may_run_unclaimed(call: Call, policy: MethodPolicy) -> bool:
     """Whether the handler may run before anything is decided about this arrival.
 
-    All that it does is in a transaction, whose commit decides. Only a first attempt, since for
-    any other the handler would mostly run for nothing, and one that was not asked about yet:
-    who lost a race does not enter it again.
+    All that it does is in a transaction, whose commit decides; or the method is idempotent, and
+    says that its record alone decides. Only a first attempt, since for any other the handler
+    would mostly run for nothing, and one that was not asked about yet: who lost a race does not
+    enter it again.
     """
     return _may_begin_so(call, policy) and _is_first(call) and not call.asked
 
@@ -27,8 +28,7 @@ def may_run_beside(call: Call, policy: MethodPolicy) -> bool:
 
 def _may_begin_so(call: Call, policy: MethodPolicy) -> bool:
     return (
-        policy.kind is Kind.ATOMIC
-        and policy.claim is None
+        ((policy.kind is Kind.ATOMIC and policy.claim is None) or policy.claim == "never")
         and call.key is None
         and not call.streamed
     )

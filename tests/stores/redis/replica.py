@@ -48,6 +48,7 @@ class Replica:
         term_s: float = 60.0,
         key_bounds: KeyBounds | None = None,
         codec: RecordCodec | None = None,
+        policies: dict[str, MethodPolicy] | None = None,
     ) -> None:
         self.store: Any = open_store(url, codec=codec)
         authority = open_authority(self.store.leases, term_s=term_s)
@@ -55,7 +56,7 @@ class Replica:
         self.authority = authority
         self.store.bind(
             authority,
-            MethodPolicies({}, "plain"),
+            MethodPolicies(policies or {}, "plain"),
             clock=time.monotonic,
             bounds=Bounds(window=window),
             key_bounds=key_bounds,

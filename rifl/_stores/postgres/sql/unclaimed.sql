@@ -148,3 +148,66 @@ CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_1(
         p_store, p_client, p_seq, p_token, p_owner, p_record, p_fingerprint, p_method, p_first,
         p_acks, p_window, p_durable, false)
 $$;
+
+-- Record a call of an idempotent method that nobody claimed, where no record stands: what ends
+-- its run. The transaction is its own.
+CREATE OR REPLACE FUNCTION @schema@.finish_unclaimed_1(
+    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
+    p_fingerprint bytea, p_method text, p_first bigint, p_acks int8multirange, p_window bigint,
+    p_unknown boolean, OUT ending text, OUT standing bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+    known @schema@.calls;
+    client @schema@.clients;
+    ignored text;
+BEGIN
+    ignored := @schema@.durable_1();
+    ignored := @schema@.soon_1();
+    IF NOT @schema@.same_store_1(p_store) THEN ending := 'backwards'; RETURN; END IF;
+    LOOP
+        SELECT * INTO known FROM @schema@.calls
+        WHERE client_id = p_client AND seq = p_seq AND key = '';
+        IF FOUND THEN
+            -- Another payload under the same identity is refused by a claim, too.
+            IF known.record IS NULL OR (known.fingerprint <> '' AND p_fingerprint <> ''
+                                        AND known.fingerprint <> p_fingerprint) THEN
+                ending := 'fenced';
+            ELSIF known.record = p_record THEN ending := 'done';
+            ELSE ending := 'stands'; standing := known.record;
+            END IF;
+            RETURN;
+        END IF;
+        -- Against its removal, until this commits.
+        SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR KEY SHARE;
+        IF NOT FOUND OR client.state <> 'open' THEN ending := 'gone'; RETURN; END IF;
+        IF p_seq < client.first_incomplete OR p_seq <@ client.acknowledged THEN
+            ending := 'acknowledged'; RETURN;
+        END IF;
+        IF p_first > client.first_incomplete OR NOT p_acks <@ client.acknowledged
+           OR client.due < clock_timestamp() + client.term THEN
+            PERFORM @schema@.acknowledge_1(p_client, p_first, p_acks, false);
+        END IF;
+        IF @schema@.is_full_1(p_client, p_seq, p_first, p_window) THEN
+            ending := 'fenced'; RETURN;
+        END IF;
+        INSERT INTO @schema@.calls
+            (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
+        VALUES (p_client, p_seq, '', p_fingerprint, p_method, 'idempotent', p_token,
+                CASE WHEN p_unknown THEN '' ELSE p_owner END, p_record, clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        -- Another copy's, or a claim, was first, and has committed.
+        CONTINUE WHEN NOT FOUND;
+        -- An acknowledgement may have freed the record that stood here since we looked.
+        PERFORM FROM @schema@.clients WHERE client_id = p_client
+            AND (p_seq < first_incomplete OR p_seq <@ acknowledged);
+        IF FOUND THEN
+            DELETE FROM @schema@.calls WHERE client_id = p_client AND seq = p_seq AND key = '';
+            ending := 'acknowledged'; RETURN;
+        END IF;
+        IF p_unknown THEN
+            PERFORM @schema@.remember_1(
+                p_client, p_seq, '', p_method, clock_timestamp(), NULL);
+        END IF;
+        ending := 'done'; RETURN;
+    END LOOP;
+END $$;

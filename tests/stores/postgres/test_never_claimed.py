@@ -1,0 +1,222 @@
+"""Calls of idempotent methods that say ``claim="never"``, over PostgreSQL (DESIGN §4, step 6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rifl._server.outcomes_service import RESOLUTION
+from rifl._stores.shared.backend import BackendError
+from rifl.core._serving.answer import HandlerResult
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.serving import resolve, serve
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import (
+    OutcomeUnknown,
+    PayloadMismatch,
+    RecordPending,
+    StaleRpc,
+    WindowExceeded,
+)
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
+from tests.helpers.waiting import until
+from tests.stores.postgres.unclaimed_runs import RAISED, drive, rows
+from tests.stores.redis.replica import FIRST, OTHER, call, keyed
+
+NEVER = MethodPolicy(kind="idempotent", claim="never", unrecorded={"UNAVAILABLE"})
+BUSY = CompletionRecord(14, "come back later")
+
+
+class Runs:
+    """Handlers' runs, and what is done before each ends."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def serve(
+        self,
+        replica: Any,
+        arriving: Any,
+        reply: CompletionRecord = FIRST,
+        meanwhile: Any = None,
+        **result: Any,
+    ) -> Any:
+        """Serve a call there."""
+
+        def run(attempt: Any) -> HandlerResult:
+            self.count += 1
+            if meanwhile is not None:
+                meanwhile()
+            return HandlerResult(reply, **result)
+
+        return drive(serve(replica.store, arriving, NEVER), replica.store, run)
+
+
+@pytest.fixture
+def runs():
+    """Counts them."""
+    return Runs()
+
+
+def asked(replica):
+    """Note what the store is asked from now on, but for beats."""
+    original, seen = replica.store._postgres.ask, []
+
+    def ask(request):
+        if type(request).__name__ not in ("Beat", "TakeBack"):
+            seen.append(type(request).__name__)
+        return original(request)
+
+    replica.store._postgres.ask = ask
+    return seen
+
+
+def test_a_call_asks_the_store_once(replicas, runs):
+    """The record is written where none stands, and nothing is asked before (DESIGN §4.6)."""
+    one, two = replicas(), replicas()
+    client, seen = one.client(), asked(one)
+    assert runs.serve(one, call(client, 1)) == (FIRST, Outcome.EXECUTED)
+    assert seen == ["FinishUnclaimed"]
+    for attempt in (1, 2):
+        again = call(client, 1, attempt=attempt)
+        assert runs.serve(two, again, OTHER) == (FIRST, Outcome.REPLAYED)
+    # A first attempt's copy has run; a later one was claimed.
+    assert runs.count == 2
+    for attempt in (1, 2):
+        with pytest.raises(PayloadMismatch):
+            runs.serve(two, call(client, 1, b"other", attempt=attempt))
+
+
+def test_of_two_copies_the_first_record_is_both_answers(replicas, runs):
+    """Both have run: what stands is answered (DESIGN §4, step 7)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    other = Runs()
+    answer = runs.serve(
+        one, call(client, 1), meanwhile=lambda: other.serve(two, call(client, 1), OTHER)
+    )
+    assert answer == (OTHER, Outcome.REPLAYED)
+    assert (runs.count, other.count) == (1, 1)
+
+
+def test_acknowledgements_travel_with_the_record(replicas, runs):
+    """And free the room of the window (DESIGN §4.4)."""
+    one = replicas(window=3)
+    client = one.client()
+    for seq in range(1, 7):
+        runs.serve(one, call(client, seq, first=max(1, seq - 1)))
+    assert rows(one) == [(5, True), (6, True)]
+
+
+@pytest.mark.parametrize("meanwhile", ["acknowledged", "gone", "full"])
+def test_what_is_refused_has_run_and_is_unknown(replicas, runs, meanwhile):
+    """Never *not executed*, and never LEASE_EXPIRED, which would be sent anew (DESIGN §3, §4)."""
+    one = replicas(window=2)
+    client = one.client()
+    if meanwhile == "full":
+        for seq in (2, 3):
+            runs.serve(one, call(client, seq))
+    ways = {
+        "acknowledged": lambda: runs.serve(one, call(client, 9, first=9)),
+        "gone": lambda: one.store.leases.drop_client(client),
+        "full": None,
+    }
+    refusals = {"acknowledged": StaleRpc, "gone": OutcomeUnknown, "full": WindowExceeded}
+    with pytest.raises(refusals[meanwhile]) as refused:
+        runs.serve(one, call(client, 1), meanwhile=ways[meanwhile])
+    assert refused.value.outcome is Outcome.UNKNOWN
+    assert not len(one.store._attempts)
+
+
+def test_a_later_attempt_of_an_unknown_client_is_unknown(replicas, runs):
+    """A copy of it may have run (DESIGN §3)."""
+    one = replicas()
+    client = one.client()
+    one.store.leases.drop_client(client)
+    with pytest.raises(OutcomeUnknown):
+        runs.serve(one, call(client, 1, attempt=2))
+    assert runs.count == 0
+
+
+@pytest.mark.parametrize("result", [{"reply": BUSY}, {"reply": RAISED, "raised": True}])
+def test_what_ends_otherwise_first_asks_what_stands(replicas, runs, result):
+    """An earlier copy's record is the answer; else a retry runs again, or it is recorded (§4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    other = Runs()
+    answer = runs.serve(
+        one,
+        call(client, 1),
+        meanwhile=lambda: other.serve(two, call(client, 1), OTHER),
+        **result,
+    )
+    assert answer == (OTHER, Outcome.REPLAYED)
+    answer = runs.serve(one, call(client, 2), **result)
+    recorded = "raised" in result
+    assert answer.outcome is (Outcome.EXECUTED if recorded else Outcome.UNKNOWN)
+    assert rows(one) == [(1, True), *([(2, True)] if recorded else [])]
+
+
+def test_a_later_attempt_is_claimed_and_the_first_waits_for_it(replicas, runs):
+    """What it records is the answer of both (DESIGN §4, step 7)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    claimed = two.begin(call(client, 1, attempt=2), NEVER)
+    found = one.store.claim(call(client, 1), NEVER)
+    assert not isinstance(found, Later)
+    with pytest.raises(Exception, match="runs there"):
+        one.finish(found.attempt, OTHER)
+    two.finish(claimed, FIRST)
+    assert one.claim(call(client, 1, attempt=2), NEVER).verdict is Verdict.COMPLETED
+
+
+def test_a_resolution_is_unknown_where_a_method_is_never_claimed(url, replicas):
+    """It names no method, and the call may have run without a trace (DESIGN §4)."""
+    one = replicas(policies={"/s/M": NEVER})
+    asking = call(one.client(), 1)
+    asking.fingerprint = None
+    answer = drive(resolve(one.store, asking, RESOLUTION), one.store, None)
+    assert answer.outcome is Outcome.UNKNOWN
+
+
+def test_what_ran_is_not_told_that_it_is_not_executed(replicas, runs):
+    """Somebody has said so meanwhile, who could not know (DESIGN §3, §4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    asking = call(client, 1)
+    asking.fingerprint = None
+
+    def resolved():
+        answer = drive(resolve(two.store, asking, RESOLUTION), two.store, None)
+        assert answer.outcome is Outcome.NOT_EXECUTED
+
+    with pytest.raises(OutcomeUnknown):
+        runs.serve(one, call(client, 1), meanwhile=resolved)
+
+
+def test_a_lost_reply_is_recorded_in_the_background(replicas, runs):
+    """The run has had its effect: its record is written until it stands (DESIGN §4, step 7)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    original, lost = one.store._postgres.ask, []
+
+    def ask(request):
+        if type(request).__name__ == "FinishUnclaimed" and not lost:
+            lost.append(request)
+            raise BackendError("no answer")
+        return original(request)
+
+    one.store._postgres.ask = ask
+    with pytest.raises(RecordPending):
+        runs.serve(one, call(client, 1))
+    until(lambda: rows(two) == [(1, True)], "it is recorded")
+    assert runs.serve(two, call(client, 1, attempt=2)) == (FIRST, Outcome.REPLAYED)
+
+
+def test_keys_are_claimed(replicas, runs):
+    """Others share them (DESIGN §4, step 6)."""
+    one = replicas()
+    assert isinstance(one.store.claim(keyed(-7, b"k"), NEVER), Later)
