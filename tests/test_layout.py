@@ -513,7 +513,7 @@ CLOSED_GENERATORS = {
     # Steps, kept by the frame that drives them to their end.
     "rifl._stores.shared.steps: __await__",
     "rifl._stores.shared.heartbeat: repeat",
-    "rifl._stores.shared.claims: claim",
+    "rifl._stores.shared.claims: _claim",
     "rifl._stores.shared.unclaimed: ask",
     "rifl._stores.shared.steps: _in_step",
     # Leaves what takes locks to another thread.

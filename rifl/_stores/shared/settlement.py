@@ -160,10 +160,10 @@ class AttemptSettlement:
     def _standing(self, attempt: Attempt, reply: Finished) -> CompletionRecord | None:
         call = attempt.call
         if reply.ending is Ending.STANDS:
-            _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
+            self._note_late(attempt)
             return self._codec.from_bytes(reply.record, call)
         if reply.ending is Ending.FENCED:
-            _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
+            self._note_late(attempt)
             raise InProgress(f"{call.rpc_id} was taken over by another replica and runs there")
         if reply.ending is Ending.GONE:
             # Not LEASE_EXPIRED: to a first attempt that says that it never ran.
@@ -175,6 +175,13 @@ class AttemptSettlement:
             # client was given another one.
             raise StaleRpc(f"{call.rpc_id} was acknowledged while it ran")
         return None
+
+    @staticmethod
+    def _note_late(attempt: Attempt) -> None:
+        # Without a claim, copies that meet are no trouble of a replica's.
+        if not attempt.unclaimed:
+            call = attempt.call
+            _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
 
     def _check_durable(self) -> None:
         if reason := self._refusing.weakness:
