@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import rifl
 from rifl._server.outcomes_service import RESOLUTION
 from rifl._stores.shared.backend import BackendError
 from rifl.core._serving.answer import HandlerResult
@@ -22,6 +23,10 @@ from rifl.core._shared.errors import (
 )
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
+from rifl.v1 import rifl_pb2
+from tests.helpers.raw import RawClient
+from tests.helpers.servers import generic
+from tests.helpers.servers import serve as serve_service
 from tests.helpers.waiting import until
 from tests.stores.postgres.unclaimed_runs import RAISED, drive, rows
 from tests.stores.redis.replica import FIRST, OTHER, call, keyed
@@ -220,3 +225,32 @@ def test_keys_are_claimed(replicas, runs):
     """Others share them (DESIGN §4, step 6)."""
     one = replicas()
     assert isinstance(one.store.claim(keyed(-7, b"k"), NEVER), Later)
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_servers_answer_and_replay_as_ever(url, kind):
+    """Over gRPC, on either kind of server (DESIGN §4)."""
+    runs: list[bytes] = []
+
+    def act(request, context):
+        runs.append(request)
+        return b"done %d" % len(runs)
+
+    async def act_async(request, context):
+        return act(request, context)
+
+    handlers = [generic("s.S", {"Act": act_async if kind == "aio" else act})]
+    with (
+        rifl.Deduplicator(url, default=NEVER) as dedup,
+        serve_service(kind, handlers, dedup=dedup) as served,
+        RawClient(served.address) as client,
+    ):
+        for seq in (1, 2):
+            told = client.call("/s.S/Act", b"x", seq)
+            again = client.call("/s.S/Act", b"x", seq, attempt=2)
+            assert (told.response, again.response) == (b"done %d" % seq,) * 2
+            assert again.outcome == "replayed"
+        assert client.resolve(9).outcome == rifl_pb2.OUTCOME_UNKNOWN
+        if served.loop is not None:
+            served.loop.run(dedup.aclose())
+    assert len(runs) == 2
