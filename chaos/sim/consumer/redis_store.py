@@ -113,10 +113,16 @@ class RedisDatabase:
         self._copy = self.data.copied()
 
     def restore(self) -> bool:
-        """Be as the copy; False: there is none."""
+        """Be as the copy; False: there is none.
+
+        A part of a transaction that it has may have been undone, and its shard let go on, since:
+        nothing in the copy says so, and who puts it back has to undo it again.
+        """
         if self._copy is None:
             return False
         self.data.restore(self._copy)
+        for tag in TAGS:
+            self.mend(tag)
         return True
 
     def close(self) -> None:
