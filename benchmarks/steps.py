@@ -103,7 +103,8 @@ def _postgres(databases: Databases, times: int, pause_s: float) -> Costs:
 
     where, own = databases.urls("postgres")
     store: Any = open_store(where)
-    policy = MethodPolicy(kind=Kind.ATOMIC)
+    # Claimed, so that the claim is charged.
+    policy = MethodPolicy(kind=Kind.ATOMIC, claim="always")
     with psycopg.connect(own) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS effect (value bytea)")
         connection.commit()

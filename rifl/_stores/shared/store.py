@@ -232,8 +232,9 @@ class SharedStore:
     def may_have_run(self, attempt: Attempt) -> bool:
         """Whether a replica that is gone, or a run that was given up, may have had its effect.
 
-        Every claim is in the store, so what was never claimed did not run; and an atomic
-        handler whose attempt was taken over cannot commit.
+        Every claim is in the store, so what was never claimed did not run, but where methods
+        do without (``claim="never"``); and an atomic handler whose attempt was taken over, or
+        that was never claimed, does not commit beside what stands.
         """
         if attempt.ran or not self.unclaimed:
             return attempt.ran
