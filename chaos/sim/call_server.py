@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from chaos.sim.accounts_handler import AccountsHandler
 from chaos.sim.faults import Point
 from chaos.sim.network import Rpc
 from chaos.sim.server_life import Context, ServerLife
-from chaos.sim.service import Operation, decode, policy_of
+from chaos.sim.service import RAISED, Operation, decode, policy_of
 from chaos.sim.shell import Task, serve_fast
 from rifl._server.outcomes_service import RESOLUTION, resolution_call, resolution_reply
 from rifl._server.reply import Reply
-from rifl.core._serving.answer import Answer
+from rifl.core._serving.answer import Answer, HandlerResult
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.policy import Kind
 from rifl.core._serving.serving import resolve
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
@@ -44,9 +47,24 @@ class UnaryCalls:
             self._life.shell,
             serve_fast(self._life.engine.store, call, policy),
             partial(self._served, rpc, operation, call),
-            partial(self._handler.handle, operation),
+            partial(self._handle, rpc, operation),
             self._life.deadline(rpc),
         ).go()
+
+    def _handle(
+        self,
+        rpc: Rpc,
+        operation: Operation,
+        attempt: Attempt,
+        go_on: Callable[[HandlerResult], None],
+        task: Task,
+    ) -> None:
+        if rpc.original is not None and rpc.original.refused and attempt.policy.kind is Kind.ATOMIC:
+            # A proxy's copy that waited, or asked, while the original was rolled back: nobody
+            # promises that it does not run (see ``network``).
+            go_on(HandlerResult(RAISED, raised=True, undone=True))
+            return
+        self._handler.handle(operation, attempt, go_on, task)
 
     def resolve(self, rpc: Rpc) -> None:
         """Take a question what became of a call."""

@@ -5,7 +5,7 @@ or not at all; its answer likewise; whoever waits is told by a broken connection
 after a long silence; or not before its own deadline. A duplicate is what a proxy makes:
 a copy that arrives later than the original, whose answer nobody gets. It makes none of a
 call whose handler it has seen roll back, or say that nothing happened: such a copy could
-still run.
+still run. Nor does one run then that a server has, but has not begun.
 """
 
 from __future__ import annotations
