@@ -83,7 +83,8 @@ def _nothing(_: PlainConnection) -> None:
 
 
 def _lends(given: Any) -> bool:
-    return callable(getattr(given, "within", None)) or hasattr(given, "lent")
+    each = getattr(given, "proxy", given)
+    return callable(getattr(each, "within", None))
 
 
 def _of_psycopg(given: Any, name: str) -> bool:

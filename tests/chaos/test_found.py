@@ -162,7 +162,7 @@ def _second_take_over_forgets() -> AbstractContextManager[Any]:
         self._heartbeat.insist(self._settlement.abandon(attempt))
         self._heartbeat.take_back(TakeBack(attempt.call, attempt.token), until_s)
 
-    return patch.object(Claims, "_take_back", take_back)
+    return patch.object(Claims, "take_back", take_back)
 
 
 def _runs_not_noted() -> AbstractContextManager[Any]:

@@ -180,7 +180,7 @@ class _Turns:
 
 def _lent(given: Any) -> Any:
     """Return what lends a store's connection for one call, or is a cursor of that."""
-    for each in (given, getattr(given, "lent", None)):
+    for each in (given, getattr(given, "proxy", None)):
         if callable(getattr(each, "within", None)):
             return each
     return None

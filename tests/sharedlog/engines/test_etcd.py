@@ -135,7 +135,7 @@ def test_commits_that_meet_share_a_transaction(engine):
         assert first.wait(60)
         found += [pool.submit(engine.commit, entries(b"x", b"y")) for _ in range(7)]
         wrong = pool.submit(engine.commit, Commit((Condition("k", b""),), entries=(NewEntry(b""),)))
-        until(lambda: engine._commits._together._lead.waiting == 8, "they wait")
+        until(lambda: engine._commits._group_commit._lead.waiting == 8, "they wait")
         go.set()
         assert sorted(each.result(60) for each in found) == [
             (1, 1),
@@ -150,7 +150,7 @@ def test_commits_that_meet_share_a_transaction(engine):
 def test_appends_of_one_producer_on_their_way_together_are_in_their_order(engine):
     """Each depends on what the one before it is about to write (L3)."""
     mine = producer(engine, window=16)
-    lead = engine._commits._together._lead
+    lead = engine._commits._group_commit._lead
     go = threading.Event()
     write = engine._log.write
 

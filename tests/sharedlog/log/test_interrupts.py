@@ -23,7 +23,7 @@ PLACES = [
         (file, function, event, time)
         for file, function, times in (
             ("publisher.py", "_gather", 1),
-            ("together.py", "_taken_along", 1),
+            ("group_commit.py", "_taken_along", 1),
             *(("lead.py", function, 2) for function in ("_turn", "take", "_leave")),
         )
         for event in ("call", "return")
@@ -89,7 +89,7 @@ def test_others_go_on_after_an_interrupt_anywhere(tmp_path, file, function, even
         assert len(found) == len(set(found))
 
 
-@pytest.mark.parametrize("module", ["publisher.py", "together.py", "lead.py"])
+@pytest.mark.parametrize("module", ["publisher.py", "group_commit.py", "lead.py"])
 def test_threads_that_wait_go_on_after_an_interrupt_of_the_one_that_leads(tmp_path, module):
     """At each line of it: nobody waits for ever (DESIGN-LOG §12, L2)."""
     url = f"sqlite:///{tmp_path / 'log.db'}"
