@@ -335,7 +335,7 @@ chaos: $(INSTALLED)
 
 # Measured beside the others, for the report.
 COVERED_RUNS ?= 12
-# 50,000 of each of the kinds, of queries a third, of consumers a tenth.
+# 50,000 of each of the kinds, of queries a third, of consumers a seventh.
 chaos-long: $(INSTALLED)
 	@$(PYTHON) -m chaos.sim --runs 50000 --seed 1000000 --coverage $(COVERED_RUNS) $(CHAOS_FLAGS)
 
