@@ -139,6 +139,9 @@ def written(tmp_path_factory):
         even.execute(paid, (balance["account 0"], "account 0"))
         even.execute(paid, (balance[BANK], BANK))
         odd.execute(paid, (balance["account 1"], "account 1"))
+    # Else the collector does, which removes a -wal while somebody copies it.
+    for each in (bank, statements, anew, search, even, odd):
+        each.close()
     callers.write(directory / "callers.db")
     return directory, balance
 
