@@ -316,6 +316,9 @@ class Delivering:
             if self._feeder.late(asyncio.get_running_loop().time(), patience_s):
                 said = f"nothing was answered for {patience_s:g} s"
                 self._cut(Trouble(Cause.LATE, details=said))
+            elif not (self._streams or self._feeder.in_flight or self._link.connected):
+                # A stream would have ended; between two batches nothing else says so.
+                self._cut(Trouble(Cause.BROKEN, details="its connection ended"))
 
 
 class _NotSent(Exception):

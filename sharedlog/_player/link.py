@@ -30,6 +30,8 @@ _OPTIONS = (
     # minutes, so that an idle target, or one with a slow handler, would be cut off again and again.
     ("grpc.keepalive_time_ms", 330_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # A connection that nothing is sent on stays: that it has ended says that its target has.
+    ("grpc.client_idle_timeout_ms", 2**31 - 1),
     # A target that restarts is found again soon.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -65,6 +67,11 @@ class Link:
     def stream(self) -> Any:
         """Return a call that takes deliveries, and answers."""
         return self._stub.Deliver(metadata=self._metadata)
+
+    @property
+    def connected(self) -> bool:
+        """Whether it has a connection, as it last knew."""
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def _asked(self, method: Any, request: Any) -> Any:
         try:

@@ -21,12 +21,12 @@ def log(tmp_path):
         yield made
 
 
-def until(condition, timeout_s=60.0):
-    """Wait until something is so that is looked at again and again."""
+def until(condition, timeout_s=60.0, say=str):
+    """Wait until something is so that is looked at again and again; else say what is."""
     waits = threading.Event()
     end = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < end
+        assert time.monotonic() < end, say()
         waits.wait(0.02)
 
 
@@ -55,9 +55,13 @@ class House:
         self.wait_for(lambda: name in (told := player.targets()) and told[name].state == state)
         return player.targets()[name]
 
-    def told_that(self, player, condition, name="shop"):
+    def told_that(self, player, condition, name="shop", timeout_s=60.0):
         """Wait until something is told of a target; return what."""
-        self.wait_for(lambda: name in (told := player.targets()) and condition(told[name]))
+        self.wait_for(
+            lambda: name in (told := player.targets()) and condition(told[name]),
+            timeout_s,
+            say=player.targets,
+        )
         return player.targets()[name]
 
     def opened(self, url, **options):

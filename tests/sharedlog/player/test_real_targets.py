@@ -18,6 +18,7 @@ from sharedlog import Target
 from sharedlog._cli.command import main as sharedlog_command
 from sharedlog._core.player import backoff
 from sharedlog._core.trim import Committers, trim
+from sharedlog._player import main_stream
 from sharedlog._player.link import _OPTIONS
 from tests.helpers.processes import started
 from tests.helpers.servers import KINDS, generic, serve
@@ -252,6 +253,23 @@ def test_a_target_whose_store_is_full_is_waited_for(house, log, process, tmp_pat
     house.wait_for(lambda: len(effects(tmp_path)) == 10, 60)
     told = house.told_that(player, lambda told: told.lag == 0)
     assert (told.dead_letters, told.attempts) == (0, {})
+    assert in_order(log, tmp_path)
+
+
+def test_a_target_that_dies_while_it_is_idle_is_told_to_be_down(
+    house, log, process, tmp_path, monkeypatch
+):
+    """Though nothing is to be sent to it, on either kind of server (P4)."""
+    monkeypatch.setattr(main_stream, "_PASS_S", 1e9)
+    player = house.player(declared(process))
+    call(log, range(4))
+    house.wait_for(lambda: len(effects(tmp_path)) == 4)
+    house.told_that(player, lambda told: told.state == "N" and told.lag == 0)
+    process.kill()
+    told = house.told_that(player, lambda told: told.state == "S" and told.error, timeout_s=20)
+    assert "connection" in told.error
+    process.start()
+    house.wait_for_state(player, "N")
     assert in_order(log, tmp_path)
 
 
