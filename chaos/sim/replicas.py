@@ -26,6 +26,7 @@ from rifl._stores.shared.transactions import FencedTransactions, FinishOf
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
+from rifl.core._serving.unclaimed import BY_COMMIT, BY_RECORD
 from rifl.core._shared.errors import RiflError, StaleRpc
 from rifl.core._shared.record import CompletionRecord
 
@@ -63,7 +64,7 @@ class _Transactions(FencedTransactions):
 class _SimulatedStore(SharedStore):
     """The product's rules, its pulse driven by events."""
 
-    unclaimed = True
+    unclaimed = (BY_COMMIT, BY_RECORD)
 
     def __init__(
         self, process: Process, store: StoreServer, backend: StoreBackend, leases: StoreLeases

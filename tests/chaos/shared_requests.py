@@ -44,11 +44,16 @@ class Step(NamedTuple):
 
 
 class Sequence:
-    """Draws steps, each from what the ones before have left."""
+    """Draws steps, each from what the ones before have left.
 
-    def __init__(self, random: Random, *, unclaimed: bool = False) -> None:
+    ``unclaimed``: some calls are recorded that nobody claimed; ``commits``: also by commits of
+    handlers' transactions.
+    """
+
+    def __init__(self, random: Random, *, unclaimed: bool = False, commits: bool = False) -> None:
         self.random = random
         self.unclaimed = unclaimed
+        self.commits = commits
         self.tokens = itertools.count(1)
         # Every claim that was made, and the tokens that were seen running.
         self.claims: list[Claim] = []
@@ -169,7 +174,7 @@ class Sequence:
             return self._claim()
         self.claims.append(claim)
         record = b"record of " + claim.token[-2:]
-        if self.random.random() < 0.4:
+        if self.random.random() < 0.4 or not self.commits:
             return self._asked(
                 FinishUnclaimed(claim.call, claim.token, claim.owner, record, claim.window)
             )

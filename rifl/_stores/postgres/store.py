@@ -37,6 +37,7 @@ from rifl._stores.shared.store import LATE_AFTER, SharedStore
 from rifl._stores.shared.transactions import FencedTransactions, FinishOf
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
+from rifl.core._serving.unclaimed import BY_COMMIT, BY_RECORD
 from rifl.core._shared.record import CompletionRecord
 
 
@@ -155,7 +156,7 @@ class PostgresStore(SharedStore):
     """
 
     leases: PostgresLeaseStorage
-    unclaimed = True
+    unclaimed = (BY_COMMIT, BY_RECORD)
 
     def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
         address = PostgresAddress.parse(url)

@@ -23,7 +23,7 @@ from rifl._stores.redis.script_calls import Sent, rounds, steps_of
 from rifl._stores.redis.scripts import Script
 from rifl._stores.redis.settings import NotDurable, looked_at
 from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
-from rifl._stores.shared.requests import Claim, Finish, MoveRows
+from rifl._stores.shared.requests import Claim, Finish, FinishUnclaimed, MoveRows
 
 _log = get_logger("rifl.store")
 _SUBSCRIBE_TIMEOUT_S = 10.0
@@ -34,7 +34,7 @@ _LAST_RETRY_S = 1.0
 # How often settings are looked at on connections that stay.
 _LOOK_EVERY_S = 2.0
 # What every call asks for; all else is rare, or must not wait.
-_TOGETHER = (Claim, Finish, MoveRows)
+_TOGETHER = (Claim, Finish, FinishUnclaimed, MoveRows)
 # See the scripts' prelude.
 _NOT_KEPT = -1
 _NOT_COMPARED = -2

@@ -15,16 +15,21 @@ from rifl._stores.inspection import CallRow, ClientRow, SessionInfo, Summary
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage, read_session
 from rifl._stores.redis.opening import find_backend, fresh_id
-from rifl._stores.redis.scripts import ACCEPT, ENDS, LOOK, RELEASE, SETTLE, Script
+from rifl._stores.redis.script_calls import unclaimed_arguments
+from rifl._stores.redis.scripts import ACCEPT, ENDS, FINISH_UNCLAIMED, LOOK, RELEASE, SETTLE, Script
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.replicas import LivingReplicas
+from rifl._stores.shared.requests import FinishUnclaimed
 from rifl.core._serving.namespace import is_namespace
-from rifl.core._shared.identity import RpcId
+from rifl.core._shared.call import Call
+from rifl.core._shared.identity import MAX_SEQ, RpcId
 from rifl.core._shared.record import CompletionRecord
 
 _PAGE = 100
 _IDS_PAGE = 500
 _FIRST_SEQ = b"0000000000000001"
+# In the place of an attempt's token.
+_VERDICT = b"verdict"
 
 
 class _Found(NamedTuple):
@@ -138,8 +143,20 @@ class RedisInspection:
         return bool(self._run(SETTLE, rpc_id.client_id, arguments)[0] == b"settled")
 
     def refuse(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
-        """See ``Inspection``: no handler runs here without a claim."""
-        return False
+        """See ``Inspection``."""
+        if rpc_id.key is not None or self._find(rpc_id) is not None:
+            # Keys are claimed, and what is known was, or is recorded.
+            return False
+        call = Call(rpc_id.client_id, b"", rpc_id.seq)
+        # As the end of such a run would.
+        request = FinishUnclaimed(call, _VERDICT, "", data, MAX_SEQ)
+        ended = self._run(FINISH_UNCLAIMED, rpc_id.client_id, unclaimed_arguments(request))[0]
+        if ended in (b"gone", b"acknowledged"):
+            return False
+        if ended != b"done":
+            raise StoreLocked(f"{rpc_id} was recorded or begun just now; look again")
+        self.remember(rpc_id, note)
+        return True
 
     def remember(self, rpc_id: RpcId, note: str) -> None:
         """See ``Inspection``."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, ROWS, Script
+from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, FINISH_UNCLAIMED, ROWS, Script
 from rifl._stores.rows import Move
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import (
@@ -19,6 +19,7 @@ from rifl._stores.shared.requests import (
     Ending,
     Finish,
     Finished,
+    FinishUnclaimed,
     Found,
     GetRows,
     Look,
@@ -43,9 +44,10 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
     if isinstance(request, Claim):
         return (yield from _claim(request))
     if isinstance(request, Finish | Abandon | Look):
-        reply = yield FINISH, request.call.client_id, finish_arguments(request)
-        ending = Ending(reply[0].decode())
-        return Finished(ending, reply[1] if ending is Ending.STANDS else b"")
+        return _finished((yield FINISH, request.call.client_id, finish_arguments(request)))
+    if isinstance(request, FinishUnclaimed):
+        arguments = unclaimed_arguments(request)
+        return _finished((yield FINISH_UNCLAIMED, request.call.client_id, arguments))
     if isinstance(request, Beat):
         dead = [part for entry in request.dead for part in entry]
         reading_ms = int(request.reading_s * 1000)
@@ -123,6 +125,25 @@ def finish_arguments(request: Finish | Abandon | Look) -> list[Any]:
     return [member, request.token, b"", what, b"", 0]
 
 
+def _finished(reply: list[Any]) -> Finished:
+    ending = Ending(reply[0].decode())
+    return Finished(ending, reply[1] if ending is Ending.STANDS else b"")
+
+
+def unclaimed_arguments(request: FinishUnclaimed) -> list[Any]:
+    """Return what the script is told that records calls without a claim."""
+    call = request.call
+    return [
+        *(member_of(call), *_acknowledged(call), call.fingerprint or b"", request.record),
+        *(request.window, call.method, int(request.unknown)),
+    ]
+
+
+def _acknowledged(call: Call) -> tuple[bytes, bytes]:
+    ranges = [b"%016x%016x" % (first, last + 1) for first, last in call.completed]
+    return b"%016x" % call.first_incomplete, b"".join(ranges)
+
+
 def _claim(request: Claim) -> Generator[Step, list[Any], Claimed]:
     client_id, arguments = request.call.client_id, _claim_arguments(request)
     reply = yield CLAIM, client_id, [*arguments, b""]
@@ -152,8 +173,7 @@ def _claim_arguments(request: Claim) -> list[Any]:
     call = request.call
     return [
         member_of(call),
-        b"%016x" % call.first_incomplete,
-        b"".join(b"%016x%016x" % (first, last + 1) for first, last in call.completed),
+        *_acknowledged(call),
         call.fingerprint or b"",
         request.kind.value,
         request.token,

@@ -9,20 +9,21 @@ _DIRECTORY = files("rifl._stores.redis") / "scripts"
 
 
 class Script:
-    """A script's text, the prelude before it, and the name Redis keeps it under."""
+    """A script's text, after what it shares with others, and the name Redis keeps it under."""
 
     __slots__ = ("name", "sha", "text")
 
-    def __init__(self, name: str, *, prelude: bool = True) -> None:
+    def __init__(self, name: str, *, after: tuple[str, ...] = ("prelude",)) -> None:
         self.name = name
-        parts = ("prelude", name) if prelude else (name,)
-        self.text = "\n".join((_DIRECTORY / f"{part}.lua").read_text("utf-8") for part in parts)
+        parts = [(_DIRECTORY / f"{part}.lua").read_text("utf-8") for part in (*after, name)]
+        self.text = "\n".join(parts)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 ACCEPT = Script("accept")
-CLAIM = Script("claim")
+CLAIM = Script("claim", after=("prelude", "acknowledging"))
 FINISH = Script("finish")
+FINISH_UNCLAIMED = Script("finish_unclaimed", after=("prelude", "acknowledging"))
 LEASE = Script("lease")
 LEASES = Script("leases")
 BEAT = Script("beat")
@@ -31,10 +32,13 @@ EXPIRE = Script("expire")
 LOOK = Script("look")
 OPEN = Script("open")
 RELEASE = Script("release")
-RIGHTS = Script("rights", prelude=False)
+RIGHTS = Script("rights", after=())
 ROWS = Script("rows")
 SESSION = Script("session")
 SETTLE = Script("settle")
 
 # What servers run; LOOK is asked by people, as another user if they like.
-SERVING = (BEAT, CLAIM, ENDS, EXPIRE, FINISH, LEASE, LEASES, OPEN, RELEASE, ROWS, SESSION)
+SERVING = (
+    *(BEAT, CLAIM, ENDS, EXPIRE, FINISH, FINISH_UNCLAIMED),
+    *(LEASE, LEASES, OPEN, RELEASE, ROWS, SESSION),
+)

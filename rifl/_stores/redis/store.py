@@ -14,6 +14,7 @@ from rifl._stores.redis.transaction import write_record, write_record_async
 from rifl._stores.shared.requests import Finish, MoveInside, RecordUnclaimed, Written
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
 from rifl._stores.shared.transactions import FencedTransactions, FinishOf
+from rifl.core._serving.unclaimed import BY_RECORD
 from rifl.core._shared.invariant import InvariantViolated
 
 # The most by which clocks of a cluster's servers may differ; see the scripts' prelude.
@@ -56,6 +57,7 @@ class RedisStore(SharedStore):
     """
 
     leases: RedisLeaseStorage
+    unclaimed = (BY_RECORD,)
 
     def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
         address = RedisAddress.parse(url)

@@ -19,7 +19,7 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_payload, match_seed
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._serving.unclaimed import may_run_beside
+from rifl.core._serving.unclaimed import BY_RECORD, Declared, may_run_beside
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
@@ -78,8 +78,8 @@ class Claims:
 
     ``owner``: this incarnation. ``doubtful_after_s``: a claim whose reply took so long is
     asked once more: meanwhile others may have taken this replica for dead. ``clock``: monotonic
-    seconds. ``observe`` hears when a claim that was granted began. ``unclaimed``: whether the
-    store can decide about a call with the commit of its handler's transaction.
+    seconds. ``observe`` hears when a claim that was granted began. ``unclaimed``: see
+    ``SharedStore``.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Claims:
         doubtful_after_s: float,
         clock: Callable[[], float],
         observe: Callable[[float], None],
-        unclaimed: bool,
+        unclaimed: tuple[Declared, ...],
     ) -> None:
         self.window = DEFAULT_WINDOW
         self.key_bounds = KeyBounds()
@@ -127,14 +127,16 @@ class Claims:
     def claim(self, call: Call, policy: MethodPolicy) -> Rule:
         """Rule: decide about a call, and claim it if it is new; see ``BatchRecords``."""
         rule = self._claim(call, policy)
-        return _doubted(rule) if self._unclaimed and policy.claim == "never" else rule
+        never = policy.claim == "never" and BY_RECORD in self._unclaimed
+        return _doubted(rule) if never else rule
 
     def _claim(self, call: Call, policy: MethodPolicy) -> Rule:
         attempt = self._attempts.arrive(call, policy)
         if attempt.call is not call:
             return joined(call, attempt)
         call.asked = True
-        attempt.beside = self._unclaimed and may_run_beside(call, policy)
+        declared = policy.kind, policy.claim
+        attempt.beside = declared in self._unclaimed and may_run_beside(call, policy)
         wanted = self.wanted(attempt, refusing=self._refusing.refuses)
         asked, claimed, doubts = False, False, 0
         request = wanted

@@ -37,6 +37,7 @@ from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
+from rifl.core._serving.unclaimed import BY_RECORD, Declared
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import InProgress, RiflError
 from rifl.core._shared.observer import Observer
@@ -82,8 +83,10 @@ class SharedStore:
 
     transactions: Transactions
     shared_blocks: SharedBlocks | None = None
-    # Whether the commit of a handler's transaction can decide about a call (``RecordUnclaimed``).
-    unclaimed = False
+    # First attempts of which methods may run before they are claimed: it is decided about them with
+    # the commit of the handler's transaction (``RecordUnclaimed``), or its record alone
+    # (``FinishUnclaimed``).
+    unclaimed: tuple[Declared, ...] = ()
     rows: ConditionalRows | None = None
 
     def __init__(
@@ -192,7 +195,7 @@ class SharedStore:
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
         """Decide about a call and claim it if it is new: one request, as a rule, or none."""
-        if self.unclaimed:
+        if (policy.kind, policy.claim) in self.unclaimed:
             decision = self._unclaimed_runs.begin(call, policy)
             if decision is not None:
                 return decision
@@ -236,7 +239,7 @@ class SharedStore:
         do without (``claim="never"``); and an atomic handler whose attempt was taken over, or
         that was never claimed, does not commit beside what stands.
         """
-        if attempt.ran or not self.unclaimed:
+        if attempt.ran or BY_RECORD not in self.unclaimed:
             return attempt.ran
         call = attempt.call
         if call.fingerprint is None and not call.streamed and call.key is None:

@@ -22,9 +22,9 @@ from rifl.core._shared.errors import InProgress, RecordPending
 class UnclaimedRuns:
     """Begins such runs, and claims the calls of those that end without their own record.
 
-    For a store that can decide about a call with the commit of its handler's transaction
-    (``RecordUnclaimed``). Until a run is claimed, or ended, arrivals of its call at this replica
-    find it in ``attempts`` only.
+    For methods of which the store can decide about a call when its handler ends
+    (``SharedStore.unclaimed``). Until a run is claimed, or ended, arrivals of its call at this
+    replica find it in ``attempts`` only.
     """
 
     def __init__(

@@ -5,6 +5,13 @@ from __future__ import annotations
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._shared.call import Call
 
+# How a method is declared whose first attempts may run so: by its kind, and what it says of claims.
+Declared = tuple[Kind, str | None]
+# Its handler's transaction decides, and undoes a run that comes second.
+BY_COMMIT: Declared = (Kind.ATOMIC, None)
+# Its record decides, and nothing is undone.
+BY_RECORD: Declared = (Kind.IDEMPOTENT, "never")
+
 
 def may_run_unclaimed(call: Call, policy: MethodPolicy) -> bool:
     """Whether the handler may run before anything is decided about this arrival.
@@ -28,7 +35,7 @@ def may_run_beside(call: Call, policy: MethodPolicy) -> bool:
 
 def _may_begin_so(call: Call, policy: MethodPolicy) -> bool:
     return (
-        ((policy.kind is Kind.ATOMIC and policy.claim is None) or policy.claim == "never")
+        (policy.kind, policy.claim) in (BY_COMMIT, BY_RECORD)
         and call.key is None
         and not call.streamed
     )

@@ -50,6 +50,7 @@ class Replica:
         codec: RecordCodec | None = None,
         policies: dict[str, MethodPolicy] | None = None,
     ) -> None:
+        self.url = url
         self.store: Any = open_store(url, codec=codec)
         authority = open_authority(self.store.leases, term_s=term_s)
         assert isinstance(authority, SharedAuthority)

@@ -13,6 +13,7 @@ import rifl
 import rifl.aio
 from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
 from rifl._stores.shared.backend import BackendError
+from rifl.core._serving.policy import MethodPolicy
 from tests.echo import METHOD, aio_served, served
 from tests.helpers.waiting import DEADLINE_S, until
 
@@ -138,13 +139,22 @@ class Monitor:
                     return
 
 
-@pytest.mark.parametrize("kind", ["plain", "idempotent"])
+@pytest.mark.parametrize(
+    ("policy", "round_trips"),
+    [
+        (MethodPolicy(), 2),
+        (MethodPolicy(kind="idempotent"), 2),
+        (MethodPolicy(kind="idempotent", claim="never"), 1),
+    ],
+)
 @pytest.mark.parametrize("flavor", ["sync", "aio"])
-async def test_a_call_is_two_round_trips(own_server: Any, kind: Any, flavor: str) -> None:
-    """One claims and one records, whatever else happens in a call (DESIGN §6)."""
+async def test_a_call_is_two_round_trips(
+    own_server: Any, policy: MethodPolicy, round_trips: int, flavor: str
+) -> None:
+    """One claims and one records, whatever else happens in a call; or one does both (DESIGN §6)."""
     # No beat comes in between.
     url = own_server.url(beat_s=30, dead_after_s=120)
-    dedup = rifl.Deduplicator(url, default=kind)
+    dedup = rifl.Deduplicator(url, default=policy)
 
     async def calls(ask: Any) -> None:
         # The first ones load the scripts and connect.
@@ -156,7 +166,7 @@ async def test_a_call_is_two_round_trips(own_server: Any, kind: Any, flavor: str
             with own_server.client() as client:
                 client.echo("the end")
         asked = [each for each in monitor.asked if each.startswith("EVALSHA")]
-        assert len(asked) == 2 * CALLS
+        assert len(asked) == round_trips * CALLS
         others = [each.split()[0] for each in monitor.asked if each not in asked]
         # What the test's own client says.
         assert set(others) <= {"ECHO", "HELLO", "CLIENT"}

@@ -22,71 +22,10 @@ local alive = known_client and (not state or state == 'session')
 -- What a session keeps, it keeps as long as it lives.
 if state == 'session' then retention = nil end
 
-local function forget(from, to)
-  for _, known in ipairs(redis.call('ZRANGEBYLEX', SEQS, '[s' .. from, '(s' .. to)) do
-    local attempt = running(known)
-    if attempt then
-      ended(known, attempt)
-      -- It was given up by its caller, and its replica is gone; on a cluster nobody knows.
-      if attempt.k == 'plain' and seen ~= -1
-        and redis.call('HEXISTS', global .. 'replicas', attempt.o) == 0 then
-        remember(known, attempt)
-      end
-    end
-    redis.call('HDEL', DONE, known)
-    redis.call('ZREM', SEQS, known)
-  end
+local function seen_alive()
+  renew(row[5])
+  if not is_key(member) then acknowledge(old_first, old_ranges, first, ranges) end
 end
-
--- Unites two lists of ranges, leaving out what lies below first.
-local function united(one, other)
-  local all = {}
-  for _, list in ipairs({one, other}) do
-    for at = 1, #list, 32 do
-      local to = string.sub(list, at + 16, at + 31)
-      if to > first then table.insert(all, {string.sub(list, at, at + 15), to}) end
-    end
-  end
-  table.sort(all, function(a, b) return a[1] < b[1] end)
-  local merged = {}
-  for _, range in ipairs(all) do
-    local last = merged[#merged]
-    if last and range[1] <= last[2] then
-      if range[2] > last[2] then last[2] = range[2] end
-    else
-      table.insert(merged, range)
-    end
-  end
-  local parts = {}
-  for _, range in ipairs(merged) do table.insert(parts, range[1] .. range[2]) end
-  return table.concat(parts), #merged
-end
-
--- Acknowledgements only move forward; what they free goes in this very step.
-local function acknowledge()
-  if is_key(member) then return end
-  if old_first and first < old_first then first = old_first end
-  if first ~= (old_first or '0000000000000001') then
-    forget(old_first or '0000000000000001', first)
-    redis.call('HSET', ROW, 'first', first)
-  end
-  if ranges == '' and old_ranges == '' then return end
-  local new_ranges, count = united(old_ranges, ranges)
-  -- Beyond the bound the records stay: then nothing may be called acknowledged.
-  if count > MAX_RANGES then return end
-  if new_ranges ~= old_ranges then
-    for at = 1, #ranges, 32 do
-      forget(string.sub(ranges, at, at + 15), string.sub(ranges, at + 16, at + 31))
-    end
-    if new_ranges == '' then
-      redis.call('HDEL', ROW, 'acks')
-    else
-      redis.call('HSET', ROW, 'acks', new_ranges)
-    end
-  end
-end
-
-local function differs(known) return fingerprint ~= '' and known ~= '' and known ~= fingerprint end
 
 -- Whether somebody will look at these keys in time. The index that says when is in
 -- another slot, so it is written before: an entry is never later than `look` here says,
@@ -113,8 +52,8 @@ end
 
 local attempt = running(member)
 if attempt then
-  if differs(attempt.f) then return tell('mismatch') end
-  if alive then renew(row[5]) acknowledge() end
+  if differ(fingerprint, attempt.f) then return tell('mismatch') end
+  if alive then seen_alive() end
   if attempt.t == token then return reply('new') end
   if attempt.t == take_over then
     if lost == '' then
@@ -139,8 +78,8 @@ end
 
 local known, record = completed(member)
 if known then
-  if differs(known) then return tell('mismatch') end
-  if alive then renew(row[5]) acknowledge() end
+  if differ(fingerprint, known) then return tell('mismatch') end
+  if alive then seen_alive() end
   return reply('completed', record, known == '' and '0' or '1')
 end
 
@@ -164,8 +103,7 @@ if is_key(member) then
 end
 if state == 'session' then return tell('needs-key') end
 if is_stale(member, old_first, old_ranges) then return tell('stale') end
-renew(row[5])
-acknowledge()
+seen_alive()
 if ARGV[12] == '1' then return reply('refusing') end
 if redis.call('ZCARD', SEQS) >= tonumber(ARGV[13]) then return reply('window') end
 redis.call('ZADD', SEQS, 0, member)

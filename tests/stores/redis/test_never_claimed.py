@@ -1,0 +1,9 @@
+"""Calls of idempotent methods that say ``claim="never"``, over Redis (DESIGN §4, step 6)."""
+
+from __future__ import annotations
+
+from tests.stores.never_claimed import NeverClaimed
+
+
+class TestRedis(NeverClaimed):
+    """See there."""
