@@ -145,13 +145,16 @@ def _nothing_doubled(calls: _Calls, history: History) -> Iterator[Violation]:
     """Nothing promised once has two effects; nothing at all begins after its answer.
 
     One that a suspended server had begun before may have its effect later: nobody can
-    stop that. Where no beginnings are recorded, the effects count.
+    stop that; or one whose method is never claimed (``unordered``). Where no beginnings are
+    recorded, the effects count.
     """
     for call in calls.values():
         if call.start.get("promise") == "once":
             if len(call.effects) > 1:
                 text = f"{len(call.effects)} effects"
                 yield Violation("doubled", f"call {call.number}", text)
+            continue
+        if call.start.get("promise") == "unordered":
             continue
         told = [at for at, outcome, _ in call.told() if outcome in _RAN]
         if told and any(at > min(told) for at, _ in call.begins or call.effects):

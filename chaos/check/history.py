@@ -20,7 +20,8 @@ would be one of the defects that are looked for. ``at`` is seconds of any one cl
 
 ``op`` is ``add`` (changes the account and returns what it then holds), ``touch`` (the
 same, for a method that may run again until it is answered) or ``read``. ``promise`` is
-``once`` or ``at-least-once``. ``outcome`` is the wire's word. ``value`` is
+``once``, ``at-least-once``, or ``unordered``: it may run again after it was answered, too, as a
+method that is never claimed does. ``outcome`` is the wire's word. ``value`` is
 ``[version, total]``, or null where the answer tells nothing of it. A ``start`` without
 an ``end`` belongs to a caller that died: it was told nothing.
 

@@ -13,8 +13,8 @@ What goes wrong:
 - ``faults``: each fault, and the points where it can strike; what struck is counted there.
 - ``planned``: what a schedule is made of.
 - ``schedule``: a schedule, drawn from a seed: ``call_schedule``, ``fault_schedule``, with
-  ``shared_keys``, ``stream_schedule``, and ``coincidences``, which are ``server_coincidences`` and
-  ``group_coincidences``: a ``changed_schedule`` each.
+  ``shared_keys``, ``stream_schedule``, ``unclaimed_schedule``, and ``coincidences``, which are
+  ``server_coincidences`` and ``group_coincidences``: a ``changed_schedule`` each.
 - ``fault_coverage``: which faults each kind of deployment meets, and must meet.
 
 What it goes wrong in:

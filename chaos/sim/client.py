@@ -16,7 +16,7 @@ from chaos.sim.group_client import GroupPath
 from chaos.sim.loop import Process
 from chaos.sim.planned import PlannedCall, Setting
 from chaos.sim.resolution import Resolution
-from chaos.sim.service import RESPONSE_STREAMS
+from chaos.sim.service import RESPONSE_STREAMS, policy_of
 from chaos.sim.session import secret_of
 from chaos.sim.world import World
 from rifl._client.batch import BatchResult
@@ -119,6 +119,8 @@ class Client:
     def _started(self, planned: PlannedCall) -> None:
         world = self.world
         promise = "at-least-once" if planned.op == "touch" else "once"
+        if policy_of(planned.method).claim == "never":
+            promise = "unordered"
         world.history.start(
             world.loop.now,
             planned.number,

@@ -79,6 +79,8 @@ class Setting:
     # none, and the two are copies of one machine, made while it ran.
     apart: bool = False
     cloned: bool = False
+    # Replicas have a method that is never claimed.
+    never_claimed: bool = False
     # The lives of a group's replicas are of two versions of the application.
     upgrades: bool = False
 

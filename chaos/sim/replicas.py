@@ -12,7 +12,7 @@ from chaos.sim.faults import Fault, PlannedFault, Point
 from chaos.sim.loop import Process
 from chaos.sim.planned import Setting
 from chaos.sim.server import Server
-from chaos.sim.service import POLICIES
+from chaos.sim.service import CLAIMED, POLICIES
 from chaos.sim.shell import Eventual
 from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import POINTS, StoreBackend, StoreServer
@@ -154,7 +154,7 @@ class ReplicasDeployment:
         if fault is Fault.STORE_STALL:
             store.process.stop(planned.seconds)
         elif fault is Fault.STORE_RESTART:
-            points = (None, *POINTS.values())
+            points = (None, *dict.fromkeys(POINTS.values()))
             store.restarts_at = points[int(planned.at * 1000) % len(points)]
             if store.restarts_at is None:
                 store.restart()
@@ -190,7 +190,7 @@ class _OpenedReplica:
         )
         self.store.bind(
             self.authority,
-            POLICIES,
+            POLICIES if setting.never_claimed else CLAIMED,
             clock=process.clock,
             bounds=Bounds(window=setting.window),
             key_bounds=KEYS,

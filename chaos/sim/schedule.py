@@ -16,6 +16,7 @@ from chaos.sim.player.schedule import draw_player
 from chaos.sim.query.schedule import draw_query
 from chaos.sim.shared_keys import share_keys
 from chaos.sim.stream_schedule import add_streams
+from chaos.sim.unclaimed_schedule import leave_unclaimed
 
 __all__ = ["draw"]
 
@@ -106,6 +107,7 @@ def draw(kind: str, seed: int) -> Schedule:
         setting, faults = _set_apart(setting, faults, Random(f"{kind} {seed} apart"))  # noqa: S311
     calls, faults = add_streams(kind, seed, setting, calls, faults, ACTIVE_S)
     setting, calls, faults = share_keys(kind, seed, setting, calls, faults, ACTIVE_S)
+    setting, calls = leave_unclaimed(kind, seed, setting, calls)
     if kind == "curp" and seed % _UPGRADED == _UPGRADED // 2:
         setting = replace(setting, upgrades=True)
         calls = _poison(calls, Random(f"{kind} {seed} poison"))  # noqa: S311 - repeatable

@@ -15,6 +15,7 @@ from rifl.core._shared.record import CompletionRecord
 
 __all__ = [
     "ABORTED",
+    "CLAIMED",
     "METHODS",
     "POLICIES",
     "RAISED",
@@ -33,6 +34,9 @@ METHODS = {
     "/sim.Accounts/Add": MethodPolicy(kind=Kind.PLAIN),
     "/sim.Accounts/AddAtomic": MethodPolicy(kind=Kind.ATOMIC),
     "/sim.Accounts/Touch": MethodPolicy(kind=Kind.IDEMPOTENT, unrecorded=frozenset({_UNAVAILABLE})),
+    "/sim.Accounts/TouchUnclaimed": MethodPolicy(
+        kind=Kind.IDEMPOTENT, unrecorded=frozenset({_UNAVAILABLE}), claim="never"
+    ),
     "/sim.Accounts/Read": MethodPolicy(kind=Kind.IDEMPOTENT),
     # So that short streams are read, or kept, whole, and long ones are not.
     "/sim.Accounts/AddAll": MethodPolicy(kind=Kind.PLAIN, buffer_bytes=110),
@@ -46,6 +50,10 @@ METHODS = {
 REQUEST_STREAMS = frozenset(method for method in METHODS if "All" in method)
 RESPONSE_STREAMS = frozenset(method for method in METHODS if "Telling" in method)
 POLICIES = MethodPolicies(METHODS, None)
+# Of replicas all of whose methods are claimed: what is resolved there can be *not executed*.
+CLAIMED = MethodPolicies(
+    {method: policy for method, policy in METHODS.items() if policy.claim != "never"}, None
+)
 # What its handlers answer that have no effect, raise, or ask to be called again.
 ABORTED = CompletionRecord(code=9, details="the account does not allow it")
 RAISED = CompletionRecord(code=2, details="Exception calling application: sim")

@@ -15,7 +15,7 @@ from lease_server._sessions import SessionRow
 from lease_server._storage import MemoryLeaseStorage
 from lease_server._tokens import Secret
 from rifl._stores.shared.backend import BackendError, WentBackwards
-from rifl._stores.shared.requests import Beat, Claim, Ending, Finish, Found
+from rifl._stores.shared.requests import Beat, Claim, Ending, Finish, FinishUnclaimed, Found
 from rifl.core._serving.later import Later
 
 __all__ = ["POINTS", "SECRET_BYTES", "ReplyLost", "StoreBackend", "StoreServer"]
@@ -23,7 +23,12 @@ __all__ = ["POINTS", "SECRET_BYTES", "ReplyLost", "StoreBackend", "StoreServer"]
 _TIMEOUT_S = 0.8
 SECRET_BYTES = 32
 # Where each request is when a fault strikes it.
-POINTS = {Claim: Point.CLAIM_REQUEST, Finish: Point.FINISH_REQUEST, Beat: Point.BEAT_REQUEST}
+POINTS = {
+    Claim: Point.CLAIM_REQUEST,
+    Finish: Point.FINISH_REQUEST,
+    FinishUnclaimed: Point.FINISH_REQUEST,
+    Beat: Point.BEAT_REQUEST,
+}
 
 
 class ReplyLost(BackendError):

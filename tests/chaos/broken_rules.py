@@ -141,6 +141,18 @@ RULES = (
         unclaimed.ends_without_asking,
     ),
     Mutation(
+        "record without a claim overwrites",
+        "§4.6: where none stands",
+        "replicas",
+        unclaimed.finish_overwrites,
+    ),
+    Mutation(
+        "what was never claimed did not run",
+        "§4.6: a resolution says unknown",
+        "replicas",
+        unclaimed.resolved_means_not_executed,
+    ),
+    Mutation(
         "late answer to an acknowledged call",
         "§4: duplicates alike",
         "replicas",

@@ -50,6 +50,8 @@ _SEEDS = {
     "acknowledged run commits": 10,
     "commit without a claim overwrites": 10,
     "unclaimed run ends without asking": 27,
+    "record without a claim overwrites": 77,
+    "what was never claimed did not run": 21,
     "late answer to an acknowledged call": 26,
     "key let go early": 1,
     "a key is not executed because this attempt was not": 1,

@@ -12,6 +12,8 @@ from rifl._stores.shared.store import SharedStore
 
 __all__ = [
     "ends_without_asking",
+    "finish_overwrites",
+    "resolved_means_not_executed",
     "unclaimed_acknowledged",
     "unclaimed_overwrites",
 ]
@@ -35,6 +37,25 @@ def unclaimed_overwrites() -> AbstractContextManager[Any]:
         return original(self, request)
 
     return unittest.mock.patch.object(shared_data.SharedData, "_record_unclaimed", record)
+
+
+def finish_overwrites() -> AbstractContextManager[Any]:
+    original = shared_data.SharedData._finish_unclaimed
+
+    def finish(self: Any, request: Any) -> Finished:
+        client = self.clients.get(request.call.client_id)
+        if client is not None:
+            client.done.pop(request.call.identity, None)
+        return original(self, request)
+
+    return unittest.mock.patch.object(shared_data.SharedData, "_finish_unclaimed", finish)
+
+
+def resolved_means_not_executed() -> AbstractContextManager[Any]:
+    # No record says that such a call has run, so nothing did.
+    return unittest.mock.patch.object(
+        SharedStore, "may_have_run", lambda self, attempt: attempt.ran
+    )
 
 
 def ends_without_asking() -> AbstractContextManager[Any]:
