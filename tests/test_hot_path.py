@@ -26,6 +26,8 @@ import pytest
 
 import rifl
 import rifl.aio
+from chaos.redis_server import RedisServer
+from rifl import MethodPolicy
 
 METHOD = "/p.S/M"
 CALLS = 64
@@ -84,16 +86,40 @@ def told(opcodes: Opcodes) -> str:
     return ", ".join(f"{name} {count / CALLS:.0f}" for name, count in dearest)
 
 
+@contextmanager
+def address(store: str, directory: Path) -> Iterator[str]:
+    """Tell where a store is, a server of its own behind it if it needs one."""
+    if store == "redis":
+        server = RedisServer(directory, appendfsync="no")
+        try:
+            # No beat comes in between.
+            yield server.url(durability="warn", beat_s=30, dead_after_s=120)
+        finally:
+            server.stop()
+    else:
+        yield store if store == "memory:" else f"sqlite:///{directory / 's.db'}"
+
+
 @pytest.mark.parametrize(
-    ("store", "kind", "most"),
-    [("memory:", "plain", 1560), ("sqlite", "idempotent", 3000), ("sqlite", "plain", 4050)],
+    ("store", "policy", "most"),
+    [
+        ("memory:", MethodPolicy(), 1560),
+        ("sqlite", MethodPolicy(kind="idempotent"), 3000),
+        ("sqlite", MethodPolicy(), 4050),
+        ("redis", MethodPolicy(kind="idempotent"), 5250),
+        ("redis", MethodPolicy(kind="idempotent", claim="never"), 3350),
+    ],
+    ids=["memory", "sqlite idempotent", "sqlite plain", "redis idempotent", "redis never claimed"],
 )
 def test_a_call_on_a_sync_server_stays_cheap(
-    store: str, kind: Any, most: int, tmp_path: Path
+    store: str, policy: MethodPolicy, most: int, tmp_path: Path
 ) -> None:
     """Client and server together stay below a number of opcodes a call."""
-    url = store if store == "memory:" else f"sqlite:///{tmp_path / 's.db'}"
-    with traced() as opcodes, rifl.Deduplicator(url, default=kind) as dedup:
+    with (
+        address(store, tmp_path) as url,
+        traced() as opcodes,
+        rifl.Deduplicator(url, default=policy) as dedup,
+    ):
         server = grpc.server(ThreadPoolExecutor(1), interceptors=[dedup.interceptor()])
         server.add_generic_rpc_handlers((handlers(lambda request, _: request),))
         dedup.add_to_server(server)

@@ -25,12 +25,9 @@ def packed(sent: Sent) -> bytes:
     for script, parts in sent:
         pieces.append(_head(script, len(parts)))
         for part in parts:
-            data: Any = part
-            if type(part) is str:
-                data = part.encode()
-            elif type(part) is not bytes:
-                data = b"%d" % part
-            pieces.append(b"$%d\r\n%b\r\n" % (len(data), data))
+            if type(part) is not bytes:
+                part = part.encode() if type(part) is str else b"%d" % part
+            pieces.append(b"$%d\r\n%b\r\n" % (len(part), part))
     return b"".join(pieces)
 
 
