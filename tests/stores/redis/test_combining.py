@@ -185,3 +185,32 @@ async def test_a_call_is_two_round_trips(
 
         await calls(ask)
     await dedup.aclose()
+
+
+def test_an_atomic_call_is_five_round_trips(own_server: Any) -> None:
+    """Claimed, watched, looked at, committed, and read back (docs/performance.md)."""
+    with own_server.client() as books:
+
+        def behavior(request: bytes, context: Any) -> bytes:
+            with books.pipeline() as transaction:
+                rifl.record(context, request, transaction)
+                transaction.incr("balance")
+                transaction.execute()
+            return request
+
+        url = own_server.url(beat_s=30, dead_after_s=120)
+        with (
+            rifl.Deduplicator(url, default="atomic") as dedup,
+            served(dedup, behavior) as target,
+            rifl.connect(target) as channel,
+        ):
+            method = channel.unary_unary(METHOD)
+            # The first one loads scripts, connects, and tries the connection's rights.
+            method(b"x", timeout=DEADLINE_S)
+            with Monitor(own_server) as monitor:
+                method(b"x", timeout=DEADLINE_S)
+                books.echo("the end")
+    asked = [each.split()[0] for each in monitor.asked]
+    # What begins with MULTI travels with EXEC.
+    together = ["MULTI", "EVAL", "INCRBY", "EXEC"]
+    assert asked == ["EVALSHA", "WATCH", "GET", *together, "EVALSHA", "ECHO"]

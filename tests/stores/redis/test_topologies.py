@@ -10,6 +10,7 @@ import redis
 from lease_server import Standing
 from rifl._stores import UnsupportedStore, open_store
 from rifl._stores.redis import RedisAddress
+from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from tests.stores.redis.replica import ATOMIC, FIRST, Replica, call, keyed
 from tests.stores.redis.servers import RedisServer, SentinelServer, until
@@ -90,6 +91,9 @@ def test_a_store_on_a_cluster(tmp_path):
         one.finish(attempt)
         assert woken.wait(5)
         assert two.claim(attempt.call).record == FIRST
+        never = MethodPolicy(kind="idempotent", claim="never")
+        one.finish(one.store.claim(call(client, 3), never).attempt)
+        assert two.claim(call(client, 3, attempt=2), never).record == FIRST
         session = one.authority.open_session("s").client_id
         two.finish(two.begin(keyed(session, b"k")))
         two.authority.close_session("s")
