@@ -9,9 +9,10 @@ import pytest
 
 import rifl
 from rifl._server.outcomes_service import RESOLUTION
-from rifl._stores import Settled, Settlement, settle_unknown
+from rifl._stores import Settled, Settlement, State, settle_unknown, unknown_calls
 from rifl._stores.opening import open_inspection
 from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.requests import Ending, Finished, FinishUnclaimed
 from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
@@ -35,7 +36,7 @@ from tests.helpers.waiting import until
 from tests.stores.postgres.unclaimed_runs import RAISED, drive
 from tests.stores.redis.replica import FIRST, OTHER, call, keyed
 
-__all__ = ["NEVER", "NeverClaimed"]
+__all__ = ["NEVER", "NeverClaimed", "Runs"]
 
 NEVER = MethodPolicy(kind="idempotent", claim="never", unrecorded={"UNAVAILABLE"})
 BUSY = CompletionRecord(14, "come back later")
@@ -244,6 +245,26 @@ class NeverClaimed:
             runs.serve(one, call(client, 1))
         until(lambda: rows(two) == [(1, True)], "it is recorded")
         assert runs.serve(two, call(client, 1, attempt=2)) == (FIRST, Outcome.REPLAYED)
+
+    def test_a_request_that_is_repeated_is_done_again(self, replicas):
+        """Its reply may have been lost; what another record is told is what stands (§4)."""
+        one = replicas()
+        request = FinishUnclaimed(call(one.client(), 1), b"token", "owner", b"record", 8)
+        for _ in range(2):
+            assert one.store._backend.ask(request) == Finished(Ending.DONE)
+        other = request._replace(record=b"other", token=b"another")
+        assert one.store._backend.ask(other) == Finished(Ending.STANDS, b"record")
+
+    def test_an_unknown_outcome_is_remembered(self, replicas):
+        """Whatever becomes of its client (DESIGN §4)."""
+        one = replicas()
+        client = one.client()
+        request = FinishUnclaimed(call(client, 1), b"token", "owner", b"record", 8, True)
+        assert one.store._backend.ask(request) == Finished(Ending.DONE)
+        assert one.store._backend.ask(request._replace(call=call(client, 2), unknown=False))
+        one.store.leases.drop_client(client)
+        (found,) = unknown_calls(one.url)
+        assert (found.rpc_id, found.method, found.state) == (RpcId(client, 1), "/s/M", State.OVER)
 
     def test_keys_are_claimed(self, replicas, runs):
         """Others share them (DESIGN §4, step 6)."""
