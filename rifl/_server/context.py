@@ -23,6 +23,7 @@ from rifl._stores.errors import WrongDatabase
 from rifl._stores.transactions import Transactions
 from rifl._wire.labels import without_labels
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.policy import Kind
 from rifl.core._shared.record import Metadata
 
 
@@ -299,10 +300,14 @@ def may_be_undone(context: Any) -> bool:
 
     So the first attempt of an ``atomic`` call runs where the store decides with its commit only
     (``MethodPolicy.claim``): another copy of the call may have come first. False for a run that
-    was claimed before it began, and for what has no identity. Any thread.
+    was claimed before it began, of which nothing is undone (an ``idempotent`` method's), and for
+    what has no identity. Any thread.
     """
     noted = noted_of(context)
-    return noted is not None and noted.rifl_attempt.unclaimed
+    if noted is None:
+        return False
+    attempt = noted.rifl_attempt
+    return attempt.unclaimed and attempt.policy.kind is Kind.ATOMIC
 
 
 def caller_gone(context: Any) -> bool:

@@ -278,6 +278,8 @@ class NeverClaimed:
 
         def act(request, context):
             runs.append(request)
+            # Nothing of it is.
+            assert not rifl.may_be_undone(context)
             return b"done %d" % len(runs)
 
         async def act_async(request, context):
