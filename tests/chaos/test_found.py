@@ -201,7 +201,7 @@ FOUND = (
     Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),
     Found("expired while it ran", "replicas", 74, _expired_while_it_ran),
     Found("given up after it ran", "memory", 34, _runs_not_noted),
-    Found("a second take-over", "replicas", 595, _second_take_over_forgets),
+    Found("a second take-over", "replicas", 6053, _second_take_over_forgets),
     Found("claims answered late", "replicas", 743, _claims_answered_late),
     Found("expired before that was durable", "sqlite", 90, _expired_before_that_is_durable),
     Found("late answers before they were durable", "sqlite", 93, _answered_before_it_is_durable),
