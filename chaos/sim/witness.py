@@ -15,6 +15,7 @@ from chaos.sim.world import World
 from curp._core.garbage_collection import Collectable
 from curp._core.witness_asking import AskFreeze, AskStart, Serves, Unanswered
 from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, group_of_log
+from curp._replica.witnesses import read_status
 from curp._wire.witnessed_calls import collected_to_message
 from curp.v1 import curp_pb2 as pb
 from curp.witness._handlers import WitnessHandlers
@@ -202,11 +203,12 @@ class Witness:
         else:
             self._ask(source, "Status", pb.WitnessStatusRequest(), ended)
 
-    def status(self, source: Process, done: Callable[[bool], None]) -> None:
-        """Ask how it is; ``done`` is told whether it answered."""
+    def status(self, source: Process, done: Callable[[Serves | None], None]) -> None:
+        """Ask how it is; ``done`` is told what it says, None if it does not answer."""
 
         def ended(status: Any, reply: Any) -> None:
-            done(status.code() is grpc.StatusCode.OK)
+            answered = status.code() is grpc.StatusCode.OK
+            done(read_status(pb.WitnessStatusReply.FromString(reply)) if answered else None)
 
         self._ask(source, "Status", pb.WitnessStatusRequest(), ended)
 
@@ -254,5 +256,4 @@ def _reply_to(step: Any, reply: Any) -> Any:
         return WitnessVerdict(replies[-1].verdict if replies else 0), held
     if isinstance(step, AskStart):
         return WitnessVerdict(pb.StartReply.FromString(reply).verdict)
-    status = pb.WitnessStatusReply.FromString(reply)
-    return Serves(status.group, status.configuration)
+    return read_status(pb.WitnessStatusReply.FromString(reply))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from curp._core.witness_table import WitnessVerdict
+from curp._core.witness_table import WitnessMode, WitnessVerdict, judge_serving
 
 
 class Unanswered(Exception):
@@ -17,10 +17,19 @@ class Unanswered(Exception):
 
 
 class Serves(NamedTuple):
-    """The group (see ``group_of_log``) and the number that a witness says it serves."""
+    """The group (see ``group_of_log``) and the number that a witness says it serves, and how.
+
+    ``mode``: None where that is one of a later release.
+    """
 
     group: str
     configuration: int
+    mode: WitnessMode | None
+
+    def judge(self, group: str, configuration: int) -> WitnessVerdict:
+        """Return what it would say to a request of that group and number."""
+        held = self.group, self.configuration
+        return judge_serving(group, configuration, self.mode, held=held)
 
 
 class AskFreeze(NamedTuple):

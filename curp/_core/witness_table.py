@@ -46,6 +46,29 @@ def group_of_log(name: str, log: int) -> str:
     return f"{name}@{log:016x}"
 
 
+def judge_serving(
+    group: str, configuration: int, mode: WitnessMode | None, *, held: tuple[str, int]
+) -> WitnessVerdict:
+    """Judge a request of that group and number, at a witness in that mode.
+
+    ``held``: the group and the number that the witness serves, or remembers.
+    """
+    if not same_group(held[0], group):
+        return WitnessVerdict.OTHER_GROUP
+    if configuration != held[1] or mode is WitnessMode.UNLISTED:
+        return WitnessVerdict.OTHER_CONFIGURATION
+    if mode is WitnessMode.FROZEN:
+        return WitnessVerdict.FROZEN
+    return WitnessVerdict.ACCEPTED
+
+
+def same_group(held: str, group: str) -> bool:
+    """Whether it is the group held: also where it was started when its log had no id."""
+    if group == held:
+        return True
+    return bool(held) and not _log_of(held) and group.rpartition("@")[0] == held
+
+
 def _log_of(group: str) -> int:
     _, separator, digits = group.rpartition("@")
     try:
@@ -256,7 +279,7 @@ class WitnessTable:
         Also when frozen under it already. An unlisted table may have forgotten records; so
         may one that was started under another number, in a life before that.
         """
-        if not self._serves(group):
+        if not same_group(self.group, group):
             return WitnessVerdict.OTHER_GROUP
         if self.mode is WitnessMode.UNLISTED or configuration != self.configuration:
             return WitnessVerdict.OTHER_CONFIGURATION
@@ -274,7 +297,7 @@ class WitnessTable:
 
         A refresh changes nothing in the table; it is accepted under the number in force.
         """
-        if self.group and not self._serves(group):
+        if self.group and not same_group(self.group, group):
             return WitnessVerdict.OTHER_GROUP
         if refresh:
             return self._in_force(group, configuration)
@@ -297,20 +320,9 @@ class WitnessTable:
             self._log = _log_of(group)
             self.mode = WitnessMode.NORMAL
 
-    def _serves(self, group: str) -> bool:
-        """Whether it is this group: also where it was started when its log had no id."""
-        if group == self.group:
-            return True
-        return not self._log and bool(self.group) and group.rpartition("@")[0] == self.group
-
     def _in_force(self, group: str, configuration: int) -> WitnessVerdict:
-        if not self._serves(group):
-            return WitnessVerdict.OTHER_GROUP
-        if configuration != self.configuration or self.mode is WitnessMode.UNLISTED:
-            return WitnessVerdict.OTHER_CONFIGURATION
-        if self.mode is WitnessMode.FROZEN:
-            return WitnessVerdict.FROZEN
-        return WitnessVerdict.ACCEPTED
+        held = self.group, self.configuration
+        return judge_serving(group, configuration, self.mode, held=held)
 
     def _begin(self, configuration: int) -> None:
         invariant(configuration > self.configuration, "configuration numbers only grow")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from curp._core.witness_list import WitnessList, left_out
+from curp._core.witness_table import WitnessVerdict
 
 _LOOK_S = 1.0
 _MOST_S = 60.0
@@ -19,30 +20,40 @@ class TellSecrets(NamedTuple):
     configuration: int
 
 
-class AskWhetherThere(NamedTuple):
-    """Ask witnesses how they are; send back those that answer."""
+class AskWhatTheyServe(NamedTuple):
+    """Ask witnesses, all at once, what they serve.
+
+    Send back of those that answer, by their addresses, whether it is that number of this
+    group's: see ``judge_serving``.
+    """
 
     addresses: tuple[str, ...]
+    configuration: int
 
 
 class ListAgain(NamedTuple):
-    """Put the list in force anew that is wanted, if that number still is."""
+    """Put the list in force anew that is wanted, if that number still is.
+
+    ``forgot``: of the listed ones those that do not serve it any more, with what they say.
+    """
 
     configuration: int
+    forgot: tuple[tuple[str, WitnessVerdict], ...]
 
 
 class WitnessUpkeep:
     """Decides whom to ask, whom to tell, and what list to put in force anew.
 
-    1. Witnesses that were asked for and could not be started are asked every second
-       whether they answer by now.
-    2. The list as it was asked for is put in force anew, under the next number, when one of
-       them does, or when one of those that serve forgot what it held; but not when another
-       number is in force than that was found under: its witnesses began anew.
-    3. One that answers and is left out of that list, too, refuses to be started: another
-       group's, say. Each time it is asked only after twice as long as before, a minute at
-       most, since each number makes the leader wait for the log. Every second again when
-       other witnesses are left out than before.
+    1. Witnesses are asked every second: those that could not be started, whether they answer
+       by now; those that are listed, whether they forgot what they held. Who tells them what
+       is synced hears of that, too, but beside a leader that is idle nobody does.
+    2. The list as it was asked for is put in force anew, under the next number, when one that
+       was left out answers, or when a listed one forgot; but not when another number is in
+       force than that was found under: its witnesses began anew.
+    3. One for which that was done is asked only after twice as long as before, a minute at
+       most, since each number makes the leader wait for the log: it may refuse to be started
+       (another group's, say), or forget again. Every second again when it is found to be
+       listed and in order, or when others are asked for, or left out, than before.
     4. Those that serve are told the secrets of client tokens when these changed.
 
     Not thread-safe. No clock: ``now`` is seconds of the caller's.
@@ -56,19 +67,31 @@ class WitnessUpkeep:
         self._secrets = secrets
         self._pauses: dict[str, float] = {}
         self._look_at: dict[str, float] = {}
-        self._answered: set[str] = set()
+        # For whom the list is to be put in force anew.
+        self._noted: set[str] = set()
         self._begin(now)
 
-    def missing(self, now: float) -> tuple[str, ...]:
-        """Return whom to ask now whether they answer."""
+    def due(self, now: float) -> tuple[str, ...]:
+        """Return whom to ask now what they serve."""
         due = tuple(address for address, at in self._look_at.items() if now >= at)
         for address in due:
             self._look_at[address] = now + self._pauses[address]
         return due
 
-    def answers(self, address: str) -> None:
-        """Take that one of them answers; ``again`` says what list to put in force."""
-        self._answered.add(address)
+    def found(self, answers: Mapping[str, WitnessVerdict], configuration: int) -> ListAgain | None:
+        """Take what those say that answer, whether they serve that number; what to do then."""
+        if configuration != self.listed.configuration:
+            return None
+        listed = self.listed.witnesses
+        forgot = []
+        for address, verdict in answers.items():
+            if address in listed and verdict is WitnessVerdict.ACCEPTED:
+                self._pauses[address] = _LOOK_S
+                continue
+            self._noted.add(address)
+            if address in listed:
+                forgot.append((address, verdict))
+        return ListAgain(configuration, tuple(forgot)) if self._noted else None
 
     def again(self, found_under: int) -> tuple[str, ...] | None:
         """Return what list to put in force, of what was found under that number; or None."""
@@ -76,12 +99,12 @@ class WitnessUpkeep:
 
     def in_force(self, listed: WitnessList, now: float) -> None:
         """Take the list that came into force."""
-        before, self.listed = set(left_out(self.listed)), listed
-        answered, self._answered = self._answered, set()
-        if before != set(left_out(listed)):
+        before, self.listed = self.listed, listed
+        noted, self._noted = self._noted, set()
+        if _asked_and_left_out(before) != _asked_and_left_out(listed):
             self._begin(now)
             return
-        for address in answered & before:
+        for address in noted:
             self._pauses[address] = min(2 * self._pauses[address], _MOST_S)
             self._look_at[address] = now + self._pauses[address]
 
@@ -93,9 +116,12 @@ class WitnessUpkeep:
         return self.listed.witnesses
 
     def _begin(self, now: float) -> None:
-        missing = left_out(self.listed)
-        self._pauses = dict.fromkeys(missing, _LOOK_S)
-        self._look_at = dict.fromkeys(missing, now + _LOOK_S)
+        self._pauses = dict.fromkeys(self.listed.wanted, _LOOK_S)
+        self._look_at = dict.fromkeys(self.listed.wanted, now + _LOOK_S)
+
+
+def _asked_and_left_out(listed: WitnessList) -> tuple[set[str], set[str]]:
+    return set(listed.wanted), set(left_out(listed))
 
 
 def keep_up(
@@ -103,21 +129,20 @@ def keep_up(
     looking: AbstractContextManager[Any],
     secrets: tuple[tuple[int, bytes], ...],
     clock: Callable[[], float],
-) -> Generator[TellSecrets | AskWhetherThere | ListAgain, Any, None]:
-    """Tell those that serve of new secrets, and look after those that were left out.
+) -> Generator[TellSecrets | AskWhatTheyServe | ListAgain, Any, None]:
+    """Tell those that serve of new secrets, and see whom to list again.
 
     ``looking``: a lock that is held while ``upkeep`` is looked at or changed, here and elsewhere.
     """
     with looking:
         configuration, told = upkeep.listed.configuration, upkeep.to_tell(secrets)
-        missing = upkeep.missing(clock())
+        due = upkeep.due(clock())
     if told:
         yield TellSecrets(told, configuration)
-    if not missing:
+    if not due:
         return
-    answering: Collection[str] = yield AskWhetherThere(missing)
-    if answering:
-        with looking:
-            for address in answering:
-                upkeep.answers(address)
-        yield ListAgain(configuration)
+    answers: Mapping[str, WitnessVerdict] = yield AskWhatTheyServe(due, configuration)
+    with looking:
+        again = upkeep.found(answers, configuration)
+    if again is not None:
+        yield again

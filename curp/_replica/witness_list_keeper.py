@@ -9,8 +9,9 @@ from typing import Any
 from curp._core.steps import Pause, Sync
 from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
 from curp._core.witness_list import Publish, StartWitnesses, WitnessList
+from curp._core.witness_table import WitnessVerdict
 from curp._core.witness_upkeep import (
-    AskWhetherThere,
+    AskWhatTheyServe,
     ListAgain,
     TellSecrets,
     WitnessUpkeep,
@@ -81,10 +82,11 @@ class WitnessListKeeper:
             yield Pause(_ANOTHER_S)
         return (yield from self._alone(self._putting_in_force(tuple(wanted), configuration)))
 
-    def again(self, configuration: int) -> Rule:
+    def again(self, configuration: int, forgot: Sequence[tuple[str, WitnessVerdict]] = ()) -> Rule:
         """Put the list in force anew: a witness of that number forgot what it held, or is back.
 
-        A change that is under way is not waited for: the leadership might be over meanwhile.
+        ``forgot``: those of which it was not told yet that they did. A change that is under way
+        is not waited for: the leadership might be over meanwhile.
         """
         if not self._changing.acquire(blocking=False):
             return
@@ -92,13 +94,15 @@ class WitnessListKeeper:
         if wanted is None:
             self._changing.release()
             return
+        for witness, verdict in forgot:
+            _log.warning("witness_forgot", witness=witness, verdict=verdict.name)
         try:
             yield from self._alone(self._putting_in_force(wanted, configuration))
         except (LogError, RiflError) as error:
             _log.warning("witnesses_not_changed", error=str(error))
 
     def keeping_up(self) -> Rule:
-        """Look after those that were left out, and tell those that serve of new secrets."""
+        """See whom to list again, and tell those that serve of new secrets."""
         return keep_up(self._upkeep, self._looking, self._state.secrets, self._driver.clock)
 
     def _alone(self, rule: Rule) -> Rule:
@@ -164,10 +168,10 @@ class WitnessListKeeper:
         if isinstance(step, TellSecrets):
             secrets = secrets_to_message(self._state.secrets)
             return self._witnesses.refresh(step.addresses, step.configuration, secrets)
-        if isinstance(step, AskWhetherThere):
-            return self._witnesses.answering(step.addresses, _STATUS_S)
+        if isinstance(step, AskWhatTheyServe):
+            return self._witnesses.serving(step.addresses, step.configuration, _STATUS_S)
         if isinstance(step, ListAgain):
-            return Nested(self.again(step.configuration), self.step)
+            return Nested(self.again(step.configuration, step.forgot), self.step)
         raise RuntimeError(f"no such step: {step!r}")
 
     def _next_number(self, step: NextNumber) -> Pending:

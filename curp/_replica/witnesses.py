@@ -20,7 +20,7 @@ from curp._core.witness_asking import (
     freeze_witness,
     start_witness,
 )
-from curp._core.witness_table import WitnessVerdict, group_of_log
+from curp._core.witness_table import WitnessMode, WitnessVerdict, group_of_log
 from curp._core.witnessed_call import WitnessedCall
 from curp._replica.fan_out import ask_all
 from curp._replica.services import Services
@@ -118,8 +118,7 @@ class Witnesses:
                 refresh=step.refresh,
                 timeout_s=self._timeout_s,
             )
-        status = client.status(timeout_s=self._timeout_s)
-        return Serves(status.group, status.configuration)
+        return read_status(client.status(timeout_s=self._timeout_s))
 
     def start(
         self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut
@@ -165,10 +164,16 @@ class Witnesses:
             _log.warning("witness_forgot", witness=address, verdict=verdict.name)
         return verdict, self.read(stuck)
 
-    def answering(self, addresses: Sequence[str], timeout_s: float) -> list[str]:
-        """Return those that say how they are."""
+    def serving(
+        self, addresses: Sequence[str], configuration: int, timeout_s: float
+    ) -> dict[str, WitnessVerdict]:
+        """Return of those that say how they are whether they serve that number."""
         said = self.statuses(addresses, timeout_s)
-        return [address for address in addresses if said.get(address) is not None]
+        return {
+            address: read_status(status).judge(self._group, configuration)
+            for address, status in said.items()
+            if status is not None
+        }
 
     def statuses(
         self, addresses: Sequence[str], timeout_s: float
@@ -222,7 +227,7 @@ class Witnesses:
             return True
         if verdict is WitnessVerdict.OTHER_CONFIGURATION:
             self._saw(address, serves)
-        self._note_start(address, start_refusal(verdict, self._name, serves))
+        self._note_start(address, start_refusal(verdict, self._name, serves and serves[:2]))
         return False
 
     def _note_start(self, address: str, why: str) -> None:
@@ -264,6 +269,12 @@ def _why_not_asked(error: BaseException | None) -> str:
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return "refused: it is no witness of this release"
     return f"it does not answer ({'' if code is None else code.name})"
+
+
+def read_status(message: pb.WitnessStatusReply) -> Serves:
+    """Read what a witness says of itself."""
+    mode = next((mode for mode in WitnessMode if mode.value == message.mode), None)
+    return Serves(message.group, message.configuration, mode)
 
 
 def read_held(messages: Sequence[pb.WitnessedCall], services: Services) -> list[WitnessedCall]:

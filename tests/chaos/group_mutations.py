@@ -13,6 +13,7 @@ from curp._core import (
     read_lease,
     recovery,
     steps,
+    witness_table,
 )
 from curp._core.group_call import GroupCall, Step
 from curp._core.leader import Leader, LeaderBounds, Speed
@@ -106,10 +107,10 @@ def restarted_witness_believed() -> AbstractContextManager[Any]:
 
 
 def groups_by_name() -> AbstractContextManager[Any]:
-    def serves(self: WitnessTable, group: str) -> bool:
-        return group.partition("@")[0] == self.group.partition("@")[0]
+    def same(held: str, group: str) -> bool:
+        return group.partition("@")[0] == held.partition("@")[0]
 
-    return unittest.mock.patch.object(WitnessTable, "_serves", serves)
+    return unittest.mock.patch.object(witness_table, "same_group", same)
 
 
 def late_start_believed() -> AbstractContextManager[Any]:

@@ -102,21 +102,28 @@ class SimulatedWitnesses:
         self._witness(address).collect(self._process, self._group, configuration, synced, told)
         return found
 
-    def answering(self, addresses: Sequence[str], timeout_s: float) -> Pending:
-        """Return those that say how they are."""
-        return self._of_all(addresses, lambda witness, told: witness.status(self._process, told))
+    def serving(self, addresses: Sequence[str], configuration: int, timeout_s: float) -> Pending:
+        """Return of those that say how they are whether they serve that number."""
+
+        def ask(witness: Witness, told: Callable[[WitnessVerdict | None], None]) -> None:
+            witness.status(
+                self._process,
+                lambda serves: told(serves and serves.judge(self._group, configuration)),
+            )
+
+        return self._of_all(addresses, ask)
 
     def _of_all(
-        self, addresses: Sequence[str], ask: Callable[[Witness, Callable[[bool], None]], None]
+        self, addresses: Sequence[str], ask: Callable[[Witness, Callable[[Any], None]], None]
     ) -> Pending:
-        """Ask each, and wait for all; those that said yes, in the order of their answers."""
+        """Ask each, and wait for all; what those said that said yes, in that order."""
         found = Pending()
-        said: dict[str, bool] = {}
+        said: dict[str, Any] = {}
 
-        def told(address: str, yes: bool) -> None:
-            said[address] = yes
+        def told(address: str, answer: Any) -> None:
+            said[address] = answer
             if len(said) == len(addresses):
-                found.result = [each for each, agreed in said.items() if agreed]
+                found.result = {at: answer for at, answer in said.items() if answer}
                 found.succeed()
 
         for address in addresses:

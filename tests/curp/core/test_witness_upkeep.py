@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from curp._core.witness_list import WitnessList
-from curp._core.witness_upkeep import WitnessUpkeep
+from curp._core.witness_table import WitnessVerdict
+from curp._core.witness_upkeep import ListAgain, WitnessUpkeep
 
 OLD, NEW = ((1, b"old"),), ((1, b"old"), (2, b"new"))
 
@@ -12,50 +15,99 @@ def _upkeep(*started: str) -> WitnessUpkeep:
     return WitnessUpkeep(WitnessList(7, started, True, ("a", "b", "c")), OLD, 0.0)
 
 
-def test_who_was_left_out_is_asked_every_second() -> None:
-    """No sooner, and the others are not; a list that is whole is left alone."""
+def _found(
+    upkeep: WitnessUpkeep,
+    address: str,
+    verdict: WitnessVerdict = WitnessVerdict.OTHER_CONFIGURATION,
+) -> ListAgain | None:
+    return upkeep.found({address: verdict}, upkeep.listed.configuration)
+
+
+def test_witnesses_are_asked_every_second() -> None:
+    """No sooner: those that were left out, and those that are listed (2)."""
     upkeep = _upkeep("b")
-    assert upkeep.missing(0.5) == ()
-    assert upkeep.missing(1.0) == ("a", "c")
-    assert upkeep.missing(1.5) == ()
-    assert upkeep.missing(2.0) == ("a", "c")
-    upkeep.in_force(WitnessList(8, ("a", "b", "c"), True, ("a", "b", "c")), 2.0)
-    assert upkeep.missing(9.0) == ()
+    assert upkeep.due(0.5) == ()
+    assert upkeep.due(1.0) == ("a", "b", "c")
+    assert upkeep.due(1.5) == ()
+    assert upkeep.due(2.0) == ("a", "b", "c")
+    upkeep.in_force(WitnessList(8, ("a", "b", "d"), True, ("a", "b", "d")), 2.0)
+    assert upkeep.due(2.5) == ()
+    assert upkeep.due(9.0) == ("a", "b", "d")
 
 
-def _numbers_taken(until: float) -> int:
-    """Of a leader whose witness ``c`` answers, and refuses to be started."""
-    upkeep = _upkeep("a", "b")
+def test_a_listed_one_that_forgot_is_listed_anew() -> None:
+    """As one found so by what it is told; one in order, or silent, changes nothing (2, 11)."""
+    upkeep = _upkeep("a", "b", "c")
+    assert upkeep.found({}, 7) is None
+    assert _found(upkeep, "a", WitnessVerdict.ACCEPTED) is None
+    again = upkeep.found({"a": WitnessVerdict.ACCEPTED, "b": WitnessVerdict.OTHER_CONFIGURATION}, 7)
+    assert again == ListAgain(7, (("b", WitnessVerdict.OTHER_CONFIGURATION),))
+    assert upkeep.again(7) == ("a", "b", "c")
+
+
+def test_an_answer_under_another_number_is_none() -> None:
+    """It was asked under 7, and serves 8 since (2)."""
+    upkeep = _upkeep("a", "b", "c")
+    upkeep.in_force(upkeep.listed._replace(configuration=8), 1.0)
+    assert upkeep.found({"a": WitnessVerdict.OTHER_CONFIGURATION}, 7) is None
+
+
+def _numbers_taken(until: float, *started: str, verdict: WitnessVerdict) -> int:
+    """Of a leader whose witness ``c`` answers that each time, whatever was done for it."""
+    upkeep = _upkeep(*started)
     for quarter in range(round(4 * until)):
         now = quarter / 4
-        for address in upkeep.missing(now):
-            upkeep.answers(address)
+        if "c" in upkeep.due(now):
             number = upkeep.listed.configuration
+            assert _found(upkeep, "c", verdict) is not None
             wanted = upkeep.again(number)
             assert wanted is not None
-            upkeep.in_force(WitnessList(number + 1, ("a", "b"), True, wanted), now)
+            upkeep.in_force(WitnessList(number + 1, started, True, wanted), now)
     return upkeep.listed.configuration - 7
 
 
-def test_one_that_answers_and_refuses_is_tried_less_and_less_often() -> None:
+@pytest.mark.parametrize(
+    ("started", "verdict"),
+    [
+        (("a", "b"), WitnessVerdict.OTHER_GROUP),
+        (("a", "b", "c"), WitnessVerdict.OTHER_CONFIGURATION),
+    ],
+    ids=["refuses", "forgets"],
+)
+def test_one_for_which_a_number_was_in_vain_is_asked_less_and_less_often(
+    started: tuple[str, ...], verdict: WitnessVerdict
+) -> None:
     """Each trial takes a number, for which the leader syncs: once a minute in the end (11)."""
-    assert _numbers_taken(64.0) == 6
-    assert _numbers_taken(3664.0) == 66
+    assert _numbers_taken(64.0, *started, verdict=verdict) == 6
+    assert _numbers_taken(3664.0, *started, verdict=verdict) == 66
+
+
+def test_one_that_is_found_in_order_is_asked_every_second_again() -> None:
+    """What restarted once is looked after as before, from the next look on (2)."""
+    upkeep = _upkeep("a", "b", "c")
+    assert upkeep.due(1.0)
+    assert _found(upkeep, "c") is not None
+    upkeep.in_force(upkeep.listed._replace(configuration=8), 1.0)
+    assert upkeep.due(2.0) == ("a", "b")
+    assert "c" in upkeep.due(3.0)
+    assert _found(upkeep, "c", WitnessVerdict.ACCEPTED) is None
+    assert "c" in upkeep.due(5.0)
+    assert "c" in upkeep.due(6.0)
 
 
 def test_others_are_asked_every_second_whoever_refuses() -> None:
     """One that is only down is listed when it is back, and then the other is tried anew."""
     upkeep = _upkeep("b")
     for now in (1.0, 3.0, 7.0):
-        assert "a" in upkeep.missing(now)
-        upkeep.answers("a")
+        assert "a" in upkeep.due(now)
+        _found(upkeep, "a")
         upkeep.in_force(upkeep.listed._replace(configuration=8), now)
-    assert [now for now in range(8, 15) if "c" in upkeep.missing(float(now))] == [*range(8, 15)]
-    upkeep.answers("c")
+    assert [now for now in range(8, 15) if "c" in upkeep.due(float(now))] == [*range(8, 15)]
+    _found(upkeep, "c")
     upkeep.in_force(WitnessList(9, ("b", "c"), True, ("a", "b", "c")), 15.0)
-    assert upkeep.missing(15.5) == ()
-    assert upkeep.missing(16.0) == ("a",)
-    assert upkeep.missing(17.0) == ("a",)
+    assert upkeep.due(15.5) == ()
+    assert "a" in upkeep.due(16.0)
+    assert "a" in upkeep.due(17.0)
 
 
 def test_what_was_found_under_another_number_changes_nothing() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from curp._core.witness_table import WitnessTable
+from curp._core import witness_table
 from curp._replica import leading, recovery_steps
 from curp._replica.witnesses import Witnesses
 from curp.witness.__main__ import main as witness
@@ -20,7 +20,7 @@ __all__: list[str] = []
 def main() -> None:
     """Serve until killed."""
     # The whole text was compared.
-    WitnessTable._serves = lambda self, group: group == self.group  # type: ignore[method-assign]
+    witness_table.same_group = lambda held, group: group == held
     Witnesses.of_log = lambda self, store_id: None  # type: ignore[method-assign]
     for module in (leading, recovery_steps):
         module.read_store_id = lambda *_: 0  # type: ignore[attr-defined]

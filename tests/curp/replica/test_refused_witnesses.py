@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from curp._cli.command import main
 from curp._core.witness_table import WitnessVerdict, group_of_log
@@ -102,10 +103,10 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
         assert f"{guarded} could not be started: refused" in capsys.readouterr().out
 
 
-def test_one_that_restarted_beside_an_idle_leader_is_listed_by_an_operator(
+def test_one_that_restarted_beside_an_idle_leader_is_listed_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No call tells the leader: it is said to be unlisted, and added again (2, 11)."""
+    """Nobody calls, and nobody says so: the leader asks by itself, and goes on asking (2, 11)."""
     address = f"127.0.0.1:{free_port()}"
     with contextlib.ExitStack() as stack:
 
@@ -116,21 +117,33 @@ def test_one_that_restarted_beside_an_idle_leader_is_listed_by_an_operator(
             assert process.line() == address
             return process
 
-        first = start("w1.err")
+        serving = start("w1.err")
         running = stack.enter_context(replica(MemoryLog().engine(), witnesses=[address]))
         running.until_leading()
         number = running.replica.configuration().configuration
-        first.kill()
-        start("w2.err")
-        until(lambda: f"{address}  unlisted" in _status(running.address, capsys), "it is seen")
-        assert running.replica.configuration().configuration == number
-        assert main(["witness", "add", running.address, address]) == 0
-        capsys.readouterr()
-        assert main(["status", running.address]) == 0
-        assert f"{address}  normal  configuration {number + 1}" in capsys.readouterr().out
+        with capture_logs() as written:
+            for life in (2, 3):
+                serving.kill()
+                serving = start(f"w{life}.err")
+                number += 1
+                listed = f"{address}  normal  configuration {number}"
+                until(lambda: listed in _shown(running.address, capsys)[1], "it is listed")  # noqa: B023 - of this turn
+        assert [each for each in written if each["event"] == "witness_forgot"] == 2 * [
+            {
+                "event": "witness_forgot",
+                "log_level": "warning",
+                "witness": address,
+                "verdict": "OTHER_GROUP",
+            }
+        ]
 
 
 def _status(address: str, capsys: pytest.CaptureFixture[str]) -> str:
+    exits, told = _shown(address, capsys)
+    assert exits == 3
+    return told
+
+
+def _shown(address: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     capsys.readouterr()
-    assert main(["status", address]) == 3
-    return capsys.readouterr().out
+    return main(["status", address]), capsys.readouterr().out
