@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -193,9 +193,14 @@ def _file(name: str) -> bytes:
 def check_targets(targets: Sequence[Target], dead_letters: str) -> dict[str, Target]:
     """Return targets by their names.
 
-    Raises ``InvalidRequest`` where two have one, and where one follows the dead letters that are
-    made of what it fails at: they would be made of each other, without end.
+    Raises ``InvalidRequest`` for what is no list of them, where two have one name, and where one
+    follows the dead letters that are made of what it fails at: they would be made of each other,
+    without end.
     """
+    if isinstance(targets, Target):
+        raise InvalidRequest(f"targets are a list: [target], not target {targets.name!r} itself")
+    if not isinstance(targets, Collection) or not all(isinstance(each, Target) for each in targets):
+        raise InvalidRequest(f"targets are a list of sharedlog.Target, not {targets!r:.100}")
     found = {each.name: each for each in targets}
     if len(found) < len(targets):
         twice = sorted(name for name in found if [t.name for t in targets].count(name) > 1)

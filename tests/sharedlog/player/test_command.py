@@ -372,6 +372,23 @@ def test_a_player_of_a_closed_log_does_not_begin(log, tmp_path):
         sharedlog.Player(log, takeover=2)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (sharedlog.Target(name="a", address="h:1", streams=["orders"]), "not target 'a' itself"),
+        (None, "a list of sharedlog.Target"),
+        (["h:1"], "a list of sharedlog.Target"),
+        ("h:1", "a list of sharedlog.Target"),
+    ],
+)
+def test_what_is_no_list_of_targets_is_refused(house, log, given, said):
+    """One target alone, say: in a sentence, also when they are declared anew (§15)."""
+    with pytest.raises(InvalidRequest, match=said):
+        sharedlog.Player(log, given)
+    with pytest.raises(InvalidRequest, match=said):
+        house.player().reload(given)
+
+
 def test_two_targets_of_one_name_are_refused(log):
     """Their indexes would be one (§15)."""
     one = sharedlog.Target(name="a", address="h:1", streams=["orders"])
