@@ -9,7 +9,14 @@ from functools import partial
 
 from rifl._log import get_logger
 from sharedlog._core.duty import Duty
-from sharedlog._core.errors import CorruptLog, Fenced, InvalidRequest, LogError, TrimmedLog
+from sharedlog._core.errors import (
+    CorruptLog,
+    Fenced,
+    InvalidRequest,
+    LogError,
+    LogStopped,
+    TrimmedLog,
+)
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import forget
 from sharedlog._core.player.failing import Suspended, Why
@@ -62,13 +69,23 @@ class Leading:
         return self._courses
 
     async def run(self, closing: asyncio.Event) -> None:
-        """Lead whenever it has the duty, until it is to end."""
+        """Lead whenever it has the duty, until it is to end.
+
+        Raises ``LogStopped`` where the log was closed, or is of no use to this process any more.
+        """
         took_s = asyncio.get_running_loop().time()
-        while not closing.is_set() and not self._place.closing.is_set():
+        stopped: LogStopped | None = None
+        while not closing.is_set():
+            if self._place.closing.is_set():
+                stopped = LogStopped("the log was closed")
+                break
             now_s = asyncio.get_running_loop().time()
             try:
                 fence = await self._beats.once(self._duty.take(now_s))
                 took_s = now_s
+            except LogStopped as error:
+                stopped = error
+                break
             except LogError as error:
                 # Whoever can reach the log may lead by now.
                 silent = now_s - took_s > _SILENT * self._settings.takeover_s
@@ -87,6 +104,8 @@ class Leading:
             await self._beats.once(self._duty.leave())
         self._log.close()
         self._beats.close()
+        if stopped is not None:
+            raise stopped
 
     def report(self) -> list[TargetReport]:
         """Return how the targets are, for those who watch."""

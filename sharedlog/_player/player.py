@@ -121,7 +121,10 @@ class Player:
         self._begun.wait()
 
     def run(self) -> None:
-        """Deliver until another thread closes it, or an exception comes, such as a signal's."""
+        """Deliver until another thread closes it, or an exception comes, such as a signal's.
+
+        Raises what ``start`` does, and ``check``.
+        """
         with self:
             self._ended.wait()
         self.check()
@@ -153,7 +156,11 @@ class Player:
         return self._place.run(all_told(self._settings.name))
 
     def check(self) -> None:
-        """Raise what ended it, if something but ``close`` did."""
+        """Raise what ended it, if something but ``close`` did.
+
+        ``LogStopped``: the log was closed, or can be used no more (a failed disk, a file that was
+        replaced): another player, over the log opened anew, goes on where this one was.
+        """
         if self._error is not None:
             raise self._error
 
@@ -210,5 +217,7 @@ class Player:
             await leading.run(self._closing)
         except LogError as error:
             self._error = error
+            name = self._settings.name
+            _log.error("player_stopped", log=self._place.name, player=name, error=str(error))
         finally:
             self._watchers.detached(leading.report)

@@ -2,15 +2,18 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 import sharedlog
 from sharedlog._cli.command import main
@@ -370,6 +373,51 @@ def test_a_player_of_a_closed_log_does_not_begin(log, tmp_path):
         player.start()
     with pytest.raises(InvalidRequest, match="timedelta"):
         sharedlog.Player(log, takeover=2)
+
+
+def _replaced(url):
+    file = url.removeprefix("sqlite:///")
+    shutil.copy(file, f"{file}.copy")
+    os.replace(f"{file}.copy", file)
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        pytest.param(lambda log, url: log.close(), "the log was closed", id="closed"),
+        pytest.param(lambda log, url: _replaced(url), "another file", id="replaced"),
+    ],
+)
+def test_a_player_whose_log_is_of_no_use_any_more_says_so(house, url, end, said):
+    """`run` and `check` raise it, and an event has it once; nothing is sent any more (§15)."""
+    other = house.opened(url)
+    with capture_logs() as written:
+        player = house.player(declared(house.target()), log=other)
+        with ThreadPoolExecutor(1) as pool:
+            running = sharedlog.Player(other, name="second")
+            ran = pool.submit(running.run)
+            house.wait_for(lambda: player.leads and running.leads)
+            player.check()
+            end(other, url)
+            with pytest.raises(sharedlog.LogStopped, match=said):
+                ran.result(60)
+        house.wait_for(lambda: not player.leads)
+        player.close()
+        with pytest.raises(sharedlog.LogStopped, match=said):
+            player.check()
+    told = [each for each in written if each["event"] == "player_stopped"]
+    assert sorted(each["player"] for each in told) == ["player", "second"]
+
+
+def test_a_player_that_is_closed_before_its_log_ends_without_a_word(house, url):
+    """As it was asked to (§15)."""
+    other = house.opened(url)
+    with capture_logs() as written, sharedlog.Player(other) as player:
+        house.wait_for(lambda: player.leads)
+        player.close()
+        other.close()
+        player.check()
+    assert "player_stopped" not in [each["event"] for each in written]
 
 
 @pytest.mark.parametrize(
