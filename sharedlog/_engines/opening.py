@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Mapping
@@ -29,8 +30,10 @@ _named: dict[str, MemoryLog] = {}
 _naming = threading.Lock()
 
 
-def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
+def create_engine(url: str, keys: Mapping[str, bytes], *, patience_s: float = math.inf) -> Engine:
     """Make an empty log where there is none, with these keys from its first moment, and open it.
+
+    ``patience_s``: see ``open_engine``.
 
     ``memory:NAME`` (``memory:`` for one that nobody else opens) and ``sqlite:///FILE`` (four
     slashes: from the root); ``redis://HOST?log=NAME``, ``etcd://HOST,HOST,HOST?log=NAME``,
@@ -51,7 +54,7 @@ def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
 
         path = _path(url)
         sqlite.create(path, keys)
-        return sqlite.SqliteEngine(path)
+        return sqlite.SqliteEngine(path, timeout_s=min(patience_s, sqlite.BUSY_S))
     if _scheme(url) in _REDIS:
         created: Engine = _redis().create_log(url, keys)
         return created
@@ -65,8 +68,12 @@ def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
     raise _unknown(url)
 
 
-def open_engine(url: str) -> Engine:
-    """Open the log that ``create_engine`` made; raises ``NoSuchLog``, and as that does."""
+def open_engine(url: str, *, patience_s: float = math.inf) -> Engine:
+    """Open the log that ``create_engine`` made; raises ``NoSuchLog``, and as that does.
+
+    ``patience_s``: how long its user waits for an append. No attempt waits longer for its turn
+    where those who write take turns.
+    """
     if url.startswith(_MEMORY):
         with _naming:
             found = _named.get(url.removeprefix(_MEMORY))
@@ -76,7 +83,7 @@ def open_engine(url: str) -> Engine:
     if url.startswith(_SQLITE):
         from sharedlog._engines import sqlite
 
-        return sqlite.SqliteEngine(_path(url))
+        return sqlite.SqliteEngine(_path(url), timeout_s=min(patience_s, sqlite.BUSY_S))
     if _scheme(url) in _REDIS:
         opened: Engine = _redis().open_log(url)
         return opened

@@ -48,8 +48,13 @@ def refused(found: Exception, *, whole: bool = True) -> Exception:
     """
     if isinstance(found, errors.LogUnavailable):
         found.passing = False
-        if whole:
-            found.appended = False
+    return nothing_done(found) if whole else found
+
+
+def nothing_done(found: Exception) -> Exception:
+    """Return an error of a request of which nothing was done."""
+    if isinstance(found, errors.LogUnavailable):
+        found.appended = False
     return found
 
 

@@ -54,7 +54,9 @@ def create_log(
     seals = Seals.of(seal, unseal)
     incarnation = secrets.token_hex(8)
     keys = new_log(incarnation)
-    engine = patiently(url, timeout, lambda: create_engine(url, keys))
+    engine = patiently(
+        url, timeout, lambda: create_engine(url, keys, patience_s=timeout.total_seconds())
+    )
     return _opened(url, engine, incarnation, timeout, observer, seals)
 
 
@@ -71,7 +73,8 @@ def open_log(
 
     ``incarnation``: the one that the log must have, as ``Log.incarnation`` said before.
     ``timeout``: for how long a server that does not answer yet is asked again; and how long an
-    append that is not answered is sent again before its outcome is told to be unknown.
+    append that is not answered is sent again before its outcome is told to be unknown. In SQLite
+    one waits no longer for others who write the file, and then nothing is appended.
     ``observer``: one or several, who are told what is done with the log by this handle.
     ``seal``, ``unseal``: the user's encryption of messages, bytes to bytes, any thread, possibly
     in many at once; both or neither. Sealed are envelopes whole (value, key, headers and what
@@ -85,7 +88,7 @@ def open_log(
     seals = Seals.of(seal, unseal)
 
     def attempt() -> tuple[Engine, str]:
-        engine = _engine(url)
+        engine = _engine(url, timeout.total_seconds())
         try:
             return engine, carry_out(engine, read_incarnation(incarnation))
         except BaseException:
@@ -127,12 +130,12 @@ def _served(url: str) -> bool:
     return url.partition(":")[0] in ("grpc", "grpcs")
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, patience_s: float) -> Engine:
     if _served(url):
         from sharedlog._remote.remote import RemoteLog
 
         return RemoteLog(url)
-    return open_engine(url)
+    return open_engine(url, patience_s=patience_s)
 
 
 def _check(url: str, timeout: timedelta, observer: Observer | Sequence[Observer] | None) -> None:

@@ -8,12 +8,13 @@
 - ``tags``: their index, which is written for many entries at once.
 - ``terms``: keys that are there for a time.
 - ``joining``: appends on the application's own connections; ``applications``: work in those.
-- ``write_fairness``: who waits for the file comes before who has just written.
+- ``write_fairness``: who waits for the file comes before who has just written; ``write_lock``:
+  who has it.
 - ``wal_file``: whether somebody cut it off.
 - ``watcher``: tells that some process wrote; ``inotify``: the kernel's hints.
 """
 
-from sharedlog._engines.sqlite.creation import accept_loss, create
+from sharedlog._engines.sqlite.creation import BUSY_S, accept_loss, create
 from sharedlog._engines.sqlite.engine import SqliteEngine
 
-__all__ = ["SqliteEngine", "accept_loss", "create"]
+__all__ = ["BUSY_S", "SqliteEngine", "accept_loss", "create"]

@@ -249,7 +249,8 @@ def _opened(path: Path, timeout_s: float) -> LogFile:
                 "right file back; create makes a new log, without what was in it"
             )
         raise NoSuchLog(f"{path}: no log is there; create makes one")
-    file = LogFile(path, timeout_s, LOG, create=False)
+    file = LogFile(path, BUSY_S, LOG, create=False)
+    file.turn_s = timeout_s
     try:
         with file.reading() as connection:
             rows.check(connection, str(path))

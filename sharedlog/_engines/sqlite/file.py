@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from sharedlog._engines.owner import Owner
+from sharedlog._engines.owner import Owner, nothing_done
 from sharedlog._engines.sqlite.commit_note import CommitNote
 from sharedlog._engines.sqlite.file_names import FileNames
 from sharedlog._engines.sqlite.prefixed import Prefixed
 from sharedlog._engines.sqlite.wal_file import WalFile
 from sharedlog._engines.sqlite.write_fairness import WriteFairness
+from sharedlog._engines.sqlite.write_lock import holder_of
 
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01
@@ -62,6 +63,8 @@ class LogFile:
         self._owner = owner
         self._create = create
         self._timeout_s = timeout_s
+        # How long one waits to write while another connection does.
+        self.turn_s = timeout_s
         self._stopped: str | None = None
         self.closing = threading.Event()
         self._locks = (threading.Lock(), threading.Lock(), threading.Lock())
@@ -247,7 +250,7 @@ class LogFile:
         SQLite itself looks ever more seldom, up to ten times a second, and finds the file taken
         as long as somebody writes one transaction after the other.
         """
-        end = time.monotonic() + self._timeout_s
+        end = time.monotonic() + self.turn_s
         pause_s = _TURN_S
         fairness = self._fairness
         if fairness is not None:
@@ -257,8 +260,10 @@ class LogFile:
                 try:
                     self._writer.execute("BEGIN IMMEDIATE")
                 except sqlite3.OperationalError as error:
-                    if not _name(error).startswith("SQLITE_BUSY") or time.monotonic() >= end:
+                    if not _name(error).startswith("SQLITE_BUSY"):
                         raise
+                    if time.monotonic() >= end:
+                        raise self._taken() from error
                 else:
                     return
                 if fairness is not None:
@@ -269,6 +274,20 @@ class LogFile:
         finally:
             if fairness is not None:
                 fairness.came()
+
+    def _taken(self) -> Exception:
+        """Build what is raised where the file did not come free in time: nothing was begun."""
+        pid = holder_of(self.path)
+        if pid == os.getpid():
+            who = (
+                "this process itself has a transaction open on it, on another connection (one of "
+                "append_in, say), which has to end first"
+            )
+        else:
+            who = f"{'another' if pid is None else f'process {pid}'} writes it"
+        return nothing_done(
+            self._owner.unavailable(f"{self.path} was not free within {self.turn_s:g} s: {who}")
+        )
 
     def _begin_wal(self, connection: sqlite3.Connection) -> None:
         # Two processes that make the same file at once: SQLite refuses one of them

@@ -7,7 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import aiosqlite
@@ -248,6 +250,31 @@ def test_a_file_that_another_one_writes_is_unavailable(path, log, connection):
     with pytest.raises(sharedlog.WrongTransaction):
         log.append_in(other, "orders", "closed")
     assert texts(log) == ["first"]
+
+
+@pytest.mark.parametrize("flavour", ["sync", "aio"])
+def test_who_publishes_beside_its_own_transaction_is_told_in_time(path, log, connection, flavour):
+    """It waits for itself: after the log's timeout, and not SQLite's, it is told so (§12)."""
+    url, patience = f"sqlite:///{path}", timedelta(seconds=0.5)
+
+    async def publish_aio():
+        async with await sharedlog.aio.open(url, timeout=patience) as mine:
+            await mine.publish("orders", "beside")
+
+    def publish():
+        with sharedlog.open(url, timeout=patience) as mine:
+            mine.publish("orders", "beside")
+
+    with connection:
+        order(log, connection, "within")
+        began = time.monotonic()
+        with pytest.raises(sharedlog.LogUnavailable, match="this process itself") as caught:
+            asyncio.run(publish_aio()) if flavour == "aio" else publish()
+        assert time.monotonic() - began < 15
+        assert caught.value.appended is False
+    assert texts(log) == ["within"]
+    log.publish("orders", "behind")
+    assert texts(log) == ["within", "behind"]
 
 
 def test_a_log_of_another_incarnation_is_refused(path, log, connection):
