@@ -506,6 +506,8 @@ FINALIZERS = {
     # Asyncio's own, for tasks that ended well: nothing.
     "rifl._server.eager_task: _EagerTask.__del__",
     "rifl._server.abandoned_streams: weakref.finalize(self, self._left.put, None)",
+    # Lets go of the lock that the dropped one holds, which waits for nobody.
+    "sharedlog._log.transaction: Transaction.__del__",
 }
 # Generators that do something where they are closed, by a collection too if nobody else keeps
 # them. Context managers' are kept by the ``with`` of a frame that runs.

@@ -51,6 +51,10 @@ class Producer:
         # Held by the transaction that is open.
         self._busy = threading.Lock()
         self._owner = 0
+        # Its draft; None: none is open.
+        self._open: Draft | None = None
+        # The last one was dropped, and nobody was told yet.
+        self._dropped = False
         # One of unknown outcome, or not undone yet.
         self._left: Transaction | None = None
         # The name's highest seq, as this producer knows it.
@@ -79,17 +83,22 @@ class Producer:
         Of a named producer: ``seq`` is its number, above that of ``follows``, the one before it
         (0: none). Not said, they go on from what this producer knows, first from the log. A seq
         that was committed with the same messages is answered when it is committed again.
-        Raises ``LogUnavailable`` where the last transaction's outcome is still unknown.
+        Raises ``LogUnavailable`` where the last transaction's outcome is still unknown; once
+        ``InvalidRequest`` where it was dropped, neither committed nor rolled back: it is undone.
         """
         if self._owner == threading.get_ident():
             raise InvalidRequest("a transaction of this producer is open: end it first")
         self._busy.acquire()
         try:
             self._clear()
+            self._tell_dropped()
             turn = self._turn(seq, follows)
-            self._owner = threading.get_ident()
-            return Transaction(self, Draft(self._bounds), turn)
+            draft = Draft(self._bounds)
+            made = Transaction(self, draft, turn)
+            self._owner, self._open = threading.get_ident(), draft
+            return made
         except BaseException:
+            self._owner, self._open = 0, None
             self._busy.release()
             raise
 
@@ -103,8 +112,14 @@ class Producer:
     def end(self, left: Transaction) -> None:
         """A transaction is over, and ``left`` if something of it is to be found out or undone."""
         self._left = left if left.unfinished else None
-        self._owner = 0
+        self._owner, self._open = 0, None
         self._busy.release()
+
+    def dropped(self, left: Transaction, draft: Draft) -> None:
+        """One goes that may be open yet. By its finalizer, in any thread: waits for no lock."""
+        if self._open is draft:
+            self._dropped = True
+            self.end(left)
 
     def reached(self, seq: int) -> None:
         """The name's transaction with this seq is committed."""
@@ -126,6 +141,15 @@ class Producer:
         except LogUnavailable as error:
             raise not_sent(error) from error
         self._left = None
+
+    def _tell_dropped(self) -> None:
+        if self._dropped:
+            self._dropped = False
+            raise InvalidRequest(
+                "the transaction before this one was dropped, neither committed nor rolled back: "
+                "it is undone, and its messages are not in the log. `with` ends one, or commit(). "
+                "The next one begins as ever"
+            )
 
     def _turn(self, seq: int | None, follows: int | None) -> Turn | None:
         if self.name is None:

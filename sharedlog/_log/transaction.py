@@ -60,6 +60,9 @@ class Publishing(Protocol):
     def end(self, left: Transaction) -> None:
         """A transaction is over, and ``left`` if something of it is to be found out or undone."""
 
+    def dropped(self, left: Transaction, draft: Draft) -> None:
+        """One goes that may be open yet. By its finalizer, in any thread: waits for no lock."""
+
     def reached(self, seq: int) -> None:
         """The name's transaction with this seq is committed."""
 
@@ -70,7 +73,8 @@ class Publishing(Protocol):
 class Transaction:
     """What ``Producer.transaction`` returns: a context manager, for one thread at a time.
 
-    Leaving it commits; leaving it by an exception rolls back.
+    Leaving it commits; leaving it by an exception rolls back. One that is dropped is rolled back
+    when its producer begins the next one, which says so.
     """
 
     def __init__(self, producer: Publishing, draft: Draft, turn: Turn | None) -> None:
@@ -272,6 +276,15 @@ class Transaction:
             self._conclude()
         else:
             self.roll_back()
+
+    def __del__(self) -> None:
+        """Let its producer go on, if it was not ended."""
+        if self._state is State.OPEN:
+            # The producer has it from here on, if it is its open one.
+            self._state, self._undoing = State.ROLLED_BACK, True
+            # In a forked child it is the parent's.
+            with suppress(LogError):
+                self._producer.dropped(self, self._draft)
 
     def finish(self) -> None:
         """Learn what became of it, and have nothing of it pending; for its producer.

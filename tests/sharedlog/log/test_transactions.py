@@ -1,5 +1,6 @@
 """A transaction is read whole or not at all, whatever fails on its way (DESIGN-LOG §13)."""
 
+import gc
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -47,6 +48,48 @@ def test_what_is_committed_is_read_where_the_transaction_says(log, values):
             found = [each.text for each in substream(log, name, number)]
             assert found == sorted(found)
     assert pending(log) == []
+
+
+@pytest.mark.parametrize("values", [[], ["lost"], LARGE], ids=["empty", "small", "large"])
+@pytest.mark.parametrize("name", [None, "orders"], ids=["unnamed", "named"])
+def test_a_transaction_that_is_dropped_is_undone_and_the_next_one_says_so(log, name, values):
+    """Who waits for it in another thread goes on: it was blocked for good (§13)."""
+    log.stream("s", 1)
+    producer = log.producer(name)
+    dropped = producer.transaction()
+    for value in values:
+        dropped.publish("s", value)
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(sharedlog.InvalidRequest, match="open"):
+            producer.transaction()
+        waiting = pool.submit(producer.transaction)
+        # It waits, or will; nothing else that it does may block.
+        del dropped
+        with pytest.raises(sharedlog.InvalidRequest, match="dropped, neither committed"):
+            waiting.result(60)
+    run(producer.transaction(), ["kept"])
+    assert texts(log, "s") == ["kept"]
+    assert pending(log) == []
+    assert producer.publish("s", "behind").lsn > 0
+
+
+def test_a_transaction_that_ended_is_dropped_without_a_word(log):
+    """However it ended, and the next one is open meanwhile (§13)."""
+    log.stream("s", 1)
+    producer = log.producer()
+    committed = producer.transaction()
+    committed.publish("s", "a")
+    committed.commit()
+    undone = producer.transaction()
+    undone.roll_back()
+    with producer.transaction() as transaction:
+        transaction.publish("s", "b")
+        del committed, undone
+        gc.collect()
+        with pytest.raises(sharedlog.InvalidRequest, match="open"):
+            producer.transaction()
+    assert texts(log, "s") == ["a", "b"]
+    run(producer.transaction(), ["c"])
 
 
 def test_what_was_undone_for_want_of_room_is_not_committed_in_part(log):
