@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rifl._log import get_logger
 from sharedlog._core.duty import WHO_BYTES, Duty
-from sharedlog._core.errors import LogError, LogStopped
+from sharedlog._core.errors import InvalidRequest, LogError, LogStopped
 from sharedlog._core.fences import Fence
 from sharedlog._engines.elsewhere import refuse_served
 from sharedlog._log.place import Place
@@ -56,7 +56,9 @@ class Rounds:
         return self._duty.other_beats
 
     def start(self) -> None:
-        """Have a thread make the rounds, until it is closed, or the log is."""
+        """Have a thread make the rounds, until it is closed, or the log is; once."""
+        if self._thread.ident is not None or self._closing.is_set():
+            raise InvalidRequest("this begins once, and not when it was closed: make another one")
         self._thread.start()
 
     def round(self) -> None:

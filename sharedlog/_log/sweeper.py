@@ -72,7 +72,7 @@ class Sweeper:
         self._rounds.close()
 
     def __enter__(self) -> Sweeper:
-        """Begin the rounds."""
+        """Begin the rounds; once. Raises ``InvalidRequest`` if it did, or was closed."""
         self._rounds.start()
         return self
 

@@ -123,7 +123,7 @@ class Relay:
         self._database.close()
 
     def __enter__(self) -> Relay:
-        """Begin."""
+        """Begin; once. Raises ``InvalidRequest`` for one that has begun, or was closed."""
         self._waits = True
         self._rounds.start()
         return self

@@ -157,6 +157,14 @@ def test_inside_its_context_a_thread_makes_the_rounds(log):
     assert engine.faults == []
 
 
+def test_a_sweeper_is_entered_once(log):
+    """A second time, and when it was closed, is refused by a typed error (C2)."""
+    with log.sweeper() as mine, pytest.raises(sharedlog.InvalidRequest, match="once"):
+        mine.__enter__()
+    with pytest.raises(sharedlog.InvalidRequest, match="once"), mine:
+        pass
+
+
 def test_a_round_may_come_once_in_a_lifetime(log):
     """A time longer than a thread can wait is for ever; it ends when it is closed (C2)."""
     with log.sweeper(timedelta.max) as longest, log.trim_every(timedelta.max):

@@ -119,6 +119,20 @@ def test_writers_that_meet_have_one_order(database, log):
         assert mine == [f"{writer}.{number}" for number in range(10)]
 
 
+def test_a_relay_is_entered_once(database, log):
+    """Within itself, and when it was closed; the first one goes on (§12)."""
+    with sharedlog.relay(database.url, log) as relay:
+        with pytest.raises(sharedlog.InvalidRequest, match="once"):
+            relay.__enter__()
+        publish(database, log, "a")
+        until(lambda: texts(log) == ["a"], "it relays")
+    unused = sharedlog.relay(database.url, log)
+    unused.close()
+    for closed in (relay, unused):
+        with pytest.raises(sharedlog.InvalidRequest, match="once"), closed:
+            pass
+
+
 def test_one_relay_works_and_another_takes_over(database, log):
     """By a fence of the log's (§12, L4)."""
     publish(database, log, "a")
