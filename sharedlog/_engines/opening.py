@@ -163,10 +163,12 @@ def _path(url: str) -> Path:
 
 
 def _unknown(url: str) -> InvalidRequest:
-    scheme = url.partition(":")[0][:40]
+    scheme = _scheme(url)[:40]
+    if scheme in ("grpc", "grpcs"):
+        return InvalidRequest("this is done where the log itself is, by its own URL, not over gRPC")
     return InvalidRequest(
         f"{scheme!r} is no log's scheme: memory:, sqlite:///FILE, redis://HOST, etcd://HOST, "
-        "postgresql://HOST/DATABASE"
+        "postgresql://HOST/DATABASE, and grpc://HOST:PORT or grpcs:// of a log that a server has"
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 import sharedlog
 from sharedlog._core.catalog import MAX_SUBSTREAMS
 from sharedlog._core.commit import Commit, Put
+from sharedlog._log.restoring import accept_loss
 from sharedlog.v1 import sharedlog_pb2 as pb
 from tests.helpers.waiting import until
 
@@ -145,6 +146,18 @@ def test_public_errors_pickle_and_say_whether_it_was_appended():
         error = kind("why", 7) if "__init__" in vars(kind) else kind("why")
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
         assert (type(copy), str(copy), copy.appended) == (kind, "why", kind.appended)
+
+
+def test_an_unknown_scheme_is_told_with_those_there_are():
+    """The served log's, too, which is neither made nor mended over gRPC (§12)."""
+    known = "memory: sqlite:///FILE redis://HOST etcd://HOST postgresql://HOST/ grpc://HOST:PORT"
+    for door in (sharedlog.open, sharedlog.create):
+        with pytest.raises(sharedlog.InvalidRequest, match="'foo' is no log's scheme") as caught:
+            door("foo://host")
+        assert [each for each in known.split() if each not in str(caught.value)] == []
+    for elsewhere in ("grpc://h:1", "grpcs://h:1"):
+        with pytest.raises(sharedlog.InvalidRequest, match="not over gRPC"):
+            accept_loss(elsewhere, timedelta(0))
 
 
 @pytest.mark.parametrize(("engine", "end"), [("redis", "stop"), ("postgres", "crash")])
