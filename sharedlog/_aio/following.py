@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
+from lease_server._forks import refuse_in_children
 from sharedlog._aio.threads import Threads
 from sharedlog._core.errors import LogError
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
 from sharedlog._log import following as sync
+from sharedlog._log.place import forked
 
 # How long a thread waits at most before it looks whether somebody still iterates.
 _SLICE_S = 1.0
@@ -33,6 +35,7 @@ class Following:
         self._beginning: asyncio.Future[sync.Following] | None = None
         self._polling: asyncio.Future[list[Message]] | None = None
         self._closed = False
+        refuse_in_children(self, forked, _forget)
 
     def __aiter__(self) -> Following:
         """Return itself."""
@@ -100,3 +103,10 @@ class Following:
         if self._beginning is None:
             self._beginning = asyncio.ensure_future(self._threads.run(self._begin))
         return await asyncio.shield(self._beginning)
+
+
+def _forget(inherited: Following) -> None:
+    # What was read ahead is delivered to the parent, by its loop; whoever iterates here begins by
+    # a thread, and is told.
+    inherited._ready = deque()
+    inherited._beginning = inherited._polling = None

@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from lease_server._forks import refuse_in_children
 from sharedlog._aio.following import Following
 from sharedlog._aio.producer import Producer
 from sharedlog._aio.publisher import Publisher
@@ -31,6 +32,7 @@ from sharedlog._log.following import AT_ONCE, After
 from sharedlog._log.log import Log as SyncLog
 from sharedlog._log.log import ticket_of
 from sharedlog._log.opening import TIMEOUT, create_log, open_log
+from sharedlog._log.place import forked
 from sharedlog._log.placing import Headers
 from sharedlog._log.sweeper import SILENT
 
@@ -40,6 +42,7 @@ class Log:
 
     What blocks runs in a few threads of the log's own. A task that is cancelled leaves what it
     has sent of unknown outcome; it is known before the same producer sends anything else.
+    Of one process: in a forked child its methods raise ``LogStopped``.
     """
 
     def __init__(self, inner: SyncLog, threads: Threads) -> None:
@@ -47,6 +50,7 @@ class Log:
         self._inner = inner
         self._threads = threads
         self._publisher = Publisher(inner._place, threads)
+        refuse_in_children(self, forked)
 
     @property
     def incarnation(self) -> str:

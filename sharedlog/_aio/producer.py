@@ -7,12 +7,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from lease_server._forks import refuse_in_children
 from sharedlog._aio.threads import Threads
 from sharedlog._core.catalog import Stream
 from sharedlog._core.envelope import About, Value, called
 from sharedlog._core.errors import InvalidRequest, LogError
 from sharedlog._core.position import Position
 from sharedlog._log import producer as sync
+from sharedlog._log.place import forked
 from sharedlog._log.placing import Headers
 from sharedlog._log.transaction import Transaction as SyncTransaction
 
@@ -29,6 +31,7 @@ class Producer:
         self._threads = threads
         # Held by the task whose transaction is open, and by what it left running.
         self.turn = asyncio.Lock()
+        refuse_in_children(self, forked)
 
     @property
     def name(self) -> str | None:

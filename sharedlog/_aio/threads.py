@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from lease_server._forks import refuse_in_children
+from sharedlog._log.place import forked
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 # Appends of one log are one at a time; others read, or wait for their transactions.
@@ -15,11 +18,15 @@ _MOST = 8
 
 
 class Threads:
-    """A few threads of one log's own: no other library's calls are in front."""
+    """A few threads of one log's own: no other library's calls are in front.
+
+    A forked child has none of them, and is refused.
+    """
 
     def __init__(self, most: int = _MOST) -> None:
         """They begin when they are needed."""
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="sharedlog-aio")
+        refuse_in_children(self, forked)
 
     async def run(self, called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Call it in a thread. Cancelled, it goes on there: what it does is done to its end."""

@@ -6,6 +6,7 @@ a lock that one of these held. It makes the log; it exits with 0 if all was as i
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import pickle
@@ -13,13 +14,14 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 
 import sharedlog
+import sharedlog.aio
 from tests.sharedlog.faulty import faulty
 from tests.sharedlog.reads import texts
 
@@ -160,7 +162,58 @@ def _append_in(url: str) -> None:
         assert texts(log, "s") == ["first", "second"]
 
 
+def _aio(url: str) -> None:
+    """A loop's log has a transaction open, and a follower that has read ahead."""
+    asyncio.run(_aio_uses(url))
+
+
+async def _aio_uses(url: str) -> None:
+    async with await sharedlog.aio.create(url) as log:
+        await log.stream("s", 1)
+        for text in "abc":
+            await log.publish("s", text)
+        producer = log.producer()
+        async with log.follow("s") as following, producer.transaction() as transaction:
+            assert (await anext(following)).text == "a"
+            idle = log.follow("s")
+
+            async def publish() -> None:
+                async with producer.transaction() as mine:
+                    await mine.publish("s", "b")
+
+            uses: list[Callable[[], Awaitable[object]]] = [
+                lambda: anext(following),
+                lambda: anext(idle),
+                lambda: following.done(position),
+                lambda: log.publish("s", "b"),
+                lambda: log.streams(),
+                lambda: producer.publish("s", "b"),
+                lambda: transaction.publish("t", "b"),
+                publish,
+            ]
+            position = (await log.read("s", 0))[0].position
+            for use in uses:
+                _refused(lambda: _in_a_loop(use))  # noqa: B023 - of this turn
+            for close in (following.close, log.close):
+                assert _in_child(lambda: _in_a_loop(close)) is None  # noqa: B023 - of this turn
+            assert [(await anext(following)).text for _ in range(2)] == ["b", "c"]
+            await transaction.publish("s", "d")
+        assert [each.text for each in await log.read("s", 0)] == [*"abcd"]
+
+
+def _in_a_loop(use: Callable[[], Awaitable[object]]) -> object:
+    """What it gives, on a loop of the child's own."""
+
+    async def wait() -> object:
+        return await asyncio.wait_for(use(), 20)
+
+    # The parent's is still the one that runs in this thread, as the child has it.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, wait()).result()
+
+
 _SCENARIOS = {
+    "aio": _aio,
     "publisher": _publisher,
     "follower": _follower,
     "both": _both,

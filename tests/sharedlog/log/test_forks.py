@@ -16,6 +16,11 @@ def test_a_child_is_refused_the_follower_that_it_inherited(url):
     forks("follower", url)
 
 
+def test_a_child_is_refused_what_a_loop_of_its_parent_had(url):
+    """Read ahead, a transaction's turn, threads: it is told, and waits for nobody (L3)."""
+    forks("aio", url)
+
+
 @pytest.mark.parametrize("engine", SHARED)
 def test_parent_and_child_publish_by_logs_of_their_own(engine, tmp_path, request):
     """Each opened after the fork; their producers are two (L3)."""
