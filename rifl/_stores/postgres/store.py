@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
+
 from rifl._stores.codec import RecordCodec
 from rifl._stores.drivers import committer
 from rifl._stores.postgres.address import PostgresAddress
@@ -32,6 +34,7 @@ from rifl._stores.postgres.riders import (
 from rifl._stores.postgres.shared_blocks import PostgresBlocks
 from rifl._stores.postgres.transaction import write_record, write_record_async
 from rifl._stores.shared.attempts import SharedAttempt
+from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import Written
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
 from rifl._stores.shared.transactions import FencedTransactions, FinishOf
@@ -42,16 +45,25 @@ from rifl.core._shared.record import CompletionRecord
 
 
 class PostgresTransactions(FencedTransactions):
-    """Records inside transactions of psycopg, SQLAlchemy over it, or named DB-API connections."""
+    """Records inside transactions of psycopg, SQLAlchemy over it, or named DB-API connections.
+
+    ``observe`` hears when a commit with a record in it began, by ``clock``, and its error if it
+    is not known to have been done or refused.
+    """
 
     def __init__(
         self,
         backend: PostgresBackend,
         finish_of: FinishOf,
         always: Callable[[str], None],
+        *,
+        clock: Callable[[], float],
+        observe: Callable[..., None],
     ) -> None:
         super().__init__(finish_of, always)
         self._backend = backend
+        self._clock = clock
+        self._observe = observe
 
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record inside the handler's own transaction, or keep it for a block's end."""
@@ -102,32 +114,49 @@ class PostgresTransactions(FencedTransactions):
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""
         finish = self._noted(attempt, record)
-        with self._noting(attempt), _noting_undone(attempt, transaction):
-            committed = commit_record(transaction, self._backend, finish)
-        if committed:
-            # Only now: an error leaves it to be read back.
-            attempt.committed = record
-        else:
-            commit = committer(transaction)
-            self.record(attempt, record, transaction)
-            send_riders(transaction)
-            commit()
+        with self._telling(transaction):
+            with self._noting(attempt), _noting_undone(attempt, transaction):
+                committed = commit_record(transaction, self._backend, finish)
+            if committed:
+                # Only now: an error leaves it to be read back.
+                attempt.committed = record
+            else:
+                commit = committer(transaction)
+                self.record(attempt, record, transaction)
+                send_riders(transaction)
+                commit()
 
     async def commit_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection."""
         finish = self._noted(attempt, record)
-        with self._noting(attempt), _noting_undone(attempt, transaction):
-            committed = await commit_record_async(transaction, self._backend, finish)
-        if committed:
-            attempt.committed = record
-        else:
-            commit = committer(transaction)
-            await self.record_async(attempt, record, transaction)
-            await send_riders_async(transaction)
-            if inspect.isawaitable(done := commit()):
-                await done
+        with self._telling(transaction):
+            with self._noting(attempt), _noting_undone(attempt, transaction):
+                committed = await commit_record_async(transaction, self._backend, finish)
+            if committed:
+                attempt.committed = record
+            else:
+                commit = committer(transaction)
+                await self.record_async(attempt, record, transaction)
+                await send_riders_async(transaction)
+                if inspect.isawaitable(done := commit()):
+                    await done
+
+    @contextlib.contextmanager
+    def _telling(self, transaction: Any) -> Iterator[None]:
+        """Tell of a commit that was done, or of which no answer came.
+
+        One that was refused is the handler's, or another copy of its call has committed.
+        """
+        began = self._clock()
+        try:
+            yield
+        except (psycopg.Error, BackendError) as error:
+            if not was_answered(transaction):
+                self._observe(began, error)
+            raise
+        self._observe(began)
 
 
 @contextlib.contextmanager
@@ -170,7 +199,11 @@ class PostgresStore(SharedStore):
             late_after_s=LATE_AFTER * address.timeout_s,
         )
         self.transactions = PostgresTransactions(
-            self._postgres, self._settlement.finish_of, self._unclaimed_runs.always
+            self._postgres,
+            self._settlement.finish_of,
+            self._unclaimed_runs.always,
+            clock=self._clock,
+            observe=self._observe,
         )
         self.rows = self._rows(self._postgres.store_id)
         self._blocks = PostgresBlocks(address, self._postgres, self._settlement.finish_of)

@@ -87,7 +87,11 @@ class Observer:
             self.call_served(each)
 
     def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
-        """The store wrote ``entries`` records and intents in one commit, or failed to."""
+        """The store wrote ``entries`` records and intents in one commit, or failed to.
+
+        Also where that is the commit of a handler's transaction, if rifl makes it: SQLite's shared
+        ones, and over PostgreSQL those of a ``rifl.transaction`` with a connection.
+        """
 
     def serving(self, refusal: RiflError | None) -> None:
         """New calls are refused from now on, for this reason; None: taken again."""

@@ -64,6 +64,55 @@ def test_the_commit_decides_and_later_arrivals_find_its_record(
     assert handler.runs == 1
 
 
+class _Commits(rifl.Observer):
+    """What an observer is told of commits."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, bool]] = []
+
+    def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
+        assert 0 <= seconds < DEADLINE_S
+        self.told.append((entries, error is None))
+
+
+def test_commits_that_decide_are_told(replicas, handler, effects, shared_server):
+    """As claims and records are, one that is refused not, and one that is lost as that (§9)."""
+    one, two = replicas(), replicas()
+    one.store.observer, two.store.observer = mine, others = _Commits(), _Commits()
+    client = one.client()
+    handler.serve(one, call(client, 1))
+    assert mine.told == [(1, True)]
+    # Another copy, on another replica, commits before it.
+    other = Handler(shared_server)
+    handler.before = lambda connection: other.serve(two, call(client, 2))
+    handler.serve(one, call(client, 2))
+    assert (mine.told, others.told) == ([(1, True)], [(1, True)])
+
+    def cut_off(connection):
+        with psycopg.connect(shared_server.url(), autocommit=True) as killer:
+            killer.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+
+    handler.before = cut_off
+    handler.serve(one, call(client, 3))
+    # Behind it the store is asked, which is a claim.
+    assert mine.told[:2] == [(1, True), (1, False)]
+    assert effects() == 2
+
+
+async def test_asynchronous_commits_that_decide_are_told(replicas, shared_server, effects):
+    """By the same observer (DESIGN §9)."""
+    one = replicas()
+    one.store.observer = mine = _Commits()
+    attempt = one.begin(call(one.client(), 1), UNCLAIMED)
+    transactions = one.store.transactions
+    async with await psycopg.AsyncConnection.connect(shared_server.url()) as connection:
+        await transactions.begin_async(connection)
+        await connection.execute(INSERT)
+        await transactions.commit_async(attempt, FIRST, connection)
+    assert mine.told == [(1, True)]
+    assert effects() == 1
+
+
 @pytest.mark.parametrize("way", ["commit", "record"])
 def test_of_two_first_attempts_on_two_replicas_one_commits(
     replicas, shared_server, effects, database, way
