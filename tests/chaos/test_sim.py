@@ -117,6 +117,13 @@ def test_a_process_that_goes_on_early_ends_a_run() -> None:
     assert simulate(draw("replicas", 1001183)).problems == []
 
 
+def test_a_commit_of_state_in_the_log_ends_what_was_called_otherwise() -> None:
+    """Where messages ahead of it are done, one that calls otherwise fails anew (T5, T6)."""
+    calls = (187, 166, 133, 185, 77, 25, 94, 60, 54, 86, 90, 130, 147, 64, 35)
+    schedule = draw("consumer", 691).only(calls, (0, 2, 3, 5, 10))
+    assert simulate(schedule).problems == []
+
+
 @pytest.mark.parametrize(
     ("kind", "seed"),
     [

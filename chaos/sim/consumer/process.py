@@ -29,7 +29,15 @@ from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.services import Services
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.working import Work
-from sharedlog._core.consumer.asked import Bury, CommitStore, Died, Fire, TakeStore
+from sharedlog._core.consumer.asked import (
+    Bury,
+    CommitStore,
+    Died,
+    Fire,
+    Passed,
+    Resend,
+    TakeStore,
+)
 from sharedlog._core.consumer.calls import Open, Send
 from sharedlog._core.errors import (
     LogError,
@@ -277,6 +285,7 @@ class ConsumerProcess:
                 self.ticked = tag
             case Bury(message):
                 self.strayed.pop(message.tag, None)
-            case TakeStore(tag) | CommitStore(tag):
+            # Of a state in the log: the first of these at each take-over, the other at each commit.
+            case TakeStore(tag) | CommitStore(tag) | Resend(tag) | Passed(tag):
                 self.strayed.pop(tag, None)
         return carrier.do(step)
