@@ -92,8 +92,13 @@ class RedisTransaction(redis.client.Pipeline):
         self._asking = True
         try:
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        except (redis.ConnectionError, redis.TimeoutError, redis.WatchError):
-            # What it watches the server has forgotten, with the connection.
+        except (redis.ResponseError, redis.DataError):
+            # An answer; or nothing was sent.
+            raise
+        except BaseException:
+            # Redis-py lets go of the connection, and with that of what the server watches: also
+            # where something interrupts it, a signal's handler, say. The next command would go
+            # on with another one.
             self._ended = True
             raise
         finally:

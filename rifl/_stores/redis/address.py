@@ -23,7 +23,8 @@ from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
 
 _PORT = 6379
 _SENTINEL_PORT = 26379
-# As redis-py reads it.
+# As redis-py reads a URL's options; the others are texts.
+_PARSERS: Mapping[str, Any] = URL_QUERY_ARGUMENT_PARSERS
 _FALSE = ("", "0", "F", "FALSE", "N", "NO")
 _UTF_8 = ("utf-8", "utf8")
 
@@ -81,6 +82,7 @@ class RedisAddress:
     timeout_s: float = TIMEOUT_S
     beat_s: float = BEAT_S
     dead_after_s: float = DEAD_AFTER_S
+    # Redis-py's own, as it reads them.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
@@ -153,7 +155,7 @@ class RedisAddress:
             tls=scheme == "rediss",
             username=unquote(user) or None,
             password=unquote(password) or None,
-            options=given,
+            options={name: _PARSERS.get(name, str)(value) for name, value in given.items()},
             **ours,
         )
 

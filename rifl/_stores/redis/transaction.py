@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import weakref
 from typing import Any
 
@@ -35,6 +36,7 @@ def write_record(pipeline: Any, backend: RedisBackend, finish: Written) -> None:
     _check(pipeline)
     if inspect.iscoroutinefunction(pipeline.watch):
         raise WrongDatabase("an asyncio pipeline needs `await rifl.aio.record(...)`")
+    _keep_session(pipeline)
     pipeline.watch(key)
     if isinstance(finish, MoveInside):
         _check_row(pipeline.execute_command("EVAL", *_look(backend, finish)), finish)
@@ -43,6 +45,7 @@ def write_record(pipeline: Any, backend: RedisBackend, finish: Written) -> None:
     if _is_new(pipeline):
         _check_rights(pipeline, pipeline.execute_command("EVAL", *_probe(backend, finish)))
     pipeline.multi()
+    _keep_session(pipeline)
     pipeline.execute_command("EVAL", *_statement(backend, finish))
 
 
@@ -50,6 +53,7 @@ async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Writt
     """The same for a pipeline of ``redis.asyncio``."""
     key = _key(backend, finish)
     _check(pipeline)
+    _keep_session(pipeline)
     await pipeline.watch(key)
     if isinstance(finish, MoveInside):
         _check_row(await pipeline.execute_command("EVAL", *_look(backend, finish)), finish)
@@ -58,6 +62,7 @@ async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Writt
     if _is_new(pipeline):
         _check_rights(pipeline, await pipeline.execute_command("EVAL", *_probe(backend, finish)))
     pipeline.multi()
+    _keep_session(pipeline)
     pipeline.execute_command("EVAL", *_statement(backend, finish))
 
 
@@ -81,6 +86,19 @@ def _check(pipeline: Any) -> None:
             "the pipeline must still be empty: WATCH and read first, then rifl.record, then queue "
             "the effects"
         )
+
+
+def _keep_session(pipeline: Any) -> None:
+    """Have what is sent next be sent in the session that WATCHes, if there is one, or fail.
+
+    A client with ``health_check_interval`` asks first whether the session is there, and goes on
+    with a new one, which WATCHes nothing. The next answer has it ask again.
+    """
+    strategy = getattr(pipeline, "_execution_strategy", pipeline)
+    connection = getattr(pipeline, "connection", None)
+    connection = connection or getattr(strategy, "_transaction_connection", None)
+    if connection is not None:
+        connection.next_health_check = math.inf
 
 
 def _check_token(found: Any, finish: Finish) -> None:

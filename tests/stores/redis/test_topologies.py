@@ -25,6 +25,12 @@ def test_urls_are_read_with_our_options_taken_out():
     two = RedisAddress.parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3?durability=warn")
     assert two.hosts == (("a", 26379), ("b", 1), ("::1", 2))
     assert (two.primary, two.db, two.durability.value) == ("main", 3, "warn")
+    typed = "?health_check_interval=5&ssl_check_hostname=no&ssl_ca_certs=f"
+    assert RedisAddress.parse(f"rediss+sentinel://a/main{typed}").options == {
+        "health_check_interval": 5,
+        "ssl_check_hostname": False,
+        "ssl_ca_certs": "f",
+    }
     three = RedisAddress.parse("rediss+cluster://a:1,b:2")
     assert (three.clustered, three.tls, three.hosts) == (True, True, (("a", 1), ("b", 2)))
     four = RedisAddress.parse("unix://u:p%40s@/run/r%20s.sock?db=2&beat_s=1")
@@ -63,6 +69,7 @@ async def test_a_server_is_reached_by_a_socket_in_the_file_system(tmp_path):
         "redis://a?durability=maybe",
         "redis://a?namespace={x}",
         "redis://a?beat_s=soon",
+        "redis+sentinel://a/p?health_check_interval=soon",
         "redis://a?decode_responses=True",
         "rediss+sentinel://a/p?encoding=latin-1",
         "mysql://u:hunter2@a",

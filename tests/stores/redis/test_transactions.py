@@ -7,6 +7,9 @@ import asyncio
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.retry
+import redis.backoff
+import redis.retry
 
 from rifl._stores import WrongDatabase
 from rifl.core._serving.verdict import Verdict
@@ -75,6 +78,58 @@ def test_exec_does_nothing_once_the_attempt_is_over(replicas, client, meanwhile)
             pipe.execute()
         assert client.get("balance") == b"1"
         assert one.store.committed(attempt).wait() == OTHER, "both answer with what stands"
+
+
+def test_a_session_that_is_lost_undoes_the_exec_though_the_client_looks_first(
+    replicas, client, shared_server
+):
+    """A health check would go on with a new session, which WATCHes nothing (DESIGN §6)."""
+    one = replicas()
+    retry = redis.retry.Retry(redis.backoff.NoBackoff(), 3)
+    options = {"port": shared_server.port, "health_check_interval": 1e-6, "retry": retry}
+    with redis.Redis(**options) as checked, checked.pipeline() as pipe:
+        attempt = one.begin(call(one.client(), 1), ATOMIC)
+        one.store.transactions.record(attempt, FIRST, pipe)
+        pipe.incr("balance")
+        one.store.leases.drop_client(attempt.call.client_id)
+        kill(client, pipe.connection)
+        with pytest.raises((redis.WatchError, redis.ConnectionError)):
+            pipe.execute()
+        assert client.get("balance") is None
+        # What the handler has read before is as it was, too.
+        attempt = one.begin(call(one.client(), 1), ATOMIC)
+        pipe.watch("balance")
+        kill(client, pipe.connection)
+        with pytest.raises((redis.WatchError, redis.ConnectionError)):
+            one.store.transactions.record(attempt, FIRST, pipe)
+    assert one.store.committed(attempt).wait() is None
+
+
+async def test_asyncio_sessions_that_are_lost_undo_the_exec(replicas, client, shared_server):
+    """The same for redis.asyncio."""
+    one = replicas()
+    retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 3)
+    attempt = one.begin(call(one.client(), 1), ATOMIC)
+    async with (
+        redis.asyncio.Redis(port=shared_server.port, retry=retry) as checked,
+        checked.pipeline() as pipe,
+    ):
+        await pipe.watch("balance")
+        pipe.connection.health_check_interval = 1e-6
+        await one.store.transactions.record_async(attempt, FIRST, pipe)
+        pipe.incr("balance")
+        one.store.leases.drop_client(attempt.call.client_id)
+        kill(client, pipe.connection)
+        with pytest.raises((redis.WatchError, redis.ConnectionError)):
+            await pipe.execute()
+    assert client.get("balance") is None
+
+
+def kill(client, connection):
+    """Have the server end a session."""
+    socket = getattr(connection, "_sock", None) or connection._writer.get_extra_info("socket")
+    host, port = socket.getsockname()[:2]
+    assert client.client_kill(f"{host}:{port}")
 
 
 def test_a_late_handler_is_refused_before_it_queues_anything(replicas, client):
