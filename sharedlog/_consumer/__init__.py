@@ -14,6 +14,8 @@
 - ``in_log``: no database but the log; ``state``: what handlers have of it; ``standbys``: kept warm.
 - ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,
   ``postgres``, ``redis``: where it is; ``redis_transaction``: what handlers get of the last,
-  ``postgres_cursor``: of the one before, ``postgres_session``: its session;
-  ``sqlalchemy``: its connections over those of SQL.
+  ``postgres_cursor``: of the one before, ``postgres_session``: its session,
+  ``postgres_append``: its commit where it has the log, too;
+  ``joined_append``: an append in the transaction of a store; ``sqlalchemy``: connections over
+  those of SQL.
 """

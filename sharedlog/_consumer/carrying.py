@@ -9,6 +9,7 @@ from sharedlog._consumer.handlers import Handlers
 from sharedlog._consumer.hanging import Hanging
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
+from sharedlog._consumer.opening import Together
 from sharedlog._consumer.running import Runner
 from sharedlog._consumer.services import Services
 from sharedlog._consumer.store import Store
@@ -71,12 +72,11 @@ class Carrier:
         *,
         batch_s: float,
         dead_letters: str | None,
-        within: Callable[[Rule[Any]], object] | None = None,
+        together: Together | None = None,
         watchers: Watchers | None = None,
     ) -> None:
         """``services``: those that handlers call. ``batch_s``: a transaction takes no further
-        message after that time. ``within``: carries an append out in the store's transaction,
-        where the log is in that file: nothing can be appended beside it.
+        message after that time. ``together``: where the log is in the store's database.
         """
         self.watchers = watchers or Watchers(())
         self._place = place
@@ -84,7 +84,7 @@ class Carrier:
         self._handlers = handlers
         self._calls = KeptCalls(name, place.incarnation, store)
         self._services = services
-        self._within = within
+        self._together = together
         # Of an append; one tag and its stream's are the state's, where the log has that.
         self.bounds = append_bounds(place.engine.limits)
         self._runner = Runner(
@@ -98,7 +98,7 @@ class Carrier:
             bounds=self.bounds._replace(tags=self.bounds.tags - 2),
             batch_s=batch_s,
             dead_letters=dead_letters,
-            travels=within is None,
+            travels=together is None or not together.alone,
             watchers=self.watchers,
         )
         # Carries a step out; a test kit has it do otherwise.
@@ -158,8 +158,8 @@ class Carrier:
                 return self._runner.fire(tag, timer, changes)
             case Bury(message, attempts, why):
                 return self._runner.bury(message, attempts, why)
-            case AppendWithin(append):
-                return self._append(append)
+            case AppendWithin(tag, append):
+                return self._append(tag, append)
             case CommitStore(tag, checkpoint) | Passed(tag, checkpoint):
                 return self._commit(tag, checkpoint)
             case Resend(tag, checkpoint):
@@ -185,10 +185,10 @@ class Carrier:
         except Failed as failed:
             raise StoreUnavailable(f"the store: {failed.why}") from failed
 
-    def _append(self, append: Rule[Any]) -> None:
-        if self._within is None:
+    def _append(self, tag: str, append: Rule[Any]) -> None:
+        if self._together is None:
             raise AssertionError("the log is elsewhere")
-        self._within(append)
+        self._together.within(tag, append)
 
     def _commit(self, tag: str, checkpoint: Checkpoint) -> None:
         self._store.commit(tag, checkpoint)

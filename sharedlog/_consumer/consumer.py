@@ -20,7 +20,7 @@ from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction
 from sharedlog._consumer.in_log import LOG
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.observing import Watchers
-from sharedlog._consumer.opening import in_one_file, store_of, within
+from sharedlog._consumer.opening import store_of, together
 from sharedlog._consumer.services import Service, Services
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.sharing import Settings, new_who
@@ -29,6 +29,7 @@ from sharedlog._consumer.working import Work
 from sharedlog._core.arguments import check_truth, check_whole
 from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.keeping import InStore
 from sharedlog._core.consumer.names import producer_name
 from sharedlog._core.consumer.observer import ConsumerObserver
 from sharedlog._core.consumer.shard import Bounds
@@ -129,7 +130,7 @@ class Consumer:
             begins_of(start, tags),
             self._lease_s / _LOOKS,
             store == LOG,
-            False,
+            InStore,
             standby,
         )
         self._watchers = Watchers.of(observer)
@@ -269,13 +270,15 @@ class Consumer:
             raise InvalidRequest("this consumer runs already")
         try:
             place = self._log._place
-            one_file = in_one_file(place.engine, self._store)
-            settings = self._settings._replace(in_file=one_file)
             with (
                 _ended(self._opened()) as store,
                 _ended(self._handlers),
                 _ended(Services(self._services)) as services,
             ):
+                as_one = together(store, place.engine, self._store)
+                settings = self._settings
+                if as_one is not None:
+                    settings = settings._replace(keeper=as_one.keeper)
                 membership = Membership(place, self.name, new_who(), self._streams, self._lease_s)
                 carrier = Carrier(
                     self.name,
@@ -287,10 +290,11 @@ class Consumer:
                     batch_s=_BATCH_S if clock is None else math.inf,
                     dead_letters=self._dead_letters,
                     watchers=self._watchers,
-                    within=within(store, place.engine) if one_file else None,
+                    together=as_one,
                 )
                 # Where the log is in the store's file nothing is owed, but by a release before.
-                aside = place.run if clock is None and not one_file else None
+                alone = as_one is not None and as_one.alone
+                aside = place.run if clock is None and not alone else None
                 settling = Settling(carrier.carry, aside)
                 work = Work(
                     place,

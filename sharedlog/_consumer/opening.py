@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sharedlog._consumer.in_log import LOG, LogStore
 from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._consumer.store import Store
+from sharedlog._core.consumer.keeping import InStore
+from sharedlog._core.consumer.one_file import InOneDatabase, InOneFile
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.steps import Rule
 from sharedlog._engines.engine import Engine
@@ -19,20 +21,42 @@ _SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
 _REDIS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
 
 
-def in_one_file(engine: Engine, url: str) -> bool:
-    """Whether a store is in the file of the log: while handlers run nothing can be appended."""
-    return (
-        isinstance(engine, SqliteEngine)
-        and url.startswith(_SQLITE)
-        and engine.is_in(Path(url.removeprefix(_SQLITE)))
+class Together(NamedTuple):
+    """A store in the database of the log: outputs are in the commit of the effects.
+
+    ``within``: has a shard's append be in the transaction that runs. ``keeper``: of the shards.
+    ``alone``: beside that transaction nothing can be appended.
+    """
+
+    within: Callable[[str, Rule[Any]], object]
+    keeper: type[InStore]
+    alone: bool
+
+
+def together(store: Store, engine: Engine, url: str) -> Together | None:
+    """Return how a store and the log of an engine commit together; None: they do not."""
+    if isinstance(store, SqliteStore):
+        path = Path(url.removeprefix(_SQLITE))
+        if not isinstance(engine, SqliteEngine) or not engine.is_in(path):
+            return None
+        carry_in = engine.carry_in
+        return Together(
+            lambda _, append: store.within(lambda connection: carry_in(connection, append)),
+            InOneFile,
+            alone=True,
+        )
+    if not url.startswith(_POSTGRES):
+        return None
+    from sharedlog._consumer.postgres import PostgresStore
+    from sharedlog._engines.postgres.engine import PostgresEngine
+
+    if not isinstance(store, PostgresStore) or not isinstance(engine, PostgresEngine):
+        return None
+    if not store.has(engine):
+        return None
+    return Together(
+        lambda tag, append: store.append(engine, tag, append), InOneDatabase, alone=False
     )
-
-
-def within(store: Store, engine: Engine) -> Callable[[Rule[Any]], object]:
-    """Return what carries an append out in the transaction of a store in the log's file."""
-    if not isinstance(engine, SqliteEngine) or not isinstance(store, SqliteStore):
-        raise AssertionError("they are no one file")
-    return lambda append: store.within(lambda connection: engine.carry_in(connection, append))
 
 
 def store_of(url: str, name: str, place: Place) -> Callable[[], Store]:

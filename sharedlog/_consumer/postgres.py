@@ -13,6 +13,8 @@ from psycopg.rows import tuple_row
 
 from lease_server._forks import refuse_in_children
 from sharedlog._consumer.call_rows import CALLS, CallRows
+from sharedlog._consumer.joined_append import Held, JoinedAppend
+from sharedlog._consumer.postgres_append import commit_with
 from sharedlog._consumer.postgres_cursor import HandlerCursor
 from sharedlog._consumer.postgres_session import opened, sync
 from sharedlog._consumer.sqlalchemy import Alchemy
@@ -22,6 +24,10 @@ from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import LogError, StoreUnavailable
 from sharedlog._core.position import Position
+from sharedlog._core.steps import Rule
+from sharedlog._engines.driving import do
+from sharedlog._engines.postgres.engine import PostgresEngine
+from sharedlog._engines.postgres.joined_commits import JoinedCommits
 from sharedlog._log.place import forked
 
 # How long a take-over waits for what somebody else has begun, before it says so and tries again.
@@ -49,10 +55,14 @@ class PostgresStore:
         # Where a handler uses it.
         self._alchemy: Alchemy | None = None
         self._connection: psycopg.Connection[Any] | None = None
-        self._transaction: contextlib.AbstractContextManager[Any] | None = None
+        self._transaction: psycopg.Transaction | None = None
         # What the server calls our session, and one of ours that was lost.
         self._session = self._lost = ""
         self._pooled = False
+        # What is appended to the log with the commit of the transaction that runs.
+        self._append: tuple[JoinedCommits, JoinedAppend] | None = None
+        # Of shards: what their keys in the log hold since the last of these commits.
+        self._known: dict[str, Held] = {}
         with self._working() as execute:
             if execute(f"SELECT to_regclass('{CALLS}')", ()).fetchone()[0] is None:
                 execute(_LOCK.decode(), ())
@@ -61,6 +71,7 @@ class PostgresStore:
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``."""
+        self._known.pop(tag, None)
         with self._working() as execute:
             # Somebody may have locked the whole table.
             execute(_WAIT.decode(), ())
@@ -115,11 +126,26 @@ class PostgresStore:
     def resume(self, *, read: bool) -> None:
         """See ``Store``."""
 
+    def has(self, engine: PostgresEngine) -> bool:
+        """Whether the log of an engine is in this database, and this role's to append to."""
+        with self._errors():
+            return engine.joined_commits.reached_by(self._opened())
+
+    def append(self, engine: PostgresEngine, tag: str, append: Rule[Any]) -> None:
+        """Have a shard's append be in the transaction that runs; raises what ends it.
+
+        It is sent with the commit: the log's row is locked by then, for all who append.
+        """
+        held = self._known.pop(tag, None)
+        joined = JoinedAppend(lambda step: do(engine, step), append, held)
+        self._append = None if joined.commit is None else (engine.joined_commits, joined)
+
     def begin(self) -> Any:
         """See ``Store``."""
         with self._errors():
             connection = self._opened()
-            transaction = connection.transaction()
+            # Not by ``connection.transaction()``, which insists on committing it itself.
+            transaction = psycopg.Transaction(connection)
             transaction.__enter__()
             self._transaction = transaction
             if self._pooled:
@@ -148,14 +174,20 @@ class PostgresStore:
 
     def commit(self, tag: str, checkpoint: Checkpoint) -> None:
         """See ``Store``."""
+        self._known.pop(tag, None)
         self._end_alchemy()
         with self._working() as execute:
             self._table.move(execute, tag, checkpoint)
             if tag in self._calling and checkpoint.position is not None:
                 self._calls.passed(execute, tag, checkpoint.position)
+            append, self._append = self._append, None
+            if append is not None:
+                self._known[tag] = commit_with(self._opened(), *append)
+                self._transaction = None
 
     def rollback(self) -> None:
         """See ``Store``."""
+        self._append = None
         self._end_alchemy()
         transaction, self._transaction = self._transaction, None
         if transaction is not None:

@@ -17,7 +17,6 @@ from sharedlog._core.consumer.holding import Begins
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
 from sharedlog._core.consumer.members import Lease, leave, look, plan, take
-from sharedlog._core.consumer.one_file import InOneFile
 from sharedlog._core.consumer.shard import Bounds, Shard
 from sharedlog._core.errors import Fenced, LogError, LogUnavailable
 from sharedlog._log.place import Place
@@ -31,7 +30,7 @@ class Settings(NamedTuple):
     """What a consumer was told. ``begins``: by tag, where a new one does; ``look_s``: between two
     looks at who has what.
 
-    ``in_log``: the log has its state; ``in_file``: its database is the log's file; ``standby``:
+    ``keeper``: by what its shards commit, unless ``in_log``: the log has its state; ``standby``:
     also the state of shards which others have is here.
     """
 
@@ -42,7 +41,7 @@ class Settings(NamedTuple):
     begins: Mapping[str, Begins]
     look_s: float
     in_log: bool
-    in_file: bool
+    keeper: type[InStore]
     standby: bool
 
 
@@ -159,7 +158,7 @@ class Sharing:
             self._carrier.bounds,
         )
         if not self._settings.in_log:
-            kind = InOneFile if self._settings.in_file else InStore
+            kind = self._settings.keeper
             return kind(name, tag, incarnation, bounds, secrets.token_bytes)
         changelog = self.standbys.of(tag)
         return InLog(name, tag, incarnation, bounds, secrets.token_bytes, changelog)

@@ -2,7 +2,7 @@
 
 - ``members``: the processes of a consumer, who share its shards by leases in the log.
 - ``shard``: one substream's: taken over (T1), one transaction after the other (T2, T3, T5).
-- ``keeping``: by what it commits them, ``one_file``: in the log's own file;
+- ``keeping``: by what it commits them, ``one_file``: in a database that has the log;
   ``holding``: its hold, which follows that; ``in_log``: the log in the place of a database, with a
   ``state`` in memory, its ``changelog`` and ``snapshots``.
 - ``reconciling``: a store that a log knows less of than it has done.

@@ -104,12 +104,13 @@ class Bury(NamedTuple):
 
 
 class AppendWithin(NamedTuple):
-    """Carry an append of the log's out in the store's transaction that runs: they are one file.
+    """Have a shard's append be in the store's transaction that runs: the log is in its database.
 
-    It is in the log once the transaction commits. What ends the append ends the rule that asks,
-    but for ``AlreadyCommitted``, which is thrown into it.
+    It is in the log once the transaction commits. What ends the append, here or with the commit,
+    ends the rule that asks, but for ``AlreadyCommitted``, which is thrown into it.
     """
 
+    tag: str
     append: Rule[Any]
 
 

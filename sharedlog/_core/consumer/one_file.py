@@ -1,4 +1,4 @@
-"""A keeper whose database is in the file of the log: outputs are in the commit of the effects.
+"""Keepers whose database has the log, too: outputs are in the commit of the effects.
 
 So there is no intent, nothing is owed, and nothing is pending (DESIGN-LOG §14, T2, T3).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sharedlog._core.consumer.asked import AppendWithin, Asked, Ran
 from sharedlog._core.consumer.keeping import InStore
-from sharedlog._core.consumer.outputs import content_of
+from sharedlog._core.consumer.outputs import content_of, parted
 from sharedlog._core.errors import AlreadyCommitted
 from sharedlog._core.named import Turn, append_named
 from sharedlog._core.position import Position
@@ -23,13 +23,28 @@ class InOneFile(InStore):
         Judged under the name's highest seq, under the lease's number in the log, and in the
         store, by one transaction (T1).
         """
+        try:
+            yield from self._append_and_commit(ran, position)
+        except AlreadyCommitted as error:
+            raise (yield from self._went_back(str(error))) from error
+
+    def _append_and_commit(self, ran: Ran, position: Position | None) -> Asked[None]:
         checkpoint = self._next(position, self.checkpoint.seq + bool(ran.outputs), b"")
         if ran.outputs:
             messages = committing(ran.outputs)
             content = content_of(b"".join([each.envelope for each in messages]))
             turn = Turn(self._producer, checkpoint.seq, self.checkpoint.seq)
-            try:
-                yield AppendWithin(append_named(turn, content, messages, fence=self._fence))
-            except AlreadyCommitted as error:
-                raise (yield from self._went_back(str(error))) from error
+            append = append_named(turn, content, messages, fence=self._fence)
+            yield AppendWithin(self._tag, append)
         yield from self._commit(checkpoint)
+
+
+class InOneDatabase(InOneFile):
+    """See ``Keeper``: others append while handlers run, so that what is more may travel before."""
+
+    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
+        """See ``Keeper``: what is more than one append is committed as it is elsewhere."""
+        if len(parted(ran.outputs, self._bounds)) > 1:
+            yield from InStore.commit(self, ran, position)
+        else:
+            yield from super().commit(ran, position)

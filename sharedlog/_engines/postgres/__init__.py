@@ -2,7 +2,7 @@
 
 - ``opening``: by URL; ``engine``: the log, by functions of the ``schema`` (``sql/``) and
   ``statements`` that read; ``joining``: appends on the ``applications``' own connections,
-  and ``hanging``: those that do not end.
+  and ``hanging``: those that do not end; ``joined_commits``: in transactions of a consumer's store.
 - ``connection`` over ``sessions``: how they are sent, of a group's log, too; ``listener``: hints of
   new entries; ``history``: is it the server it was?
 """

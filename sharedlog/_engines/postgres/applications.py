@@ -25,11 +25,13 @@ def check_begun(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[An
         )
 
 
-def literal(value: bytes | str | int | list[Any]) -> str:
+def literal(value: bytes | str | int | list[Any] | None) -> str:
     """Return a value as SQL has it, whatever the session's settings for text are.
 
     Texts are names of ours, without a quote or a backslash in them.
     """
+    if value is None:
+        return "NULL"
     if isinstance(value, bytes):
         return f"E'\\\\x{value.hex()}'::bytea"
     if isinstance(value, list):

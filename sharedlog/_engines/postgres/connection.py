@@ -160,6 +160,11 @@ class Connection:
             raise self.owner.unavailable(f"{self.address} does not tell its history")
 
     @property
+    def warns(self) -> bool:
+        """Whether a server that may forget is taken all the same."""
+        return self._warn
+
+    @property
     def history(self) -> str:
         """The server, and which of its histories this process writes on; empty if it is hidden."""
         return self._history

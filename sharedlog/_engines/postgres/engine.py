@@ -21,6 +21,7 @@ from sharedlog._engines.owner import LOG, Owner
 from sharedlog._engines.postgres import statements
 from sharedlog._engines.postgres.connection import Begin, Connection
 from sharedlog._engines.postgres.hanging import end_hanging
+from sharedlog._engines.postgres.joined_commits import JoinedCommits
 from sharedlog._engines.postgres.joining import ServerTransactions
 from sharedlog._engines.postgres.listener import Listener
 from sharedlog._engines.terms import ServerTerms, Term
@@ -71,6 +72,8 @@ class PostgresEngine:
         self._group_commit = GroupCommit(self._write)
         self._terms = ServerTerms(clock)
         self._joining = ServerTransactions(self._connection, self._channel)
+        # For a store of ours that is in the same database.
+        self.joined_commits = JoinedCommits(self._connection, self._arguments)
         belongs_here(self)
 
     @property
