@@ -8,9 +8,10 @@ import json
 import os
 import signal
 import sys
+import threading
 
 import sharedlog
-from sharedlog.testing import _name
+from sharedlog.testing import _CHANGES, _name
 
 
 def tell(text: str) -> None:
@@ -62,25 +63,32 @@ def main() -> None:
         consumer = consumer_of(log, store)
         signal.signal(signal.SIGTERM, lambda *_: consumer.close())
         if points:
-            stop_at(points[0])
+            stop_at(points[0], type(log._engine))
         tell("begins")
         consumer.run()
     tell("ended")
 
 
-def stop_at(point):
+def stop_at(point, engine):
+    """Have the process stop itself before a step of this name, in whatever thread that is."""
     from sharedlog._consumer.carrying import Carrier
 
-    do, stopped = Carrier.do, []
+    stopped = []
 
-    def stopping(self, step):
-        if _name(step) == point and not stopped:
-            stopped.append(step)
-            tell("here")
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return do(self, step)
+    def stopping(do):
+        def act(self, step):
+            if isinstance(step, _CHANGES) and _name(step) == point and not stopped:
+                stopped.append(step)
+                tell("here")
+                # Through this thread, which goes no further, and then the others stop.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+            return do(self, step)
 
-    Carrier.do = stopping
+        return act
+
+    Carrier.do = stopping(Carrier.do)
+    # What is owed is appended beside the carrier.
+    engine.commit = stopping(engine.commit)
 
 
 if __name__ == "__main__":
