@@ -22,6 +22,7 @@ from sharedlog._core.consumer.asked import Bury, Ran, Run
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore
+from sharedlog._core.consumer.one_file import InOneFile
 from sharedlog._core.consumer.shard import Shard, Turned
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.errors import AlreadyCommitted, LogError
@@ -173,6 +174,15 @@ def published_before() -> _Patch:
         yield from original(self, ran, position)
 
     return _patched(InStore, "commit", commit)
+
+
+def committed_without_its_append() -> _Patch:
+    """Where the log is in the store's database: what is published is no part of the commit."""
+
+    def commit(self: InOneFile, ran: Ran, position: Position | None) -> Any:
+        yield from self._commit(self._next(position, self.checkpoint.seq + bool(ran.outputs), b""))
+
+    return _patched(InOneFile, "_append_and_commit", commit)
 
 
 def marked_before() -> _Patch:
@@ -403,6 +413,7 @@ BROKEN: tuple[tuple[str, str, Callable[[], _Patch], int], ...] = (
     ("a state committed under no lease", "§14: T1", state_under_no_lease, 7),
     ("a store that went back goes on", "§14: T1", goes_on_with_a_backup, 44),
     ("published before the store commits", "§14: T2", published_before, 1),
+    ("a commit without the append in it", "§14: T2", committed_without_its_append, 25),
     ("a marker before the store commits", "§14: T2", marked_before, 1),
     ("what was pending is left there", "§14: T2", left_pending, 1),
     ("a shard's pending outputs swept", "§14: T2", swept, 18),

@@ -26,6 +26,7 @@ from chaos.sim.loop import Process
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._consumer.membership import Membership
+from sharedlog._consumer.opening import Together
 from sharedlog._consumer.services import Services
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.working import Work
@@ -39,6 +40,7 @@ from sharedlog._core.consumer.asked import (
     TakeStore,
 )
 from sharedlog._core.consumer.calls import Open, Send
+from sharedlog._core.consumer.one_file import InOneDatabase, InOneFile
 from sharedlog._core.errors import (
     LogError,
     LogUnavailable,
@@ -228,12 +230,18 @@ class ConsumerProcess:
 
     def _run(self, consumer: Consumer, place: Place, log: Any) -> None:
         cast, process, strands = self._cast, self.process, self._cast.strands
+        setup = cast.setup
         store = cast.store_of(self, place)
         dice = random.Random(process.name)  # noqa: S311 - repeatable, not secret
         membership = Membership(
             place, CONSUMER, f"{dice.getrandbits(64):016x}", consumer._streams, consumer._lease_s
         )
         membership._closing = Event(strands)  # type: ignore[assignment]
+        settings, joined = consumer._settings, None
+        if setup.joined:
+            alone = setup.store == "sqlite"
+            joined = Together(store.within, InOneFile if alone else InOneDatabase, alone=alone)
+            settings = settings._replace(keeper=joined.keeper)
         carrier = Carrier(
             CONSUMER,
             place,
@@ -243,11 +251,12 @@ class ConsumerProcess:
             Services({}),
             batch_s=math.inf,
             dead_letters=consumer._dead_letters,
+            together=joined,
         )
         carrier.act = lambda step: self._act(carrier, step)
-        aside = place.run if cast.setup.aside else None
+        aside = place.run if setup.aside and not (joined and joined.alone) else None
         settling = _Aside(strands, process, carrier.carry, aside)
-        work = Work(place, consumer._settings, membership, carrier, settling, clock=process.clock)
+        work = Work(place, settings, membership, carrier, settling, clock=process.clock)
         membership.join()
         strands.begin(process, membership._renew)
         self.work = work

@@ -7,14 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from chaos.sim.consumer.database import Database
+from chaos.sim.consumer.engine import SimulatedEngine
 from chaos.sim.consumer.stage import Acting, Stage
 from chaos.sim.consumer.wire import Lost, Wire
 from chaos.sim.faults import Fault, Point
+from sharedlog._consumer.joined_append import Held, JoinedAppend
+from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import StoreUnavailable
 from sharedlog._core.position import Position
+from sharedlog._core.steps import Rule
+from sharedlog._engines.driving import do
 
 __all__ = ["Connection", "FileLock", "FileStore", "ServerStore"]
 
@@ -80,6 +85,10 @@ class _Store:
         self._transaction: Connection | None = None
         # Of statements that handlers wrote.
         self.writes = 0
+        # Where the log is in the database: what is appended by the next commit, and what keys of
+        # it hold since the last one.
+        self._append: JoinedAppend | None = None
+        self._known: dict[str, Held] = {}
 
     def note(self, tag: str, number: int, attempts: int) -> None:
         """See ``Store``."""
@@ -118,20 +127,44 @@ class _Store:
 
         self.carry(Point.ANSWER_KEPT, work, apart=True)
 
+    def within(self, tag: str, append: Rule[Any]) -> None:
+        """Have an append be in the transaction that runs, as the product's own stores do."""
+        engine: Any = SimulatedEngine(self._cast, self._actor)
+        held = self._known.pop(tag, None)
+        self._append = JoinedAppend(lambda step: do(engine, step), append, held)
+
     def commit(self, tag: str, checkpoint: Checkpoint) -> None:
         """See ``Store``."""
+        append, self._append = self._append, None
+        self._known.pop(tag, None)
         transaction, self._transaction = self._transaction, None
         statements = [] if transaction is None else transaction.statements
         database = self._database
 
-        def work(execute: Any) -> None:
+        def work(execute: Any) -> Held | None:
             for statement, given in statements:
                 execute(statement, given)
             database.table.move(execute, tag, checkpoint)
             if checkpoint.position is not None:
                 database.calls.passed(execute, tag, checkpoint.position)
+            # The last: what is behind it does not fail.
+            return None if append is None else self._appended(append)
 
-        self.carry(Point.STORE_COMMIT, work)
+        try:
+            held = self.carry(Point.STORE_COMMIT, work)
+        except Refused as refused:
+            if append is None:
+                raise
+            raise append.refused(refused) from refused
+        if held is not None:
+            self._known[tag] = held
+
+    def _appended(self, append: JoinedAppend) -> Held | None:
+        """Append, in the moment in which the store's transaction is committed."""
+        if append.commit is None:
+            return None
+        server = self._cast.server
+        return append.left(server.at_once(self._process, append.commit, Point.NAMED))
 
     def carry(self, point: Point, work: Callable[[Any], _T], *, apart: bool = False) -> _T:
         """Do something in a transaction; raises ``StoreUnavailable``."""
@@ -161,6 +194,7 @@ class _Store:
     def rollback(self) -> None:
         """See ``Store``."""
         self._transaction = None
+        self._append = None
 
     def full(self, point: Point) -> None:
         """Raise where there is no room."""
@@ -206,6 +240,7 @@ class FileStore(_Store):
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``."""
         table = self._database.table
+        self._known.pop(tag, None)
         return self.carry(
             Point.STORE_TAKEN,
             lambda execute: table.take(execute, tag, number, died=died, anew=anew),
@@ -291,6 +326,7 @@ class ServerStore(_Store):
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``, and ``PostgresStore``, in whose order this is done."""
         table = self._database.table
+        self._known.pop(tag, None)
         before = self.carry(Point.STORE_TAKEN, lambda execute: table.session(execute, tag))
         for each in sorted({self._lost, before if died else ""} - {""}):
             self._end(each)

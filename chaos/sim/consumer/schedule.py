@@ -78,8 +78,10 @@ _BEHAVIOURS = {
 def setup_of(schedule: Schedule) -> Setup:
     """Return what the consumer of a schedule is."""
     random = Random(f"consumer setup {schedule.seed}")  # noqa: S311 - repeatable, not secret
+    store = STORES[schedule.seed % len(STORES)]
+    restored = any(each.fault is Fault.RESTORE for each in schedule.faults)
     return Setup(
-        store=STORES[schedule.seed % len(STORES)],
+        store=store,
         processes=schedule.setting.servers,
         batch=random.choice((1, 3, 100)),
         attempts=random.choice((2, 5)),
@@ -88,9 +90,9 @@ def setup_of(schedule: Schedule) -> Setup:
         aside=random.random() < 0.6,
         timer=random.random() < 0.3,
         # Not what the log has; and not where the store is put back as it was before.
-        resets=random.random() < 0.2
-        and STORES[schedule.seed % len(STORES)] != "log"
-        and not any(each.fault is Fault.RESTORE for each in schedule.faults),
+        resets=random.random() < 0.2 and store != "log" and not restored,
+        # Where the store alone is put back, the log is elsewhere.
+        joined=random.random() < 0.3 and store in ("sqlite", "postgres") and not restored,
     )
 
 

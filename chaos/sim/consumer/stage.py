@@ -24,6 +24,8 @@ from sharedlog._core.producers import NewMessage
 __all__ = ["Acting", "Plan", "Setup", "Stage", "chained", "read_first"]
 
 _OUTPUTS = 4
+# Of a message that publishes much: more than an append has; or no more, with those before it.
+_MANY, _MANY_OF_ONE = 20, 8
 _EPOCH_US = 1_800_000_000_000_000
 
 
@@ -52,7 +54,8 @@ class Setup(NamedTuple):
 
     ``store``: ``sqlite``, ``postgres``, ``redis`` or ``log``. ``buries``: there are dead letters.
     ``calls``: its handlers call a service. ``aside``: what shards owe is appended in other threads.
-    ``resets``: an operator has all be done again, from the beginning.
+    ``resets``: an operator has all be done again, from the beginning. ``joined``: the log is in the
+    store's database, and what handlers publish is in its transactions.
     """
 
     store: str
@@ -64,6 +67,7 @@ class Setup(NamedTuple):
     aside: bool
     timer: bool
     resets: bool
+    joined: bool
 
 
 class Plan(NamedTuple):
@@ -131,7 +135,9 @@ class Stage(Cast):
             kills = dice.randint(1, 2)
         elif fate < 0.063 and self.setup.buries:
             kills = 1_000_000
-        outputs = dice.choice((0, 1, 1, 2, 3)) if dice.random() < 0.9 else 20
+        alone = self.setup.joined and self.setup.store == "sqlite"
+        many = _MANY_OF_ONE if alone else _MANY
+        outputs = dice.choice((0, 1, 1, 2, 3)) if dice.random() < 0.9 else many
         calls = dice.choice((1, 1, 2, 3)) if self.setup.calls and dice.random() < 0.3 else 0
         hides = dice.random() < 0.3
         spoils = dice.randint(1, 2) if self.setup.store == "redis" and dice.random() < 0.04 else 0

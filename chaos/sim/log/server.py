@@ -103,6 +103,11 @@ class LogServer:
         if declared:
             self.carry_out(restore(self._random.randbytes(8).hex()))
 
+    def at_once(self, process: Process, commit: Commit, point: Point) -> Any:
+        """Do what a process asks for in this moment: it is with what the log is in."""
+        commit = commit._replace(at_us=int(process.wall_clock() * 1e6))
+        return self._do(Asked(process, commit, point, self._loop.now))
+
     def carry_out(self, rule: Rule[Any]) -> None:
         """Do what an operator asks for, while nobody else has the log open."""
         operator = Process(self._loop, "operator")
