@@ -171,13 +171,13 @@ class Sharing:
 
     def _leave(self, tag: str) -> None:
         """Give a shard up: another one has it at once. What it owes was appended, or will be."""
-        own = self.owned[tag]
-        shard = own.shard
-        if own.lease is None and shard.sure:
+        # There is none where the answer to the step was lost that has taken it.
+        own = self.owned.get(tag)
+        if own is not None and own.lease is None and own.shard.sure:
             try:
                 own.settled()
-                self._carrier.carry(shard.settle())
-                self._carrier.carry(shard.move_hold(_now_us()))
+                self._carrier.carry(own.shard.settle())
+                self._carrier.carry(own.shard.move_hold(_now_us()))
             except Fenced as error:
                 self.drop(tag, str(error))
                 return
@@ -185,7 +185,7 @@ class Sharing:
                 # Whoever takes it over does so, before anything else (T1).
                 self.unavailable(error)
         self._carrier.carry(leave(self._settings.name, tag, self._membership.who))
-        del self.owned[tag]
+        self.owned.pop(tag, None)
 
 
 def new_who() -> str:

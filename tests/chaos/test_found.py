@@ -30,6 +30,7 @@ from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import LeaseExpired
 from sharedlog._consumer.redis_transaction import RedisTransaction
+from sharedlog._core.consumer import members
 
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 # Where a change of what seeds draw has moved the one of the table, so many are searched.
@@ -181,7 +182,12 @@ def _lost_answer_taken_for_a_changed_key() -> AbstractContextManager[Any]:
     return patch.object(RedisTransaction, "carry", carry)
 
 
+def _given_unknowingly() -> AbstractContextManager[Any]:
+    return patch.object(members, "unknown_of", lambda *_: [])
+
+
 FOUND = (
+    Found("a shard that nobody knows to have", "consumer", 346, _given_unknowingly),
     Found(
         "a lost answer taken for a changed key",
         "consumer",

@@ -184,7 +184,15 @@ def plan(seen: Seen, who: str, tags: Sequence[str], mine: Collection[str]) -> Pl
     # Of several who look at once each begins elsewhere.
     first = at * len(free) // len(members)
     room = max(0, most - len(kept))
-    return Plan((free[first:] + free[:first])[:room], leave, lost)
+    taken = (free[first:] + free[:first])[:room]
+    # Those that there is no room for any more nobody else takes from who is there.
+    leave += [tag for tag in unknown_of(seen, who, running, mine) if tag not in taken]
+    return Plan(taken, leave, lost)
+
+
+def unknown_of(seen: Seen, who: str, tags: Sequence[str], mine: Collection[str]) -> list[str]:
+    """Return the shards that a member was given by a step whose answer it has not had."""
+    return [tag for tag in tags if seen.owners.get(tag) == who and tag not in mine]
 
 
 def take(name: str, tag: str, who: str) -> Rule[Lease | None]:

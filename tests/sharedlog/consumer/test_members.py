@@ -133,6 +133,39 @@ def test_shards_are_shared_evenly_whoever_comes_and_goes():
         assert max(counts) - min(counts) <= 1
 
 
+def test_a_shard_that_a_member_was_given_unknowingly_is_taken_or_left():
+    """The answer to its step was lost: nobody else takes it from who is there."""
+    first, other, *_ = TAGS
+    owners = {first: "a", other: "a"}
+    for members, planned in (
+        (("a",), ([other], [])),
+        (("a", "b"), ([], [other])),
+    ):
+        found = plan(
+            Seen(dict.fromkeys(members, b""), owners, {}, (), None), "a", [first, other], {first}
+        )
+        assert (found.take, found.leave) == planned
+        assert not found.lost
+
+
+def test_a_process_leaves_a_shard_that_it_was_given_unknowingly(tmp_path):
+    """Another one has joined meanwhile, and has it then (T1)."""
+    world = World(tmp_path, orders=4)
+    with world.consumer()._member(iter(range(0, 10**9, 1000)).__next__) as one:
+        one.round()
+        # As if its last step had not been answered.
+        del one.sharing.owned["orders/1"]
+        with world.consumer()._member(iter(range(0, 10**9, 1000)).__next__) as other:
+            for _ in range(4):
+                one.round()
+                other.round()
+            assert (one.shards, other.shards) == (["orders/0"], ["orders/1"])
+            for _ in range(20):
+                one.round()
+                other.round()
+            world.check()
+
+
 def test_processes_give_up_what_is_too_much_and_nothing_is_done_twice(tmp_path):
     """One alone has all; two share; the one that stays has all again (T1)."""
     world = World(tmp_path, orders=4)
