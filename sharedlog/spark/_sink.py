@@ -25,8 +25,8 @@ from sharedlog._core.catalog import find_stream
 from sharedlog._core.draft import check_spread, tags_for
 from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked
 from sharedlog._core.query.attempt import TaskResult, batch_of
-from sharedlog._core.query.closing import Batch, Closed, close, forget
-from sharedlog._core.query.joining import join
+from sharedlog._core.query.closing import Batch, Closed, close, remove_write
+from sharedlog._core.query.joining import begin_write
 from sharedlog._core.query.state import Ticket, draw_plan
 from sharedlog._core.stream_schema import declare_schema
 from sharedlog._core.streams import MAX_TAGS, tag_of
@@ -71,15 +71,13 @@ class Writing:
         self.schema = arrow_schema(schema)
         self.rows = _rows_of(place, options, self.schema)
         self.tags = tags
-        number = until_answered(place, draw_plan)
-        job = made = None
-        if not stream:
-            job = options.name or f"write-{secrets.token_hex(8)}"
-            made = options.name is None
-        self.plan = Plan(options, place.incarnation, number, job, bool(made))
-        if made and job is not None:
-            ticket = Ticket(job, JOB, "", number, 0)
-            until_answered(place, lambda: join(ticket))
+        job = None if stream else options.name or f"write-{secrets.token_hex(8)}"
+        made = job is not None and options.name is None
+        if job is not None and made:
+            number = until_answered(place, lambda: begin_write(job, JOB))
+        else:
+            number = until_answered(place, draw_plan)
+        self.plan = Plan(options, place.incarnation, number, job, made)
 
     def write(self, batches: Iterable[pyarrow.RecordBatch], ticket: Ticket) -> CommitMessage:
         """Append one task's rows, pending."""
@@ -148,14 +146,14 @@ class BatchWriter(DataSourceArrowWriter):
                 f"{told.rows}: nothing of these is in the log"
             )
         if plan.made:
-            until_answered(place, lambda: forget(closed.query.name))
+            until_answered(place, lambda: remove_write(closed.query.name))
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Nothing is undone; of a write without a name nothing is kept."""
         plan = self._writing.plan
         if plan.made:
             try:
-                self._writing.place().run(forget(plan.job or ""))
+                self._writing.place().run(remove_write(plan.job or ""))
             except LogError as error:
                 _logger().warning("%s: what it appended is left to a sweeper: %s", plan.job, error)
 

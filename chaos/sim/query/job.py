@@ -12,8 +12,8 @@ from chaos.sim.log.course import Course, count
 from chaos.sim.query.batch import Batch
 from chaos.sim.query.parts import given
 from sharedlog._core.errors import Fenced, LogError, LogUnavailable
-from sharedlog._core.query.closing import Closed, forget
-from sharedlog._core.query.joining import join
+from sharedlog._core.query.closing import Closed, forget, remove_write
+from sharedlog._core.query.joining import begin_write
 from sharedlog._core.query.state import Ticket, draw_plan
 
 __all__ = ["Job"]
@@ -22,13 +22,19 @@ _TASKS = 3
 
 
 class Job:
-    """One user's write. ``named``: he runs it again until it is committed, else it is run once."""
+    """One user's write. ``named``: he runs it again until it is committed, else it is run once.
 
-    def __init__(self, cast: Cast, name: str, rows: Sequence[bytes], *, named: bool) -> None:
+    ``forgotten``: then an operator has its name forgotten.
+    """
+
+    def __init__(
+        self, cast: Cast, name: str, rows: Sequence[bytes], *, named: bool, forgotten: bool = False
+    ) -> None:
         self._cast = cast
         self.name = name
         self.rows = rows
         self.named = named
+        self.forgotten = forgotten
         self.courses: dict[Course, None] = {}
         self.process = cast.life(name)
         self.process.alive = False
@@ -43,14 +49,16 @@ class Job:
         self._runs += 1
         self.process = self._cast.life(f"{self.name}#{self._runs}")
         self.courses.clear()
-        self._course(Point.PLANNING, draw_plan, self._planned)
+        rule = draw_plan if self.named else partial(begin_write, self.name, "job")
+        self._course(Point.PLANNING, rule, self._planned)
 
     def crash(self, seconds: float) -> None:
         """Die; what its tasks are about goes on for a while."""
         if self.process.alive:
             count(self._cast, self, Fault.CRASH)
             self._die()
-            self.over = not self.named
+            # What was committed and forgotten nobody runs again.
+            self.over = self.committed or not self.named
             self._cast.loop.after(seconds, self.start)
 
     def idle(self) -> bool:
@@ -67,18 +75,7 @@ class Job:
         if plan is None:
             self._failed(error)
             return
-        ticket = Ticket(self.name, "job", "", plan, 0)
-        if self.named:
-            self._run(ticket, None, None)
-        else:
-            # The row is there from here on, until it is over.
-            made = ticket._replace(made=True)
-            self._course(Point.JOINING, partial(join, ticket), partial(self._run, made))
-
-    def _run(self, ticket: Ticket, _: object, error: LogError | None) -> None:
-        if error is not None:
-            self._failed(error)
-            return
+        ticket = Ticket(self.name, "job", "", plan, 0, made=not self.named)
         if self._cast.loop.tracing:
             self._cast.trace(self.process.name, f"plans {ticket}")
         parts = [given(self.rows[at::_TASKS]) for at in range(_TASKS)]
@@ -91,10 +88,12 @@ class Job:
             self._failed(error)
             return
         self.committed = True
-        if self.named:
+        if self.forgotten:
+            self._course(Point.CLOSING, partial(forget, self.name), lambda *_: self._end())
+        elif self.named:
             self._end()
         else:
-            self._course(Point.CLOSING, partial(forget, self.name), lambda *_: self._end())
+            self._removed()
 
     def _end(self) -> None:
         self.over = True
@@ -109,7 +108,11 @@ class Job:
             self._cast.loop.after(0.2 + self._cast.random.random(), self.start)
         else:
             # Spark's abort: what late tasks append is nobody's.
-            self._course(Point.CLOSING, partial(forget, self.name), lambda *_: self._end())
+            self._removed()
+
+    def _removed(self) -> None:
+        rule = partial(remove_write, self.name)
+        self._course(Point.CLOSING, rule, lambda *_: self._end())
 
     def _course(self, point: Point, make: Callable[[], Any], done: Callable[..., None]) -> None:
         Course(self._cast, self, make, point, done).go()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from chaos.sim.log.onlooker import Asked, Onlooker
 from sharedlog._core.commit import Commit
 from sharedlog._core.entry import Kind, read_row
-from sharedlog._core.query.state import QUERIES, State, by_name, query_of
+from sharedlog._core.query.state import PLANS, QUERIES, State, by_name, query_of
 from sharedlog._core.query.tasks import TASKS
 from sharedlog._engines.memory import MemoryLog
 
@@ -22,6 +22,8 @@ class QueryOnlooker(Onlooker):
 
     # Runs of each query, in the order in which they were in first.
     runs: dict[str, list[str]] = field(default_factory=dict)
+    # The last plan that was drawn until a name was forgotten, or a write's removed.
+    gone: dict[str, int] = field(default_factory=dict)
 
     def look(self, asked: Asked, commit: Commit, log: MemoryLog, before: int, now: float) -> None:
         """See what a commit did; ``before``: the tail until then."""
@@ -30,14 +32,9 @@ class QueryOnlooker(Onlooker):
             entry = read_row(row)
             if entry.kind is Kind.PENDING and entry.name.startswith(_NAMES):
                 self._see_append(entry.name.removeprefix(_NAMES), entry.producer, log)
-        for each in commit.conditions:
-            # Of a write without a name the planner alone begins.
-            begins = each.key.startswith(f"{QUERIES}write-") and each.value is None
-            if begins and "#" not in asked.process.name:
-                self.problems.append(f"late: {asked.process.name} begins {each.key} anew")
         for put in commit.puts:
-            if put.key.startswith(QUERIES) and put.key in log.keys:
-                self._see_run(put.key.removeprefix(QUERIES), log)
+            if put.key.startswith(QUERIES):
+                self._see_row(put.key.removeprefix(QUERIES), asked.process.name, log)
 
     def _see_append(self, name: str, producer: int, log: MemoryLog) -> None:
         """Whoever appends is in: its plan is open, and it is a task of that."""
@@ -47,9 +44,19 @@ class QueryOnlooker(Onlooker):
         if query is None or query.state is not State.OPEN or mine not in log.keys:
             self.problems.append(f"late: producer {producer} of {name} appends, and is not in")
 
-    def _see_run(self, name: str, log: MemoryLog) -> None:
+    def _see_row(self, name: str, who: str, log: MemoryLog) -> None:
+        """A name that is gone is begun anew by plans that were drawn since, or by nobody."""
+        value = log.keys.get(QUERIES + name)
+        query = None if value is None else query_of(name, value)
+        if query is None or query.forgotten:
+            self.gone[name] = self.raised[PLANS][-1][0]
+        elif query.plan <= self.gone.get(name, 0):
+            self.problems.append(f"late: {who} begins {name} anew, with plan {query.plan}")
+        else:
+            self._see_run(name, query.run)
+
+    def _see_run(self, name: str, run: str) -> None:
         """A run that another one followed is not in again."""
-        run = query_of(name, log.keys[QUERIES + name]).run
         runs = self.runs.setdefault(name, [])
         if run in runs[:-1]:
             self.problems.append(f"late: run {run} of {name} is in again")

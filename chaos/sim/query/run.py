@@ -100,7 +100,9 @@ class _Run:
             return
         name = f"{planned.method}-{planned.number}"
         rows = [f"{name} {at}".encode() for at in range(planned.messages)]
-        job = Job(self.cast, name, rows, named=planned.method == "job")
+        forgotten = planned.method == "forgotten"
+        named = forgotten or planned.method == "job"
+        job = Job(self.cast, name, rows, named=named, forgotten=forgotten)
         self.jobs.append(job)
         job.start()
 

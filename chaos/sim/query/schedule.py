@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from chaos.sim.faults import Fault, PlannedFault, Point
@@ -69,6 +70,13 @@ def draw_query(seed: int) -> Schedule:
     if random.random() < 0.5:
         # What one of two copies commits the other one may take for its own.
         faults += [_fault(random, Fault.COPY) for _ in range(random.randint(1, 2))]
+    # Of some jobs an operator has the names forgotten, once they are done.
+    calls = [
+        replace(each, method="forgotten")
+        if each.method == "job" and random.random() < 0.5
+        else each
+        for each in calls
+    ]
     return Schedule(
         "query",
         seed,

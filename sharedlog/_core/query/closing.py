@@ -33,10 +33,12 @@ from sharedlog._core.query.state import (
     State,
     Ticket,
     by_name,
+    draw_plan,
     find_query,
+    late,
     query_key,
 )
-from sharedlog._core.query.tasks import late, member_key
+from sharedlog._core.query.tasks import member_key
 from sharedlog._core.spans import begin_of, marker, ordered
 from sharedlog._core.steps import Get, Rule
 
@@ -164,7 +166,20 @@ def abandon(name: str, plan: int, fence: Fence | None = None) -> Rule[bool]:
 
 
 def forget(name: str) -> Rule[Query | None]:
-    """Forget a query, and roll back what it has pending; what it commits again is there twice."""
+    """Forget a query, and roll back what it has pending; what it commits again is there twice.
+
+    Runs that were in, and plans that were drawn before, do not begin it anew: whoever of them is
+    late is ``Fenced``. None: there is no such query.
+    """
+    return (yield from _end(name, kept=True))
+
+
+def remove_write(name: str) -> Rule[Query | None]:
+    """Remove what is kept of a write that ``begin_write`` began, and roll back what is pending."""
+    return (yield from _end(name, kept=False))
+
+
+def _end(name: str, *, kept: bool) -> Rule[Query | None]:
     key = query_key(name)
     while True:
         query = yield from find_query(name)
@@ -174,8 +189,9 @@ def forget(name: str) -> Rule[Query | None]:
         query = yield from find_query(name)
         if query is None or query.state in (State.OPEN, State.CLOSING):
             continue
+        after = query.forget((yield from draw_plan())).value() if kept else None
         try:
-            yield Commit((Condition(key, query.value()),), (Put(key, None),))
+            yield Commit((Condition(key, query.value()),), (Put(key, after),))
         except Refused:
             continue
         return query
@@ -205,7 +221,7 @@ def _joined(ticket: Ticket) -> Rule[tuple[Query, bytes]]:
     found = yield from find_query(ticket.name)
     if found is None:
         # Its tasks have joined.
-        raise late(ticket, None)
+        raise late(ticket)
     if (found.closed, found.closed_by) == (ticket.batch, ticket.plan):
         # As an append is answered before its fence is judged.
         return found, found.value()

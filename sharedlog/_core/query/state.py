@@ -6,6 +6,10 @@ have under way, however many they are (DESIGN-LOG §16, §18).
 
 A *plan* is a number that the log gives once, to whoever plans a batch. Of two plans of a query the
 higher one is in; a *run* that was in, and that another one followed, is not in again.
+
+Of a query that an operator had forgotten the row stays, and says which plan was the last and which
+runs were in: the name begins anew with newer ones alone. A write that has a name of its own, which
+nobody else will have, keeps nothing (``joining.begin_write``, ``closing.remove_write``).
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from sharedlog._core.steps import Get, Rule, Scan
 
 QUERIES = "query/"
 # The number of the plan that was drawn last; no user's fence has such a name.
-_PLANS = "*plans"
+PLANS = "*plans"
 _VERSION = 1
 # Runs that are remembered as deposed: one more with each restart.
 _DEPOSED = 100
@@ -74,6 +78,15 @@ class Query(NamedTuple):
     entries: int = 0
     undone: int = 0
     lsn: int = 0
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether an operator had it forgotten, and nobody has begun it anew."""
+        return not self.identity
+
+    def forget(self, plan: int) -> Query:
+        """Return what is kept once it is forgotten; ``plan``: above all that were drawn."""
+        return Query(self.name, plan=plan, deposed=_followed(self))
 
     def value(self, *, stamped: bool = False) -> bytes:
         """Return what the row holds; ``stamped``: the engine puts the LSN behind it."""
@@ -123,23 +136,26 @@ def by_name(name: str) -> str:
 
 def draw_plan() -> Rule[int]:
     """Return a number that no plan of this log has had, above all of them."""
-    return (yield from raise_fence(_PLANS))
+    return (yield from raise_fence(PLANS))
 
 
 def find_query(name: str) -> Rule[Query | None]:
-    """Return a query, or None."""
+    """Return a query, or None where there is none, or it was forgotten."""
     value = (yield Get((query_key(name),)))[query_key(name)]
-    return None if value is None else query_of(name, value)
+    found = None if value is None else query_of(name, value)
+    return None if found is None or found.forgotten else found
 
 
 def all_queries() -> Rule[list[Query]]:
-    """Return the queries of the log, by name."""
+    """Return the queries of the log, by name, but those that were forgotten."""
     found: Mapping[str, bytes] = yield Scan(QUERIES)
-    return [query_of(key.removeprefix(QUERIES), found[key]) for key in sorted(found)]
+    queries = [query_of(key.removeprefix(QUERIES), found[key]) for key in sorted(found)]
+    return [each for each in queries if not each.forgotten]
 
 
 def admitted(ticket: Ticket, found: Query) -> Query:
     """Return the query once this ticket is in; raises why it is not."""
+    forgotten = found.forgotten
     if found.identity and found.identity != ticket.identity:
         if not ticket.adopt:
             raise CheckpointWentBack(
@@ -153,6 +169,8 @@ def admitted(ticket: Ticket, found: Query) -> Query:
             found = found._replace(closed=ticket.batch - 1)
     run = run_of(ticket.run)
     if ticket.plan < found.plan or (run != found.run and run in found.deposed):
+        if forgotten:
+            raise late(ticket)
         raise Fenced(
             f"another run of {ticket.name!r} took over (plan {found.plan}; this is "
             f"{ticket.plan}): of two on copies of one checkpoint the newer goes on",
@@ -179,13 +197,16 @@ def admitted(ticket: Ticket, found: Query) -> Query:
         if ticket.batch != found.closed:
             _check_same(ticket, found)
         return found
-    deposed = found.deposed
-    if found.run and found.run != run:
-        deposed = (*deposed, found.run)[-_DEPOSED:]
+    deposed = found.deposed if found.run == run else _followed(found)
     state = State.CLOSED if ticket.batch == found.closed else State.OPEN
     return found._replace(
         state=state, run=run, plan=ticket.plan, batch=ticket.batch, deposed=deposed
     )
+
+
+def late(ticket: Ticket) -> Fenced:
+    """Return what somebody is told who comes when its query is gone."""
+    return Fenced(f"the query {ticket.name!r} was forgotten: this is late", ticket.plan)
 
 
 def run_of(run: str) -> str:
@@ -205,6 +226,11 @@ def query_of(name: str, value: bytes) -> Query:
         return Query(name, **said, lsn=int.from_bytes(value[-LSN_BYTES:], "big"))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptLog(f"what is kept of query {name!r} is not what was written") from error
+
+
+def _followed(found: Query) -> tuple[str, ...]:
+    """Return the runs that are not in again, once another one is in, or nobody."""
+    return (*found.deposed, found.run)[-_DEPOSED:] if found.run else found.deposed
 
 
 def _elsewhere(ticket: Ticket, found: Query) -> bool:

@@ -28,6 +28,7 @@ from sharedlog._core.query.state import (
     Ticket,
     admitted,
     by_name,
+    late,
     query_key,
     query_of,
 )
@@ -115,7 +116,7 @@ def _granted(
             lsns = yield Commit(conditions, (*puts, *step.puts), step.entries)
         except Refused as refused:
             if refused.found[key] != joined.value:
-                raise late(ticket, refused.found[key]) from refused
+                raise why_over(ticket, refused.found[key]) from refused
             continue
         return Task(ticket, joined.value, Producer(granted, token, 1)), lsns
 
@@ -140,12 +141,12 @@ def pend_task(
             )
         )
     except Refused as refused:
-        raise late(task.ticket, refused.found[key]) from refused
+        raise why_over(task.ticket, refused.found[key]) from refused
     except UnknownProducer as error:
         value = (yield Get((key,)))[key]
         if value == task.row:
             raise
-        raise late(task.ticket, value) from error
+        raise why_over(task.ticket, value) from error
 
 
 def sign(task: Task, count: int) -> Rule[None]:
@@ -155,13 +156,13 @@ def sign(task: Task, count: int) -> Rule[None]:
     try:
         yield Commit((Condition(key, task.row),), (Put(mine, number(count)),))
     except Refused as refused:
-        raise late(task.ticket, refused.found[key]) from refused
+        raise why_over(task.ticket, refused.found[key]) from refused
 
 
-def late(ticket: Ticket, value: bytes | None) -> LogError:
+def why_over(ticket: Ticket, value: bytes | None) -> LogError:
     """Return why a batch takes nothing more of this ticket's tasks."""
     if value is None:
-        return Fenced(f"the query {ticket.name!r} was forgotten: this is late", ticket.plan)
+        return late(ticket)
     found = query_of(ticket.name, value)
     try:
         admitted(ticket, found)

@@ -14,9 +14,16 @@ from sharedlog._core.errors import (
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.incarnation import new_log
 from sharedlog._core.query.attempt import Attempt
-from sharedlog._core.query.closing import Batch, abandon, close, forget
-from sharedlog._core.query.joining import join
-from sharedlog._core.query.state import State, Ticket, all_queries, draw_plan, find_query
+from sharedlog._core.query.closing import Batch, abandon, close, forget, remove_write
+from sharedlog._core.query.joining import begin_write, join
+from sharedlog._core.query.state import (
+    QUERIES,
+    State,
+    Ticket,
+    all_queries,
+    draw_plan,
+    find_query,
+)
 from sharedlog._core.query.tasks import TASKS, grant_task, pend_task, sign
 from sharedlog._core.restoring import restore
 from sharedlog._core.roster import granted_producers
@@ -408,17 +415,74 @@ def test_a_checkpoint_that_was_deleted_is_refused_under_a_name(engine):
 
 
 def test_a_write_whose_row_is_gone_takes_nothing_of_late_tasks(engine):
-    """It is made by its planner, and forgotten once it is committed (§16)."""
+    """It is made by its planner, and removed once it is committed (§16)."""
+    plan = carry_out(engine, begin_write("write-1", "job"))
+    ticket = Ticket("write-1", "job", "", plan, 0, made=True)
     made = Driver(engine)
-    ticket = made.plan(0)
-    carry_out(engine, join(ticket))
-    late = ticket._replace(made=True)
-    task = made.task(late, ["a0"])
-    made.commit(late, task)
-    assert carry_out(engine, forget("q")).closed == 0
+    made.commit(ticket, made.task(ticket, ["a0"]))
+    assert carry_out(engine, remove_write("write-1")).closed == 0
+    assert carry_out(engine, remove_write("write-1")) is None
+    assert list(engine.scan(QUERIES)) == []
     with pytest.raises(Fenced, match="late"):
-        made.task(late, ["b0"])
+        made.task(ticket, ["b0"])
+    with pytest.raises(Fenced, match="late"):
+        made.commit(ticket)
     assert texts(engine) == ["a0"]
+
+
+def test_a_late_copy_of_what_began_a_write_begins_nothing(engine):
+    """Its plan was drawn by then: a row that nobody would remove is not there again (§16)."""
+    step = to_commit(engine, begin_write("write-1", "job"))
+    engine.commit(step)
+    # Not answered in time it was run again, with a number of its own.
+    plan = carry_out(engine, begin_write("write-1", "job"))
+    assert carry_out(engine, find_query("write-1")).plan == plan
+    assert carry_out(engine, draw_plan()) == plan + 1
+    assert carry_out(engine, remove_write("write-1")).plan == plan
+    with pytest.raises(Refused):
+        engine.commit(step)
+    assert list(engine.scan(QUERIES)) == []
+
+
+def test_a_forgotten_query_is_begun_anew_by_nobody_who_is_late(engine):
+    """Neither by a plan that was drawn before, nor by a run that was in (§16)."""
+    old = Driver(engine)
+    first = old.plan(0)
+    begins = to_commit(engine, join(first))
+    old.run_batch(0, "a0")
+    drawn = old.plan(0)
+    assert carry_out(engine, forget("q")).closed == 0
+    for ticket in (first, drawn, old.plan(0)):
+        with pytest.raises(Fenced, match="forgotten"):
+            old.task(ticket, ["b0"])
+        with pytest.raises(Fenced, match="forgotten"):
+            old.commit(ticket)
+    with pytest.raises(Refused):
+        engine.commit(begins)
+    assert carry_out(engine, find_query("q")) is None
+    assert carry_out(engine, all_queries()) == []
+    assert carry_out(engine, forget("q")) is None
+    fresh = Driver(engine, run="fresh", identity="another")
+    fresh.run_batch(0, "c0")
+    back = Driver(engine, identity="another")
+    with pytest.raises(Fenced):
+        back.task(back.plan(1), ["d0"])
+    assert texts(engine) == ["a0", "c0"]
+    assert _left(engine) == []
+
+
+def test_a_forgotten_job_is_begun_anew_by_a_plan_that_was_drawn_since(engine):
+    """A job has no runs; an older one's late tasks are late (§16)."""
+    job = Driver(engine, run="", identity="job")
+    job.run_batch(0, "a0")
+    late = job.plan(0)
+    carry_out(engine, forget("q"))
+    with pytest.raises(Fenced, match="forgotten"):
+        job.task(late, ["b0"])
+    job.run_batch(0, "c0")
+    with pytest.raises(Fenced):
+        job.task(late, ["d0"])
+    assert texts(engine) == ["a0", "c0"]
 
 
 def test_producers_of_one_batch_are_swept_together_by_the_newest_sign_of_any(engine):
