@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,11 @@ class Chain:
             self.log.publish("orders", f"o{number}", key=f"k{number % 7}")
         self._published += count
 
-    def source(self) -> Any:
-        """What the query reads."""
-        return (
-            self.spark.readStream.format("sharedlog")
-            .option("log", self.url)
-            .option("stream", "orders")
-            .load()
-            .select("key", "value")
-        )
+    def source(self, **options: str) -> Any:
+        """What the query reads: keys and values, or with options what these say."""
+        given = {"log": self.url, "stream": "orders", **options}
+        frame = self.spark.readStream.format("sharedlog").options(**given).load()
+        return frame if options else frame.select("key", "value")
 
     def run(
         self,
@@ -61,18 +57,19 @@ class Chain:
         *,
         checkpoint: Path | None = None,
         form: str = "sharedlog",
+        reads: Mapping[str, str] = {},
         **options: str,
-    ) -> None:
-        """Run it on what is available now."""
+    ) -> Any:
+        """Run it on what is available now; return Spark's query, which is over."""
         given = {"log": self.url, "stream": "paid", "name": "pay", **options}
         writer = (
-            change(self.source())
+            change(self.source(**reads))
             .writeStream.format(form)
             .options(**given)
             .option("checkpointLocation", str(checkpoint or self.checkpoint))
             .trigger(availableNow=True)
         )
-        run_to_its_end(writer.start)
+        return run_to_its_end(writer.start)
 
     def forget_commit(self, checkpoint: Path | None = None) -> int:
         """Have Spark's last commit never have happened, as if its driver had died before it."""

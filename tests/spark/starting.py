@@ -12,8 +12,8 @@ __all__ = ["run_to_its_end"]
 _STARTS = 20
 
 
-def run_to_its_end(start: Callable[[], Any]) -> None:
-    """Start a query, and wait for its end; again where its source was not there in time.
+def run_to_its_end(start: Callable[[], Any]) -> Any:
+    """Start a query, wait for its end and return it; again where its source was not there in time.
 
     Spark gives a Python source ten seconds to be imported, however busy the machine is. Raises
     what else ends the query.
@@ -26,6 +26,7 @@ def run_to_its_end(start: Callable[[], Any]) -> None:
             if "failed to connect back" not in str(error) or not left:
                 raise
         else:
-            return
+            return query
         finally:
             query.stop()
+    raise AssertionError("it was never started")

@@ -1,0 +1,141 @@
+"""What is before, behind and beside a query: columns, a consumer, its progress (§16)."""
+
+from __future__ import annotations
+
+import collections
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.errors import PySparkException
+
+import sharedlog
+import sharedlog.spark
+from sharedlog._core.stream_schema import forget_schema
+from tests.helpers.waiting import until
+from tests.spark.conftest import SLOW_S
+from tests.spark.log_chain import LIMITED, Chain, RaisingDataSource, failing
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+_ARROW = sharedlog.About(content_type="application/vnd.apache.arrow.stream")
+_BEFORE = pyarrow.schema([("account", pyarrow.string()), ("cents", pyarrow.int64())])
+_AFTER = _BEFORE.append(pyarrow.field("currency", pyarrow.string()))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
+    """A log with a stream to read and one to write."""
+    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
+        made.stream("orders", 2)
+        made.stream("paid", 3)
+        yield made
+
+
+@pytest.fixture
+def chain(spark: Any, log: sharedlog.Log, tmp_path: Path) -> Chain:
+    """A chain that has not run."""
+    return Chain(spark, log, tmp_path)
+
+
+def _publish(log: sharedlog.Log, columns: pyarrow.Schema, row: dict[str, Any]) -> None:
+    """Publish a row as a program does that knows these columns."""
+    value = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(value, columns) as writer:
+        writer.write_batch(pyarrow.RecordBatch.from_pylist([row], columns))
+    log.publish("orders", value.getvalue().to_pybytes(), key=row["account"], about=_ARROW)
+
+
+def test_a_source_whose_columns_changed_between_two_runs(chain: Chain) -> None:
+    """Behind the last row of before a query goes on with the new ones, and reads no other (§16)."""
+    log, reads = chain.log, {"valueFormat": "arrow"}
+
+    def run() -> None:
+        chain.run(lambda frame: frame.selectExpr("to_json(struct(*)) as value"), reads=reads)
+
+    def written() -> list[dict[str, Any]]:
+        rows = [json.loads(each.text) for at in range(3) for each in log.read("paid", at)]
+        return sorted(rows, key=lambda row: row["cents"])
+
+    first = {"account": "a", "cents": 1}
+    before = sharedlog.spark.declare_columns(log, "orders", _BEFORE)
+    _publish(log, before, first)
+    run()
+    assert written() == [first]
+    assert log._run(forget_schema("orders"))
+    after = sharedlog.spark.declare_columns(log, "orders", _AFTER)
+    second = {"account": "b", "cents": 2, "currency": "EUR"}
+    _publish(log, after, second)
+    run()
+    assert written() == [first, second]
+    # Two kinds in one micro-batch, as of a program that was not told.
+    _publish(log, after, {"account": "c", "cents": 3, "currency": "EUR"})
+    _publish(log, before, {"account": "d", "cents": 4})
+    with pytest.raises(PySparkException, match="SchemaChanged"):
+        run()
+    assert written() == [first, second]
+    query = chain.query()
+    assert query is not None
+    assert query.closed == 1
+
+
+def test_a_consumer_behind_a_query_has_each_row_once_while_its_batch_runs_again(
+    chain: Chain, tmp_path: Path
+) -> None:
+    """It follows all the while: attempts that fail, a commit whose answer is lost, a replay."""
+    marks, bills = tmp_path / "marks", tmp_path / "bills.db"
+    marks.mkdir()
+    with sqlite3.connect(bills) as made:
+        made.execute("CREATE TABLE bill (name TEXT)")
+    consumer = sharedlog.Consumer(chain.log, "billing", ["paid"], f"sqlite:///{bills}")
+
+    @consumer.on("paid", str)
+    def bill(name: str, effects: sharedlog.Effects) -> None:
+        effects.connection.execute("INSERT INTO bill VALUES (?)", (name,))
+
+    def billed() -> collections.Counter[str]:
+        with sqlite3.connect(bills) as reading:
+            return collections.Counter(name for (name,) in reading.execute("SELECT * FROM bill"))
+
+    chain.spark.dataSource.register(RaisingDataSource)
+    following = threading.Thread(target=consumer.run)
+    following.start()
+    try:
+        chain.publish(20)
+        given = {"form": "sharedlog-raising", "mark": str(tmp_path / "mark")}
+        with pytest.raises(PySparkException, match="the answer was lost"):
+            chain.run(failing(marks), **given)
+        assert len(list(marks.iterdir())) == 2
+        until(lambda: billed().total() >= 20, "what was committed", SLOW_S)
+        chain.publish(5)
+        chain.run(**given)
+        until(lambda: billed().total() >= 25, "what was committed then", SLOW_S)
+    finally:
+        consumer.close()
+        following.join()
+    assert consumer.once() == 0
+    assert billed() == chain.wanted()
+
+
+def test_the_progress_of_a_query_tells_how_far_it_has_read(chain: Chain) -> None:
+    """Spark's own counts, and offsets of which the log says how many entries lie behind (§16)."""
+    chain.publish(12)
+    (progress,) = chain.run().recentProgress
+    (source,) = progress["sources"]
+    assert (progress["batchId"], progress["numInputRows"], source["numInputRows"]) == (0, 12, 12)
+    query, end = chain.query(), _lsn(source["endOffset"])
+    assert query is not None
+    assert query.rows == 12
+    assert end < query.lsn
+    assert end == max(each.position.lsn for at in range(2) for each in chain.log.read("orders", at))
+    if LIMITED:
+        assert _lsn(source["latestOffset"]) == end
+
+
+def _lsn(offset: Any) -> int:
+    said = json.loads(offset) if isinstance(offset, str) else offset
+    return int(said["lsn"])
