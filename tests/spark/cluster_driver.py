@@ -28,8 +28,6 @@ def session(master: str) -> SparkSession:
     """Return a session with speculation, in which a slow attempt becomes a zombie."""
     return (
         SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
         .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
@@ -42,7 +40,6 @@ def session(master: str) -> SparkSession:
         .config("spark.speculation.minTaskRuntime", "300ms")
         # What makes a zombie: Spark forgets the slow attempt, but does not kill its process.
         .config("spark.python.task.killTimeout", "600s")
-        .config("spark.network.timeout", "600s")
         .getOrCreate()
     )
 

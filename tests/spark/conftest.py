@@ -38,12 +38,13 @@ def _require_java() -> None:
 
 
 def spark_environment() -> dict[str, str]:
-    """Return what a driver of ours needs: our Python, our modules, few words."""
+    """Return what a driver of ours needs: our Python, our modules and settings, few words."""
+    here = Path(__file__).parent
     return {
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(_ROOT),
+        "PYTHONPATH": os.pathsep.join((str(_ROOT), str(here / "workers"))),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_CONF_DIR": str(Path(__file__).parent / "conf"),
+        "SPARK_CONF_DIR": str(here / "conf"),
     }
 
 
@@ -64,13 +65,10 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     session = running or (
         SparkSession.builder.master("local[2,4]")
         .appName("rifl tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.local.dir", str(tmp_path_factory.mktemp("local")))
         .config("spark.executor.heartbeatInterval", "60s")
-        .config("spark.network.timeout", "600s")
         .getOrCreate()
     )
     rifl.spark.register(session)

@@ -123,12 +123,9 @@ def main() -> None:
     options = parser.parse_args()
     spark = (
         SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.shuffle.partitions", str(options.partitions))
         .config("spark.executor.heartbeatInterval", "60s")
-        .config("spark.network.timeout", "600s")
         .getOrCreate()
     )
     gateway: Any = spark.sparkContext._gateway

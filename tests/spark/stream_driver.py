@@ -33,13 +33,10 @@ def main() -> None:
     signals = Path(os.environ[SIGNALS])
     spark = (
         SparkSession.builder.master(f"local[{options.cores},4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.adaptive.enabled", options.aqe)
         .config("spark.sql.shuffle.partitions", str(options.partitions))
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "4")
         .config("spark.executor.heartbeatInterval", "60s")
-        .config("spark.network.timeout", "600s")
         .getOrCreate()
     )
     gateway: Any = spark.sparkContext._gateway

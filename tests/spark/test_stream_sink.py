@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def gone(pid: int) -> None:
     [
         pytest.param("planning", True, id="before", marks=pytest.mark.long),
         pytest.param("writing", False, id="inside", marks=pytest.mark.long),
-        pytest.param("committed", True, id="between-the-commits"),
+        pytest.param("committed", True, id="between-the-commits", marks=pytest.mark.long),
         pytest.param("noted", False, id="after", marks=pytest.mark.long),
     ],
 )
@@ -121,13 +122,21 @@ def test_a_driver_killed_anywhere_repeats_nothing(
     assert replayed[1] == (0 if point == "noted" else sent)
 
 
-def _started(frame: Any, bank: BankProcess, tmp_path: Path, mode: str, **trigger: Any) -> Any:
+def _started(
+    frame: Any,
+    bank: BankProcess,
+    tmp_path: Path,
+    mode: str,
+    options: Mapping[str, str] = {},
+    **trigger: Any,
+) -> Any:
     return (
         frame.writeStream.format("rifl")
         .option("target", bank.target)
         .option("method", METHOD)
         .option("key", "reference")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .options(**options)
         .outputMode(mode)
         .trigger(**trigger)
         .start()
@@ -180,23 +189,43 @@ def test_only_append_mode(spark: Any, bank: BankProcess, tmp_path: Path, mode: s
     assert bank.effects().total() == 0
 
 
-def test_a_batch_of_a_stream_reports_and_closes_late(
-    spark: Any, bank: BankProcess, tmp_path: Path
+def test_a_batch_of_a_stream_reports_closes_late_and_repeats_nothing_when_it_runs_again(
+    spark: Any, bank: BankProcess, tmp_path: Path, restored: Any
 ) -> None:
-    """Sessions of past batches are closed, the last one is open, counts add up (DESIGN §8)."""
-    source = tmp_path / "input"
+    """Sessions of past batches are closed, the last one is open, counts add up (DESIGN §8).
+
+    As after a kill between the two commits the last batch is run again, in other partitions.
+    """
+    source, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
     source.mkdir()
     for file in range(3):
-        line = {"reference": f"s{file}", "account": "alice", "cents": file}
-        (source / f"{file}.json").write_text(json.dumps(line) + "\n")
+        lines = [
+            json.dumps({"reference": f"s{file}-{row}", "account": f"a{row}", "cents": file})
+            for row in range(4)
+        ]
+        (source / f"{file}.json").write_text("\n".join(lines) + "\n")
     rows = (
         spark.readStream.schema("reference string, account string, cents bigint")
         .option("maxFilesPerTrigger", "1")
         .json(str(source))
+        .repartition("account")
     )
-    query = _started(rows, bank, tmp_path, "append", availableNow=True)
-    assert query.awaitTermination(int(SLOW_S))
-    assert bank.effects() == {"s0": 1, "s1": 1, "s2": 1}
+
+    def replayed() -> list[tuple[int, int]]:
+        query = _started(
+            rows, bank, tmp_path, "append", {"report": str(tmp_path / "report")}, availableNow=True
+        )
+        assert query.awaitTermination(int(SLOW_S))
+        told = [json.loads(line) for line in (tmp_path / "report").read_text().splitlines()]
+        return [(line["batch"], line["replayed"]) for line in told]
+
+    assert replayed() == [(0, 0), (1, 0), (2, 0)]
+    for file in ("2", ".2.crc"):
+        (checkpoint / "commits" / file).unlink(missing_ok=True)
+    restored("spark.sql.shuffle.partitions", 3)
+    restored("spark.sql.adaptive.enabled", "false")
+    assert replayed()[3:] == [(2, 4)]
+    assert bank.effects() == {f"s{file}-{row}": 1 for file in range(3) for row in range(4)}
     clients = (
         spark.read.format("rifl-records")
         .option("store", f"sqlite:///{tmp_path}/rifl.db")
@@ -215,7 +244,7 @@ def test_a_batch_of_a_stream_reports_and_closes_late(
 
     # A closed session's records go with the server's next round.
     until(
-        lambda: kept() == [(METHOD, "executed", "OK", 1)],
-        "only the open session's record is left",
+        lambda: kept() == [(METHOD, "executed", "OK", 4)],
+        "only the open session's records are left",
         SLOW_S,
     )

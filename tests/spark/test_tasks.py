@@ -60,7 +60,7 @@ def test_a_micro_batch_of_foreach_batch_that_runs_again_repeats_nothing(
 ) -> None:
     """The sink, ``write`` and ``call`` count once in each micro-batch, whatever fails after
     them; without a name none of them sends a row (DESIGN §8)."""
-    _source(tmp_path / "input", "f", range(3))
+    _source(tmp_path / "input", "f", range(2))
     failures = [1]
 
     def save(frame: Any, **more: Any) -> None:
@@ -85,7 +85,7 @@ def test_a_micro_batch_of_foreach_batch_that_runs_again_repeats_nothing(
     with pytest.raises(PySparkException, match="meant to fail"):
         _run(rows, tmp_path / "checkpoint", book)
     _run(rows, tmp_path / "checkpoint", book)
-    names = [f"f{file}-{row}" for file in range(3) for row in range(_ROWS)]
+    names = [f"f{file}-{row}" for file in range(2) for row in range(_ROWS)]
     assert bank.effects() == {
         **{f"{how}-{name}": 1 for how in ("write", "call") for name in names},
         **{f"save-{name}": 2 for name in names},
