@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,6 @@ from pyspark.sql.datasource import DataSourceStreamReader
 import sharedlog
 import sharedlog.spark
 from sharedlog._core.query.state import Query, find_query
-from sharedlog.spark._format import LogDataSource
-from sharedlog.spark._sink import StreamWriter
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
 from tests.spark.conftest import SLOW_S, spark_environment
@@ -21,7 +19,7 @@ from tests.spark.signalled import SIGNALS
 from tests.spark.starting import run_to_its_end
 from tests.spark.test_stream_sink import gone
 
-__all__ = ["LIMITED", "Chain", "Killed", "RaisingDataSource", "failing"]
+__all__ = ["LIMITED", "Chain", "Killed", "failing"]
 
 # Before PySpark 4.2 nobody tells a source how much a micro-batch may have.
 LIMITED = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
@@ -110,38 +108,6 @@ def failing(marks: Path, times: int = 1) -> Callable[[Any], Any]:
             raise RuntimeError("this attempt was meant to fail")
 
     return lambda frame: frame.mapInArrow(passed_on, frame.schema)
-
-
-class _RaisingWriter(StreamWriter):
-    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        super().commit(messages, batchId)
-        if not self.mark.exists():
-            self.mark.touch()
-            raise RuntimeError("the answer was lost")
-
-    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        super().abort(messages, batchId)
-        told = sum(each is not None for each in messages)
-        self.mark.write_text(f"{batchId}: {told} of {len(messages)}")
-
-
-class RaisingDataSource(LogDataSource):
-    """The format ``sharedlog-raising``: commits, and fails the first time, with option ``mark``."""
-
-    def __init__(self, options: Any) -> None:
-        self._mark = Path(options.pop("mark"))
-        super().__init__(options)
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "sharedlog-raising"
-
-    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
-        """Plan a micro-batch."""
-        writer = super().streamWriter(schema, overwrite)
-        writer.__class__, writer.mark = _RaisingWriter, self._mark
-        return writer
 
 
 class Killed:

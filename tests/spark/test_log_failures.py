@@ -15,7 +15,7 @@ import sharedlog
 import sharedlog.spark
 from tests.sharedlog.places import url_of
 from tests.spark.failing import losing_its_shuffle
-from tests.spark.log_chain import Chain, RaisingDataSource, failing
+from tests.spark.log_chain import Chain, failing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -50,21 +50,6 @@ def test_a_task_that_fails_for_good_ends_the_query_and_leaves_nothing(
     chain.run()
     assert chain.written() == chain.wanted()
     assert list(chain.log._engine.scan("query-task/")) == []
-
-
-def test_a_commit_whose_answer_is_lost_is_not_undone(chain: Chain, tmp_path: Path) -> None:
-    """Spark aborts with every task's message, and commits the same batch again (§16)."""
-    mark = tmp_path / "mark"
-    chain.spark.dataSource.register(RaisingDataSource)
-    chain.publish(20)
-    with pytest.raises(PySparkException, match="the answer was lost"):
-        chain.run(form="sharedlog-raising", mark=str(mark))
-    # Aborted, and what was committed stays.
-    assert mark.read_text().startswith("0: ")
-    assert chain.written() == chain.wanted()
-    chain.publish(5)
-    chain.run(form="sharedlog-raising", mark=str(mark))
-    assert chain.written() == chain.wanted()
 
 
 @pytest.mark.long

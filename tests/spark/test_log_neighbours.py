@@ -19,7 +19,8 @@ import sharedlog.spark
 from sharedlog._core.stream_schema import forget_schema
 from tests.helpers.waiting import until
 from tests.spark.conftest import SLOW_S
-from tests.spark.log_chain import LIMITED, Chain, RaisingDataSource, failing
+from tests.spark.log_chain import LIMITED, Chain, failing
+from tests.spark.raising import RaisingDataSource
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _ARROW = sharedlog.About(content_type="application/vnd.apache.arrow.stream")
@@ -86,8 +87,11 @@ def test_a_source_whose_columns_changed_between_two_runs(chain: Chain) -> None:
 def test_a_consumer_behind_a_query_has_each_row_once_while_its_batch_runs_again(
     chain: Chain, tmp_path: Path
 ) -> None:
-    """It follows all the while: attempts that fail, a commit whose answer is lost, a replay."""
-    marks, bills = tmp_path / "marks", tmp_path / "bills.db"
+    """It follows all the while: attempts that fail, and a commit whose answer is lost.
+
+    Spark aborts that one with every task's message, and commits the same batch again (§16).
+    """
+    marks, mark, bills = tmp_path / "marks", tmp_path / "mark", tmp_path / "bills.db"
     marks.mkdir()
     with sqlite3.connect(bills) as made:
         made.execute("CREATE TABLE bill (name TEXT)")
@@ -106,10 +110,13 @@ def test_a_consumer_behind_a_query_has_each_row_once_while_its_batch_runs_again(
     following.start()
     try:
         chain.publish(20)
-        given = {"form": "sharedlog-raising", "mark": str(tmp_path / "mark")}
+        given = {"form": "sharedlog-raising", "mark": str(mark)}
         with pytest.raises(PySparkException, match="the answer was lost"):
             chain.run(failing(marks), **given)
         assert len(list(marks.iterdir())) == 2
+        # Aborted, and what was committed stays.
+        assert mark.read_text().startswith("0: ")
+        assert chain.written() == chain.wanted()
         until(lambda: billed().total() >= 20, "what was committed", SLOW_S)
         chain.publish(5)
         chain.run(**given)
@@ -118,6 +125,7 @@ def test_a_consumer_behind_a_query_has_each_row_once_while_its_batch_runs_again(
         consumer.close()
         following.join()
     assert consumer.once() == 0
+    assert chain.written() == chain.wanted()
     assert billed() == chain.wanted()
 
 
