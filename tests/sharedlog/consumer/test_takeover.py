@@ -2,6 +2,7 @@
 
 import io
 import json
+import secrets
 import socket
 import sqlite3
 import time
@@ -36,9 +37,9 @@ def run(*arguments):
 class Deployment:
     """A log with orders, and two processes that write down each of them once."""
 
-    def __init__(self, directory, store):
+    def __init__(self, directory, store, url=None):
         self.errors = directory / "errors"
-        self.url = f"sqlite:///{directory / 'log.db'}"
+        self.url = url or f"sqlite:///{directory / 'log.db'}"
         self.store = store
         self.log = sharedlog.create(self.url)
         self.log.stream("orders", SUBSTREAMS)
@@ -74,18 +75,21 @@ class Deployment:
         self.log.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis", "log"])
+@pytest.fixture(params=["sqlite", "postgres", "one database", "redis", "log"])
 def deployment(request, tmp_path):
     """Two processes over each store, with what they have by default."""
-    store = "log"
+    store, url = "log", None
     if request.param == "sqlite":
         file = tmp_path / "bills.db"
         with closing(sqlite3.connect(file)) as connection, connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("CREATE TABLE bill (id INTEGER, number INTEGER)")
         store = f"sqlite:///{file}"
-    elif request.param == "postgres":
-        store = PostgresDatabase(request.getfixturevalue("shared_postgres")).url
+    elif request.param in ("postgres", "one database"):
+        server = request.getfixturevalue("shared_postgres")
+        store = PostgresDatabase(server).url
+        if request.param == "one database":
+            url = server.url(log=secrets.token_hex(8))
         with psycopg.connect(store) as connection:
             connection.execute("CREATE TABLE bill (id INTEGER, number INTEGER)")
     elif request.param == "redis":
@@ -93,7 +97,7 @@ def deployment(request, tmp_path):
         store = server.url()
         with server.client() as client:
             client.flushall()
-    made = Deployment(tmp_path, store)
+    made = Deployment(tmp_path, store, url)
     yield made
     made.close()
 
