@@ -1,5 +1,6 @@
 """Sessions of a consumer's PostgreSQL: poolers, weak settings, locks (DESIGN-LOG §14, T1)."""
 
+import secrets
 import threading
 from contextlib import ExitStack, closing
 
@@ -108,3 +109,18 @@ def test_a_table_that_somebody_locks_is_told_and_keeps_nobody(shared_postgres, m
         assert not running.is_alive()
     drain(world.consumer())
     world.check()
+
+
+def test_outputs_are_in_the_commit_by_a_pooler_and_where_the_server_may_forget(weak):
+    """A log in the consumer's database is appended to as the log itself takes the server."""
+    pool = PgBouncer(weak, "transaction")
+    with ExitStack() as ends:
+        ends.callback(pool.stop)
+        url = weak.url(log=secrets.token_hex(8), durability="warn")
+        world = World(_Database(weak, pool.url(durability="warn")), orders=4, url=url)
+        ends.callback(world.log.close)
+        with driven(world.consumer()) as process:
+            process.drain()
+            assert "store: append" in process.steps
+            assert "log: append" not in process.steps
+        world.check()
