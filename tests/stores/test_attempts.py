@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rifl._stores.shared.attempts import Attempts
+from rifl._stores.shared.requests import Claimed, Found
 from tests.stores.conformance import IDEMPOTENT, call
 
 
@@ -72,3 +73,43 @@ def test_nobody_waits_for_a_record_that_can_never_be_written() -> None:
     assert len(attempts) == 1
     attempts.settle(running)
     assert attempts.settled(0)
+
+
+def _seen(token: bytes) -> Claimed:
+    return Claimed(Found.RUNNING, token, "another")
+
+
+def test_who_does_not_wait_yet_decides_again_where_the_last_waiter_left() -> None:
+    """No message would find what it was given to wait for (§4, step 5)."""
+    attempts = Attempts("replica")
+    given = [attempts.stand_in(call(1, 1), IDEMPOTENT, _seen(b"token"), 0) for _ in range(2)]
+    assert given[0] is given[1]
+    woken: list[int] = []
+
+    def wake() -> None:
+        woken.append(1)
+
+    assert attempts.wait(given[0], wake)
+    attempts.leave(given[0], wake)
+    assert not attempts.wait(given[1], wake)
+    assert woken == []
+
+
+def test_who_leaves_what_has_ended_leaves_no_other_waiter_alone() -> None:
+    """What was made since for the same token is woken by its message (§4, step 5)."""
+    attempts = Attempts("replica")
+    seen = _seen(b"token")._replace(noted=False)
+    old = attempts.stand_in(call(1, 1), IDEMPOTENT, seen, 0)
+    woken: list[str] = []
+
+    def wake_old() -> None:
+        woken.append("old")
+
+    assert attempts.wait(old, wake_old)
+    # Nobody sends a message about it: it is looked at again.
+    attempts.wake_for(lambda owner: False)
+    new = attempts.stand_in(call(1, 1), IDEMPOTENT, _seen(b"token"), 0)
+    assert attempts.wait(new, lambda: woken.append("new"))
+    attempts.leave(old, wake_old)
+    attempts.wake(b"token")
+    assert woken == ["old", "new"]

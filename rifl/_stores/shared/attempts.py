@@ -204,8 +204,13 @@ class Attempts:
         """No longer wait."""
         with self._lock:
             attempt.waiters = [other for other in attempt.waiters if other != wake]
-            if not attempt.waiters and isinstance(attempt, SharedAttempt):
-                self._elsewhere.pop(attempt.token, None)
+            if attempt.waiters or not isinstance(attempt, SharedAttempt):
+                return
+            # Not another one that was made for the same token since.
+            if self._elsewhere.get(attempt.token) is attempt:
+                del self._elsewhere[attempt.token]
+                # Who was given it and does not wait yet decides again: no message finds it now.
+                attempt.ended = True
 
     def stand_in(self, call: Call, policy: MethodPolicy, seen: Claimed, gaps: int) -> SharedAttempt:
         """Return the stand-in for an attempt elsewhere; ``gaps`` from before it was seen."""

@@ -11,7 +11,7 @@ from rifl._stores.shared.backend import BackendError, NotCarriedOut
 from rifl._stores.shared.heartbeat import Heartbeat
 from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.requests import Claim, Claimed, Found, TakeBack
-from rifl._stores.shared.settlement import AttemptSettlement
+from rifl._stores.shared.settlement import AttemptSettlement, check_left
 from rifl._stores.shared.steps import Rule
 from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.bounds import KeyBounds
@@ -263,6 +263,7 @@ class Claims:
         """Rule: carry out what ``left`` returned, and settle."""
         try:
             reply: Claimed = yield request
+            check_left(reply, request)
         except BackendError as error:
             self._attempts.owe(of_shared(attempt))
             self._heartbeat.insist(self._settlement.until_settled(attempt, request))

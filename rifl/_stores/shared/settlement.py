@@ -15,10 +15,12 @@ from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.requests import (
     Abandon,
     Claim,
+    Claimed,
     Ending,
     Finish,
     Finished,
     FinishUnclaimed,
+    Found,
     GetRows,
     Look,
     MoveInside,
@@ -40,6 +42,15 @@ from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 _log = get_logger("rifl.store")
+
+
+def check_left(reply: Claimed, request: Claim) -> None:
+    """Raise unless an attempt was left: another session may have held its row for too long.
+
+    It is still there then, its replica's, which nothing runs: whoever waits for its end waits.
+    """
+    if reply.found is Found.RUNNING and reply.token == request.take_over:
+        raise BackendError(f"the row of {request.call.rpc_id} is locked by another session")
 
 
 class AttemptSettlement:
@@ -151,7 +162,9 @@ class AttemptSettlement:
         try:
             if isinstance(request, Finish | FinishUnclaimed):
                 self._check_durable()
-            yield request
+            reply = yield request
+            if isinstance(request, Claim):
+                check_left(reply, request)
         except BackendError:
             self._heartbeat.insist(self.until_settled(attempt, request))
             raise

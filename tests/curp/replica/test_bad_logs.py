@@ -79,7 +79,7 @@ def test_a_process_stopped_inside_a_commit_holds_the_group_up_visibly(tmp_path: 
             until(stopped, "it stopped inside its transaction", _DEADLINE_S)
             seqs = itertools.count(3)
             waiting = client.begin_deposit("second", "alice", 2)
-            until(lambda: "locked" in running.replica.waiting_for, "it says so", _DEADLINE_S)
+            until(lambda: "was not free" in running.replica.waiting_for, "it says so", _DEADLINE_S)
             until(
                 lambda: client.balance("bob", next(seqs)).reason == "NOT_LEADER",
                 "callers are sent away",

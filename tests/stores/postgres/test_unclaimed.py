@@ -320,6 +320,31 @@ def test_a_run_that_ends_otherwise_is_claimed_before_that_counts(replicas, handl
     assert not len(one.store._attempts)
 
 
+def test_a_run_that_cannot_be_left_at_once_is_left_later(
+    replicas, shared_server, effects, schema, database
+):
+    """A foreign session holds its row: waiters elsewhere are woken all the same (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    handler = Handler(shared_server, way="record")
+    always = MethodPolicy(kind=Kind.ATOMIC, claim="always")
+    arriving = call(one.client(), 1)
+    with shared_server.connect() as foreign, ThreadPoolExecutor(2) as pool:
+
+        def raise_beside(connection):
+            foreign.execute(f"SELECT FROM {schema}.calls FOR UPDATE")
+            raise ValueError("and nobody knows what it did")
+
+        handler.before = raise_beside
+        with pytest.raises(RecordPending):
+            handler.serve(one, arriving, always)
+        handler.before = lambda connection: None
+        again = call(arriving.client_id, 1, attempt=2)
+        waits = pool.submit(handler.serve, two, again, always)
+        foreign.rollback()
+        assert waits.result(DEADLINE_S) == (FIRST, Outcome.EXECUTED)
+    assert (rows(one), effects()) == ([(1, True)], 1)
+
+
 def test_arrivals_at_the_same_replica_meet_in_its_memory(replicas, handler, effects):
     """A duplicate waits for the run that the store does not know (DESIGN §4, step 2)."""
     one = replicas()
