@@ -32,10 +32,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -237,7 +237,7 @@ model: $(INSTALLED) spin
 	@$(PYTHON) -m chaos.model $(MODEL_FLAGS)
 
 # Much of it waits for servers and processes: more workers than cores are not too many.
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 # What tests write, stores and their servers above all, lies in memory where there is room: they
 # kill processes, not machines. TEST_DIR=/tmp leaves it on the disk.
 TEST_DIR ?= $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 8000000 ] \
@@ -332,6 +332,10 @@ CHAOS_RUNS ?= 2000
 CHAOS_FLAGS ?= --require-coverage
 chaos: $(INSTALLED)
 	@$(PYTHON) -m chaos.sim --runs $(CHAOS_RUNS) $(CHAOS_FLAGS)
+
+# Each rule broken on purpose, and each defect that was found put back: a schedule shows it.
+mutations: $(INSTALLED)
+	@$(PYTHON) -m pytest -n auto -m "mutation and not long" $(PYTEST_FLAGS) tests/chaos
 
 # Measured beside the others, for the report.
 COVERED_RUNS ?= 12

@@ -221,7 +221,7 @@ FOUND = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.mutation
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name)
 def test_a_defect_is_found_again(found: Found) -> None:

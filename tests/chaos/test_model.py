@@ -1,4 +1,7 @@
-"""The searches of the model are of what they say (make model runs them all)."""
+"""The searches of the model are of what they say.
+
+``make model`` runs them all, and CI that; here the long ones are left to ``make test-long``.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def test_every_rule_of_the_model_has_a_number_of_its_own() -> None:
         assert all(search.broken == 0 for search in safety)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_rules_hold_where_nothing_but_the_leader_changes(model: Model) -> None:
     """The whole space of the smallest search has no error, and is not empty (DESIGN §7)."""
     found = model.search(Search())
@@ -68,7 +71,7 @@ def test_the_rules_of_a_log_hold_and_each_broken_one_is_found() -> None:
             assert "assertion" in model.search(search).error, name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_rules_of_a_player_hold_and_each_broken_one_is_found() -> None:
     """Delivered in order, once, and in the end; P1, P3, P4 and P5 are needed (DESIGN-LOG §15)."""
     with Model(PLAYER_MODEL) as model:

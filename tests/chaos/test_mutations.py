@@ -36,7 +36,7 @@ _TESTED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.mutation
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", _TESTED)
 def test_a_broken_rule_is_found(mutation: Any) -> None:
