@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -342,6 +342,52 @@ def test_a_run_that_cannot_be_left_at_once_is_left_later(
         waits = pool.submit(handler.serve, two, again, always)
         foreign.rollback()
         assert waits.result(DEADLINE_S) == (FIRST, Outcome.EXECUTED)
+    assert (rows(one), effects()) == ([(1, True)], 1)
+
+
+def test_who_comes_to_wait_while_a_run_is_left_is_woken(
+    replicas, shared_server, effects, schema, database
+):
+    """Between the look at a row and its lock another replica notes that it waits (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    handler, other = Handler(shared_server, way="record"), Handler(shared_server, way="record")
+    always = MethodPolicy(kind=Kind.ATOMIC, claim="always")
+    arriving = call(one.client(), 1)
+    again = call(arriving.client_id, 1, attempt=2)
+
+    def waiting(count):
+        found = database.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+            "AND query LIKE %s",
+            (f"%{schema}.claim%",),
+        ).fetchone()[0]
+        database.rollback()
+        return found >= count
+
+    with shared_server.connect() as foreign, ThreadPoolExecutor(2) as pool:
+        served: list[Any] = []
+
+        def release():
+            # The second one is who leaves the run: what it saw of the row is from before.
+            until(lambda: waiting(2) or left.done(), "both wait for the row")
+            foreign.rollback()
+
+        def raise_beside(connection):
+            foreign.execute(f"SELECT FROM {schema}.calls FOR UPDATE")
+            served.append(pool.submit(other.serve, two, again, always))
+            until(lambda: waiting(1) or served[0].done(), "the other one waits for the row")
+            served.append(pool.submit(release))
+            raise ValueError("and nobody knows what it did")
+
+        left: Any = Future()
+        handler.before = raise_beside
+        try:
+            handler.serve(one, arriving, always)
+        except (InProgress, RecordPending):
+            # On a slow machine the row was locked for too long: it is left later.
+            pass
+        left.set_result(None)
+        assert served[0].result(DEADLINE_S) == (FIRST, Outcome.EXECUTED)
     assert (rows(one), effects()) == ([(1, True)], 1)
 
 

@@ -266,6 +266,9 @@ BEGIN
                 ELSIF NOT @schema@.held_1(p_client, p_seq, p_key, known.token, true) THEN
                     o_found := 'running';
                 ELSIF p_lost = '' THEN
+                    -- Locked only now: others may have come to wait since it was looked at.
+                    SELECT waiters INTO known.waiters FROM @schema@.calls
+                    WHERE client_id = p_client AND seq = p_seq AND key = p_key;
                     UPDATE @schema@.calls
                     SET token = p_token, owner = p_owner, kind = p_kind, waiters = '{}',
                         claimed_at = clock_timestamp()
@@ -279,7 +282,8 @@ BEGIN
                     SET record = p_lost, recorded_at = clock_timestamp(),
                         expires_at = @schema@.ends_1(retention)
                     WHERE client_id = p_client AND seq = p_seq AND key = p_key
-                      AND token = p_take_over AND calls.record IS NULL;
+                      AND token = p_take_over AND calls.record IS NULL
+                    RETURNING waiters INTO known.waiters;
                     CONTINUE WHEN NOT FOUND;
                     IF p_seq = 0 THEN
                         PERFORM @schema@.count_key_1(p_client, p_key, 0, length(p_lost));
