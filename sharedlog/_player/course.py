@@ -264,6 +264,10 @@ class Course:
             self._pauses.taken(tag, self.failing.attempts)
             self._crowded.discard(tag)
 
+    def rested(self, time_s: float) -> None:
+        """Its connection ended after that time, when it had all that was dispatched."""
+        self._pauses.rested(time_s)
+
     def refused(self, term: int, trouble: Trouble) -> None:
         """It has answered that something is wrong: with one message, or with all of it."""
         if trouble.cause is Cause.FAILED and term == self.feeder.term:

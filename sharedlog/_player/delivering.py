@@ -69,6 +69,7 @@ class Delivering:
         self._aside = asyncio.Event()
         self._tasks: dict[asyncio.Future[None], None] = {}
         self._fed = False
+        self._began_s = asyncio.get_running_loop().time()
         watchers = course.stage.watchers
         self._under_way = (
             UnderWay(watchers, course.target.name, course.highest, asyncio.get_running_loop().time)
@@ -135,6 +136,8 @@ class Delivering:
             self._cut(Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {error}"))
 
     def _cut(self, trouble: Trouble) -> None:
+        if self._feeder.settled:
+            self._course.rested(asyncio.get_running_loop().time() - self._began_s)
         self._feeder.cut(trouble)
         self.poke()
 

@@ -58,5 +58,8 @@ class Fed(Protocol):
     def refused(self, term: int, trouble: Trouble) -> None:
         """It has answered that something is wrong."""
 
+    def rested(self, time_s: float) -> None:
+        """Its connection ended after that time, when it had all that was dispatched."""
+
     def suspend(self, suspended: Suspended) -> None:
         """Send it nothing more until somebody has seen to it."""

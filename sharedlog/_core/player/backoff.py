@@ -24,6 +24,11 @@ class Backoff:
         self._next_s = min(2 * pause_s, self._longest_s)
         return pause_s * (1 + drawn) / 2
 
+    def lasted(self, time_s: float) -> None:
+        """What was tried went well for that long, and ended with nothing to do."""
+        if time_s > self._next_s:
+            self.reset()
+
     def reset(self) -> None:
         """Something went well."""
         self._next_s = self._shortest_s
@@ -53,6 +58,10 @@ class Pauses:
     def connected(self) -> None:
         """It has said where it is."""
         self._unreached.reset()
+
+    def rested(self, time_s: float) -> None:
+        """A connection ended after that time, with nothing in flight: a proxy let go of it, say."""
+        self._broken.lasted(time_s)
 
     def taken(self, tag: str, failing: Collection[str]) -> None:
         """It has taken something of a substream. ``failing``: those whose messages fail still."""
