@@ -1,6 +1,5 @@
 """A log in the PostgreSQL database of the consumer: outputs are in the commit of the effects."""
 
-import itertools
 import json
 import secrets
 import threading
@@ -13,6 +12,10 @@ from sharedlog._consumer import postgres
 from sharedlog.testing import die, drain, driven, lose
 from tests.helpers.log_servers import shared_postgres
 from tests.helpers.waiting import until
+from tests.sharedlog.consumer.each_step import (
+    meets_a_fault_at_each_step,
+    meets_a_zombie_at_each_step,
+)
 from tests.sharedlog.consumer.test_zombies import lapsed
 from tests.sharedlog.consumer.world import PostgresDatabase, World
 
@@ -37,38 +40,12 @@ def new_world(shared_postgres):
 @pytest.mark.parametrize("fault", [die, lose])
 def test_effects_are_those_of_one_run_wherever_a_process_dies(new_world, fault):
     """Killed before each step, or with the answer lost (DESIGN-LOG §14, T1, T2)."""
-    for step in itertools.count(1):
-        world = new_world(orders=2, substreams=1, copies=1)
-        named = {"before": step} if fault is die else {"of": step}
-        met = fault(world.consumer(), **named)
-        drain(world.consumer())
-        world.check()
-        if not met:
-            break
-    assert step > 8
+    meets_a_fault_at_each_step(lambda: new_world(orders=2, substreams=1, copies=1), fault)
 
 
 def test_a_zombie_at_each_step_changes_nothing(new_world):
     """Stopped before each step, and taken over from, it goes on where it was (T1, L4)."""
-    for step in itertools.count(1):
-        world = new_world(orders=2, substreams=1)
-        met = False
-
-        def overtaken(number, _, world=world, step=step):
-            nonlocal met
-            if number == step and not met:
-                met = True
-                lapsed(world)
-                drain(world.consumer())
-                world.check()
-
-        with driven(world.consumer()) as zombie:
-            zombie.before = overtaken
-            zombie.drain()
-        world.check()
-        if not met:
-            break
-    assert step > 8
+    meets_a_zombie_at_each_step(lambda: new_world(orders=2, substreams=1), lapsed)
 
 
 def test_outputs_are_read_once_the_effects_are_committed_and_not_before(new_world):

@@ -1,6 +1,5 @@
 """A consumer whose database is PostgreSQL (DESIGN-LOG §14, T1, T2, T5)."""
 
-import itertools
 import json
 import os
 import secrets
@@ -12,6 +11,10 @@ import pytest
 
 import sharedlog
 from sharedlog.testing import die, drain, driven, lose
+from tests.sharedlog.consumer.each_step import (
+    meets_a_fault_at_each_step,
+    meets_a_zombie_at_each_step,
+)
 from tests.sharedlog.consumer.test_zombies import lapsed
 from tests.sharedlog.consumer.world import PostgresDatabase, World
 
@@ -30,38 +33,12 @@ def new_world(shared_postgres):
 @pytest.mark.parametrize("fault", [die, lose])
 def test_effects_are_those_of_one_run_wherever_a_process_dies(new_world, fault):
     """Killed before each step, or with the answer to it lost (T1, T2, T3)."""
-    for step in itertools.count(1):
-        world = new_world(orders=2, substreams=1)
-        named = {"before": step} if fault is die else {"of": step}
-        met = fault(world.consumer(), **named)
-        drain(world.consumer())
-        world.check()
-        if not met:
-            break
-    assert step > 8
+    meets_a_fault_at_each_step(lambda: new_world(orders=2, substreams=1), fault)
 
 
 def test_a_zombie_at_each_step_changes_nothing(new_world):
     """Its session is ended where it holds locks: in the middle of its transaction, too (T1)."""
-    for step in itertools.count(1):
-        world = new_world(orders=2, substreams=1)
-        met = False
-
-        def overtaken(number, _, world=world, step=step):
-            nonlocal met
-            if number == step and not met:
-                met = True
-                lapsed(world)
-                drain(world.consumer())
-                world.check()
-
-        with driven(world.consumer()) as zombie:
-            zombie.before = overtaken
-            zombie.drain()
-        world.check()
-        if not met:
-            break
-    assert step > 8
+    meets_a_zombie_at_each_step(lambda: new_world(orders=2, substreams=1), lapsed)
 
 
 def test_what_a_handler_is_not_to_blame_for_does_not_count(new_world):

@@ -16,6 +16,10 @@ from sharedlog._core.errors import Fenced
 from sharedlog.testing import die, drain, driven, lose
 from tests.echo import METHOD, served
 from tests.helpers.log_servers import own_redis, shared_redis
+from tests.sharedlog.consumer.each_step import (
+    meets_a_fault_at_each_step,
+    meets_a_zombie_at_each_step,
+)
 from tests.sharedlog.consumer.test_zombies import lapsed
 from tests.sharedlog.consumer.world import World, by_customer
 from tests.stores.redis.servers import Backup
@@ -113,37 +117,16 @@ class _Nothing:
 @pytest.mark.parametrize("fault", [die, lose])
 def test_effects_are_those_of_one_run_wherever_a_process_dies(shared_redis, fault, reads):
     """Killed before each step, or with the answer to it lost (T1, T2, T3)."""
-    for step in itertools.count(1):
-        world = RedisWorld(shared_redis, reads, orders=2, substreams=1)
-        met = fault(world.consumer(), **{"before" if fault is die else "of": step})
-        drain(world.consumer())
-        world.check()
-        if not met:
-            break
-    assert step > 8
+    meets_a_fault_at_each_step(
+        lambda: RedisWorld(shared_redis, reads, orders=2, substreams=1), fault
+    )
 
 
 def test_a_zombie_at_each_step_changes_nothing(shared_redis):
     """Its commit is judged by the fence, in the script that would carry it out (T1)."""
-    for step in itertools.count(1):
-        world = RedisWorld(shared_redis, orders=2, substreams=1)
-        met = False
-
-        def overtaken(number, _, world=world, step=step):
-            nonlocal met
-            if number == step and not met:
-                met = True
-                world.lapsed()
-                drain(world.consumer())
-                world.check()
-
-        with driven(world.consumer()) as zombie:
-            zombie.before = overtaken
-            zombie.drain()
-        world.check()
-        if not met:
-            break
-    assert step > 8
+    meets_a_zombie_at_each_step(
+        lambda: RedisWorld(shared_redis, orders=2, substreams=1), RedisWorld.lapsed
+    )
 
 
 def test_the_fence_only_rises(shared_redis):
