@@ -224,7 +224,30 @@ def test_a_checkpoint_of_somebody_else_is_no_harm(files: OneFile) -> None:
     _complete(files, 40, client)
 
 
+def test_a_checkpoint_that_takes_its_time_is_no_harm(files: OneFile) -> None:
+    """Half-way, the file says that it has pages that are still to be written (§6)."""
+    client = files.client()
+    _complete(files, 1, client)
+    size = _half_checkpointed(files)
+    assert files.main.stat().st_size == size
+    for seq in range(2, 5):
+        _complete(files, seq, client)
+
+
 # -- the next opening ----------------------------------------------------------------------
+
+
+def _half_checkpointed(files: OneFile) -> int:
+    """Let the file grow by a checkpoint that gets no further than its first pages; its size."""
+    with contextlib.closing(files.connect(files.main)) as connection:
+        connection.execute("PRAGMA wal_checkpoint")
+        size = files.main.stat().st_size
+        connection.execute("INSERT INTO effect VALUES (randomblob(400000))")
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint")
+    assert files.main.stat().st_size > size
+    os.truncate(files.main, size)
+    return size
 
 
 def _killed(folder: Path) -> int:
@@ -249,6 +272,23 @@ def test_a_killed_server_s_files_are_all_there_is_to_keep(tmp_path: Path) -> Non
     note = read_note(files.main)
     assert note is not None
     assert note.clean
+
+
+def test_a_server_killed_in_the_middle_of_a_checkpoint_opens_its_files(tmp_path: Path) -> None:
+    """The log beside the file has all of it: nothing is missing (§6)."""
+    (tmp_path / "killed").mkdir()
+    client = _killed(tmp_path / "killed")
+    main = tmp_path / "killed" / "main.db"
+    size = main.stat().st_size
+    with contextlib.closing(sqlite3.connect(main)) as connection:
+        connection.execute("PRAGMA wal_checkpoint")
+        assert main.stat().st_size > size
+        folder = shutil.copytree(tmp_path / "killed", tmp_path / "left")
+    os.truncate(folder / "main.db", size)
+    files = OneFile(folder)
+    for seq in (4, 5):
+        assert files.store.claim(call(client, seq), ATOMIC).verdict is Verdict.COMPLETED
+    files.store.close()
 
 
 def test_a_store_without_its_wal_is_refused(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ COMMITS = (
 RAISE_COMMITS = "UPDATE rifl_meta SET value=max(value, ?) WHERE name='commits'"
 _MARK = "SELECT name, value FROM rifl_meta WHERE name IN ('opening', 'commits')"
 _FILES = ("", "-wal", "-shm")
-# A checkpoint of another connection's may be half-way when the file is looked into.
+# A checkpoint of another connection's may be writing the page just then.
 _LOOKS = 20
 # A WAL never takes more than this, nor more than what is left free on the disk.
 WAL_BYTES = 4 << 30
@@ -233,6 +233,9 @@ class FileGuard(Guard):
         uri = f"{self._path.as_uri()}?mode=ro&immutable=1"
         try:
             with closing(sqlite3.connect(uri, uri=True)) as connection:
+                # A checkpoint that is half-way, or that a full disk ended there, has said how
+                # many pages there are before they are. SQLite reads such a file only with this.
+                connection.execute("PRAGMA writable_schema=ON")
                 return dict(connection.execute(_MARK).fetchall())
         except sqlite3.Error:
             return {}
