@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,18 +17,17 @@ from typing import Self
 
 import grpc
 
+from chaos.ports import free_ports
 from curp.log import create_log
 from curp.v1 import curp_pb2
 
-__all__ = ["GroupProcesses", "NoLeader", "free_ports"]
+__all__ = ["GroupProcesses", "NoLeader"]
 
 _ROOT = Path(__file__).parents[1]
 _START_S = 60.0
 # A replica asks its witnesses first, a second each.
 _ASK_S = 3.0
 _LOOK_EVERY_S = 0.01
-# Below those that Linux gives to outgoing connections and to servers that want any.
-_PORTS = (15_000, 32_000)
 
 
 class NoLeader(RuntimeError):
@@ -215,20 +212,3 @@ def _ahead(seconds: int) -> list[str]:
         return []
     unshare = shutil.which("unshare") or "unshare"
     return [unshare, "--time", f"--monotonic={seconds}", f"--boottime={seconds}", "--"]
-
-
-def free_ports(count: int) -> list[int]:
-    """Return so many ports of 127.0.0.1 that nobody has now.
-
-    None of those that the system gives to whoever asks for any: a process that is
-    killed finds its own port free when it comes back.
-    """
-    with contextlib.ExitStack() as stack:
-        taken: list[int] = []
-        while len(taken) < count:
-            port = random.randrange(*_PORTS)  # noqa: S311 - any of them
-            with contextlib.suppress(OSError):
-                # All held at once, so that they differ.
-                stack.enter_context(socket.create_server(("127.0.0.1", port)))
-                taken.append(port)
-        return taken

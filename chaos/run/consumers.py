@@ -16,7 +16,7 @@ import psycopg
 import redis
 
 import sharedlog
-from chaos.group_processes import free_ports
+from chaos.ports import free_ports
 from chaos.run.consumed import COPIES, Effect, following, is_called
 from chaos.run.process import Process
 from chaos.run.scenario import Deployed

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import sharedlog
-from chaos.group_processes import free_ports
+from chaos.ports import free_ports
 from chaos.run.process import Process
 from chaos.run.scenario import Deployed
 from chaos.run.streams import STREAMS, SUBSTREAMS

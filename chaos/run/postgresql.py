@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 
-from chaos.group_processes import free_ports
+from chaos.ports import free_ports
 from chaos.run.process import DidNotStart, Process
 
 __all__ = ["PostgresqlProcess"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import select
 import signal
@@ -16,6 +17,8 @@ __all__ = ["DidNotStart", "Member", "Process"]
 
 _ROOT = Path(__file__).parents[2]
 _START_S = 90.0
+_WARNING = re.compile(r"\[(warning|error|critical) *\]")
+_MOST_WARNINGS = 20
 
 
 class DidNotStart(RuntimeError):
@@ -140,5 +143,9 @@ class Process:
             return None
 
     def complaints(self) -> str:
-        """The end of what it said."""
-        return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+        """What it warned of last, and the end of all it said."""
+        if not self.log.exists():
+            return ""
+        said = self.log.read_text(errors="replace")
+        warned = [line for line in said.splitlines() if _WARNING.search(line)]
+        return "\n".join([*warned[-_MOST_WARNINGS:], said[-2000:]])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import redis
 
-from chaos.group_processes import free_ports
+from chaos.ports import free_ports
 from chaos.run.process import DidNotStart, Process
 
 __all__ = ["RedisProcess"]

@@ -38,13 +38,16 @@ def print_table(console: Console, results: Sequence[Result]) -> None:
         )
     console.print(table)
     for result in results:
+        if result.complaints:
+            console.print(f"{result.scenario.name}, seed {result.seed}:", highlight=False)
+            console.print(result.complaints, style="dim", markup=False, highlight=False)
+    # Last, where who reads only the end of it finds it.
+    for result in results:
         if not result.good:
             again = f"python -m chaos.run {result.scenario.name} --seed {result.seed}"
             console.print(again, style="bold", highlight=False)
             for problem in result.problems:
                 console.print(f"  {problem}", style="red", markup=False, highlight=False)
-            if result.complaints:
-                console.print(result.complaints, style="dim", markup=False, highlight=False)
 
 
 def facts(results: Sequence[Result]) -> dict[str, Any]:

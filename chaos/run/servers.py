@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from chaos.check import History
-from chaos.group_processes import free_ports
+from chaos.ports import free_ports
 from chaos.run.disk import SmallDisk, disks_to_fill
 from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import Member, Process

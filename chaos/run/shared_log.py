@@ -12,7 +12,7 @@ from typing import Self
 import sharedlog
 from chaos.check import History
 from chaos.etcd_cluster import EtcdCluster
-from chaos.group_processes import free_ports
+from chaos.ports import free_ports
 from chaos.run.consumers import Consumers
 from chaos.run.disk import SmallDisk, disks_to_fill
 from chaos.run.etcd_member import EtcdMember
