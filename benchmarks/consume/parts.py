@@ -103,7 +103,12 @@ def parties(
     if postgresql:
         server = PostgresServer()
         stack.callback(server.stop)
-        at_log("postgresql", lambda name: server.url(log=name), lambda _: server.url())
+        with server.connect(autocommit=True) as connection:
+            connection.execute("CREATE DATABASE effects")
+        effects = server.url().removesuffix("postgres") + "effects"
+        at_log("postgresql", lambda name: server.url(log=name), lambda _: effects)
+        at = url(server.url(log="one"))
+        add("one database", "log", at, Ours(at, server.url(), "one"))
     (folder / "redis").mkdir()
     redis = RedisServer(folder / "redis")
     stack.callback(redis.stop)
@@ -216,6 +221,11 @@ def _throughput(compared: dict[str, Party], size: Size, report: Report) -> None:
     ratio("one file", "sqlite single", told, 3.0)
     ratio("one file", "sqlite batched", "sqlite, one file, to the same batches by hand", 0.8)
     ratio("one file", "redis", "sqlite, one file, to Redis Streams with an inbox", 1.0)
+    told = "postgresql, one database, to one transaction a message by hand"
+    ratio("one database", "postgresql single", told, None)
+    told = "postgresql, one database, to the same batches by hand"
+    ratio("one database", "postgresql batched", told, None)
+    ratio("one database", "postgresql consumer", "postgresql, one database, to two", None)
     told = "state in the log, to one transaction a message by hand in SQLite"
     ratio("state", "sqlite single", told, None)
     ratio("state", "sqlite batched", "state in the log, to batches by hand in SQLite", None)
@@ -241,6 +251,8 @@ def _latency(compared: dict[str, Party], size: Size, report: Report) -> None:
             ("postgresql consumer", theirs)
             for theirs in ("postgresql single", "postgresql batched", "redis", "kafka")
         ],
+        ("one database", "postgresql batched"),
+        ("one database", "postgresql consumer"),
         *[("state", theirs) for theirs in ("sqlite single", "sqlite batched", "redis", "kafka")],
     ]
     for field in Latency._fields:
