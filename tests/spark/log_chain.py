@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader
-
 import sharedlog
 import sharedlog.spark
 from sharedlog._core.query.state import Query, find_query
@@ -16,13 +14,10 @@ from tests.helpers.processes import Process
 from tests.helpers.waiting import until
 from tests.spark.conftest import SLOW_S, spark_environment
 from tests.spark.signalled import SIGNALS
-from tests.spark.starting import run_to_its_end
+from tests.spark.starting import run_on_what_is_there
 from tests.spark.test_stream_sink import gone
 
-__all__ = ["LIMITED", "Chain", "Killed", "failing"]
-
-# Before PySpark 4.2 nobody tells a source how much a micro-batch may have.
-LIMITED = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+__all__ = ["Chain", "Killed", "failing"]
 
 
 class Chain:
@@ -67,7 +62,7 @@ class Chain:
             .option("checkpointLocation", str(checkpoint or self.checkpoint))
             .trigger(availableNow=True)
         )
-        return run_to_its_end(writer.start)
+        return run_on_what_is_there(writer.start, checkpoint or self.checkpoint)
 
     def forget_commit(self, checkpoint: Path | None = None) -> int:
         """Have Spark's last commit never have happened, as if its driver had died before it."""

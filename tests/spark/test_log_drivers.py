@@ -11,7 +11,8 @@ import pytest
 import sharedlog
 from sharedlog._core.query.state import State, find_query
 from tests.sharedlog.places import url_of
-from tests.spark.log_chain import LIMITED, Killed
+from tests.spark.log_chain import Killed
+from tests.spark.starting import LIMITED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

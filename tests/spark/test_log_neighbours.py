@@ -19,8 +19,9 @@ import sharedlog.spark
 from sharedlog._core.stream_schema import forget_schema
 from tests.helpers.waiting import until
 from tests.spark.conftest import SLOW_S
-from tests.spark.log_chain import LIMITED, Chain, failing
+from tests.spark.log_chain import Chain, failing
 from tests.spark.raising import RaisingDataSource
+from tests.spark.starting import LIMITED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _ARROW = sharedlog.About(content_type="application/vnd.apache.arrow.stream")

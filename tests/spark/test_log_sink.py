@@ -26,6 +26,7 @@ from sharedlog.spark._messages import RawRows
 from sharedlog.spark._options import SinkError, SinkOptions
 from tests.sharedlog.places import url_of
 from tests.spark.log_chain import Chain, failing
+from tests.spark.starting import LIMITED, run_on_what_is_there
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -68,7 +69,8 @@ def test_a_query_writes_each_row_once_though_tasks_fail_and_a_batch_runs_again(
     found = chain.query()
     assert found is not None
     assert (found.state, found.closed, found.rows) == (State.CLOSED, 1, 10)
-    assert len(found.deposed) == 1
+    # Each run deposes the one before.
+    assert len(found.deposed) == (1 if LIMITED else 2)
 
 
 @pytest.mark.parametrize(
@@ -159,16 +161,15 @@ def test_updates_of_an_aggregate_are_appended_once_within_foreach_batch(
             .count()
             .selectExpr("key", "concat(cast(key as string), '=', count) as value")
         )
-        query = (
+        writer = (
             counts.writeStream.outputMode(mode)
             .foreachBatch(
                 sharedlog.spark.appending(log=chain.url, stream="paid", name="counts", key="key")
             )
             .option("checkpointLocation", str(tmp_path / "counted"))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
+        run_on_what_is_there(writer.start, tmp_path / "counted")
 
     run()
     wanted = collections.Counter(f"k{number}=2" for number in range(7))

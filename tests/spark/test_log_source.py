@@ -11,17 +11,15 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.datasource import DataSourceStreamReader
 
 import sharedlog
 import sharedlog.spark
 from sharedlog import TrimmedLog
 from sharedlog.spark._options import SourceError, SourceOptions
 from sharedlog.spark._source import StreamReader
+from tests.spark.starting import LIMITED, run_on_what_is_there
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-# Before PySpark 4.2 nobody tells a source how much a micro-batch may have.
-_LIMITED = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 
 
 @pytest.fixture
@@ -67,15 +65,14 @@ def _micro_batches(
 ) -> dict[int, list[tuple[int, int, int, str]]]:
     """Run a query on what is available now; return its micro-batches."""
     batches: dict[int, list[tuple[int, int, int, str]]] = {}
-    query = (
+    writer = (
         _reader(spark, tmp_path, streams=True, **options)
         .load()
         .writeStream.foreachBatch(lambda frame, batch: batches.update({batch: _rows(frame)}))
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    run_on_what_is_there(writer.start, checkpoint)
     return batches
 
 
@@ -104,10 +101,10 @@ def test_a_micro_batch_that_is_planned_again_has_the_same_rows(
     spark: Any, log: sharedlog.Log, tmp_path: Path
 ) -> None:
     """Each message is in one of them; replayed after a crash it is the same (DESIGN-LOG §16)."""
-    checkpoint, limit = tmp_path / "checkpoint", {"maxRowsPerTrigger": "9"} if _LIMITED else {}
+    checkpoint, limit = tmp_path / "checkpoint", {"maxRowsPerTrigger": "9"} if LIMITED else {}
     first = _micro_batches(spark, tmp_path, checkpoint, name="q", **limit)
     assert sorted(row for rows in first.values() for row in rows) == _wanted(log)
-    if _LIMITED:
+    if LIMITED:
         assert len(first) >= 4
         assert max(map(len, first.values())) <= 9
     # What Spark had not noted as done when it was killed it does again.
