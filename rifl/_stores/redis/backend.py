@@ -38,6 +38,7 @@ _TOGETHER = (Claim, Finish, FinishUnclaimed, MoveRows)
 # See the scripts' prelude.
 _NOT_KEPT = -1
 _NOT_COMPARED = -2
+_NO_SCRIPT = redis.exceptions.NoScriptError
 _GLOB = re.compile(r"[*?\[\\]")
 
 
@@ -67,6 +68,10 @@ class RedisBackend:
         self._weak = ""
         self._namespace = address.namespace
         self._global = f"{address.namespace}:{{store}}:"
+        # The same, and what every script is told beside it, as they travel.
+        self._shared = self._global.encode()
+        self._meta = self._shared + b"meta"
+        self._before_id = f"{address.namespace}:".encode()
         self._position = _NOT_KEPT if address.clustered else 0
         self._stopped = ""
         self._closing = threading.Event()
@@ -106,41 +111,66 @@ class RedisBackend:
             return await self._all_async(requests, partial(self._exchange_async, line))
 
         async def ask_alone(request: Any) -> Any:
-            (reply,) = await ask_together([request])
-            if isinstance(reply, BackendError):
-                raise reply
-            return reply
+            return await self._ask_async(request, partial(self._run_on_line_async, line))
 
         return _OfLoop(AioRequestCombiner(ask_alone, ask_together), line)
 
     def _ask_alone(self, request: Any) -> Any:
         if self._line is None:
             return self._ask(request)
-        (reply,) = self._ask_together([request])
-        if isinstance(reply, BackendError):
-            raise reply
-        return reply
+        return self._ask(request, self._run_on_line)
 
     def _ask_together(self, requests: Sequence[Any]) -> list[Any]:
         if self._line is None:
             return self.ask_all(requests)
         return self._all(requests, self._exchange)
 
-    def _ask(self, request: Any) -> Any:
+    def _run_on_line(
+        self, script: Script, client_id: int | None, arguments: list[bytes]
+    ) -> list[Any]:
+        """Do what ``run`` does, on the connection that calls have."""
+        parts = self.invocation(script, client_id, arguments)
+        self._check()
+        try:
+            (reply,) = self._exchange([(script, parts)])
+        except (redis.RedisError, OSError) as error:
+            raise _failed(error) from error
+        return self._accept(_told(reply))
+
+    def _ask(self, request: Any, run: Callable[..., list[Any]] | None = None) -> Any:
+        run = run or self.run
         steps = steps_of(request)
         try:
             step = next(steps)
             while True:
-                step = steps.send(self.run(*step))
+                step = steps.send(run(*step))
         except StopIteration as stop:
             return stop.value
 
-    async def _ask_async(self, request: Any) -> Any:
+    async def _run_on_line_async(
+        self,
+        line: AioPackedConnection,
+        script: Script,
+        client_id: int | None,
+        arguments: list[bytes],
+    ) -> list[Any]:
+        parts = self.invocation(script, client_id, arguments)
+        self._check()
+        try:
+            (reply,) = await self._exchange_async(line, [(script, parts)])
+        except (redis.RedisError, OSError) as error:
+            raise _failed(error) from error
+        return self._accept(_told(reply))
+
+    async def _ask_async(
+        self, request: Any, run: Callable[..., Awaitable[list[Any]]] | None = None
+    ) -> Any:
+        run = run or self._run_async
         steps = steps_of(request)
         try:
             step = next(steps)
             while True:
-                step = steps.send(await self._run_async(*step))
+                step = steps.send(await run(*step))
         except StopIteration as stop:
             return stop.value
 
@@ -305,14 +335,16 @@ class RedisBackend:
     def invocation(
         self, script: Script, client_id: int | None, arguments: list[Any], *, late: bool = False
     ) -> list[Any]:
-        """Return what follows the script in EVAL: keys and arguments.
+        """Return what follows the script in EVAL: keys and arguments, bytes if those are.
 
         ``late``: it is run with others that cannot be undone any more.
         """
-        base = self._global if client_id is None else self.base(client_id)
+        shared = self._shared
+        base = shared if client_id is None else b"%b{%d}:" % (self._before_id, client_id)
         seen = _NOT_COMPARED if late and not self.clustered else self._position
-        keys = [base + "client", base + "none" if self.clustered else self.key("meta")]
-        return [len(keys), *keys, base, self._global, self.store_id, seen, *arguments]
+        second = base + b"none" if self.clustered else self._meta
+        keys = (base + b"client", second)
+        return [b"2", *keys, base, shared, self.store_id, b"%d" % seen, *arguments]
 
     def base(self, client_id: int) -> str:
         """Return how the keys of a client begin; they share a hash tag."""
@@ -386,9 +418,13 @@ def _pipeline(client: Any, sent: Sent) -> Any:
 
 
 def _without_script(sent: Sent, replies: list[Any]) -> list[int]:
-    return [
-        at for at in range(len(sent)) if isinstance(replies[at], redis.exceptions.NoScriptError)
-    ]
+    return [at for at, reply in enumerate(replies) if isinstance(reply, _NO_SCRIPT)]
+
+
+def _told(reply: Any) -> Any:
+    if isinstance(reply, redis.RedisError):
+        raise _failed(reply) from reply
+    return reply
 
 
 def _put(replies: list[Any], places: list[int], found: list[Any]) -> None:

@@ -79,11 +79,12 @@ class RequestCombiner:
 
     def _pass_on(self) -> None:
         with self._lock:
+            if not self._waiting:
+                self._taken = False
+                return
             batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
-            self._taken = bool(batch)
-        if batch:
-            batch[0].batch = batch
-            batch[0].woken.release()
+        batch[0].batch = batch
+        batch[0].woken.release()
 
 
 class AioRequestCombiner:

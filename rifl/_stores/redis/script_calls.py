@@ -30,13 +30,16 @@ from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.call import Call
 
-# A script, the client whose keys it is about (None: the store's), and its arguments.
-Step = tuple[Script, int | None, list[Any]]
+# A script, the client whose keys it is about (None: the store's), and its arguments: as they
+# travel, since nobody packs them faster than who knows what each of them is.
+Step = tuple[Script, int | None, list[bytes]]
 # A pipeline's commands, and the scripts they need should Redis not have them.
-Sent = list[tuple[Script, list[Any]]]
+Sent = list[tuple[Script, list[bytes]]]
 # How soon the index may have a client's keys looked at when a claim has filed them: by
 # then it has to be back, by the clock of another server of a cluster.
 _FILED_MS = (1_000, 10_000, 60_000)
+_FALSE, _TRUE = b"0", b"1"
+_KINDS = {kind: kind.value.encode() for kind in Kind}
 
 
 def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
@@ -49,17 +52,18 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
         arguments = unclaimed_arguments(request)
         return _finished((yield FINISH_UNCLAIMED, request.call.client_id, arguments))
     if isinstance(request, Beat):
-        dead = [part for entry in request.dead for part in entry]
+        dead = [part for name, beat in request.dead for part in (name.encode(), b"%d" % beat)]
         reading_ms = int(request.reading_s * 1000)
-        reply = yield BEAT, None, [request.owner, int(request.leaving), reading_ms, *dead]
+        told = [_TRUE if request.leaving else _FALSE, b"%d" % reading_ms]
+        reply = yield BEAT, None, [request.owner.encode(), *told, *dead]
         beats = {reply[at].decode(): int(reply[at + 1]) for at in range(2, len(reply), 2)}
         return Beats(beats, int(reply[1]) / 1000)
     if isinstance(request, TakeBack):
-        arguments = [member_of(request.call), request.token, b"", "take-back", b"", 0]
+        arguments = [member_of(request.call), request.token, b"", b"take-back", b"", _FALSE]
         reply = yield FINISH, request.call.client_id, arguments
         return int(reply[1]) / 1000
     if isinstance(request, GetRows):
-        reply = yield ROWS, None, ["get", *request.keys]
+        reply = yield ROWS, None, [b"get", *[key.encode() for key in request.keys]]
         pairs = zip(request.keys, reply[1:], strict=True)
         return {key: value for key, value in pairs if value is not None}
     if isinstance(request, MoveRows):
@@ -68,15 +72,15 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
     raise TypeError(f"not a request: {request!r}")
 
 
-def move_arguments(moves: Sequence[Move], what: str = "move") -> list[Any]:
+def move_arguments(moves: Sequence[Move], what: bytes = b"move") -> list[bytes]:
     """Return what the script that moves rows is told; ``look``: to look only."""
-    parts = [(each.key, each.expected or b"", each.value) for each in moves]
+    parts = [(each.key.encode(), each.expected or b"", each.value) for each in moves]
     return [what, *(part for each in parts for part in each)]
 
 
 def rounds(
     requests: Sequence[Any],
-    invocation: Callable[..., list[Any]],
+    invocation: Callable[..., list[bytes]],
     accept: Callable[[list[Any]], list[Any]],
 ) -> Generator[Sent, list[Any], list[Any]]:
     """Carry requests out in step: yields what to send, is sent the replies or errors.
@@ -114,15 +118,15 @@ def member_of(call: Call) -> bytes:
     return b"k" + call.key
 
 
-def finish_arguments(request: Finish | Abandon | Look) -> list[Any]:
+def finish_arguments(request: Finish | Abandon | Look) -> list[bytes]:
     """Return what the script that ends attempts is told."""
     member = member_of(request.call)
     if isinstance(request, Finish):
-        fingerprint = request.call.fingerprint or b""
-        namespace = int(is_namespace(request.call.client_id))
-        return [member, request.token, request.record, request.how, fingerprint, namespace]
-    what = "abandon" if isinstance(request, Abandon) else "look"
-    return [member, request.token, b"", what, b"", 0]
+        call = request.call
+        how, namespace = request.how.encode(), _flag(is_namespace(call.client_id))
+        return [member, request.token, request.record, how, call.fingerprint or b"", namespace]
+    what = b"abandon" if isinstance(request, Abandon) else b"look"
+    return [member, request.token, b"", what, b"", _FALSE]
 
 
 def _finished(reply: list[Any]) -> Finished:
@@ -130,18 +134,21 @@ def _finished(reply: list[Any]) -> Finished:
     return Finished(ending, reply[1] if ending is Ending.STANDS else b"")
 
 
-def unclaimed_arguments(request: FinishUnclaimed) -> list[Any]:
+def unclaimed_arguments(request: FinishUnclaimed) -> list[bytes]:
     """Return what the script is told that records calls without a claim."""
     call = request.call
     return [
         *(member_of(call), *_acknowledged(call), call.fingerprint or b"", request.record),
-        *(request.window, call.method, int(request.unknown)),
+        *(b"%d" % request.window, call.method.encode(), _flag(request.unknown)),
     ]
 
 
 def _acknowledged(call: Call) -> tuple[bytes, bytes]:
+    first_incomplete = b"%016x" % call.first_incomplete
+    if not call.completed:
+        return first_incomplete, b""
     ranges = [b"%016x%016x" % (first, last + 1) for first, last in call.completed]
-    return b"%016x" % call.first_incomplete, b"".join(ranges)
+    return first_incomplete, b"".join(ranges)
 
 
 def _claim(request: Claim) -> Generator[Step, list[Any], Claimed]:
@@ -151,7 +158,8 @@ def _claim(request: Claim) -> Generator[Step, list[Any], Claimed]:
         if reply[0] != b"unfiled":
             break
         # The index of who is swept is in another slot: filed first, then claimed.
-        filed = yield ENDS, None, ["file", client_id, _retention_ms(request), not_before_ms]
+        telling = [b"%d" % client_id, _retention_ms(request), b"%d" % not_before_ms]
+        filed = yield ENDS, None, [b"file", *telling]
         reply = yield CLAIM, client_id, [*arguments, filed[1]]
     else:
         if reply[0] == b"unfiled":
@@ -164,28 +172,33 @@ def _claim(request: Claim) -> Generator[Step, list[Any], Claimed]:
     return Claimed(found)
 
 
-def _retention_ms(request: Claim) -> int | bytes:
+def _retention_ms(request: Claim) -> bytes:
     # Empty: kept as long as the client lives.
-    return b"" if request.retention_s is None else max(1, int(request.retention_s * 1000))
+    retention_s = request.retention_s
+    return b"" if retention_s is None else b"%d" % max(1, int(retention_s * 1000))
 
 
-def _claim_arguments(request: Claim) -> list[Any]:
+def _flag(value: bool) -> bytes:
+    return _TRUE if value else _FALSE
+
+
+def _claim_arguments(request: Claim) -> list[bytes]:
     call = request.call
     return [
         member_of(call),
         *_acknowledged(call),
         call.fingerprint or b"",
-        request.kind.value,
+        _KINDS[request.kind],
         request.token,
-        request.owner,
-        int(request.refusing),
-        request.window,
-        request.max_keys,
-        request.max_key_bytes,
+        request.owner.encode(),
+        _flag(request.refusing),
+        b"%d" % request.window,
+        b"%d" % request.max_keys,
+        b"%d" % request.max_key_bytes,
         request.take_over,
         request.lost,
-        call.method,
+        call.method.encode(),
         _retention_ms(request),
-        int(is_namespace(call.client_id)),
-        b"" if request.until_s is None else int(request.until_s * 1000),
+        _flag(is_namespace(call.client_id)),
+        b"" if request.until_s is None else b"%d" % int(request.until_s * 1000),
     ]

@@ -111,7 +111,7 @@ def _check_token(found: Any, finish: Finish) -> None:
 
 
 def _look(backend: RedisBackend, finish: MoveInside) -> list[Any]:
-    arguments = move_arguments([finish.move], "look")
+    arguments = move_arguments([finish.move], b"look")
     return [ROWS.text, *backend.invocation(ROWS, None, arguments)]
 
 
