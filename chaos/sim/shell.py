@@ -16,7 +16,7 @@ from rifl._stores.pending import Pending
 from rifl.core._serving.admission import Fetch, Steps, Wait
 from rifl.core._serving.answer import Answer, HandlerResult
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.fast_path import claim, end, start
+from rifl.core._serving.fast_path import Remaining, claim, end, start
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.records import Records
@@ -27,17 +27,22 @@ from rifl.core._shared.record import CompletionRecord
 __all__ = ["Eventual", "Handlers", "Shell", "Task", "serve_fast"]
 
 
-def serve_fast(store: Records, call: Call, policy: MethodPolicy) -> Steps:
-    """Take the fast path, and the rules from where it hands over: as the sync and aio shells."""
-    admitted: Any = claim(store, call, policy)
+def serve_fast(
+    store: Records, call: Call, policy: MethodPolicy, remaining_s: Remaining = None
+) -> Steps:
+    """Take the fast path, and the rules from where it hands over: as the aio shell.
+
+    With ``remaining_s`` as the sync one, which waits where the store has yet to answer.
+    """
+    admitted: Any = claim(store, call, policy, remaining_s)
     if not isinstance(admitted, Attempt):
         admitted = yield from admitted
     if isinstance(admitted, Answer):
         return admitted
-    started = start(store, admitted)
+    started = start(store, admitted, remaining_s)
     if not isinstance(started, Attempt):
         return (yield from started)
-    ended = end(store, started, (yield started))
+    ended = end(store, started, (yield started), remaining_s)
     if isinstance(ended, CompletionRecord):
         return Answer(ended, ended.outcome)
     return (yield from ended)

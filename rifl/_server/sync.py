@@ -175,15 +175,17 @@ def unary_behavior(
         began = replies.begin() if observed else 0.0
         try:
             call = arrive(method, request, context, deserialize)
-            admitted: Any = claim(store, call, policy)
+            remaining_s = context.time_remaining
+            admitted: Any = claim(store, call, policy, remaining_s)
             if not isinstance(admitted, Attempt):
                 admitted = shell.drive(admitted, context)
             if not isinstance(admitted, Attempt):
                 told = admitted
-            elif isinstance(started := start(store, admitted), Attempt):
-                ended = end(store, started, run(request, context, started, raised))
+            elif isinstance(started := start(store, admitted, remaining_s), Attempt):
+                handled = run(request, context, started, raised)
+                ended = end(store, started, handled, remaining_s)
                 if isinstance(ended, CompletionRecord):
-                    # Nothing was waited for, and the handler did not raise: most calls.
+                    # Nobody else took part, and the handler did not raise: most calls.
                     if not observed and is_bare(ended, call):
                         return RawAnswer(ended.response)  # type: ignore[arg-type]  # OK has one
                     told = Answer(ended, _EXECUTED)

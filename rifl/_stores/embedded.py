@@ -332,7 +332,9 @@ class EmbeddedStore:
         if self._draining:
             self._idle.notify_all()
         # No waiter comes after `ended`, but one may leave while we wake them.
-        waiters, attempt.waiters = attempt.waiters, ()
+        waiters = attempt.waiters
+        if waiters:
+            attempt.waiters = ()
         return waiters
 
     def _broken(self, violation: InvariantViolated) -> None:

@@ -94,13 +94,13 @@ class HeldAnswers:
 
     def note(self, attempt: Attempt, size: int) -> None:
         """Note that an answer of so many bytes is kept."""
-        call, now = attempt.call, self._clock()
+        call = attempt.call
+        if size < LARGE_BYTES if call.key is None else not call.source:
+            return
+        now = self._clock()
         with self._lock:
             if call.key is not None:
-                if call.source:
-                    self._note_source(attempt, size + len(call.key), now)
-                return
-            if size < LARGE_BYTES:
+                self._note_source(attempt, size + len(call.key), now)
                 return
             self.active = True
             held = self._clients.setdefault(call.client_id, _OfClient())

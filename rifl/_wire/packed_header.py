@@ -34,6 +34,7 @@ _TOKEN = slice(2, 2 + TOKEN_BYTES)
 # of one, two or four bytes, field 7 (attempt 1), 8 (time_us) and 9 (seed), with their tags.
 _ONE, _TWO, _FOUR = Struct("<BBBBHBQBQ"), Struct("<BHBHHBQBQ"), Struct("<BIBIHBQBQ")
 _ATTEMPT_1 = 0x0138
+_TAGS = (0x18, 0x28, _ATTEMPT_1, 0x41, 0x49)
 # By a field's length: how it is unpacked, and which bits of a number say how long it is.
 _LAYOUTS = {
     _ONE.size: (_ONE.unpack_from, 0x80, 0),
@@ -183,17 +184,13 @@ class KnownClients:
         tag, seq, tag_first, first, attempt, tag_time, time_us, tag_seed, seed = unpack(
             value, client.start
         )
+        alone = first == seq
         if (
-            tag != 0x18
-            or tag_first != 0x28
-            or attempt != _ATTEMPT_1
-            or tag_time != 0x41
-            or tag_seed != 0x49
+            (tag, tag_first, attempt, tag_time, tag_seed) != _TAGS
             or seq & lengths != wanted
-            or first & lengths != wanted
+            or not (alone or first & lengths == wanted)
         ):
             return None
-        alone = first == seq
         if wanted == 0x80:
             seq = seq & 0x7F | seq >> 1 & 0x3F80
             first = seq if alone else first & 0x7F | first >> 1 & 0x3F80
@@ -207,8 +204,6 @@ class KnownClients:
         call.token = client.token
         call.seq = call.identity = seq
         call.first_incomplete = first
-        call.completed = ()
-        call.attempt = 1
         call.fingerprint = fingerprint(method, request)
         call.method = method
         call.max_response_bytes = client.max_response_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import partial
 from struct import Struct
 
@@ -21,6 +21,7 @@ _OUTCOME_TO_WIRE = {
     Outcome.UNKNOWN: rifl_pb2.OUTCOME_UNKNOWN,
 }
 _OUTCOME_FROM_WIRE = {number: outcome for outcome, number in _OUTCOME_TO_WIRE.items()}
+_EXECUTED = Outcome.EXECUTED
 # A record's field 10, with its tag: to be put behind the rest of it, since messages that
 # follow one another are one message to protobuf.
 seed_field = partial(Struct("<BQ").pack, 0x51)
@@ -53,12 +54,8 @@ def record_to_message(record: CompletionRecord) -> rifl_pb2.CompletionRecord:
 
 def record_to_bytes(record: CompletionRecord) -> bytes:
     """Serialise a record for a store; neighbouring versions read each other's."""
-    code, details, response, initial, trailing, outcome, reason, messages = record
-    if (
-        outcome is Outcome.EXECUTED
-        and response
-        and not (code or details or initial or trailing or reason or messages)
-    ):
+    response = record.response
+    if response and record == (0, "", response, (), (), _EXECUTED, "", ()):
         # Nearly all records: a response and nothing else. Fields 3, 6 and 8, as
         # protobuf writes them, at a fifth of the cost.
         return b"\x1a" + varint(len(response)) + response + b"\x30\x01\x40\x01"
@@ -121,7 +118,9 @@ def _record(message: rifl_pb2.CompletionRecord) -> CompletionRecord:
     )
 
 
-def _metadata(entries: Iterable[rifl_pb2.MetadataEntry]) -> Metadata:
+def _metadata(entries: Collection[rifl_pb2.MetadataEntry]) -> Metadata:
+    if not entries:
+        return ()
     # Also what a version recorded that did not strip what handlers say.
     return without_labels(
         tuple(

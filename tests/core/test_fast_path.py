@@ -12,6 +12,7 @@ from chaos.sim.shell import serve_fast
 from rifl.core import (
     CompletionRecord,
     InProgress,
+    Outcome,
     RecordPending,
     RiflError,
     StoreUnavailable,
@@ -20,7 +21,7 @@ from rifl.core import (
 )
 from rifl.core._serving.answer import Handled
 from rifl.core._serving.client_table import Attempt, Decision
-from rifl.core._serving.fast_path import end, start
+from rifl.core._serving.fast_path import Remaining, end, start
 from rifl.core._serving.policy import Kind
 from rifl.core._serving.serving import serve
 from tests.core.test_serving import (
@@ -34,6 +35,7 @@ from tests.core.test_serving import (
     RETURNED,
     UNAVAILABLE,
     UNDONE,
+    Due,
     Script,
     attempt_of,
     drive,
@@ -62,7 +64,39 @@ FAILURES: list[tuple[str, Exception]] = [
     ("finish", ValueError("no such text")),
     ("finish", RuntimeError("a defect")),
     ("committed", RecordPending("nobody can tell")),
+    ("adopt", RecordPending("disk full")),
+    ("adopt", InProgress("taken over")),
 ]
+# What a handler's transaction left, and whether its run was claimed before.
+LEFT: list[tuple[CompletionRecord | None, bool]] = [
+    (None, False),
+    (COMMITTED, False),
+    (COMMITTED, True),
+    (COMMITTED._replace(outcome=Outcome.UNKNOWN), False),
+    (REJECTED.record, True),
+]
+
+
+class Told(Due):
+    """What a store has yet to say, for whoever blocks; noted as a shell that drives does."""
+
+    def __init__(self, store: Script, method: str) -> None:
+        super().__init__(method)
+        self._store, self._result = store, store.result
+
+    def wait(self) -> Any:
+        self._store.asked.append(f"({self.method})")
+        if (error := self._store.failing.get(self.method)) is not None:
+            raise error
+        return self._result
+
+
+class Blocking(Script):
+    """A script over which a shell may block."""
+
+    def _say(self, method: str, result: Any) -> Any:
+        said = super()._say(method, result)
+        return Told(self, method) if isinstance(said, Due) else said
 
 
 def told(
@@ -78,28 +112,38 @@ def told(
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-@pytest.mark.parametrize("pending", [(), ("claim",), ("start",), ("finish",), PENDING_METHODS])
-def test_the_fast_path_does_what_the_generators_do(kind: Kind, pending: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("remaining_s", [None, lambda: None], ids=["awaits", "blocks"])
+@pytest.mark.parametrize(
+    "pending", [(), ("claim",), ("start",), ("finish",), ("committed",), PENDING_METHODS]
+)
+def test_the_fast_path_does_what_the_generators_do(
+    kind: Kind, remaining_s: Remaining, pending: tuple[str, ...]
+) -> None:
     """Whatever the store says, and the handler ends with: the store is asked the same in the
     same order, and the same comes of the call (DESIGN §4)."""
     rooms = (True, False)
-    for (method, error), handled, room in itertools.product(FAILURES, HANDLED, rooms):
+    lefts = LEFT if kind is Kind.ATOMIC else LEFT[:1]
+    for (method, error), handled, left, room in itertools.product(FAILURES, HANDLED, lefts, rooms):
         stores = []
         for _ in range(2):
             first = attempt_of(policy_of(kind, UNAVAILABLE))
+            standing, first.unclaimed = left
+            if first.unclaimed:
+                first.committed = first.recorded = COMMITTED
             others = [Decision(Verdict.COMPLETED, record=COMMITTED)] * 3
             stores.append(
-                Script(
+                Blocking(
                     [Decision(Verdict.NEW, first), *others],
+                    standing=standing,
                     pending=frozenset(pending),
                     failing={method: error},
                     room=room,
                 )
             )
         call, policy = first.call, first.policy
-        fast = told(serve_fast(stores[0], call, policy), stores[0], handled)
+        fast = told(serve_fast(stores[0], call, policy, remaining_s), stores[0], handled)
         slow = told(serve(stores[1], call, policy), stores[1], handled)
-        assert fast == slow, (method, error, handled, room)
+        assert fast == slow, (method, error, handled, left, room)
 
 
 def test_the_fast_path_finishes_where_nobody_waits() -> None:
@@ -109,3 +153,19 @@ def test_the_fast_path_finishes_where_nobody_waits() -> None:
     assert isinstance(start(store, attempt), Attempt)
     assert end(store, attempt, RETURNED.record) == RETURNED.record
     assert store.asked == ["start", "finish"]
+
+
+def test_the_fast_path_finishes_where_it_may_block() -> None:
+    """A shell that blocks waits for the store in place, and makes no generator (DESIGN §4)."""
+    store = Blocking(pending=frozenset(PENDING_METHODS))
+    attempt = attempt_of(policy_of(Kind.PLAIN))
+    assert isinstance(start(store, attempt, lambda: None), Attempt)
+    assert end(store, attempt, RETURNED.record, lambda: None) == RETURNED.record
+    assert store.asked == ["start", "(start)", "finish", "(finish)"]
+
+
+def test_the_fast_path_ends_atomic_calls() -> None:
+    """What the handler's transaction is known to have left is the answer (DESIGN §4, step 7)."""
+    store = Script(standing=COMMITTED)
+    assert end(store, attempt_of(policy_of(Kind.ATOMIC)), RETURNED.record) == COMMITTED
+    assert store.asked == ["committed", "adopt"]

@@ -22,7 +22,7 @@ def test_a_run_that_was_taken_over_and_given_up_elsewhere_runs_once_more(kind, m
     """
     runs = []
 
-    def taken_over(store, attempt, handled):
+    def taken_over(store, attempt, handled, remaining_s=None):
         if len(runs) > 1:
             return serving.conclude(store, attempt, handled)
         store.abandon(attempt)

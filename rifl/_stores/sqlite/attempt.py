@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
-from rifl.core._serving.verdict import Verdict
-from rifl.core._shared.invariant import invariant
+from rifl.core._shared.invariant import InvariantViolated
 
 
 class SqliteAttempt(Attempt):
@@ -32,11 +31,12 @@ class SqliteAttempt(Attempt):
 
 def of_sqlite(attempt: Attempt) -> SqliteAttempt:
     """Return an attempt as what it is; one of another store is a defect."""
-    invariant(isinstance(attempt, SqliteAttempt), "an attempt of another store")
-    return attempt  # type: ignore[return-value]
+    if not isinstance(attempt, SqliteAttempt):
+        raise InvariantViolated("an attempt of another store")
+    return attempt
 
 
 def is_stale(attempt: Attempt) -> bool:
     """Whether the client acknowledged the call while it ran."""
     seq = attempt.call.seq
-    return seq is not None and attempt.entry.tracker.peek(seq) is Verdict.STALE
+    return seq is not None and attempt.entry.tracker.is_stale(seq)

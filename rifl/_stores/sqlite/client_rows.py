@@ -70,8 +70,9 @@ class ClientRows(EmbeddedStore):
         if not released:
             return
         row = self._client_row(entry)
+        databases = self._databases.by_name
         for name in entry.registered:
-            self._databases.by_name[name].journal.acknowledge(*row, released)
+            databases[name].journal.acknowledge(*row, released)
 
     @staticmethod
     def _client_row(entry: ClientEntry) -> tuple[int, int, bytes]:

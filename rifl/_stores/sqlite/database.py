@@ -54,6 +54,8 @@ _NAMED = "databases"
 
 def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
     """Encode inclusive ranges for a client row."""
+    if not ranges:
+        return b""
     numbers = [number for pair in ranges for number in pair]
     return struct.pack(f"<{len(numbers)}Q", *numbers)
 

@@ -65,9 +65,10 @@ class HandlerCommits(BatchCommits):
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Settle with the record of the handler's own transaction."""
         database = self._databases.of(attempt)
+        entry = attempt.entry
         with self._lock:
-            attempt.entry.registered.add(database.name)
-            self._note_acknowledgements(attempt.entry)
+            entry.registered.add(database.name)
+            self._note_acknowledgements(entry)
             if is_stale(attempt):
                 self._delete(attempt, database)
         self._settle(attempt, record)
@@ -86,22 +87,12 @@ class HandlerCommits(BatchCommits):
         if not current:
             raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
         self._check_file(of_sqlite(attempt), database)
+        guard = database.guard
         if isinstance(call, RowCall):
-            guard = database.guard
             return MovedRows(database.path, guard.opening, guard.number(), call.moves)
-        return RecordRow(
-            database.path,
-            database.guard.opening,
-            database.guard.number(),
-            client,
-            (
-                call.client_id,
-                call.identity,
-                call.fingerprint,
-                call.method,
-                self._codec.to_bytes(record, self._completed_at(call), seed=call.seed),
-            ),
-        )
+        data = self._codec.to_bytes(record, self._completed_at(call), seed=call.seed)
+        row = (call.client_id, call.identity, call.fingerprint, call.method, data)
+        return RecordRow(database.path, guard.opening, guard.number(), client, row)
 
     @staticmethod
     def _check_file(attempt: SqliteAttempt, database: Database) -> None:
@@ -110,10 +101,11 @@ class HandlerCommits(BatchCommits):
         Of a shared transaction once; it is looked again when that has committed, before anybody
         is told.
         """
-        turn = attempt.shared if attempt.sharing else None
-        group = turn.group if isinstance(turn, BlockTurn) else None
-        if group is not None and group.checked:
-            return
+        group = None
+        if attempt.sharing and isinstance(attempt.shared, BlockTurn):
+            group = attempt.shared.group
+            if group is not None and group.checked:
+                return
         try:
             database.guard.check()
         except Replaced as error:

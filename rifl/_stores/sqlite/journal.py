@@ -184,8 +184,10 @@ class Journal(JournalQueue):
     def _take(self) -> _Round:
         """Begin a round with all that waits."""
         with self._wake:
-            self._expected_commit.taken(len(self._queue))
-            batch, self._queue = self._retry + self._queue, []
+            batch, self._queue = self._queue, []
+            self._expected_commit.taken(len(batch))
+            if self._retry:
+                batch = self._retry + batch
             noted = NOTHING
             if self._closing or self._acknowledged.is_due() or not is_alone(batch):
                 noted, self._acknowledged = self._acknowledged, Acknowledged()
@@ -210,7 +212,7 @@ class Journal(JournalQueue):
         if self._on_commit is not None and refused is None:
             written = sum(len(entry.rows) for entry in batch)
             self._on_commit(written, time.perf_counter() - began, error)
-        if isinstance(error, sqlite3.IntegrityError):
+        if error is not None and isinstance(error, sqlite3.IntegrityError):
             batch, error = self._commit_one_by_one(batch, noted)
         if error is None:
             if failing:
@@ -285,12 +287,13 @@ class Journal(JournalQueue):
     @staticmethod
     def _told(written: list[Entry]) -> None:
         for entry in written:
+            pending = entry.pending
             try:
                 if entry.durable is not None:
                     entry.durable()
             except Exception as error:  # noqa: BLE001 - logged; the others' calls have to end
                 _log.critical("entry_not_settled", row=entry.rows[0][:2], error=repr(error))
-                if not entry.pending.done:
-                    entry.pending.fail(entry.failure(error))
-            if not entry.pending.done:
-                entry.pending.succeed()
+                if not pending.done:
+                    pending.fail(entry.failure(error))
+            if not pending.done:
+                pending.succeed()

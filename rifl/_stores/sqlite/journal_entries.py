@@ -144,7 +144,7 @@ class _Awaited(Pending):
         if self.journal is not None and not self._done:
             self.journal.lead()
         # Most commits take less than this, and nobody asks for a deadline.
-        if not self.wait_for(_PATIENCE_S):
+        if not (self._done or self.wait_for(_PATIENCE_S)):
             while (left_s := remaining_s()) is None or left_s > 0.0:
                 if self.wait_for(_PATIENCE_S if left_s is None else min(left_s, _PATIENCE_S)):
                     break

@@ -70,8 +70,10 @@ class JournalQueue:
         with self._wake:
             noted = self._acknowledged
             noted.clients[client_id] = (first_incomplete, completed)
-            noted.calls.extend((client_id, seq) for seq in released)
-            if len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS:
+            calls = noted.calls
+            for seq in released:
+                calls.append((client_id, seq))
+            if len(calls) >= _FLUSH_ACKNOWLEDGEMENTS:
                 self._wake.notify()
 
     def register(self, client_id: int, first_incomplete: int, completed: bytes) -> None:

@@ -68,39 +68,13 @@ class JournalWriter:
         if self.stopped is not None:
             return self.stopped
         connection = self._connection
-        rows: dict[Statement, list[tuple[Any, ...]]] = {}
         number = self._guard.number()
         now = (int(time.time()), number)
-        moving = [entry for entry in batch if entry.statement is Entry.MOVE]
-        for entry in batch:
-            dated = entry.rows
-            if entry.statement not in _UNDATED:
-                dated = [row + now for row in entry.rows]  # type: ignore[assignment]
-            rows.setdefault(entry.statement, []).extend(dated)
         try:
             if (noted is NOTHING or not noted) and not probe and is_alone(batch):
-                ((statement, some),) = rows.items()
-                if ALONE[statement].write_once(connection, some, self._guard.opening) < len(some):
-                    # Some records stood already, or nothing was written at all.
-                    self._check_owner()
-                    self._guard.check()
-                else:
-                    self._guard.committed(number)
-                return None
-            connection.execute("BEGIN IMMEDIATE")
-            self._check_owner()
-            for statement in (Entry.INTENT, Entry.RECORD, Entry.DELETE, Entry.NAMESPACE):
-                if statement in rows:
-                    statement.write(connection, rows[statement])
-            for entry in moving:
-                entry.pending.result = self._move(entry, number)
-            if noted:
-                self._write_acknowledged(noted)
-            if probe or Entry.OVERWRITE in rows:
-                connection.execute(PROBE)
-            connection.execute(RAISE_COMMITS, (number,))
-            connection.execute("COMMIT")
-            self._guard.committed(number)
+                self._write_alone(batch, now)
+            else:
+                self._write(batch, noted, now, probe=probe)
         except sqlite3.Error as error:
             if is_fatal(error):
                 self._stop(error)
@@ -111,6 +85,44 @@ class JournalWriter:
                     _log.warning("store_rollback_failed", error=str(rollback_error))
             return error
         return None
+
+    def _write_alone(self, batch: list[Entry], now: tuple[int, int]) -> None:
+        """Write a batch in one step that is its own transaction."""
+        rows = [row + now for entry in batch for row in entry.rows]
+        statement = ALONE[batch[0].statement]
+        if statement.write_once(self._connection, rows, self._guard.opening) < len(rows):
+            # Some records stood already, or nothing was written at all.
+            self._check_owner()
+            self._guard.check()
+        else:
+            self._guard.committed(now[1])
+
+    def _write(
+        self, batch: list[Entry], noted: Acknowledged, now: tuple[int, int], *, probe: bool
+    ) -> None:
+        """Write a batch, and what is noted, in a transaction of several steps."""
+        connection, number = self._connection, now[1]
+        rows: dict[Statement, list[tuple[Any, ...]]] = {}
+        for entry in batch:
+            dated = entry.rows
+            if entry.statement not in _UNDATED:
+                dated = [row + now for row in entry.rows]  # type: ignore[assignment]
+            rows.setdefault(entry.statement, []).extend(dated)
+        connection.execute("BEGIN IMMEDIATE")
+        self._check_owner()
+        for statement in (Entry.INTENT, Entry.RECORD, Entry.DELETE, Entry.NAMESPACE):
+            if statement in rows:
+                statement.write(connection, rows[statement])
+        for entry in batch:
+            if entry.statement is Entry.MOVE:
+                entry.pending.result = self._move(entry, number)
+        if noted:
+            self._write_acknowledged(noted)
+        if probe or Entry.OVERWRITE in rows:
+            connection.execute(PROBE)
+        connection.execute(RAISE_COMMITS, (number,))
+        connection.execute("COMMIT")
+        self._guard.committed(number)
 
     def _move(self, entry: Entry, number: int) -> bool:
         """Move the rows of one entry, all or none; false where one is not as expected."""

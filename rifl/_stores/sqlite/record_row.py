@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
 import time
@@ -105,21 +104,23 @@ def write_record(connection: sqlite3.Connection, row: RecordRow | MovedRows) -> 
     """
     _check(connection)
     statements = _statements(row)
-    statement = next(statements)
-    while True:
-        try:
-            # Closed before an error leaves: what that holds keeps the locks of a connection
-            # that the handler closes.
-            with contextlib.closing(connection.cursor()) as cursor:
-                # The handler's factories make of rows what they like.
-                cursor.row_factory = None
-                cursor.execute(*statement)
-                found = cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
+    cursor = connection.cursor()
+    try:
+        # The handler's factories make of rows what they like.
+        cursor.row_factory = None
+        statement = next(statements)
+        while True:
+            cursor.execute(*statement)
+            found = cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
             statement = statements.send(found)
-        except StopIteration as stop:
-            return bool(stop.value)
-        except sqlite3.IntegrityError as error:
-            raise row.standing() from error
+    except StopIteration as stop:
+        return bool(stop.value)
+    except sqlite3.IntegrityError as error:
+        raise row.standing() from error
+    finally:
+        # Before an error leaves: what that holds keeps the locks of a connection that the
+        # handler closes.
+        cursor.close()
 
 
 def write_row(connection: sqlite3.Connection, row: RecordRow | MovedRows) -> None:
@@ -139,21 +140,20 @@ async def write_record_async(connection: Any, row: RecordRow | MovedRows) -> boo
     """The same for an ``aiosqlite`` connection, or one with its methods."""
     _check(connection)
     statements = _statements(row)
-    statement = next(statements)
-    while True:
-        try:
-            cursor = await connection.cursor()
-            try:
-                cursor.row_factory = None
-                await cursor.execute(*statement)
-                found = await cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
-            finally:
-                await cursor.close()
+    cursor = await connection.cursor()
+    try:
+        cursor.row_factory = None
+        statement = next(statements)
+        while True:
+            await cursor.execute(*statement)
+            found = await cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
             statement = statements.send(found)
-        except StopIteration as stop:
-            return bool(stop.value)
-        except sqlite3.IntegrityError as error:
-            raise row.standing() from error
+    except StopIteration as stop:
+        return bool(stop.value)
+    except sqlite3.IntegrityError as error:
+        raise row.standing() from error
+    finally:
+        await cursor.close()
 
 
 def _check(connection: Any) -> None:
@@ -168,7 +168,10 @@ def _check(connection: Any) -> None:
 def _statements(row: RecordRow | MovedRows) -> Generator[tuple[str, tuple[Any, ...]], Any, bool]:
     found = yield _FILE, ()
     file = os.fsdecode(found[0] or "") if found else ""
-    if not file or Path(file).resolve() != row.path:
+    # Resolved once, as a rule: SQLite says the same of it. Whether another file has its name by
+    # now, the guard looks, and the opening's mark in it says.
+    same = file == str(row.path) or (file and Path(file).resolve() == row.path)
+    if not same:
         raise WrongDatabase(
             f"the method's records live in {row.path}, and the connection is to "
             f"{file or 'memory'}: recovery could not find this one"

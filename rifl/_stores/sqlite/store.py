@@ -163,11 +163,12 @@ class SqliteStore(HandlerCommits):
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Make the record durable, then settle."""
         call = attempt.call
+        database = self._databases.of(attempt)
         attempt.owed = True
         kept, data = self._codec.of_a_run(record, call, self._completed_at(call))
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         if kept.outcome is Outcome.UNKNOWN:
-            self._databases.of(attempt).journal.remember(call.client_id, call.identity, call.method)
+            database.journal.remember(call.client_id, call.identity, call.method)
         entry = Entry(
             Entry.RECORD,
             row,
@@ -178,7 +179,6 @@ class SqliteStore(HandlerCommits):
         if kept is not record:
             entry.pending.result = kept
         with self._lock:
-            database = self._databases.of(attempt)
             if not is_stale(attempt):
                 return self._queue(attempt, entry, database)
             # Acknowledged while it ran: no record is wanted. But that has to be durable before

@@ -50,7 +50,9 @@ class SqliteTransactions(RecordingTransactions):
             self._record_in_block(mine, record, proxy)
             return
         check_no_block(mine)
-        connection = _plain(driver_connection(transaction))
+        connection = transaction
+        if not isinstance(connection, sqlite3.Connection):
+            connection = _plain(driver_connection(connection))
         if not isinstance(connection, sqlite3.Connection):
             raise WrongDatabase(
                 f"a sqlite3.Connection, or SQLAlchemy's over sqlite3, is wanted, not a "

@@ -101,6 +101,10 @@ class ResultTracker:
             return Verdict.IN_PROGRESS if state is _IN_PROGRESS else Verdict.COMPLETED
         return Verdict.STALE if self._is_acknowledged(seq) else Verdict.NEW
 
+    def is_stale(self, seq: int) -> bool:
+        """Tell whether ``begin`` would decide ``STALE``, changing nothing."""
+        return seq not in self._calls and self._is_acknowledged(seq)
+
     def acknowledge(self, first_incomplete: int, completed: Iterable[tuple[int, int]] = ()) -> None:
         """Forget the calls that the client is done with; only moves forward."""
         calls, ahead = self._calls, self._ahead

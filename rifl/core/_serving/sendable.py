@@ -49,6 +49,9 @@ def sendable(record: CompletionRecord, limit: int) -> CompletionRecord:
 
     Where its metadata takes more than ``limit`` bytes: the one that says that it was too large.
     """
+    if not (record.details or record.initial_metadata or record.trailing_metadata):
+        # Most answers are a message, and nothing beside it.
+        return record
     details = cut(record.details, limit // 2)
     size = _metadata_bytes(record.trailing_metadata) + sum(map(_bytes_of, details))
     if max(size, _metadata_bytes(record.initial_metadata)) > limit:

@@ -29,6 +29,7 @@ from rifl.core._serving.answer import (
     replayed,
 )
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.later import Later
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._serving.records import NOT_ASKED, Records, Reply, waited
@@ -93,11 +94,14 @@ def execute(store: Records, attempt: Attempt, started: Reply = NOT_ASKED) -> Ste
         return (yield from _elsewhere(store, attempt))
 
 
-def conclude(store: Records, attempt: Attempt, handled: Handled) -> Steps:
+def conclude(
+    store: Records, attempt: Attempt, handled: Handled, committed: Reply = NOT_ASKED
+) -> Steps:
     """End a call whose handler has ended (step 7): its record is durable, then it is the answer.
 
-    Where nothing happened the call is new again instead. Raises as ``execute`` does, and
-    ``InProgress`` where another replica took the call over.
+    Where nothing happened the call is new again instead. ``committed`` is what the store said to
+    that where it was asked already. Raises as ``execute`` does, and ``InProgress`` where another
+    replica took the call over.
     """
     result = handled if isinstance(handled, HandlerResult) else HandlerResult(handled)
     if attempt.policy.kind is Kind.ATOMIC:
@@ -105,16 +109,14 @@ def conclude(store: Records, attempt: Attempt, handled: Handled) -> Steps:
             if attempt.unclaimed and attempt.committed is None:
                 standing = yield from _asked(store, attempt, undone=_undone(attempt, result))
             else:
-                standing = yield from _committed(store, attempt)
+                standing = yield from _committed(store, attempt, committed)
         except NotRecorded as error:
             return (yield from _give_up(store, attempt, refusal_record(error), ran=False))
         if standing is not None:
             # It stands, whatever the handler did then.
-            if standing.response is not None:
-                store.held.note(attempt, len(standing.response))
-            yield from waited(store.adopt(attempt, standing))
-            mine = attempt.recorded == standing or not attempt.unclaimed
-            return Answer(standing, standing.outcome if mine else replayed(standing))
+            note_kept(store, attempt, standing)
+            adopted = store.adopt(attempt, standing)
+            return (yield from adopted_answer(attempt, standing, adopted))
     record, ran = _judge(attempt, result)
     if ran is not None and attempt.unclaimed:
         # Of an idempotent method: an earlier copy may have answered.
@@ -125,6 +127,24 @@ def conclude(store: Records, attempt: Attempt, handled: Handled) -> Steps:
     if ran is not None:
         return (yield from _give_up(store, attempt, record, ran=ran))
     return (yield from record_answer(store, attempt, bounded(record, attempt, store.held)))
+
+
+def note_kept(store: Records, attempt: Attempt, standing: CompletionRecord) -> None:
+    """Note what is kept of an answer that a handler's transaction recorded."""
+    if standing.response is not None:
+        store.held.note(attempt, len(standing.response))
+
+
+def adopted_answer(attempt: Attempt, standing: CompletionRecord, adopted: Reply) -> Steps:
+    """Answer with what stands; ``adopted`` is what the store said to that."""
+    yield from waited(adopted)
+    mine = is_own(attempt, standing)
+    return Answer(standing, standing.outcome if mine else replayed(standing))
+
+
+def is_own(attempt: Attempt, standing: CompletionRecord) -> bool:
+    """Whether what stands is this run's record, and no other copy's of the call."""
+    return not attempt.unclaimed or attempt.recorded == standing
 
 
 def _judge(attempt: Attempt, result: HandlerResult) -> tuple[CompletionRecord, bool | None]:
@@ -185,10 +205,14 @@ def _asked(
         raise RecordPending(f"the call ran, and what it did is not known: {error}") from error
 
 
-def _committed(store: Records, attempt: Attempt) -> Generator[Any, Any, CompletionRecord | None]:
+def _committed(
+    store: Records, attempt: Attempt, committed: Reply
+) -> Generator[Any, Any, CompletionRecord | None]:
     """Return the record that an atomic handler's transaction committed."""
     try:
-        standing: CompletionRecord | None = yield from waited(store.committed(attempt))
+        if committed is NOT_ASKED:
+            committed = store.committed(attempt)
+        standing: CompletionRecord | None = yield from waited(committed)
         return standing
     except (InProgress, NotRecorded):
         raise
@@ -222,7 +246,7 @@ def record_answer(
         elif isinstance(finished, Exception):
             raise finished
         # As above.
-        standing = None if finished is None else (yield finished)
+        standing = (yield finished) if isinstance(finished, Later) else finished
     except (AttributeError, TypeError, ValueError) as error:
         # The record cannot be written as it is, and the handler did run: without a
         # record of some kind its duplicates would wait for ever.

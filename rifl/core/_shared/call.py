@@ -76,6 +76,8 @@ class Call:
     """
 
     # What most calls leave as it is; set on the class, not for every call.
+    completed: Sequence[tuple[int, int]] = ()
+    attempt: int = 1
     key: bytes | None = None
     peer: bytes = b""
     max_response_bytes: int = 0
