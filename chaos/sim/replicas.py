@@ -41,7 +41,7 @@ class _Transactions(FencedTransactions):
     """Handlers' transactions in the store's own database: each is the moment of its commit."""
 
     def __init__(
-        self, store: StoreServer, finish_of: FinishOf, always: Callable[[str], None]
+        self, store: StoreServer, finish_of: FinishOf, always: Callable[[str, str], None]
     ) -> None:
         super().__init__(finish_of, always)
         self._sim = store

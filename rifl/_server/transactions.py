@@ -184,7 +184,8 @@ class HeldTransaction:
 
     def hold(self, completion: CompletionRecord, transaction: Any) -> None:
         """Keep the answer for the end of the block."""
-        if holder(transaction) is not holder(self._connection):
+        mine = self._connection
+        if transaction is not mine and holder(transaction) is not holder(mine):
             raise WrongDatabase("rifl.record is given another connection than rifl.transaction")
         if self._completion is not None:
             raise WrongDatabase("rifl.record is called once in a transaction")

@@ -14,10 +14,10 @@ from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import StoreBackend, StoreServer
 from chaos.sim.world import World
 from rifl._stores.postgres.address import PostgresAddress
-from rifl._stores.postgres.commits import literal
+from rifl._stores.postgres.commits import with_literals
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend as open_postgres
-from rifl._stores.postgres.transaction import arguments_of
+from rifl._stores.postgres.transaction import arguments_of, types_of
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend as open_redis
@@ -187,11 +187,10 @@ class PostgresStore(Subject):
 
     def commit(self, request: RecordUnclaimed) -> Ending:
         backend = self.backends["a"]
-        arguments = ", ".join(map(literal, arguments_of(backend, request)))
+        function, types = "record_unclaimed_or_fail_1", types_of(request)
+        called = with_literals("same", function, types, arguments_of(backend, request))
         try:
-            self._connection.execute(
-                f"SELECT same.record_unclaimed_or_fail_1({arguments})".encode()
-            )
+            self._connection.execute(called.encode())
         except psycopg.Error as error:
             if error.sqlstate != "RIFL1":
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ from rifl._stores.postgres.transaction import (
 from rifl._stores.shared.requests import Written
 
 _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+_CURSORS = (psycopg.Cursor, psycopg.AsyncCursor)
+_CONNECTIONS = (psycopg.Connection, psycopg.AsyncConnection)
 # What our function says by an error, which keeps the COMMIT behind it from being done.
 _REFUSED = "RIFL1"
 # A larger record is sent on its own, in binary.
@@ -106,7 +109,7 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
 def was_answered(transaction: Any) -> bool:
     """Whether the server has answered what was sent: after an error, nothing was committed."""
     connection = _connection(transaction)
-    if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+    if not isinstance(connection, _CONNECTIONS):
         return False
     status = connection.info.transaction_status
     return status in (TransactionStatus.IDLE, TransactionStatus.INERROR)
@@ -147,21 +150,29 @@ def _let_go(connection: _Any) -> list[Rider]:
 
 
 def _connection(transaction: Any) -> Any:
-    if isinstance(transaction, psycopg.Cursor | psycopg.AsyncCursor):
+    if isinstance(transaction, _CURSORS):
         return transaction.connection
     return transaction
 
 
 def _beginning(connection: _Any) -> Generator[Any, Any, None]:
-    parts = ["BEGIN"]
-    if connection.isolation_level is not None:
-        parts.append(f"ISOLATION LEVEL {connection.isolation_level.name.replace('_', ' ')}")
-    if connection.read_only is not None:
-        parts.append("READ ONLY" if connection.read_only else "READ WRITE")
-    if connection.deferrable is not None:
-        parts.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
-    connection.pgconn.send_query(" ".join(parts).encode())
+    begun = _begun(connection.isolation_level, connection.read_only, connection.deferrable)
+    connection.pgconn.send_query(begun)
     yield from _answered(connection)
+
+
+@functools.cache
+def _begun(
+    isolation: psycopg.IsolationLevel | None, read_only: bool | None, deferrable: bool | None
+) -> bytes:
+    parts = ["BEGIN"]
+    if isolation is not None:
+        parts.append(f"ISOLATION LEVEL {isolation.name.replace('_', ' ')}")
+    if read_only is not None:
+        parts.append("READ ONLY" if read_only else "READ WRITE")
+    if deferrable is not None:
+        parts.append("DEFERRABLE" if deferrable else "NOT DEFERRABLE")
+    return " ".join(parts).encode()
 
 
 def _committing(
@@ -172,19 +183,18 @@ def _committing(
     All in one text, since what has no parameters goes by the simple protocol: there an
     error ends the message, and what follows is not done.
     """
-    arguments = arguments_of(backend, finish)
-    function = f"SELECT {backend.schema}.{function_of(finish)}_or_fail_1"
+    arguments, types = arguments_of(backend, finish), types_of(finish)
     end = f"{last_statements(riders)}; COMMIT" if riders else "COMMIT"
     if len(finish.record) > _IN_TEXT:
-        types = types_of(finish)
+        function = f"SELECT {backend.schema}.{function_of(finish)}_or_fail_1"
         called = f"{function}({placeholders(lambda at: f'${at}', types)})".encode()
         connection.pgconn.send_query_params(called, *parameters(types, arguments))
         yield from _answered(connection)
         connection.pgconn.send_query(end.encode())
     else:
-        # The function gives the arguments their types: a cast for each would cost more.
-        literals = ", ".join(map(literal, arguments))
-        connection.pgconn.send_query(f"{function}({literals}); {end}".encode())
+        function = f"{function_of(finish)}_or_fail_1"
+        called_so = with_literals(backend.schema, function, types, arguments)
+        connection.pgconn.send_query(f"{called_so}; {end}".encode())
     committed = yield from _answered(connection)
     # To a COMMIT of what has failed the answer is ROLLBACK, which is no error.
     if committed != b"COMMIT":
@@ -200,14 +210,27 @@ def _answered(connection: _Any) -> Generator[Any, Any, bytes | None]:
     return status
 
 
-def literal(value: str | bytes | int) -> str:
-    """Return a value as SQL has it, whatever the session's settings for text are.
+def with_literals(
+    schema: str, function: str, types: tuple[str, ...], arguments: Sequence[Any]
+) -> str:
+    """Return a function's call with its arguments as SQL has them.
 
-    The texts are digits of ours; what a peer chose is bytes.
+    Whatever the session's settings for text are: the texts are digits of ours, and what a peer
+    chose is bytes. The function gives them their types: a cast for each would cost more.
     """
-    if isinstance(value, bytes):
-        return f"E'\\\\x{value.hex()}'"
-    return f"'{value}'"
+    text, binary = _literals(schema, function, types)
+    values = list(arguments)
+    for at in binary:
+        values[at] = values[at].hex()
+    return text % tuple(values)
+
+
+@functools.cache
+def _literals(schema: str, function: str, types: tuple[str, ...]) -> tuple[str, list[int]]:
+    """Return such a call with room for the arguments, and which of them are bytes."""
+    literals = ", ".join(r"E'\\x%s'" if each == "bytea" else "'%s'" for each in types)
+    binary = [at for at, each in enumerate(types) if each == "bytea"]
+    return f"SELECT {schema}.{function}({literals})", binary
 
 
 def _check_idle(connection: _Any) -> None:

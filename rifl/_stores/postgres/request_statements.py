@@ -146,6 +146,8 @@ def identity_of(call: Call) -> tuple[int, int, bytes]:
 
 def acknowledged_of(call: Call) -> str:
     """Return what a call's header acknowledges above its first incomplete, as a multirange."""
+    if not call.completed:
+        return "{}"
     # The last seq of all has no successor to end a range with.
     ranges = ",".join(
         f"[{first},{'' if last == MAX_SEQ else last + 1})" for first, last in call.completed

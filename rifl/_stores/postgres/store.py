@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -55,7 +54,7 @@ class PostgresTransactions(FencedTransactions):
         self,
         backend: PostgresBackend,
         finish_of: FinishOf,
-        always: Callable[[str], None],
+        always: Callable[[str, str], None],
         *,
         clock: Callable[[], float],
         observe: Callable[..., None],
@@ -114,10 +113,9 @@ class PostgresTransactions(FencedTransactions):
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""
         finish = self._noted(attempt, record)
-        with self._telling(transaction):
-            with self._noting(attempt), _noting_undone(attempt, transaction):
-                committed = commit_record(transaction, self._backend, finish)
-            if committed:
+        began = self._clock()
+        try:
+            if commit_record(transaction, self._backend, finish):
                 # Only now: an error leaves it to be read back.
                 attempt.committed = record
             else:
@@ -125,16 +123,19 @@ class PostgresTransactions(FencedTransactions):
                 self.record(attempt, record, transaction)
                 send_riders(transaction)
                 commit()
+        except BaseException as error:
+            self._note_failure(attempt, transaction, began, error)
+            raise
+        self._observe(began)
 
     async def commit_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection."""
         finish = self._noted(attempt, record)
-        with self._telling(transaction):
-            with self._noting(attempt), _noting_undone(attempt, transaction):
-                committed = await commit_record_async(transaction, self._backend, finish)
-            if committed:
+        began = self._clock()
+        try:
+            if await commit_record_async(transaction, self._backend, finish):
                 attempt.committed = record
             else:
                 commit = committer(transaction)
@@ -142,32 +143,26 @@ class PostgresTransactions(FencedTransactions):
                 await send_riders_async(transaction)
                 if inspect.isawaitable(done := commit()):
                     await done
-
-    @contextlib.contextmanager
-    def _telling(self, transaction: Any) -> Iterator[None]:
-        """Tell of a commit that was done, or of which no answer came.
-
-        One that was refused is the handler's, or another copy of its call has committed.
-        """
-        began = self._clock()
-        try:
-            yield
-        except (psycopg.Error, BackendError) as error:
-            if not was_answered(transaction):
-                self._observe(began, error)
+        except BaseException as error:
+            self._note_failure(attempt, transaction, began, error)
             raise
         self._observe(began)
 
+    def _note_failure(
+        self, attempt: Attempt, transaction: Any, began: float, error: BaseException
+    ) -> None:
+        """Note on the attempt what is known of it where a commit failed.
 
-@contextlib.contextmanager
-def _noting_undone(attempt: Attempt, transaction: Any) -> Iterator[None]:
-    """Note where the server has answered that nothing was committed."""
-    try:
-        yield
-    except BaseException:
-        if attempt.unclaimed and was_answered(transaction):
+        Told of is one of which no answer came: one that was refused is the handler's, or another
+        copy of its call has committed.
+        """
+        answered = was_answered(transaction)
+        if attempt.unclaimed and answered:
+            # Nothing was committed.
             attempt.recorded = None
-        raise
+        self._note_refusal(attempt, error)
+        if not answered and isinstance(error, (psycopg.Error, BackendError)):
+            self._observe(began, error)
 
 
 class PostgresStore(SharedStore):

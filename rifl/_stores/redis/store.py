@@ -28,7 +28,7 @@ class RedisTransactions(FencedTransactions):
         self,
         backend: RedisBackend,
         finish_of: FinishOf,
-        always: Callable[[str], None],
+        always: Callable[[str, str], None],
     ) -> None:
         super().__init__(finish_of, always)
         self._backend = backend

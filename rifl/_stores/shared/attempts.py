@@ -14,7 +14,7 @@ from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
-from rifl.core._shared.invariant import invariant
+from rifl.core._shared.invariant import InvariantViolated
 
 _TOKEN_BYTES = 16
 _WAKES_REMEMBERED = 4096
@@ -35,12 +35,15 @@ class SharedAttempt(Attempt):
     claim, made since, keeps from being carried out.
     """
 
+    awaited = False
     block: Any = None
-    shared: Later | None = None
+    claimed = False
+    given_up = False
+    left = False
+    passed = False
     refused = False
+    shared: Later | None = None
     stays = False
-
-    __slots__ = ("awaited", "claimed", "given_up", "left", "owed", "owner", "passed", "token")
 
     def __init__(
         self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
@@ -48,12 +51,6 @@ class SharedAttempt(Attempt):
         super().__init__(_NO_ENTRY, call, policy, number)
         self.token = token
         self.owner = owner
-        self.awaited = False
-        self.claimed = False
-        self.given_up = False
-        self.left = False
-        self.owed = False
-        self.passed = False
 
 
 class Attempts:
@@ -144,8 +141,12 @@ class Attempts:
         with self._lock:
             if self._running.pop(attempt.token, None) is not None:
                 self._leave(attempt)
-            self._note_idle()
-        self._end(attempt)
+            if self._idle_awaited:
+                self._note_idle()
+            attempt.ended = True
+            waiters, attempt.waiters = attempt.waiters, ()
+        for wake in waiters:
+            wake()
 
     def give_up(self, attempt: SharedAttempt) -> bool:
         """Note that an attempt never runs; whether its call may, or did, by another arrival.
@@ -277,10 +278,12 @@ class Attempts:
     def _leave(self, attempt: SharedAttempt) -> None:
         identity = attempt.call.client_id, attempt.call.identity
         arrivals = self._arrivals[identity]
-        arrivals.remove(attempt)
-        if not arrivals:
+        if len(arrivals) == 1:
+            # Its own.
             del self._arrivals[identity]
-        elif attempt.claimed:
+            return
+        arrivals.remove(attempt)
+        if attempt.claimed:
             for each in arrivals:
                 each.passed = True
 
@@ -294,8 +297,9 @@ class Attempts:
 
 def of_shared(attempt: Attempt) -> SharedAttempt:
     """Return the attempt as what it is."""
-    invariant(isinstance(attempt, SharedAttempt), "an attempt of another store")
-    return attempt  # type: ignore[return-value]
+    if not isinstance(attempt, SharedAttempt):
+        raise InvariantViolated("an attempt of another store")
+    return attempt
 
 
 def may_run_again(token: bytes) -> bool:

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rifl._log import get_logger
 from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.requests import Written
 from rifl._stores.transactions import RecordingTransactions
@@ -15,7 +14,6 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import LeaseExpired, StaleRpc
 from rifl.core._shared.record import CompletionRecord
 
-_log = get_logger("rifl.store")
 FinishOf = Callable[[Attempt, CompletionRecord], Written]
 
 
@@ -31,7 +29,7 @@ class FencedTransactions(RecordingTransactions, abc.ABC):
     ``AttemptSettlement.finish_of``. ``always``: see ``UnclaimedRuns.always``.
     """
 
-    def __init__(self, finish_of: FinishOf, always: Callable[[str], None]) -> None:
+    def __init__(self, finish_of: FinishOf, always: Callable[[str, str], None]) -> None:
         self._finish_of = finish_of
         self._always = always
 
@@ -59,16 +57,18 @@ class FencedTransactions(RecordingTransactions, abc.ABC):
 
     @contextlib.contextmanager
     def _noting(self, attempt: Attempt) -> Iterator[None]:
-        """Note on the attempt that the store would not have what is written."""
         try:
             yield
-        except (StaleRpc, LeaseExpired) as error:
-            if isinstance(attempt, SharedAttempt):
-                attempt.refused = True
-            if isinstance(error, NeedsClaim):
-                _log.info("method_claims", method=attempt.call.method, reason=str(error))
-                self._always(attempt.call.method)
+        except Exception as error:
+            self._note_refusal(attempt, error)
             raise
+
+    def _note_refusal(self, attempt: Attempt, error: BaseException) -> None:
+        """Note on the attempt that the store would not have what is written, if it says so."""
+        if isinstance(error, (StaleRpc, LeaseExpired)) and isinstance(attempt, SharedAttempt):
+            attempt.refused = True
+        if isinstance(error, NeedsClaim):
+            self._always(attempt.call.method, str(error))
 
     def _noted(self, attempt: Attempt, record: CompletionRecord) -> Written:
         """Return what is written for an attempt, whose record may stand from now on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rifl._log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.shared.attempts import Attempts, SharedAttempt
 from rifl._stores.shared.backend import BackendError
@@ -17,6 +18,8 @@ from rifl.core._serving.unclaimed import may_run_unclaimed
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import InProgress, RecordPending
+
+_log = get_logger("rifl.store")
 
 
 class UnclaimedRuns:
@@ -45,9 +48,11 @@ class UnclaimedRuns:
         # Of these, transactions see the world as it was when they began.
         self._always: frozenset[str] = frozenset()
 
-    def always(self, method: str) -> None:
+    def always(self, method: str, reason: str) -> None:
         """Have calls of a method be claimed from now on: its transactions cannot decide."""
-        self._always |= {method}
+        if method not in self._always:
+            _log.info("method_claims", method=method, reason=reason)
+            self._always |= {method}
 
     def begin(self, call: Call, policy: MethodPolicy) -> Decision | None:
         """Decide about a call that need not be claimed before it runs; None: it has to be.
