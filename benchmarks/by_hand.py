@@ -12,10 +12,11 @@ from typing import Any
 
 from rifl.v1 import rifl_pb2
 
-__all__ = ["InsertedAio", "answer_to", "inserted", "key_of"]
+__all__ = ["BY_HAND", "InsertedAio", "answer_to", "inserted", "inserting", "key_of"]
 
 Request = rifl_pb2.MetadataEntry
-_BY_HAND = (
+# What it needs.
+BY_HAND = (
     "CREATE TABLE IF NOT EXISTS effect (value bytea)",
     "CREATE TABLE IF NOT EXISTS caller (id int PRIMARY KEY)",
     "CREATE TABLE IF NOT EXISTS answered (key text PRIMARY KEY, answer bytea)",
@@ -23,7 +24,7 @@ _BY_HAND = (
 )
 
 
-def _inserting(key: str, answer: Request) -> bytes:
+def inserting(key: str, answer: Request) -> bytes:
     """Return the last message: without parameters, so that it may be several statements."""
     values = f"'{key}', '\\x{answer.SerializeToString().hex()}'"
     locked = "SELECT FROM caller WHERE id = 1 FOR KEY SHARE"
@@ -36,7 +37,7 @@ def inserted(url: str) -> Callable[[Request, Any], Request]:
 
     of_thread = threading.local()
     with psycopg.connect(url) as first:
-        for statement in _BY_HAND:
+        for statement in BY_HAND:
             first.execute(statement)
 
     def reply(request: Request, context: Any) -> Request:
@@ -46,7 +47,7 @@ def inserted(url: str) -> Callable[[Request, Any], Request]:
         answer = answer_to(request)
         connection.execute("BEGIN")
         connection.execute("INSERT INTO effect VALUES (%s)", (request.value,))
-        connection.execute(_inserting(key_of(context), answer))
+        connection.execute(inserting(key_of(context), answer))
         return answer
 
     return reply
@@ -64,7 +65,7 @@ class InsertedAio:
         )
         self._opened = False
         with psycopg.connect(url) as first:
-            for statement in _BY_HAND:
+            for statement in BY_HAND:
                 first.execute(statement)
 
     async def reply(self, request: Request, context: Any) -> Request:
@@ -76,7 +77,7 @@ class InsertedAio:
         async with self._pool.connection() as connection:
             await connection.execute("BEGIN")
             await connection.execute("INSERT INTO effect VALUES (%s)", (request.value,))
-            await connection.execute(_inserting(key_of(context), answer))
+            await connection.execute(inserting(key_of(context), answer))
         return answer
 
 

@@ -1,7 +1,8 @@
 """``python -m benchmarks.steps``: what a call's steps in Redis and PostgreSQL cost, one by one.
 
 Beside what they are compared with: a ``SET``, an empty script with as many arguments, a
-handler's own transaction, an empty statement. One caller; of each step the median time,
+handler's own transaction, with what one would write by hand in its last message, too, an empty
+statement. One caller; of each step the median time,
 and of that the processor's time in this process and in the server. ``--pause-ms``: how
 long all sleep before each step, as they do between the calls of one who waits for each:
 other things then have the processor's caches. A step waits for the disk, too; with
@@ -20,6 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.by_hand import BY_HAND, inserting
 from benchmarks.databases import Databases
 from lease_server import open_authority
 from rifl._stores import open_store
@@ -27,6 +29,7 @@ from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord
+from rifl.v1 import rifl_pb2
 
 __all__ = ["Costs", "main", "measure"]
 
@@ -103,10 +106,11 @@ def _postgres(databases: Databases, times: int, pause_s: float) -> Costs:
 
     where, own = databases.urls("postgres")
     store: Any = open_store(where)
-    # Claimed, so that the claim is charged.
-    policy = MethodPolicy(kind=Kind.ATOMIC, claim="always")
+    # Claimed, so that the claim is charged; and as a first attempt is by itself.
+    policy, usual = MethodPolicy(kind=Kind.ATOMIC, claim="always"), MethodPolicy(kind=Kind.ATOMIC)
     with psycopg.connect(own) as connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS effect (value bytea)")
+        for statement in BY_HAND:
+            connection.execute(statement)
         connection.commit()
         row = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone()
         connection.commit()
@@ -115,16 +119,25 @@ def _postgres(databases: Databases, times: int, pause_s: float) -> Costs:
         def insert() -> None:
             connection.execute("INSERT INTO effect VALUES (%s)", (b"x" * 32,))
 
-        for call in _attempts(store, policy, times):
+        def recorded(step: str, attempt: Any) -> None:
+            store.transactions.begin(connection)
+            insert()
+            clocks.charge(step, lambda: store.transactions.commit(attempt, _ANSWER, connection))
+            store.adopt(attempt, _ANSWER)
+
+        calls = _attempts(store, policy, 2 * times)
+        for call in calls:
             clocks.charge("empty statement", lambda: store._postgres.rows(b"SELECT 1", ()))
             insert()
             clocks.charge("commit", connection.commit)
-            attempt = clocks.charge("claim", store.claim(call, policy).wait).attempt
-            store.transactions.begin(connection)
             insert()
-            run = lambda: store.transactions.commit(attempt, _ANSWER, connection)  # noqa: B023, E731 - at once
-            clocks.charge("record and commit", run)
-            store.adopt(attempt, _ANSWER)
+            answer = rifl_pb2.MetadataEntry(value=_ANSWER.response)
+            by_hand = inserting(f"key-{call.seq}", answer)
+            clocks.charge("lock, insert and commit", lambda: connection.execute(by_hand))  # noqa: B023 - at once
+            attempt = clocks.charge("claim", store.claim(call, policy).wait).attempt
+            recorded("record of a claimed call and commit", attempt)
+            attempt = store.claim(next(calls), usual).attempt
+            recorded("record of a first attempt and commit", attempt)
     store.close()
     return clocks.costs
 

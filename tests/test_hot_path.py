@@ -9,6 +9,7 @@ version has fewer opcodes for the same work, by a share that was counted.
 from __future__ import annotations
 
 import gc
+import sqlite3
 import sys
 import threading
 import weakref
@@ -22,12 +23,15 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import psycopg
 import pytest
 
 import rifl
 import rifl.aio
+from chaos.postgres_server import PostgresServer
 from chaos.redis_server import RedisServer
 from rifl import MethodPolicy
+from rifl._stores.sqlite.address import path_of
 
 METHOD = "/p.S/M"
 CALLS = 64
@@ -89,7 +93,14 @@ def told(opcodes: Opcodes) -> str:
 @contextmanager
 def address(store: str, directory: Path) -> Iterator[str]:
     """Tell where a store is, a server of its own behind it if it needs one."""
-    if store == "redis":
+    if store == "postgres":
+        database = PostgresServer(fsync="off")
+        database.start()
+        try:
+            yield database.url(durability="warn", beat_s=30, dead_after_s=120)
+        finally:
+            database.stop()
+    elif store == "redis":
         server = RedisServer(directory, appendfsync="no")
         try:
             # No beat comes in between.
@@ -100,19 +111,87 @@ def address(store: str, directory: Path) -> Iterator[str]:
         yield store if store == "memory:" else f"sqlite:///{directory / 's.db'}"
 
 
+def echo(_: str) -> Callable[[bytes, Any], bytes]:
+    """Return a handler that does nothing; the others are given where its store is."""
+    return lambda request, _: request
+
+
+def in_sqlite(url: str) -> Callable[[bytes, Any], bytes]:
+    """Return a handler whose own transaction has the record."""
+    with sqlite3.connect(path_of(url)) as first:
+        first.execute("PRAGMA journal_mode=WAL")
+        first.execute("CREATE TABLE effect (value BLOB)")
+    # The server has one thread.
+    connection = sqlite3.connect(path_of(url), check_same_thread=False)
+
+    def act(request: bytes, context: Any) -> bytes:
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT INTO effect VALUES (?)", (request,))
+            rifl.record(context, request, connection)
+        return request
+
+    return act
+
+
+def in_a_shared_block(url: str) -> Callable[[bytes, Any], bytes]:
+    """Return a handler whose effects and record are in a transaction that calls share."""
+    with sqlite3.connect(path_of(url)) as first:
+        first.execute("CREATE TABLE effect (value BLOB)")
+
+    def act(request: bytes, context: Any) -> bytes:
+        with rifl.transaction(context) as connection:
+            connection.execute("INSERT INTO effect VALUES (?)", (request,))
+            rifl.record(context, request, connection)
+        return request
+
+    return act
+
+
+def in_postgres(url: str) -> Callable[[bytes, Any], bytes]:
+    """Return a handler whose record travels with its transaction's commit."""
+    with psycopg.connect(url.partition("?")[0]) as first:
+        first.execute("CREATE TABLE effect (value bytea)")
+    connection = psycopg.connect(url.partition("?")[0])
+
+    def act(request: bytes, context: Any) -> bytes:
+        with rifl.transaction(context, connection):
+            connection.execute("INSERT INTO effect VALUES (%s)", (request,))
+            rifl.record(context, request, connection)
+        return request
+
+    return act
+
+
 @pytest.mark.parametrize(
-    ("store", "policy", "most"),
+    ("store", "policy", "handler", "most"),
     [
-        ("memory:", MethodPolicy(), 1560),
-        ("sqlite", MethodPolicy(kind="idempotent"), 3000),
-        ("sqlite", MethodPolicy(), 4050),
-        ("redis", MethodPolicy(kind="idempotent"), 5250),
-        ("redis", MethodPolicy(kind="idempotent", claim="never"), 3350),
+        ("memory:", MethodPolicy(), echo, 1520),
+        ("sqlite", MethodPolicy(kind="idempotent"), echo, 2790),
+        ("sqlite", MethodPolicy(), echo, 3750),
+        ("sqlite", MethodPolicy(kind="atomic"), in_sqlite, 2910),
+        ("sqlite", MethodPolicy(kind="atomic"), in_a_shared_block, 3860),
+        ("postgres", MethodPolicy(kind="atomic"), in_postgres, 2580),
+        ("redis", MethodPolicy(kind="idempotent"), echo, 3270),
+        ("redis", MethodPolicy(kind="idempotent", claim="never"), echo, 2410),
     ],
-    ids=["memory", "sqlite idempotent", "sqlite plain", "redis idempotent", "redis never claimed"],
+    ids=[
+        "memory",
+        "sqlite idempotent",
+        "sqlite plain",
+        "sqlite atomic",
+        "sqlite atomic, shared",
+        "postgres atomic",
+        "redis idempotent",
+        "redis never claimed",
+    ],
 )
 def test_a_call_on_a_sync_server_stays_cheap(
-    store: str, policy: MethodPolicy, most: int, tmp_path: Path
+    store: str,
+    policy: MethodPolicy,
+    handler: Callable[[str], Callable[[bytes, Any], bytes]],
+    most: int,
+    tmp_path: Path,
 ) -> None:
     """Client and server together stay below a number of opcodes a call."""
     with (
@@ -121,7 +200,7 @@ def test_a_call_on_a_sync_server_stays_cheap(
         rifl.Deduplicator(url, default=policy) as dedup,
     ):
         server = grpc.server(ThreadPoolExecutor(1), interceptors=[dedup.interceptor()])
-        server.add_generic_rpc_handlers((handlers(lambda request, _: request),))
+        server.add_generic_rpc_handlers((handlers(handler(url)),))
         dedup.add_to_server(server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()

@@ -135,11 +135,19 @@ def arguments_of(backend: PostgresBackend, finish: Written) -> tuple[Any, ...]:
     call = finish.call
     fingerprint = call.fingerprint or b""
     if isinstance(finish, RecordUnclaimed):
-        client_id, seq, _ = identity_of(call)
         return (
-            *(backend.store_id, client_id, seq, token, finish.owner, finish.record, fingerprint),
-            *(call.method.encode(), call.first_incomplete, acknowledged_of(call)),
-            *(finish.window, backend.durable),
+            backend.store_id,
+            call.client_id,
+            call.seq,
+            token,
+            finish.owner,
+            finish.record,
+            fingerprint,
+            call.method.encode(),
+            call.first_incomplete,
+            acknowledged_of(call),
+            finish.window,
+            backend.durable,
         )
     identity = identity_of(call)
     return (backend.store_id, *identity, token, finish.record, fingerprint, backend.durable)

@@ -66,12 +66,15 @@ class HandlerCommits(BatchCommits):
         """Settle with the record of the handler's own transaction."""
         database = self._databases.of(attempt)
         entry = attempt.entry
+        now = 0.0 if attempt.call.key is None else self._clock()
         with self._lock:
             entry.registered.add(database.name)
             self._note_acknowledgements(entry)
             if is_stale(attempt):
                 self._delete(attempt, database)
-        self._settle(attempt, record)
+            waiters = self._settle_one(attempt, record, now)
+        for wake in waiters:
+            wake()
 
     def _row(self, attempt: Attempt, record: CompletionRecord) -> RecordRow | MovedRows:
         """Return the row of an attempt that may still be recorded, else raise."""

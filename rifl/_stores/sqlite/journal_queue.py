@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from itertools import repeat
 
 from rifl._log import get_logger
 from rifl._stores.pending import Pending
@@ -71,8 +72,7 @@ class JournalQueue:
             noted = self._acknowledged
             noted.clients[client_id] = (first_incomplete, completed)
             calls = noted.calls
-            for seq in released:
-                calls.append((client_id, seq))
+            calls.extend(zip(repeat(client_id), released, strict=False))
             if len(calls) >= _FLUSH_ACKNOWLEDGEMENTS:
                 self._wake.notify()
 

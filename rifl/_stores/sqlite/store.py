@@ -174,7 +174,7 @@ class SqliteStore(HandlerCommits):
             row,
             patient=True,
             failure=record_pending,
-            durable=lambda: self._recorded(attempt, kept, entry.pending),
+            durable=lambda: self._recorded(attempt, kept, database, entry.pending),
         )
         if kept is not record:
             entry.pending.result = kept
@@ -191,7 +191,7 @@ class SqliteStore(HandlerCommits):
                 (call.client_id, call.identity),
                 patient=True,
                 failure=record_pending,
-                durable=lambda: self._recorded(attempt, record, acknowledged.pending),
+                durable=lambda: self._recorded(attempt, record, database, acknowledged.pending),
             )
             return self._queue(attempt, acknowledged, database)
 
@@ -281,7 +281,9 @@ class SqliteStore(HandlerCommits):
         attempt.intended = True
         self._registered_in_main(attempt.entry)
 
-    def _recorded(self, attempt: Attempt, record: CompletionRecord, pending: Pending) -> None:
+    def _recorded(
+        self, attempt: Attempt, record: CompletionRecord, database: Database, pending: Pending
+    ) -> None:
         # Only these can meet a record: one that a transaction of the handler's left,
         # and that could not be read when the handler returned.
         doubt: RiflError | None = None
@@ -296,7 +298,7 @@ class SqliteStore(HandlerCommits):
                     record = pending.result = standing
         now = 0.0 if attempt.call.key is None else self._clock()
         with self._lock:
-            attempt.entry.registered.add(self._databases.of(attempt).name)
+            attempt.entry.registered.add(database.name)
             waiters = self._settle_one(attempt, record, now)
             if doubt is not None:
                 # Who waited for it reads what stands.
