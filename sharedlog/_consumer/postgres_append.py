@@ -9,7 +9,6 @@ from psycopg.rows import tuple_row
 
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._core.commit import Refused
-from sharedlog._core.consumer.asked import Failed
 from sharedlog._engines.postgres.joined_commits import JoinedCommits
 
 
@@ -23,9 +22,6 @@ def commit_with(
     """
     if append.commit is None:
         raise AssertionError("it is in the log")
-    # What psycopg's own blocks look at; nothing says so in public.
-    if connection._num_transactions != 1:
-        raise Failed("the handler has left a savepoint of psycopg's open", counts=True)
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     try:
         cursor.execute(commits.ending(append.commit), prepare=False)
@@ -37,5 +33,6 @@ def commit_with(
         if found is None:
             raise
         raise found from error
+    # The block of the transaction is over, as psycopg counts them.
     connection._num_transactions -= 1
     return append.left(lsns)

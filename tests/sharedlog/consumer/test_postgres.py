@@ -207,6 +207,33 @@ def test_a_handler_that_closes_its_session_behind_others_is_given_up(new_world):
     assert len(world.log.read("dead", 0)) == 1
 
 
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_savepoint_that_a_handler_leaves_open_is_its_error(new_world, raises):
+    """Psycopg commits nothing over it: that is no fault of the database's (T5)."""
+    world = new_world(orders=0, attempts=2, dead_letters="dead", substreams=1)
+    world.log.stream("dead", substreams=1)
+    for what in ("first", "leaves", "last"):
+        world.log.publish("orders", json.dumps({"customer": "c0", "what": what}), key="c0")
+    left = []
+
+    def leave(order, effects):
+        if order["what"] == "leaves":
+            assert len(left) < 20, "tried for ever"
+            left.append(effects.connection.transaction())
+            left[-1].__enter__()
+            if raises:
+                raise ValueError("and it raises")
+
+    world.looks = leave
+    drain(world.consumer())
+    assert [what for _, what in world.bills()["c0"]] == ["first", "last"]
+    assert [what for _, what in world.invoices()["c0"]] == ["first", "last"]
+    (dead,) = world.log.read("dead", 0)
+    said = b"ValueError" if raises else b"the handler has left a savepoint"
+    assert dead.headers["dead-letter-error"].startswith(said)
+    assert dead.headers["dead-letter-attempts"] == b"2"
+
+
 def test_a_role_that_may_not_make_the_tables_is_told(new_world, shared_postgres):
     """By an error of ours, when the consumer begins."""
     world = new_world(orders=1)
