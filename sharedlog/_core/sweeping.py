@@ -4,7 +4,8 @@ Who has a home is left alone: only its store knows what is to become of it (``ho
 Nobody's clock is trusted: a producer is silent when its highest seq stays the same for a time that
 the sweeper measures itself, from when it first saw it, while it could look. One of the sweepers
 of a log works (``duty``). The producers of one plan of a query are silent together, when none of
-them shows any sign of life.
+them shows any sign of life. A write without a name, whose driver would have removed its row, is
+silent when that stays the same for long and no task of it has a producer.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
-from sharedlog._core.commit import Refused
+from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.errors import Fenced
-from sharedlog._core.fences import Fence
+from sharedlog._core.fences import Fence, condition_of
 from sharedlog._core.homes import homed_key
 from sharedlog._core.producers import FIRST_TASK, OPEN, seq_key
 from sharedlog._core.query.closing import abandon
+from sharedlog._core.query.state import Query, all_queries, query_key
 from sharedlog._core.query.tasks import members
 from sharedlog._core.spans import retire
 from sharedlog._core.steps import Get, Rule, Scan
@@ -99,11 +101,38 @@ def unfinished_plans() -> Rule[dict[Plan, Signs]]:
     return signs
 
 
+def left_writes() -> Rule[dict[str, Query]]:
+    """Return the writes without a name that are there and have no task's producer, as they are.
+
+    A driver that lives has not begun its tasks, or is about to remove what it committed; of tasks
+    that were silent ``abandon_silent`` has removed the producers.
+    """
+    made = {each.name: each for each in (yield from all_queries()) if each.made}
+    if made:
+        for member in (yield from members()):
+            made.pop(member.name, None)
+    return made
+
+
 def abandon_silent(plan: Plan, fence: Fence) -> Rule[bool]:
     """Abandon a plan that is in, or what an older one left; False: somebody else sweeps."""
     try:
         yield from abandon(*plan, fence=fence)
     except (Fenced, Refused):
+        return False
+    return True
+
+
+def remove_silent(write: Query, fence: Fence) -> Rule[bool]:
+    """Remove the row of a write that is as it was; False: it is not, or somebody else sweeps.
+
+    A task that begins in that moment has a producer, which is of no use, and is swept by itself.
+    """
+    key = query_key(write.name)
+    conditions = (Condition(key, write.value()), condition_of(fence))
+    try:
+        yield Commit(conditions, (Put(key, None),))
+    except Refused:
         return False
     return True
 

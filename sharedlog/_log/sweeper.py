@@ -11,11 +11,14 @@ from rifl._log import get_logger
 from sharedlog._core.arguments import check_time
 from sharedlog._core.errors import LogError
 from sharedlog._core.fences import Fence
+from sharedlog._core.query.state import Query
 from sharedlog._core.sweeping import (
     Plan,
     Signs,
     Silences,
     abandon_silent,
+    left_writes,
+    remove_silent,
     retire_silent,
     unfinished,
     unfinished_plans,
@@ -25,6 +28,8 @@ from sharedlog._log.rounds import Rounds
 
 _log = get_logger("sharedlog")
 SILENT = timedelta(minutes=10)
+# Of a write without a name, which may wait for hours for its first task.
+_WRITES_S = 24 * 3600.0
 # Rounds within the time after which something counts as silent.
 _ROUNDS = 10
 
@@ -49,6 +54,7 @@ class Sweeper:
         self._place = place
         self._silences = Silences[int, int](silent_s)
         self._plans = Silences[Plan, Signs](silent_s)
+        self._writes = Silences[str, Query](max(silent_s, _WRITES_S))
         self._retired: list[int] = []
         # Of the fence, when this one swept last.
         self._number = 0
@@ -98,6 +104,9 @@ class Sweeper:
             if self._place.run(abandon_silent(plan, fence)):
                 name, number = plan
                 _log.info("batch_abandoned", log=self._place.name, query=name, plan=number)
+        for write in self._writes.look(self._place.run(left_writes()), now_s).values():
+            if self._place.run(remove_silent(write, fence)):
+                _log.info("write_removed", log=self._place.name, query=write.name)
 
 
 def _look_again(error: LogError) -> None:

@@ -27,7 +27,7 @@ from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked
 from sharedlog._core.query.attempt import TaskResult, batch_of
 from sharedlog._core.query.closing import Batch, Closed, close, remove_write
 from sharedlog._core.query.joining import begin_write
-from sharedlog._core.query.state import Ticket, draw_plan
+from sharedlog._core.query.state import WRITE, Ticket, draw_plan
 from sharedlog._core.stream_schema import declare_schema
 from sharedlog._core.streams import MAX_TAGS, tag_of
 from sharedlog._log.place import Place
@@ -74,7 +74,7 @@ class Writing:
         job = None if stream else options.name or f"write-{secrets.token_hex(8)}"
         made = job is not None and options.name is None
         if job is not None and made:
-            number = until_answered(place, lambda: begin_write(job, JOB))
+            number = until_answered(place, lambda: begin_write(job))
         else:
             number = until_answered(place, draw_plan)
         self.plan = Plan(options, place.incarnation, number, job, made)
@@ -140,7 +140,8 @@ class BatchWriter(DataSourceArrowWriter):
         place, plan = self._writing.place(), self._writing.plan
         closed = commit(place, plan.options, results)
         told = batch_of(results)
-        if told.replayed and closed.query.identity == JOB and differs(closed, told):
+        job = closed.query.identity in (JOB, WRITE)
+        if told.replayed and job and differs(closed, told):
             raise AlreadyCommitted(
                 f"{closed.query.name!r} has committed {closed.query.rows} rows, others than these "
                 f"{told.rows}: nothing of these is in the log"

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from sharedlog._core.errors import Fenced, LogError
 from sharedlog._core.publishing import Placed, pending
 from sharedlog._core.query.attempt import Attempt, TaskResult
-from sharedlog._core.query.state import Ticket
+from sharedlog._core.query.state import WRITE, Ticket
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
 from sharedlog.spark._messages import Told
@@ -71,9 +71,8 @@ def batch_ticket(plan: Plan) -> Ticket:
     """Return the ticket of a task of a batch write, also within ``foreachBatch``."""
     query, batch, run = _said()
     if not query and not batch:
-        return Ticket(
-            plan.job or "", JOB, "", plan.number, 0, adopt=plan.options.adopt, made=plan.made
-        )
+        identity = WRITE if plan.made else JOB
+        return Ticket(plan.job or "", identity, "", plan.number, 0, adopt=plan.options.adopt)
     if plan.options.name is None:
         raise SinkError(
             "this runs within foreachBatch, where Spark runs it again with its micro-batch: name "

@@ -14,7 +14,7 @@ from chaos.sim.query.parts import given
 from sharedlog._core.errors import Fenced, LogError, LogUnavailable
 from sharedlog._core.query.closing import Closed, forget, remove_write
 from sharedlog._core.query.joining import begin_write
-from sharedlog._core.query.state import Ticket, draw_plan
+from sharedlog._core.query.state import WRITE, Ticket, draw_plan
 
 __all__ = ["Job"]
 
@@ -49,7 +49,7 @@ class Job:
         self._runs += 1
         self.process = self._cast.life(f"{self.name}#{self._runs}")
         self.courses.clear()
-        rule = draw_plan if self.named else partial(begin_write, self.name, "job")
+        rule = draw_plan if self.named else partial(begin_write, self.name)
         self._course(Point.PLANNING, rule, self._planned)
 
     def crash(self, seconds: float) -> None:
@@ -75,7 +75,7 @@ class Job:
         if plan is None:
             self._failed(error)
             return
-        ticket = Ticket(self.name, "job", "", plan, 0, made=not self.named)
+        ticket = Ticket(self.name, "job" if self.named else WRITE, "", plan, 0)
         if self._cast.loop.tracing:
             self._cast.trace(self.process.name, f"plans {ticket}")
         parts = [given(self.rows[at::_TASKS]) for at in range(_TASKS)]

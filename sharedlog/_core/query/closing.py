@@ -169,7 +169,8 @@ def forget(name: str) -> Rule[Query | None]:
     """Forget a query, and roll back what it has pending; what it commits again is there twice.
 
     Runs that were in, and plans that were drawn before, do not begin it anew: whoever of them is
-    late is ``Fenced``. None: there is no such query.
+    late is ``Fenced``. Of a write that has a name of its own nothing is kept. None: there is no
+    such query.
     """
     return (yield from _end(name, kept=True))
 
@@ -189,7 +190,8 @@ def _end(name: str, *, kept: bool) -> Rule[Query | None]:
         query = yield from find_query(name)
         if query is None or query.state in (State.OPEN, State.CLOSING):
             continue
-        after = query.forget((yield from draw_plan())).value() if kept else None
+        keeps = kept and not query.made
+        after = query.forget((yield from draw_plan())).value() if keeps else None
         try:
             yield Commit((Condition(key, query.value()),), (Put(key, after),))
         except Refused:

@@ -8,6 +8,7 @@ from sharedlog._core.producers import number
 from sharedlog._core.query.cleaning import clean
 from sharedlog._core.query.state import (
     PLANS,
+    WRITE,
     Joined,
     Query,
     State,
@@ -50,9 +51,10 @@ def join(ticket: Ticket) -> Rule[Joined]:
         return Joined(after, now, after.closed == ticket.batch)
 
 
-def begin_write(name: str, identity: str) -> Rule[int]:
+def begin_write(name: str) -> Rule[int]:
     """Draw a plan for a write, and have its row there, in one step; ``name``: nobody else's.
 
+    Its tickets have the identity ``WRITE``.
     A copy of that step that comes late finds the number drawn, so that a row which was removed
     meanwhile is not there again. Run again after a lost reply it draws another number.
     """
@@ -61,7 +63,7 @@ def begin_write(name: str, identity: str) -> Rule[int]:
     while True:
         drawn = (yield Get((plans,)))[plans]
         plan = number_of(drawn) + 1
-        row = Query(name, State.OPEN, identity, plan=plan, batch=0)
+        row = Query(name, State.OPEN, WRITE, plan=plan, batch=0)
         puts = (Put(plans, number(plan)), Put(query_key(name), row.value()))
         try:
             yield Commit((Condition(plans, drawn),), puts)

@@ -9,7 +9,8 @@ higher one is in; a *run* that was in, and that another one followed, is not in 
 
 Of a query that an operator had forgotten the row stays, and says which plan was the last and which
 runs were in: the name begins anew with newer ones alone. A write that has a name of its own, which
-nobody else will have, keeps nothing (``joining.begin_write``, ``closing.remove_write``).
+nobody else will have, keeps nothing (``joining.begin_write``, ``closing.remove_write``); where its
+driver dies before it removes the row a sweeper does (``sweeping.left_writes``).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from sharedlog._core.steps import Get, Rule, Scan
 QUERIES = "query/"
 # The number of the plan that was drawn last; no user's fence has such a name.
 PLANS = "*plans"
+# The identity of a write that has a name of its own: no query of Spark's has such an id.
+WRITE = "write"
 _VERSION = 1
 # Runs that are remembered as deposed: one more with each restart.
 _DEPOSED = 100
@@ -84,6 +87,11 @@ class Query(NamedTuple):
         """Whether an operator had it forgotten, and nobody has begun it anew."""
         return not self.identity
 
+    @property
+    def made(self) -> bool:
+        """Whether it is a write that has a name of its own: once its row is gone, so is all."""
+        return self.identity == WRITE
+
     def forget(self, plan: int) -> Query:
         """Return what is kept once it is forgotten; ``plan``: above all that were drawn."""
         return Query(self.name, plan=plan, deposed=_followed(self))
@@ -100,9 +108,8 @@ class Ticket(NamedTuple):
     """Who acts for a batch of a query.
 
     ``gaps``: it may have no batch between this one and the last. ``adopt``: the name's next batch
-    is this one, whoever had the name before. ``made``: by its planner, so that what comes when
-    the row is gone is late. ``checkpoint``: where its query keeps which batch is next, "" where
-    nobody says: another one's batch is not its own, whatever their numbers.
+    is this one, whoever had the name before. ``checkpoint``: where its query keeps which batch is
+    next, "" where nobody says: another one's batch is not its own, whatever their numbers.
     """
 
     name: str
@@ -112,8 +119,12 @@ class Ticket(NamedTuple):
     batch: int
     gaps: bool = False
     adopt: bool = False
-    made: bool = False
     checkpoint: str = ""
+
+    @property
+    def made(self) -> bool:
+        """Whether its row was made by its planner: what comes when that is gone is late."""
+        return self.identity == WRITE
 
 
 class Joined(NamedTuple):

@@ -18,6 +18,7 @@ from sharedlog._core.query.closing import Batch, abandon, close, forget, remove_
 from sharedlog._core.query.joining import begin_write, join
 from sharedlog._core.query.state import (
     QUERIES,
+    WRITE,
     State,
     Ticket,
     all_queries,
@@ -28,7 +29,14 @@ from sharedlog._core.query.tasks import TASKS, grant_task, pend_task, sign
 from sharedlog._core.restoring import restore
 from sharedlog._core.roster import granted_producers
 from sharedlog._core.spans import OPEN_SPANS, retire
-from sharedlog._core.sweeping import Silences, abandon_silent, unfinished, unfinished_plans
+from sharedlog._core.sweeping import (
+    Silences,
+    abandon_silent,
+    left_writes,
+    remove_silent,
+    unfinished,
+    unfinished_plans,
+)
 from sharedlog._core.trim import Committers, trim
 from sharedlog._core.uncommitted import AllReader
 from sharedlog._core.verifying import Verifier
@@ -416,8 +424,8 @@ def test_a_checkpoint_that_was_deleted_is_refused_under_a_name(engine):
 
 def test_a_write_whose_row_is_gone_takes_nothing_of_late_tasks(engine):
     """It is made by its planner, and removed once it is committed (§16)."""
-    plan = carry_out(engine, begin_write("write-1", "job"))
-    ticket = Ticket("write-1", "job", "", plan, 0, made=True)
+    plan = carry_out(engine, begin_write("write-1"))
+    ticket = Ticket("write-1", WRITE, "", plan, 0)
     made = Driver(engine)
     made.commit(ticket, made.task(ticket, ["a0"]))
     assert carry_out(engine, remove_write("write-1")).closed == 0
@@ -432,10 +440,10 @@ def test_a_write_whose_row_is_gone_takes_nothing_of_late_tasks(engine):
 
 def test_a_late_copy_of_what_began_a_write_begins_nothing(engine):
     """Its plan was drawn by then: a row that nobody would remove is not there again (§16)."""
-    step = to_commit(engine, begin_write("write-1", "job"))
+    step = to_commit(engine, begin_write("write-1"))
     engine.commit(step)
     # Not answered in time it was run again, with a number of its own.
-    plan = carry_out(engine, begin_write("write-1", "job"))
+    plan = carry_out(engine, begin_write("write-1"))
     assert carry_out(engine, find_query("write-1")).plan == plan
     assert carry_out(engine, draw_plan()) == plan + 1
     assert carry_out(engine, remove_write("write-1")).plan == plan
@@ -521,6 +529,71 @@ def test_a_sweeper_that_was_replaced_abandons_nothing(engine):
     assert not carry_out(engine, abandon_silent(("q", ticket.plan), old))
     driver.commit(ticket, task)
     assert texts(engine) == ["a0"]
+
+
+@pytest.mark.parametrize("until", ["planned", "abandoned", "committed"])
+def test_a_write_whose_driver_is_gone_leaves_nothing(engine, until):
+    """Whenever that died: its row is removed, and whoever is late is told so (C2)."""
+    driver = Driver(engine, run="", name="write-1", identity=WRITE)
+    ticket = Ticket("write-1", WRITE, "", carry_out(engine, begin_write("write-1")), 0)
+    fence = Fence("sweeper", carry_out(engine, raise_fence("sweeper")))
+    if until != "planned":
+        task = driver.task(ticket, ["a0"])
+        # Its tasks may show signs of life: they are looked at by themselves.
+        assert carry_out(engine, left_writes()) == {}
+        if until == "committed":
+            driver.commit(ticket, task)
+        else:
+            assert carry_out(engine, abandon_silent(("write-1", ticket.plan), fence))
+    # Of a query's, and of a job's, what they committed is remembered.
+    Driver(engine).run_batch(0, "q0")
+    Driver(engine, run="", name="job", identity="job").run_batch(0, "j0")
+    there = carry_out(engine, left_writes())
+    assert list(there) == ["write-1"]
+    assert carry_out(engine, remove_silent(there["write-1"], fence))
+    assert set(engine.scan(QUERIES)) == {QUERIES + "q", QUERIES + "job"}
+    with pytest.raises(Fenced, match="late"):
+        driver.task(ticket, ["b0"])
+    with pytest.raises(Fenced, match="late"):
+        driver.commit(ticket)
+    assert texts(engine) == (["a0"] if until == "committed" else []) + ["q0", "j0"]
+    assert _left(engine) == []
+
+
+def test_a_write_that_goes_on_meanwhile_is_not_removed(engine):
+    """Its row is another one by then, or somebody else sweeps (C2)."""
+    driver = Driver(engine, run="", name="write-1", identity=WRITE)
+    ticket = Ticket("write-1", WRITE, "", carry_out(engine, begin_write("write-1")), 0)
+    fence = Fence("sweeper", carry_out(engine, raise_fence("sweeper")))
+    (seen,) = carry_out(engine, left_writes()).values()
+    driver.commit(ticket, driver.task(ticket, ["a0"]))
+    assert not carry_out(engine, remove_silent(seen, fence))
+    (seen,) = carry_out(engine, left_writes()).values()
+    carry_out(engine, raise_fence("sweeper"))
+    assert not carry_out(engine, remove_silent(seen, fence))
+    assert carry_out(engine, find_query("write-1")) == seen
+
+
+def test_a_task_that_begins_as_its_write_is_removed_leaves_nothing(engine):
+    """It was granted a producer in time, and appends no more (C2)."""
+    ticket = Ticket("write-1", WRITE, "", carry_out(engine, begin_write("write-1")), 0)
+    fence = Fence("sweeper", carry_out(engine, raise_fence("sweeper")))
+    (seen,) = carry_out(engine, left_writes()).values()
+    task = Driver(engine, run="", name="write-1", identity=WRITE).task(ticket, ["a0"])
+    assert task is not None
+    assert carry_out(engine, remove_silent(seen, fence))
+    (plan,) = carry_out(engine, unfinished_plans())
+    assert carry_out(engine, abandon_silent(plan, fence))
+    assert _left(engine) == []
+    assert texts(engine) == []
+    assert _verified(engine) == []
+
+
+def test_a_forgotten_write_leaves_no_row(engine):
+    """Nobody begins it anew (§16)."""
+    carry_out(engine, begin_write("write-1"))
+    assert carry_out(engine, forget("write-1")).closed == -1
+    assert list(engine.scan(QUERIES)) == []
 
 
 def test_a_marker_and_an_abandoning_exclude_each_other(engine):

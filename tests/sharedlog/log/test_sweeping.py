@@ -8,6 +8,8 @@ import pytest
 import sharedlog
 from sharedlog._core.fences import raise_fence
 from sharedlog._core.producers import OPEN
+from sharedlog._core.query.joining import begin_write, join
+from sharedlog._core.query.state import Ticket, all_queries, draw_plan
 from sharedlog._log.sweeper import Sweeper
 from tests.helpers.waiting import until
 from tests.sharedlog.faulty import faulty
@@ -65,6 +67,22 @@ def test_who_is_silent_is_retired_and_who_appends_is_not(log):
         silent.commit()
     assert len(texts(log, "s")) == 2 * len(LARGE)
     assert log._engine.scan(OPEN) == {}
+
+
+def test_a_write_whose_driver_was_killed_is_kept_for_a_day(log):
+    """It may wait for its first task for hours; of what has a name nothing is removed (C2)."""
+    log._run(begin_write("write-1"))
+    log._run(join(Ticket("daily", "job", "", log._run(draw_plan()), 0)))
+    clock = Clock()
+    mine = sweeper(log, clock)
+    for _ in range(23):
+        clock.now += 3600
+        mine.round()
+    assert {each.name for each in log._run(all_queries())} == {"daily", "write-1"}
+    for _ in range(2):
+        clock.now += 3600
+        mine.round()
+    assert {each.name for each in log._run(all_queries())} == {"daily"}
 
 
 def test_one_sweeper_works_until_another_sees_nothing_of_it(log, url):
