@@ -56,7 +56,12 @@ CREATE TABLE IF NOT EXISTS @schema@.unknown (
     lived timestamptz NOT NULL,
     PRIMARY KEY (client_id, seq, key)
 );
-CREATE INDEX IF NOT EXISTS unknown_lived ON @schema@.unknown (lived);
+DO $$ BEGIN
+    -- As in leases.sql: nobody is locked out.
+    IF to_regclass('@schema@.unknown_lived') IS NULL THEN
+        CREATE INDEX unknown_lived ON @schema@.unknown (lived);
+    END IF;
+END $$;
 
 CREATE OR REPLACE FUNCTION @schema@.remember_1(
     p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz, p_note text

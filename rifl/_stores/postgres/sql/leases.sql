@@ -1,5 +1,14 @@
--- A session in which no call was made yet: its retention, while term is that of a lease.
-ALTER TABLE @schema@.clients ADD COLUMN IF NOT EXISTS full_term interval;
+-- Not by IF NOT EXISTS, here and below, which locks the table first: calls that are under way,
+-- also of releases that have what is added, would be locked out, or meet this in a deadlock.
+DO $$ BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_attribute
+        WHERE attrelid = '@schema@.clients'::regclass AND attname = 'full_term'
+    ) THEN
+        -- Of a session in which no call was made yet its retention, while term is a lease's.
+        ALTER TABLE @schema@.clients ADD COLUMN full_term interval;
+    END IF;
+END $$;
 
 -- Give a lease, or a session's retention, its full length again; how the id stands.
 CREATE OR REPLACE FUNCTION @schema@.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
@@ -83,13 +92,26 @@ CREATE OR REPLACE FUNCTION @schema@.number_1(p_name text) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT substring(p_name FROM '^.+#(0|[1-9][0-9]{0,17})$')::bigint
 $$;
-CREATE INDEX IF NOT EXISTS sessions_series ON @schema@.sessions
-    (peer, @schema@.series_1(name), @schema@.number_1(name));
-
--- What is kept of the secret that opens a session, empty if it has none.
-ALTER TABLE @schema@.sessions ADD COLUMN IF NOT EXISTS secret bytea NOT NULL DEFAULT '';
--- Where its opener was, empty for an authenticated one.
-ALTER TABLE @schema@.sessions ADD COLUMN IF NOT EXISTS source text NOT NULL DEFAULT '';
+DO $$ BEGIN
+    IF to_regclass('@schema@.sessions_series') IS NULL THEN
+        CREATE INDEX sessions_series ON @schema@.sessions
+            (peer, @schema@.series_1(name), @schema@.number_1(name));
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM pg_attribute
+        WHERE attrelid = '@schema@.sessions'::regclass AND attname = 'secret'
+    ) THEN
+        -- What is kept of the secret that opens a session, empty if it has none.
+        ALTER TABLE @schema@.sessions ADD COLUMN secret bytea NOT NULL DEFAULT '';
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM pg_attribute
+        WHERE attrelid = '@schema@.sessions'::regclass AND attname = 'source'
+    ) THEN
+        -- Where its opener was, empty for an authenticated one.
+        ALTER TABLE @schema@.sessions ADD COLUMN source text NOT NULL DEFAULT '';
+    END IF;
+END $$;
 
 -- Whether a secret, or the lack of one, opens a name and the series that it is in: closing a
 -- number closes others. p_adopting: what has none takes this one. A name that was never
