@@ -139,6 +139,7 @@ class Point(enum.Enum):
     FOLLOWING = "committed-read"
     HOLDING_ON = "hold-moved"
     NAMED = "named-append"
+    APPEND_IN = "append-in-a-transaction"
     TRIMMING = "trim"
     DUTY = "duty"
     # Of a query's batch.

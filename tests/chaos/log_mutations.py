@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from chaos.sim.log import joint_transaction, keeper, publisher, sweeper
+from chaos.sim.faults import Point
+from chaos.sim.log import joint_transaction, keeper, publisher, session, sweeper
 from sharedlog._core import (
     following,
     holds,
@@ -21,6 +22,7 @@ from sharedlog._core import (
     restoring,
     spans,
     trim,
+    within,
 )
 from sharedlog._core.commit import LSN_BYTES, Commit, Refused
 from sharedlog._core.duty import Duty
@@ -398,6 +400,43 @@ def named_content_not_compared() -> _Patch:
     return unittest.mock.patch.object(named, "once_named", once)
 
 
+def _in_transactions(change: Callable[[session.Session], None]) -> _Patch:
+    """Have something else happen once a transaction of an application's has appended."""
+    original = session.Session.append
+
+    def append(self: session.Session, *arguments: Any) -> Any:
+        new = original(self, *arguments)
+        if new:
+            change(self)
+        return new
+
+    return unittest.mock.patch.object(session.Session, "append", append)
+
+
+def appended_before_the_commit() -> _Patch:
+    """Only the row is left to the transaction."""
+
+    def change(asked: session.Session) -> None:
+        writes: Any = asked._writes
+        early = writes._replace(puts=writes.puts[:-1])
+        asked._cast.server.at_once(asked._process, early, Point.APPEND_IN)
+        asked._writes = writes._replace(puts=writes.puts[-1:], entries=())
+
+    return _in_transactions(change)
+
+
+def not_locked_until_the_end() -> _Patch:
+    return _in_transactions(lambda asked: asked._cast.server.unlock())
+
+
+def transactions_without_their_fence() -> _Patch:
+    return unittest.mock.patch.object(within, "check_fence", return_value=None)
+
+
+def transactions_not_counted() -> _Patch:
+    return unittest.mock.patch.object(within, "seq_of", return_value=0)
+
+
 # What it is, where it stands, how it is broken, and the first seed that shows it.
 BROKEN: tuple[tuple[str, str, Callable[[], _Patch], int], ...] = (
     ("a marker's begins not compared", "§13: C1", begins_not_compared, 1),
@@ -423,6 +462,10 @@ BROKEN: tuple[tuple[str, str, Callable[[], _Patch], int], ...] = (
     ("a name's highest not compared", "§12: L3", named_highest_not_compared, 8),
     ("a name's content not compared", "§12: L3", named_content_not_compared, 10),
     ("a name's predecessor not compared", "§12: L3", predecessor_not_compared, 1),
+    ("appended before its transaction's commit", "§12: append_in", appended_before_the_commit, 9),
+    ("not locked until a transaction ends", "§12: append_in", not_locked_until_the_end, 9),
+    ("a transaction's fence not judged", "§12: append_in", transactions_without_their_fence, 18),
+    ("a transaction without its number", "§12: append_in", transactions_not_counted, 9),
     ("a retention by the trimmer's clock alone", "§12: L6", aged_by_one_clock, 8),
     ("trimmed over holds", "§12: L6", holds_not_looked_at, 29),
     ("trimmed over a hold made meanwhile", "§12: L6", hold_made_meanwhile, 3),

@@ -10,6 +10,7 @@ simulated is what is between them and the engine's one atomic step, and the proc
 - ``writer``, a ``publisher``: producers, one after another; its calls are ``single_append``,
   ``long_transaction`` and ``joint_transaction``. ``relay``: two that share a name; ``sweeper``: an
   operator who retires; ``keeper``: who trims, and who sweeps.
+- ``application``: who appends in transactions of its own, by a ``session`` of the log's database.
 - ``follower``: committed reads from a position that is kept, or by a hold.
 - ``oracle``: what must be in the log; ``onlooker``: what may happen when; ``series``: what each
   follower must have read.

@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 
 from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.log.application import Application
 from chaos.sim.log.cast import Cast
 from chaos.sim.log.course import Actor, count
 from chaos.sim.log.follower import Follower
@@ -24,6 +25,8 @@ __all__ = ["simulate_log"]
 
 _AFTERMATH_S = 30.0
 _SETTLING_S = 2.5
+# In so many schedules one has applications that append in their transactions.
+_APPLICATIONS = 9
 # Which tags are followed, and whether by a hold.
 _FOLLOWED = (
     (("orders/0",), False),
@@ -58,6 +61,10 @@ class _Run:
             *self.relays,
             *self.keepers,
         ]
+        self.applications = [
+            Application(cast, index) for index in range(2 * (schedule.seed % _APPLICATIONS == 0))
+        ]
+        self.actors += self.applications
         # Whose clocks jump: with both, what is young may go.
         dice = Random(f"log clocks {schedule.seed}")  # noqa: S311 - repeatable, not secret
         everybody: list[Writer | Relay | Trimmer | Sweeping] = [*self.writers, *self.relays]
@@ -76,7 +83,11 @@ class _Run:
         ends += [fault.at + fault.seconds for fault in schedule.faults]
         loop.run(max(ends, default=0.0) + 0.5)
         self._heal()
-        publishing: list[Writer | Relay] = [*self.writers, *self.relays]
+        publishing: list[Writer | Relay | Application] = [
+            *self.writers,
+            *self.relays,
+            *self.applications,
+        ]
         self._until(lambda: all(each.idle() for each in publishing))
         for writer in publishing:
             if not writer.idle():
@@ -115,6 +126,8 @@ class _Run:
         oracle.problems.extend(seen.problems)
         for follower in self.followers:
             follower.judge(merged(found, follower.tags), ended=True)
+        for application in self.applications:
+            application.judge(found, seen.raised)
         for key in server.log.keys:
             if _is_span(key):
                 oracle.broken("an invariant", f"{key} is open, and its producer retired")

@@ -34,6 +34,10 @@ REQUIRED = frozenset(
         for fault in (Fault.RETIRE, Fault.TAKE_OVER)
         for point in _WRITING
     ]
+    + [
+        (fault.value, Point.APPEND_IN.value)
+        for fault in (Fault.STORE_LOSS, Fault.STORE_STALL, Fault.CRASH)
+    ]
     + [(fault.value, Point.IDLE.value) for fault in (Fault.RESTORE, Fault.WALL_JUMP)]
 )
 # What is asked for, as often as it stands here.

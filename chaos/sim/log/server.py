@@ -40,7 +40,10 @@ class LogServer:
         self.log = MemoryLog(new_log(random.randbytes(8).hex()), clock=lambda: loop.now)
         self._engine = MemoryEngine(self.log)
         # Connections of an earlier life lead nowhere.
-        self._lives = 0
+        self.lives = 0
+        # Whether a transaction of an application's has the log locked; who waits for its end.
+        self.locked = False
+        self.behind: list[Callable[[], object]] = []
         self.lossy_until = self.stalled_until = self.copied_until = 0.0
         self.loss = 0.0
         self.seen = Onlooker()
@@ -73,11 +76,11 @@ class LogServer:
         if lossy and random() < 0.3:
             # On its way for longer than anybody waits for it.
             delay += _LATEST_S * random()
-        loop.after(delay, self._arrive, self._lives, asked, reply)
+        loop.after(delay, self._arrive, self.lives, asked, reply)
         if self.copied_until > loop.now and isinstance(step, Commit) and random() < 0.7:
             self._coverage.hit(Fault.DUPLICATE, point)
             later = delay + _LATEST_S * random()
-            loop.after(later, self._arrive, self._lives, asked, None)
+            loop.after(later, self._arrive, self.lives, asked, None)
 
     def knows(self, producer: Producer | None) -> bool:
         """Whether this log granted a producer, and not another one by its id."""
@@ -97,16 +100,25 @@ class LogServer:
 
     def restore(self, backup: Backup, *, declared: bool) -> None:
         """Go on with a copy; ``declared``: an operator says that it is one."""
-        self._lives += 1
+        self.lives += 1
+        self.locked, self.behind = False, []
         self.log, self.seen = backup
         self._engine = MemoryEngine(self.log)
         if declared:
             self.carry_out(restore(self._random.randbytes(8).hex()))
 
-    def at_once(self, process: Process, commit: Commit, point: Point) -> Any:
+    def at_once(self, process: Process, step: Step, point: Point) -> Any:
         """Do what a process asks for in this moment: it is with what the log is in."""
-        commit = commit._replace(at_us=int(process.wall_clock() * 1e6))
-        return self._do(Asked(process, commit, point, self._loop.now))
+        if isinstance(step, Commit):
+            step = step._replace(at_us=int(process.wall_clock() * 1e6))
+        return self._do(Asked(process, step, point, self._loop.now))
+
+    def unlock(self) -> None:
+        """The transaction that had the log locked is over: who waits goes on, in order."""
+        self.locked = False
+        behind, self.behind = self.behind, []
+        for each in behind:
+            self._loop.after(0.0, each)
 
     def carry_out(self, rule: Rule[Any]) -> None:
         """Do what an operator asks for, while nobody else has the log open."""
@@ -127,11 +139,14 @@ class LogServer:
 
     def _arrive(self, life: int, asked: Asked, reply: _Reply | None) -> None:
         loop = self._loop
-        if life != self._lives:
+        if life != self.lives:
             return
         if self.stalled_until > loop.now:
             self._coverage.hit(Fault.STORE_STALL, asked.point)
             loop.at(self.stalled_until, None, self._arrive, life, asked, reply)
+            return
+        if self.locked and isinstance(asked.step, Commit | Remove):
+            self.behind.append(lambda: self._arrive(life, asked, reply))
             return
         answer: Any = None
         error: Exception | None = None
@@ -144,7 +159,7 @@ class LogServer:
             asked.process.after(delay, self._reply, life, reply, answer, error)
 
     def _reply(self, life: int, reply: _Reply, answer: Any, error: Exception | None) -> None:
-        if life == self._lives:
+        if life == self.lives:
             reply.end(answer, error)
 
     def _do(self, asked: Asked) -> Any:
