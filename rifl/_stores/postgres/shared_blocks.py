@@ -24,6 +24,7 @@ from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import begin, begin_async
 from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.shared_group import Group, Part
+from rifl._stores.postgres.telling import Teller
 from rifl._stores.rows import Move, RowCall
 from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.backend import BackendError
@@ -182,11 +183,16 @@ class PostgresBlocks:
     """Blocks of deliveries, on connections of their own: handlers may change their settings."""
 
     def __init__(
-        self, address: PostgresAddress, backend: PostgresBackend, finish_of: FinishOf
+        self,
+        address: PostgresAddress,
+        backend: PostgresBackend,
+        finish_of: FinishOf,
+        teller: Teller,
     ) -> None:
-        """``finish_of``: raises where a run may not commit."""
+        """``finish_of``: raises where a run may not commit; ``teller``: tells of commits."""
         self.backend = backend
         self.finish_of = finish_of
+        self.teller = teller
         self._address = address
         self._lock = threading.Lock()
         self._pools: Pools | None = None

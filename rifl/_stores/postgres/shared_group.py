@@ -17,6 +17,7 @@ from rifl._stores.postgres.commits import (
     rollback,
     rollback_async,
 )
+from rifl._stores.postgres.telling import Teller
 from rifl._stores.rows import Move, RowCall
 from rifl._stores.shared.requests import MoveInside
 from rifl.core._serving.later import Later
@@ -32,6 +33,7 @@ class Connections(Protocol):
     """Where a group's connection is from."""
 
     backend: PostgresBackend
+    teller: Teller
 
     def forget(self, group: Group) -> None:
         """It takes no further run."""
@@ -123,7 +125,8 @@ class Group:
         self._ended = True
         self._of.forget(self)
         try:
-            commit_record(self.connection, self._of.backend, self._finish())
+            with self._of.teller.of(self.connection, self.runs):
+                commit_record(self.connection, self._of.backend, self._finish())
         except BaseException as error:
             self._failed(error)
             raise
@@ -135,7 +138,8 @@ class Group:
         self._ended = True
         self._of.forget(self)
         try:
-            await commit_record_async(self.connection, self._of.backend, self._finish())
+            with self._of.teller.of(self.connection, self.runs):
+                await commit_record_async(self.connection, self._of.backend, self._finish())
         except BaseException as error:
             self._failed(error)
             raise

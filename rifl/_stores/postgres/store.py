@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import psycopg
-
 from rifl._stores.codec import RecordCodec
 from rifl._stores.drivers import committer
 from rifl._stores.postgres.address import PostgresAddress
@@ -31,9 +29,9 @@ from rifl._stores.postgres.riders import (
     send_riders_async,
 )
 from rifl._stores.postgres.shared_blocks import PostgresBlocks
+from rifl._stores.postgres.telling import Teller
 from rifl._stores.postgres.transaction import write_record, write_record_async
 from rifl._stores.shared.attempts import SharedAttempt
-from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import Written
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
 from rifl._stores.shared.transactions import FencedTransactions, FinishOf
@@ -44,25 +42,18 @@ from rifl.core._shared.record import CompletionRecord
 
 
 class PostgresTransactions(FencedTransactions):
-    """Records inside transactions of psycopg, SQLAlchemy over it, or named DB-API connections.
-
-    ``observe`` hears when a commit with a record in it began, by ``clock``, and its error if it
-    is not known to have been done or refused.
-    """
+    """Records inside transactions of psycopg, SQLAlchemy over it, or named DB-API connections."""
 
     def __init__(
         self,
         backend: PostgresBackend,
         finish_of: FinishOf,
         always: Callable[[str, str], None],
-        *,
-        clock: Callable[[], float],
-        observe: Callable[..., None],
+        teller: Teller,
     ) -> None:
         super().__init__(finish_of, always)
         self._backend = backend
-        self._clock = clock
-        self._observe = observe
+        self._teller = teller
 
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record inside the handler's own transaction, or keep it for a block's end."""
@@ -113,7 +104,7 @@ class PostgresTransactions(FencedTransactions):
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""
         finish = self._noted(attempt, record)
-        began = self._clock()
+        began = self._teller.begun()
         try:
             if commit_record(transaction, self._backend, finish):
                 # Only now: an error leaves it to be read back.
@@ -126,14 +117,14 @@ class PostgresTransactions(FencedTransactions):
         except BaseException as error:
             self._note_failure(attempt, transaction, began, error)
             raise
-        self._observe(began)
+        self._teller.done(began)
 
     async def commit_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection."""
         finish = self._noted(attempt, record)
-        began = self._clock()
+        began = self._teller.begun()
         try:
             if await commit_record_async(transaction, self._backend, finish):
                 attempt.committed = record
@@ -146,23 +137,19 @@ class PostgresTransactions(FencedTransactions):
         except BaseException as error:
             self._note_failure(attempt, transaction, began, error)
             raise
-        self._observe(began)
+        self._teller.done(began)
 
     def _note_failure(
         self, attempt: Attempt, transaction: Any, began: float, error: BaseException
     ) -> None:
-        """Note on the attempt what is known of it where a commit failed.
-
-        Told of is one of which no answer came: one that was refused is the handler's, or another
-        copy of its call has committed.
-        """
+        """Note on the attempt what is known of it where a commit failed."""
         answered = was_answered(transaction)
         if attempt.unclaimed and answered:
             # Nothing was committed.
             attempt.recorded = None
         self._note_refusal(attempt, error)
-        if not answered and isinstance(error, (psycopg.Error, BackendError)):
-            self._observe(began, error)
+        if not answered:
+            self._teller.unanswered(began, error)
 
 
 class PostgresStore(SharedStore):
@@ -193,15 +180,13 @@ class PostgresStore(SharedStore):
             codec=codec,
             late_after_s=LATE_AFTER * address.timeout_s,
         )
+        finish_of = self._settlement.finish_of
+        teller = Teller(self._clock, self._observe)
         self.transactions = PostgresTransactions(
-            self._postgres,
-            self._settlement.finish_of,
-            self._unclaimed_runs.always,
-            clock=self._clock,
-            observe=self._observe,
+            self._postgres, finish_of, self._unclaimed_runs.always, teller
         )
         self.rows = self._rows(self._postgres.store_id)
-        self._blocks = PostgresBlocks(address, self._postgres, self._settlement.finish_of)
+        self._blocks = PostgresBlocks(address, self._postgres, finish_of, teller)
         self.shared_blocks = self._blocks
 
     def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:

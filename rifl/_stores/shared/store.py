@@ -373,9 +373,9 @@ class SharedStore:
             except StorageUnavailable as error:
                 _log.debug("not_counted", error=str(error))
 
-    def _observe(self, began: float, error: Exception | None = None) -> None:
+    def _observe(self, began: float, error: Exception | None = None, entries: int = 1) -> None:
         if self.observer is not None:
-            self.observer.committed(1, self._clock() - began, error)
+            self.observer.committed(entries, self._clock() - began, error)
 
     def _is_own(self, url: str) -> bool:
         """Whether a URL names the database that this store is in."""

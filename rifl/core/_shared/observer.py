@@ -90,7 +90,8 @@ class Observer:
         """The store wrote ``entries`` records and intents in one commit, or failed to.
 
         Also where that is the commit of a handler's transaction, if rifl makes it: SQLite's shared
-        ones, and over PostgreSQL those of a ``rifl.transaction`` with a connection.
+        ones, and over PostgreSQL those of a ``rifl.transaction``: of deliveries that share one, as
+        many entries as it had.
         """
 
     def serving(self, refusal: RiflError | None) -> None:

@@ -92,6 +92,16 @@ class Shop:
         return len({number for _, number in self.rows()})
 
 
+class Commits(rifl.Observer):
+    """What is told of commits that deliveries share."""
+
+    def __init__(self) -> None:
+        self.shared: list[tuple[int, bool]] = []
+
+    def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
+        self.shared.append((entries, error is None))
+
+
 @pytest.fixture
 def shop(shared_postgres: Any, name: str) -> Shop:
     """One with a table of its own."""
@@ -99,11 +109,13 @@ def shop(shared_postgres: Any, name: str) -> Shop:
 
 
 @contextlib.contextmanager
-def opened(kind: str, shop: Shop, name: str) -> Iterator[Player]:
+def opened(
+    kind: str, shop: Shop, name: str, observer: rifl.Observer | None = None
+) -> Iterator[Player]:
     """A target over the server, and a player before it."""
     url = shop.server.url(schema=name)
     methods = {METHOD: "atomic", OTHER: "atomic"}
-    with rifl.Deduplicator(url, methods=methods, drain_s=1.0) as dedup:
+    with rifl.Deduplicator(url, methods=methods, drain_s=1.0, observer=observer) as dedup:
 
         def add(server: Any) -> None:
             sharedlog.add_target_to_server(server, dedup, {"orders": [METHOD, OTHER]})
@@ -215,6 +227,36 @@ def test_a_handler_with_a_connection_of_its_own_sees_what_was_before_it(
     assert shop.effects() == list(range(1, 9))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_their_commits_are_told(kind: str, shop: Shop, name: str) -> None:
+    """Once for all that share it, and how many those are; one that is refused is not (§9)."""
+    seen = Commits()
+    with opened(kind, shop, name, observer=seen) as target:
+        assert told(deliver(kind, target, *row(1, 50, METHOD)))[-1] == ("DONE", 50)
+        assert told(deliver(kind, target, *row(51, 51, METHOD)))[-1] == ("DONE", 51)
+        assert seen.shared == [(50, True), (1, True)]
+        # The constraint is looked at when it commits.
+        twice = message(52, 51, METHOD, body=b"1")
+        assert told(deliver(kind, target, twice))[-1][0] == "FAILED"
+        assert seen.shared == [(50, True), (1, True)]
+
+
+def test_a_commit_that_was_not_answered_is_told_as_that(shop: Shop, name: str) -> None:
+    """Nobody knows what became of it (DESIGN §9)."""
+    seen = Commits()
+
+    def act(lsn: int, connection: Any) -> None:
+        if lsn == 2 and shop.called.count(2) == 1:
+            with shop.server.connect(autocommit=True) as killer:
+                pid = connection.info.backend_pid
+                killer.execute("SELECT pg_terminate_backend(%s)", (pid,))
+
+    shop.act = act
+    with opened("sync", shop, name, observer=seen) as target:
+        target.batch(*row(1, 2, METHOD))
+        assert seen.shared[0] == (2, False)
+
+
 def test_another_replica_moved_the_index_meanwhile(shop: Shop, name: str) -> None:
     """Nothing of the shared transaction stands; what is behind it runs once more (P2)."""
     theirs = [message(at, at - 1 if at > 1 else None, METHOD, body=b"10%d" % at) for at in (1, 2)]
@@ -257,4 +299,4 @@ def test_a_call_of_grpcs_brings_a_connection() -> None:
     policy = MethodPolicy(kind="atomic")
     called = SharedAttempt(Call(1, b"", None, b"x", method=METHOD), policy, 1, b"", "")
     with pytest.raises(WrongDatabase, match="give a connection"):
-        PostgresBlocks(None, None, None).block(called, None)  # type: ignore[arg-type]
+        PostgresBlocks(None, None, None, None).block(called, None)  # type: ignore[arg-type]
