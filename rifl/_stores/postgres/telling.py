@@ -1,4 +1,4 @@
-"""Who is told of the commits of handlers' transactions that we make in PostgreSQL (DESIGN §9)."""
+"""The teller of commits of handlers' transactions that we make in PostgreSQL (DESIGN §9)."""
 
 from __future__ import annotations
 
