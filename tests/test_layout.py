@@ -508,6 +508,8 @@ FINALIZERS = {
     "rifl._server.abandoned_streams: weakref.finalize(self, self._left.put, None)",
     # Lets go of the lock that the dropped one holds, which waits for nobody.
     "sharedlog._log.transaction: Transaction.__del__",
+    # The same of a task's: the event loop is told.
+    "sharedlog._aio.producer: Transaction.__del__",
 }
 # Generators that do something where they are closed, by a collection too if nobody else keeps
 # them. Context managers' are kept by the ``with`` of a frame that runs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
@@ -69,7 +70,14 @@ class Producer:
 
 
 class Transaction:
-    """As ``sharedlog.Transaction``: an asynchronous context manager, for one task."""
+    """As ``sharedlog.Transaction``: an asynchronous context manager, for one task.
+
+    One that is entered by hand, and dropped without an end, is rolled back when its producer begins
+    the next one, which says so.
+    """
+
+    # Whose event loop's tasks wait for its producer's turn, which it has.
+    _entered: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, producer: Producer, seq: int | None, follows: int | None) -> None:
         """Use ``Producer.transaction``."""
@@ -147,6 +155,7 @@ class Transaction:
         except BaseException:
             self._producer.turn.release()
             raise
+        self._entered = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
@@ -156,12 +165,21 @@ class Transaction:
         traceback: TracebackType | None,
     ) -> None:
         """Commit, or roll back if an exception leaves it, to its end: the next one waits."""
-        inner = self._inner
+        inner, self._entered = self._inner, None
         end = asyncio.ensure_future(
             self._producer.run(inner.commit if kind is None else inner.roll_back)
         )
         end.add_done_callback(lambda _: self._producer.turn.release())
         await asyncio.shield(end)
+
+    def __del__(self) -> None:
+        """Let its producer go on, if it was not ended. In any thread."""
+        loop, self._entered = self._entered, None
+        if loop is not None:
+            # What it began goes first. On a loop that is closed nobody is next.
+            self._begun = None
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._producer.turn.release)
 
     @property
     def _inner(self) -> SyncTransaction:

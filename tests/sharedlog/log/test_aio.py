@@ -1,6 +1,7 @@
 """The log for asyncio keeps what the other one keeps (DESIGN-LOG §12, §13)."""
 
 import asyncio
+import gc
 import threading
 from datetime import timedelta
 
@@ -161,6 +162,30 @@ async def test_tasks_take_turns_at_a_producer(log):
     assert all(found[at][0] == found[at + 1][0] == found[at + 2][0] for at in range(0, 30, 3))
     with pytest.raises(sharedlog.InvalidRequest, match="async with"):
         await producer.transaction().publish("s", "a")
+
+
+@pytest.mark.parametrize("values", [[], ["lost"]], ids=["empty", "small"])
+async def test_a_transaction_that_is_dropped_is_undone_and_the_next_one_says_so(log, values):
+    """Entered by hand, and never left: its producer's next one waited for good (§13)."""
+    log.stream("s", 1)
+    mine, _ = over(log)
+    producer = mine.producer()
+    dropped = producer.transaction()
+    await dropped.__aenter__()
+    for value in values:
+        await dropped.publish("s", value)
+    waiting = asyncio.create_task(producer.publish("s", "waits"))
+    await asyncio.sleep(0)
+    del dropped
+    gc.collect()
+    with pytest.raises(sharedlog.InvalidRequest, match="dropped, neither committed"):
+        await asyncio.wait_for(waiting, 30)
+    await producer.publish("s", "kept")
+    # One that was never entered has nothing to give back, nor has one that has ended.
+    producer.transaction()
+    gc.collect()
+    await producer.publish("s", "too")
+    assert texts(log, "s") == ["kept", "too"]
 
 
 @pytest.mark.parametrize("fault", ["", "lost", "late"])
