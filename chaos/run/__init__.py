@@ -9,7 +9,8 @@
 - ``deployment``: its members: ``servers``, ``group``, ``shared_log``, ``clients``,
   ``players``, ``consumers``, ``log_clients``, ``spark_job``, ``redis``, ``postgresql``,
   ``etcd_member``, ``etcd_log``, each a ``process`` behind a path of ``toxiproxy``, on a ``disk``
-  or by a ``wall_clock`` that is wrong; ``peer_paths`` are those between nodes of an etcd.
+  or by a ``wall_clock`` that is wrong, or a ``slow_disk`` (both ``preloaded``);
+  ``peer_paths`` are those between nodes of an etcd.
   ``service``, ``driver``, ``caller``, ``publisher``, ``follower``, ``keeper``, ``target``,
   ``consumer`` and ``ledger`` run in these processes; they know of ``streams``, and write ``notes``,
   or what was ``taken``, or ``consumed``.

@@ -9,6 +9,7 @@ from typing import Protocol, Self
 from chaos.check import History
 from chaos.run.disk import SmallDisk
 from chaos.run.process import Member
+from chaos.run.slow_disk import SlowDisk
 from chaos.run.toxiproxy import PathTo
 from chaos.run.wall_clock import WallClock
 
@@ -27,6 +28,8 @@ class Deployment(Protocol):
     disks: dict[str, SmallDisk]
     # Of the members that have a wall clock of their own.
     clocks: dict[str, WallClock]
+    # Of those whose disk may be slow.
+    slow_disks: dict[str, SlowDisk]
     targets: list[str]
     follow_leaders: bool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from chaos.run.deployment import Deployment
@@ -13,11 +13,12 @@ from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import KINDS
+from chaos.run.slow_disk import SlowDisk
 from chaos.run.strikes import Strike
 from chaos.run.toxiproxy import PathTo
 from chaos.run.wall_clock import WallClock
 
-__all__ = ["CLOCK_KINDS", "KILLING", "Unread", "strike"]
+__all__ = ["CLOCK_KINDS", "KILLING", "Unread", "Unwritten", "strike"]
 
 # After these a process is started again.
 KILLING = ("kill", "wipe")
@@ -33,6 +34,10 @@ class Unread(RuntimeError):
     """Nobody looked at a clock while it was wrong: the fault shows nothing."""
 
 
+class Unwritten(RuntimeError):
+    """Nobody wrote while a disk was slow: the fault shows nothing."""
+
+
 def strike(deployment: Deployment, fault: Strike, target: str) -> Callable[[], None]:
     """Strike a member, or the path to it; returns what mends it.
 
@@ -46,6 +51,9 @@ def strike(deployment: Deployment, fault: Strike, target: str) -> Callable[[], N
         return link.mend
     if fault.kind in CLOCK_KINDS:
         return _set_clock(deployment.clocks[target], fault)
+    if fault.kind == "slow":
+        disks = deployment.slow_disks
+        return _slow_down(disks.values() if target == "log" else [disks[target]], fault)
     if fault.kind == "fill":
         return _fill(deployment.disks[target], deployment.members.get(target))
     return _hit(deployment.members[target], fault.kind)
@@ -79,6 +87,22 @@ def _set_clock(clock: WallClock, fault: Strike) -> Callable[[], None]:
             raise Unread(f"nobody read the clock of {fault.target} while it was wrong")
 
     return put_right
+
+
+def _slow_down(disks: Collection[SlowDisk], fault: Strike) -> Callable[[], None]:
+    delays = [fault.attributes[each] for each in KINDS["slow"].attributes]
+    before = sum(disk.delayed for disk in disks)
+    for disk in disks:
+        disk.slow_down(*delays)
+
+    def mend() -> None:
+        unwritten = sum(disk.delayed for disk in disks) == before
+        for disk in disks:
+            disk.slow_down(*(-each for each in delays))
+        if unwritten:
+            raise Unwritten(f"{fault.target} wrote nothing while its disk was slow")
+
+    return mend
 
 
 def _fill(disk: SmallDisk, member: Member | None) -> Callable[[], None]:

@@ -18,6 +18,7 @@ from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import DidNotStart, Member
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
+from chaos.run.slow_disk import SlowDisk
 from chaos.run.toxiproxy import PathTo, Toxiproxy
 from chaos.run.wall_clock import WallClock
 
@@ -68,6 +69,7 @@ class Group:
         deployed = scenario.deployment
         self.disks: dict[str, SmallDisk] = {}
         self.clocks: dict[str, WallClock] = {}
+        self.slow_disks: dict[str, SlowDisk] = {}
         self.members: dict[str, Member] = {}
         self.links: dict[str, PathTo] = {}
         self._accounts = scenario.load.accounts

@@ -19,9 +19,11 @@ from chaos.run.faults import CLOCK_KINDS
 from chaos.run.group import Group
 from chaos.run.judge import judge, told
 from chaos.run.log_clients import LogClients
+from chaos.run.preloaded import preload
 from chaos.run.scenario import Scenario
 from chaos.run.servers import Servers
 from chaos.run.shared_log import SharedLog
+from chaos.run.slow_disk import slow_disks
 from chaos.run.spark_job import SparkJob
 from chaos.run.strikes import draw
 from chaos.run.toxiproxy import Toxiproxy
@@ -74,7 +76,7 @@ def run(scenario: Scenario, seed: int, directory: Path, progress: Progress) -> R
     try:
         with Toxiproxy(directory, seed=seed) as proxy:
             deployment: Deployment = _TOPOLOGIES[scenario.topology](scenario, directory, proxy)
-            with _clocks(scenario, deployment), deployment:
+            with _preloaded(scenario, deployment), deployment:
                 _Run(result, deployment, directory, progress).go()
     except Exception as error:  # noqa: BLE001 - whatever stopped the run, it did not hold
         result.problems.append(f"{type(error).__name__}: {error}")
@@ -85,24 +87,32 @@ def run(scenario: Scenario, seed: int, directory: Path, progress: Progress) -> R
 
 
 @contextlib.contextmanager
-def _clocks(scenario: Scenario, deployment: Deployment) -> Iterator[None]:
-    """Let everybody have a wall clock of their own, if one of them will be wrong."""
-    if not any(fault.kind in CLOCK_KINDS for fault in scenario.faults):
+def _preloaded(scenario: Scenario, deployment: Deployment) -> Iterator[None]:
+    """Let everybody have a wall clock, or a disk, of their own, if one of them will be wrong."""
+    kinds = {fault.kind for fault in scenario.faults}
+    if kinds.isdisjoint((*CLOCK_KINDS, "slow")):
         yield
         return
-    names = [*deployment.members, *(f"client-{each + 1}" for each in range(scenario.load.clients))]
+    counts = (("client", scenario.load.clients), ("publisher", scenario.load.clients))
+    names = [*deployment.members]
+    for stem, count in (*counts, ("follower", scenario.deployment.followers)):
+        names += [f"{stem}-{number}" for number in range(1, count + 1)]
     # Where PostgreSQL's user may look, too.
-    with tempfile.TemporaryDirectory(prefix="rifl-chaos-clocks-") as directory:
+    with tempfile.TemporaryDirectory(prefix="rifl-chaos-preloaded-") as directory:
         Path(directory).chmod(0o711)
-        deployment.clocks.update(wall_clocks(names, Path(directory)))
-        _give_clocks(deployment)
+        if not kinds.isdisjoint(CLOCK_KINDS):
+            deployment.clocks.update(wall_clocks(names, Path(directory)))
+        if "slow" in kinds:
+            deployment.slow_disks.update(slow_disks(names, Path(directory)))
+        _preload_members(deployment)
         yield
 
 
-def _give_clocks(deployment: Deployment) -> None:
-    for name, clock in deployment.clocks.items():
-        if name in deployment.members:
-            deployment.members[name].environment.update(clock.environment)
+def _preload_members(deployment: Deployment) -> None:
+    for own in (deployment.clocks, deployment.slow_disks):
+        for name, each in own.items():
+            if name in deployment.members:
+                preload(deployment.members[name].environment, each.environment)
 
 
 class _Run:
@@ -131,7 +141,7 @@ class _Run:
                 forked=deployment.forked if isinstance(deployment, Servers) else (),
             )
         deployment.members.update(self._clients.members)
-        _give_clocks(deployment)
+        _preload_members(deployment)
         self._began = 0.0
 
     def go(self) -> None:

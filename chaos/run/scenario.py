@@ -52,6 +52,12 @@ _CLOCKS = (
     *("server", "replica", "witness", "leader", "standby"),
     *("redis", "postgresql", "client"),
 )
+# Who writes into files.
+_WRITERS = (
+    "log",
+    *("server", "replica", "leader", "standby", "redis", "postgresql"),
+    *(each for each in _OF_LOGS if each != "ledger"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +91,10 @@ KINDS: Mapping[str, Kind] = {
     # much too fast or too slow, and what it gained stays. Another start of it has the same.
     "clock": Kind(targets=_CLOCKS, attributes=("seconds",), signed=True),
     "drift": Kind(targets=_CLOCKS, attributes=("percent",), signed=True),
+    # Each write of the process into a file, and each sync of one, takes so many milliseconds
+    # longer, and one where the file ends so far grow_ms more. Another start of it has the same.
+    # "log": of all processes, as they share its disk.
+    "slow": Kind(targets=_WRITERS, attributes=("write_ms", "grow_ms", "sync_ms")),
     # Redis loses its files, and comes back empty.
     "wipe": Kind(targets=("redis",)),
     # The target's disk is full: a server's, Redis's, that of a log in a file, PostgreSQL's of a
@@ -110,6 +120,8 @@ class Deployed:
     term_s: float = 60.0
     # So many processes of each server are forked when its Deduplicator is made, and serve by it.
     forked_workers: int = 0
+    # Of servers: so much is kept with each payment; the ledger grows by a page for some 3,000.
+    receipt_bytes: int = 0
     # Of a log: who follows it, the first two by holds; who sweeps and trims; and whether all of
     # them come by a server of it, which does that then.
     followers: int = 0

@@ -79,6 +79,10 @@ def _check(scenario: Scenario) -> None:
         raise BadScenario("one server at a time owns an SQLite store")
     if deployment.term_s <= 0 or (scenario.topology == "group" and deployment.term_s != 60.0):
         raise BadScenario("term_s is more than 0, and of servers only")
+    if deployment.receipt_bytes and scenario.topology in ("group", "log"):
+        raise BadScenario("receipt_bytes are of servers")
+    if not 0 <= deployment.receipt_bytes <= 1 << 20:
+        raise BadScenario("receipt_bytes are at most a mebibyte")
     if deployment.clocks_apart_s and (scenario.topology, deployment.store) != ("group", "redis"):
         raise BadScenario("clocks are apart on several machines only: of a group over redis")
     if deployment.forked_workers < 0 or (expect.forked and not deployment.forked_workers):

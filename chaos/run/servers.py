@@ -16,6 +16,7 @@ from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
+from chaos.run.slow_disk import SlowDisk
 from chaos.run.toxiproxy import Link, Toxiproxy
 from chaos.run.wall_clock import WallClock
 
@@ -41,6 +42,7 @@ class Servers:
         self.links: dict[str, Link] = {}
         self.disks: dict[str, SmallDisk] = {}
         self.clocks: dict[str, WallClock] = {}
+        self.slow_disks: dict[str, SlowDisk] = {}
         self._stack = contextlib.ExitStack()
         self._processes: list[Process] = []
         home = directory / "server-1"
@@ -72,6 +74,7 @@ class Servers:
             command += ["--listen", f"127.0.0.1:{port}", "--ledger", str(self.ledger)]
             command += ["--store", store, "--method", deployed.method]
             command += ["--term", str(deployed.term_s)]
+            command += ["--receipt-bytes", str(deployed.receipt_bytes)]
             for worker in self.forked[number - 1 :: deployed.servers]:
                 command += ["--worker", worker]
             self._add(name, Process(name, command, directory))

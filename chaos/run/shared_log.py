@@ -21,6 +21,7 @@ from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
+from chaos.run.slow_disk import SlowDisk
 from chaos.run.streams import STREAMS, SUBSTREAMS
 from chaos.run.toxiproxy import Link, Toxiproxy
 from chaos.run.wall_clock import WallClock
@@ -56,6 +57,7 @@ class SharedLog:
         self.links: dict[str, Link] = {}
         self.disks: dict[str, SmallDisk] = {}
         self.clocks: dict[str, WallClock] = {}
+        self.slow_disks: dict[str, SlowDisk] = {}
         self.targets: list[str] = []
         self.urls: dict[str, str] = {}
         self._stack = contextlib.ExitStack()

@@ -10,28 +10,21 @@ not, but a killed process leaves its shared memory and semaphore behind.
 
 from __future__ import annotations
 
-import mmap
-import os
-import shlex
-import shutil
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["NoCompiler", "WallClock", "wall_clocks"]
+from chaos.run.preloaded import compile_library, shared_file
+
+__all__ = ["WallClock", "wall_clocks"]
 
 _SOURCE = Path(__file__).with_suffix(".c")
 # In force; two times since, ahead and drift; reads: see ``struct clock``.
 _IN_FORCE, _STATES, _READS, _SIZE = 0, (8, 32), 56, 64
 _SECOND_NS = 1_000_000_000
 _PPB_OF_PERCENT = 10_000_000
-
-
-class NoCompiler(RuntimeError):
-    """What moves clocks cannot be compiled on this machine."""
 
 
 class WallClock:
@@ -42,11 +35,7 @@ class WallClock:
 
     def __init__(self, library: Path, file: Path) -> None:
         """Make its ``file``: the clock is right until something else is said."""
-        file.write_bytes(bytes(_SIZE))
-        # PostgreSQL runs as somebody else, and counts its looks, too.
-        file.chmod(0o666)
-        with file.open("r+b") as opened:
-            self._file = mmap.mmap(opened.fileno(), _SIZE)
+        self._file = shared_file(file, _SIZE)
         self._lock = threading.Lock()
         self._since_ns = self._ahead_ns = self._drift_ppb = 0
         # What a process has to be started with.
@@ -84,20 +73,5 @@ class WallClock:
 
 def wall_clocks(names: Iterable[str], directory: Path) -> dict[str, WallClock]:
     """Make a clock for each name, and compile what moves them; raises ``NoCompiler``."""
-    library = _compile(directory)
+    library = compile_library(_SOURCE, directory)
     return {name: WallClock(library, directory / f"{name}.clock") for name in names}
-
-
-def _compile(directory: Path) -> Path:
-    library = directory / "wall_clock.so"
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    if not compiler or shutil.which(compiler[0]) is None:
-        raise NoCompiler(
-            f"wall clocks are moved by a few lines of C, and there is no C compiler "
-            f"{' '.join(compiler)!r} on the PATH: install one, or name it in CC"
-        )
-    command = [*compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(_SOURCE), "-ldl"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NoCompiler(f"{shlex.join(command)} failed: {done.stderr[-2000:]}")
-    return library

@@ -97,6 +97,7 @@ def test_the_scenarios_break_everything_there_is() -> None:
         "down": ("etcd",),
         "fill": ("server", "redis", "log", "postgresql"),
         "clock": ("server", "client", "redis", "postgresql", "leader", "standby", "witness"),
+        "slow": ("server", "redis", "postgresql", "log", "leader", "publisher", "follower"),
     }.items():
         assert struck >= {(kind, target) for target in targets}
     of_logs = ("publisher", "follower", "keeper", "player", "target", "consumer", "ledger")
@@ -134,6 +135,13 @@ def test_the_scenarios_break_everything_there_is() -> None:
         ('method = "atomic"', 'method = "atomic"\nstore = "redis"', "atomic"),
         ('method = "atomic"', "clocks_apart_s = 60", "several machines"),
         ('kind = "loss"', 'kind = "clock"', "seconds is"),
+        ('kind = "loss"', 'kind = "slow"', "write_ms is"),
+        ('method = "atomic"', "receipt_bytes = 2_000_000", "mebibyte"),
+        (
+            '"server"\nseconds = 3\n\n[deployment]',
+            '"group"\nseconds = 3\n[deployment]\nreceipt_bytes = 9',
+            "of servers",
+        ),
         ('kind = "loss"', 'kind = "clock"\nseconds = [7, -7]', "the lower one first"),
         ("at = [0.2, 0.3]", "at = [-0.3, 0.3]", "the lower one first"),
         ('method = "atomic"', 'method = "atomic"\nforked_workers = 2', "plain or idempotent"),

@@ -16,11 +16,12 @@ import pytest
 import redis
 
 from chaos.run.faults import Unread, strike
+from chaos.run.preloaded import NoCompiler
 from chaos.run.redis import RedisProcess
 from chaos.run.run import run
 from chaos.run.scenario_files import read_all
 from chaos.run.strikes import Strike
-from chaos.run.wall_clock import NoCompiler, WallClock, wall_clocks
+from chaos.run.wall_clock import WallClock, wall_clocks
 
 # For each line, the time of day, the monotonic clock, and how long three tenths last: a sleep,
 # a wait and a lock, each of which sees another clock of the C library, none of them moved.

@@ -37,7 +37,8 @@ CREATE TABLE IF NOT EXISTS effect (
     account TEXT NOT NULL,
     version INTEGER NOT NULL,
     total INTEGER NOT NULL,
-    at REAL NOT NULL
+    at REAL NOT NULL,
+    receipt BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS of_account ON effect (account, version);
 """
@@ -46,9 +47,10 @@ CREATE INDEX IF NOT EXISTS of_account ON effect (account, version);
 class LedgerBank(bank_pb2_grpc.BankServicer):
     """Each payment is one transaction of the ledger; a balance is its newest row."""
 
-    def __init__(self, ledger: Path, *, recorded: bool) -> None:
+    def __init__(self, ledger: Path, *, recorded: bool, receipt_bytes: int) -> None:
         self._lock = threading.Lock()
         self._recorded = recorded
+        self._receipt_bytes = receipt_bytes
         self._ledger = sqlite3.connect(
             ledger, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
@@ -68,13 +70,15 @@ class LedgerBank(bank_pb2_grpc.BankServicer):
             version, total = self._account(request.account)
             reply = bank_pb2.Receipt(entry=version + 1, balance_cents=total + request.cents)
             transaction.execute(
-                "INSERT INTO effect (call, account, version, total, at) VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO effect (call, account, version, total, at, receipt) "
+                "VALUES (?, ?, ?, ?, ?, zeroblob(?))",
                 (
                     int(request.reference),
                     request.account,
                     reply.entry,
                     reply.balance_cents,
                     time.monotonic(),
+                    self._receipt_bytes,
                 ),
             )
             if self._recorded:
@@ -119,6 +123,7 @@ def main() -> int:
         "--method", choices=("plain", "idempotent", "atomic", "grpc"), default="plain"
     )
     parser.add_argument("--term", type=float, default=60.0, help="seconds of a client's lease")
+    parser.add_argument("--receipt-bytes", type=int, default=0, help="kept with each payment")
     parser.add_argument("--worker", action="append", default=[], metavar="HOST:PORT")
     options = parser.parse_args()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
@@ -155,7 +160,11 @@ def main() -> int:
 
 
 def _bank(options: argparse.Namespace) -> LedgerBank:
-    return LedgerBank(options.ledger, recorded=options.method == "atomic")
+    return LedgerBank(
+        options.ledger,
+        recorded=options.method == "atomic",
+        receipt_bytes=options.receipt_bytes,
+    )
 
 
 def _server(options: argparse.Namespace, interceptors: list[Any]) -> grpc.Server:
