@@ -17,10 +17,12 @@ import aiosqlite
 import pytest
 
 import rifl
+from chaos.run.slow_disk import slow_disks
 from lease_server import LeaseAuthority
 from lease_server._errors import StorageUnavailable
 from rifl._stores import StoreLost, WrongDatabase, open_store
 from rifl._stores.opening import open_inspection
+from rifl._stores.sqlite import file_guard
 from rifl._stores.sqlite.note_file import note_path, read_note
 from rifl._stores.sqlite.schema import accept_copy, connect
 from rifl.core._serving.bounds import Bounds
@@ -234,6 +236,88 @@ def test_a_checkpoint_that_takes_its_time_is_no_harm(files: OneFile) -> None:
         _complete(files, seq, client)
 
 
+# A database of many tables, vacuumed; then it brings that into the file when it is told to.
+_VACUUMING = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA wal_autocheckpoint=0")
+connection.execute("DELETE FROM dull")
+connection.execute("VACUUM")
+for _ in range(2):
+    print(flush=True)
+    sys.stdin.readline()
+    connection.execute("PRAGMA wal_checkpoint")
+"""
+
+
+@contextlib.contextmanager
+def _half_vacuumed(folder: Path) -> Iterator[tuple[OneFile, int]]:
+    """A store with an answered call, while a VACUUM is brought into its file, page by page."""
+    (folder / "data").mkdir()
+    with contextlib.closing(connect(folder / "data" / "main.db")) as before:
+        before.execute("CREATE TABLE dull (bytes BLOB)")
+        before.execute("INSERT INTO dull VALUES (randomblob(200000))")
+        for number in range(40):
+            before.execute(f"CREATE TABLE dull_{number} (bytes BLOB)")
+    files = OneFile(folder / "data")
+    client = files.client()
+    _complete(files, 1, client)
+    disk = slow_disks(["it"], folder)["it"]
+    with subprocess.Popen(
+        [sys.executable, "-c", _VACUUMING, str(files.main)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **disk.environment},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        disk.slow_down(20, 0, 0)
+        print(file=process.stdin, flush=True)
+        while not _half_way(files.main):
+            assert process.poll() is None
+        yield files, client
+        disk.slow_down(-20, 0, 0)
+        process.stdout.readline()
+        _complete(files, 9, client)
+        process.stdin.close()
+    files.store.close()
+
+
+def test_a_vacuum_that_takes_its_time_is_no_harm(tmp_path: Path) -> None:
+    """All of the schema is elsewhere, and what its first page names is not written yet (§6)."""
+    with _half_vacuumed(tmp_path) as (files, client):
+        _complete(files, 2, client)
+
+
+def test_another_database_copied_over_is_waited_for_no_longer_than_it_is_written(
+    files: OneFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that has no mark, and that nobody writes to any more, is no checkpoint's (§6)."""
+    monkeypatch.setattr(file_guard, "_STILL_S", 0.3)
+    client = files.client()
+    _complete(files, 1, client)
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE a (b)")
+    files.main.write_bytes((tmp_path / "other.db").read_bytes())
+    with pytest.raises(RecordPending):
+        _complete(files, 2, client)
+
+
+def _half_way(main: Path) -> bool:
+    """Whether the one file, without its WAL, cannot be read just now."""
+    with contextlib.closing(
+        sqlite3.connect(f"{main.as_uri()}?mode=ro&immutable=1", uri=True)
+    ) as alone:
+        alone.execute("PRAGMA writable_schema=ON")
+        try:
+            alone.execute("SELECT value FROM rifl_meta").fetchall()
+        except sqlite3.Error:
+            return True
+        return False
+
+
 # -- the next opening ----------------------------------------------------------------------
 
 
@@ -289,6 +373,20 @@ def test_a_server_killed_in_the_middle_of_a_checkpoint_opens_its_files(tmp_path:
     for seq in (4, 5):
         assert files.store.claim(call(client, seq), ATOMIC).verdict is Verdict.COMPLETED
     files.store.close()
+
+
+def test_a_machine_that_died_in_the_middle_of_a_vacuum_is_told_what_to_do(tmp_path: Path) -> None:
+    """The log has all that is missing, and nobody is told to remove it (§6)."""
+    with _half_vacuumed(tmp_path) as (files, client):
+        left = Path(shutil.copytree(files.main.parent, tmp_path / "left"))
+        assert _half_way(left / "main.db")
+    with pytest.raises(StoreLost, match=r'half-way.* sqlite3 .*left/main\.db "PRAGMA wal_checkp'):
+        OneFile(left)
+    with contextlib.closing(sqlite3.connect(left / "main.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint")
+    again = OneFile(left)
+    assert again.store.claim(call(client, 1), IDEMPOTENT).verdict is Verdict.COMPLETED
+    again.store.close()
 
 
 def test_a_store_without_its_wal_is_refused(tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ _MARK = "SELECT name, value FROM rifl_meta WHERE name IN ('opening', 'commits')"
 _FILES = ("", "-wal", "-shm")
 # A checkpoint of another connection's may be writing the page just then.
 _LOOKS = 20
+# One that is half-way may keep the file from being read at all, after a VACUUM: it is waited for
+# while it writes, and so much longer.
+_STILL_S = 10.0
 # A WAL never takes more than this, nor more than what is left free on the disk.
 WAL_BYTES = 4 << 30
 _BETWEEN_LOOKS_S = 0.005
@@ -217,35 +220,69 @@ class FileGuard(Guard):
             raise self._replaced("it, or a file beside it, was replaced")
         with self._lock:
             if self._marked is not None:
-                for left in reversed(range(_LOOKS)):
-                    mark = self._mark()
-                    found = mark.get("commits", 0)
-                    if mark.get("opening") == self.opening and found >= self._marked:
-                        break
-                    if not left:
-                        raise self._replaced("something was copied over it")
-                    time.sleep(_BETWEEN_LOOKS_S)
-                self._holds_alone(found)
+                self._holds_alone(self._commits_alone(self._marked))
             self._seen = seen
 
-    def _mark(self) -> dict[str, int]:
-        # Without the WAL, whose pages hide what was copied over.
-        uri = f"{self._path.as_uri()}?mode=ro&immutable=1"
+    def _commits_alone(self, least: int) -> int:
+        """Return how many commits the one file holds; raises unless it has this opening's mark."""
+        looks, written, since = 0, None, 0.0
+        while True:
+            mark = self._mark()
+            found = mark.get("commits", 0)
+            if mark.get("opening") == self.opening and found >= least:
+                return found
+            now, wrote = time.monotonic(), self._written()
+            if wrote != written:
+                written, since = wrote, now
+            looks += bool(mark)
+            if looks >= _LOOKS or now - since >= _STILL_S:
+                raise self._replaced("something was copied over it")
+            time.sleep(_BETWEEN_LOOKS_S)
+
+    def _written(self) -> int:
         try:
-            with closing(sqlite3.connect(uri, uri=True)) as connection:
-                # A checkpoint that is half-way, or that a full disk ended there, has said how
-                # many pages there are before they are. SQLite reads such a file only with this.
-                connection.execute("PRAGMA writable_schema=ON")
-                return dict(connection.execute(_MARK).fetchall())
+            return os.stat(self._names[0]).st_mtime_ns
+        except OSError as error:
+            raise self._replaced("it is gone") from error
+
+    def _mark(self) -> dict[str, int]:
+        try:
+            # A checkpoint that is half-way, or that a full disk ended there, has said how many
+            # pages there are before they are. SQLite reads such a file only with this.
+            return self._alone("PRAGMA writable_schema=ON")
         except sqlite3.Error:
             return {}
+
+    def _is_torn(self) -> bool:
+        """Whether SQLite finds some of the one file's pages at odds with others."""
+        try:
+            self._alone()
+        except sqlite3.Error as error:
+            return (getattr(error, "sqlite_errorname", None) or "").startswith("SQLITE_CORRUPT")
+        return False
+
+    def _alone(self, *pragmas: str) -> dict[str, int]:
+        """Read the mark without the WAL, whose pages hide what was copied over."""
+        uri = f"{self._path.as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            for pragma in pragmas:
+                connection.execute(pragma)
+            return dict(connection.execute(_MARK).fetchall())
 
     def _check_wal(self) -> None:
         """Raise before SQLite brings a WAL into a file that is not the one it belongs to."""
         note = self._note
         if note is None or note.clean or not self._had_wal:
             return
-        if self._mark().get("commits", 0) < note.without_wal:
+        mark = self._mark()
+        if mark.get("commits", 0) < note.without_wal:
+            if not mark and self._is_torn():
+                raise StoreLost(
+                    f"{self._path} cannot be read without the -wal file beside it: a checkpoint "
+                    "ended half-way (a crash while a VACUUM was brought in), or this is a part of "
+                    "a copy. If nobody copied anything here, the -wal has all that is missing: "
+                    f'sqlite3 {self._path} "PRAGMA wal_checkpoint"'
+                )
             raise StoreLost(
                 f"{self._path} is an older copy than the -wal file beside it, which belongs to "
                 f"another: put that back, or remove {self._path}-wal and {self._path}-shm, and "
