@@ -95,7 +95,7 @@ class Follower:
                     guard.set_aside(entry.set_aside.lsn)
             elif isinstance(entry, ApplicationVersion):
                 self._require(entry.version)
-            self._store.apply(found.lsn, entry)
+            self._store.apply(self.state, found.lsn, entry)
         if guard is not None and guard.active and not entries:
             guard.end(self.state.applied)
         return bool(entries)

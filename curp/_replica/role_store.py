@@ -129,10 +129,14 @@ class RoleStore(EmbeddedStore):
         """Let refusals name the leader; empty: nobody knows it."""
         self._leader_address = address
 
-    def apply(self, lsn: int, entry: Entry) -> None:
-        """Take an entry of another leader's, whose effect is there already."""
+    def apply(self, state: GroupState, lsn: int, entry: Entry) -> None:
+        """Take an entry of another leader's, whose effect is there already.
+
+        ``state``: of who reads. It is no longer this store's where the leadership under which
+        the log is read has just ended: it is dropped then, and its reader told.
+        """
         with self._lock:
-            self.state.commit(lsn, entry, self._clock(), retention_s=self._retention(entry))
+            state.commit(lsn, entry, self._clock(), retention_s=self._retention(entry))
 
     def lead(self, leader: Leader, read_lease: ReadLease, watch: Watch | None = None) -> Appending:
         """Begin a leadership: entries may be placed, calls are not taken yet.
