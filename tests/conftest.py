@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Hooks of pytest for the whole suite: a file's tests on one worker, the longest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code, tests and docs cite of docs/design.md and docs/design-log.md is there."""
+"""Citations of docs/design.md and docs/design-log.md in code, tests and docs: each is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed without extras works, and says which one is missing."""
+"""An installation without extras: it works, and says which one is missing."""
 
 from __future__ import annotations
 

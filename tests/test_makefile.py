@@ -1,4 +1,4 @@
-"""What ``make`` brings where it is missing, or says that it is (docs/developing.md)."""
+"""Tools that ``make`` brings where they are missing, or says that they are (docs/developing.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reads the house from its files, and the picture that is committed."""
+"""The house of imports: its floors without circles, its figures, and the committed picture."""
 
 from benchmarks.house.figures import figures
 from benchmarks.house.imports import PRODUCT, ROOT, circles, graph

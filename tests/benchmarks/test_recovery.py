@@ -1,4 +1,4 @@
-"""How soon a replica leads over a long log, measured small: ``make bench-curp`` has the size."""
+"""Recovery from a long log, measured small: ``make bench-curp`` has the size."""
 
 from __future__ import annotations
 

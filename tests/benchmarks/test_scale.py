@@ -1,4 +1,4 @@
-"""What one server holds, measured small: the full size is ``make bench-scale``'s."""
+"""A server's cost for each idle client, measured small: the full size is ``make bench-scale``'s."""
 
 from __future__ import annotations
 

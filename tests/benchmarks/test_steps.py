@@ -1,4 +1,4 @@
-"""What steps in Redis and PostgreSQL cost (benchmarks.steps)."""
+"""The costs of steps in Redis and PostgreSQL (benchmarks.steps)."""
 
 from __future__ import annotations
 

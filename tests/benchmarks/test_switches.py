@@ -1,4 +1,4 @@
-"""How often a call's threads sleep and are woken (benchmarks.switches)."""
+"""The sleeps and wake-ups of a call's threads, counted (benchmarks.switches)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recorded call waits for (benchmarks.waits)."""
+"""The parts of a recorded call's time (benchmarks.waits)."""
 
 from __future__ import annotations
 

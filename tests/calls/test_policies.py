@@ -1,4 +1,4 @@
-"""What services declare of themselves, and what is refused at start (DESIGN §1)."""
+"""Policies of methods, by option and in Python, and their refusal at start (DESIGN §1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a rule is broken for a while: what it is replaced by."""
+"""Rules of the product that a test breaks for a while, by a replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer did is judged by one run over what was committed."""
+"""The judge of a consumer's work: one run over what was committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What targets of a player took is judged by the rules of a log's readers."""
+"""The judge of what a player's targets took: the rules of a log's readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller of either channel sees, against a real server (DESIGN §3, §4)."""
+"""Calls through either channel against a real server, as their caller sees them (DESIGN §3, §4)."""
 
 from __future__ import annotations
 

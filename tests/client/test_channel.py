@@ -1,4 +1,4 @@
-"""What is particular to one of the channels: TLS, forks, threads, stubs."""
+"""Particulars of one of the channels: TLS, forks, threads, stubs."""
 
 from __future__ import annotations
 

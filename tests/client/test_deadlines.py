@@ -1,4 +1,4 @@
-"""What a call does with the time that it has (DESIGN §3)."""
+"""Deadlines: a call uses the time that it has, and no more (DESIGN §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client draws by chance: stamps' seeds, and pauses (DESIGN §3)."""
+"""A client's random draws: stamps' seeds, and pauses (DESIGN §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the attempts of one call go (DESIGN §3)."""
+"""The targets of one call's attempts (DESIGN §3)."""
 
 from __future__ import annotations
 

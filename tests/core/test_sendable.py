@@ -1,4 +1,4 @@
-"""What of an answer fits into headers (DESIGN §3)."""
+"""Answers cut to what headers can carry (DESIGN §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which target is asked next (DESIGN §3)."""
+"""The choice of the next target (DESIGN §3)."""
 
 from __future__ import annotations
 

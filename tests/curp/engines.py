@@ -1,4 +1,4 @@
-"""Which engine a scenario of groups runs over, for the fixture ``log`` (DESIGN §7)."""
+"""Engines that scenarios of groups run over, for the fixture ``log`` (DESIGN §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods say of their conflicts (DESIGN §7, conflict keys)."""
+"""Declarations of methods' conflict keys (DESIGN §7, conflict keys)."""
 
 from __future__ import annotations
 

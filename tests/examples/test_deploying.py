@@ -1,4 +1,4 @@
-"""What docs/deploying.md has people apply is valid, and asks for metrics that there are."""
+"""The files of docs/deploying.md: a valid manifest, and alerts on metrics that exist."""
 
 from __future__ import annotations
 

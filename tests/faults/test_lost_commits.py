@@ -1,4 +1,4 @@
-"""What becomes of a handler's own COMMIT that goes wrong, by each driver of SQLite (DESIGN §6)."""
+"""Commits of handlers that go wrong, by each driver of SQLite (DESIGN §6)."""
 
 from __future__ import annotations
 

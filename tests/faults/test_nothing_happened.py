@@ -1,4 +1,4 @@
-"""What a handler's "nothing happened" says of a call that a killed server may have run (§3)."""
+"""A handler's "nothing happened", about a call that a killed server may have run (§3)."""
 
 from __future__ import annotations
 

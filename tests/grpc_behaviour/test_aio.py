@@ -1,4 +1,4 @@
-"""What gRPC's own tests hold of an aio channel, restated: the same over bare gRPC and ours."""
+"""gRPC's own tests of an aio channel, restated: the same over bare gRPC and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where rifl is meant to differ from bare gRPC: docs/grpc-differences.md, held on both sides."""
+"""Differences from bare gRPC that rifl intends: docs/grpc-differences.md, held on both sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gRPC's own tests hold of a sync channel, restated: the same over bare gRPC and ours."""
+"""gRPC's own tests of a sync channel, restated: the same over bare gRPC and ours."""
 
 from __future__ import annotations
 

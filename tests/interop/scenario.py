@@ -1,4 +1,4 @@
-"""What the clients in other words play, and what they must have seen (docs/protocol.md)."""
+"""The scenario that clients in other languages play, and the check of it (docs/protocol.md)."""
 
 from __future__ import annotations
 

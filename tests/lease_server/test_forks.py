@@ -1,4 +1,4 @@
-"""What a fork costs a child, beside what it refuses there (DESIGN §5)."""
+"""The cost of a fork to the child, beside what it refuses there (DESIGN §5)."""
 
 import inspect
 import weakref

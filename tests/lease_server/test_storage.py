@@ -1,4 +1,4 @@
-"""What every lease storage must do; the test's own durable one proves the suite."""
+"""Duties of every lease storage; the test's own durable one proves the suite."""
 
 from dataclasses import replace
 

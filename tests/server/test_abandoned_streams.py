@@ -1,4 +1,4 @@
-"""Who runs a response stream's handler to its end when its caller left (DESIGN §4, §9)."""
+"""Response streams whose caller left, run to their handlers' end (DESIGN §4, §9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler sets or forwards never passes for our labels (DESIGN §3)."""
+"""Labels that a handler sets or forwards, which never pass for ours (DESIGN §3)."""
 
 from __future__ import annotations
 

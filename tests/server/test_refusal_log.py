@@ -1,4 +1,4 @@
-"""Which refusals become warnings (DESIGN §9: nothing per call at info level)."""
+"""Warnings of refusals in a server's log (DESIGN §9: nothing per call at info level)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an arrival ends: the same for unary calls, streams and batches, sync and aio (DESIGN §4)."""
+"""Ends of arrivals, the same for unary calls, streams and batches, sync and aio (DESIGN §4)."""
 
 from __future__ import annotations
 

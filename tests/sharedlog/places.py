@@ -1,4 +1,4 @@
-"""Where logs of tests live: one name for each engine, and a URL of a log that is not there yet."""
+"""URLs of tests' logs: one name for each engine, and a URL of a log that is not there yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in a log that tests have published to."""
+"""Reads of a log that tests have published to."""
 
 from __future__ import annotations
 

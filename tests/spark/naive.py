@@ -1,4 +1,4 @@
-"""What people write today: one stub for a partition, one blocking call for a row."""
+"""The naive sender: one stub for a partition, one blocking call for a row."""
 
 from __future__ import annotations
 

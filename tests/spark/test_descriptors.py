@@ -1,4 +1,4 @@
-"""Where a method's messages come from, and what is wrong with it (DESIGN §8)."""
+"""Descriptors of a method's messages, and mistakes in naming it (DESIGN §8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What identifies a row, and what cannot (DESIGN §8)."""
+"""Keys that identify rows, and columns that cannot (DESIGN §8)."""
 
 from __future__ import annotations
 

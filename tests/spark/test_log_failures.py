@@ -1,4 +1,4 @@
-"""What may befall queries from a stream of a log to another: each row is there once (§16)."""
+"""Failures of queries from a stream of a log to another: each row is there once (§16)."""
 
 from __future__ import annotations
 

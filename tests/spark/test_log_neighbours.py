@@ -1,4 +1,4 @@
-"""What is before, behind and beside a query: columns, a consumer, its progress (§16)."""
+"""Neighbours of a query: changed columns, a consumer behind it, its progress (§16)."""
 
 from __future__ import annotations
 

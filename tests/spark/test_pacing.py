@@ -1,4 +1,4 @@
-"""How large batched calls are, and when they go (DESIGN §8)."""
+"""Pacing of batched calls: their size, and their time (DESIGN §8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a write counts (DESIGN §8)."""
+"""The counts of a write (DESIGN §8)."""
 
 from __future__ import annotations
 

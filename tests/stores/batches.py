@@ -1,4 +1,4 @@
-"""What batches over a store that replicas share must do, whichever store it is."""
+"""Batches over a store that replicas share, the same for each such store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observers and health probes of a server over a shared store are told."""
+"""Health and refusals of a server over a shared store, as its observers and probes are told."""
 
 from __future__ import annotations
 

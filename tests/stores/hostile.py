@@ -1,4 +1,4 @@
-"""What callers may get wrong, against servers over a shared store (DESIGN §3, §9)."""
+"""Hostile callers, against servers over a shared store (DESIGN §3, §9)."""
 
 from __future__ import annotations
 

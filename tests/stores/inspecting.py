@@ -1,4 +1,4 @@
-"""What looking into a store that replicas share has to show, for each such store."""
+"""Inspection of a store that replicas share, the same for each such store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica tells of the store it shares, and what happens without a connection."""
+"""Connections of a shared store, when all are taken; and the count of its clients."""
 
 from __future__ import annotations
 

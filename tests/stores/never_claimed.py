@@ -1,4 +1,4 @@
-"""What calls of methods that say ``claim="never"`` keep, for each shared store (DESIGN §4)."""
+"""Methods that say ``claim="never"``, the same for each shared store (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settling unknown outcomes has to keep, for each store that outlives its processes."""
+"""Settling of unknown outcomes, for each store that outlives its processes."""
 
 from __future__ import annotations
 

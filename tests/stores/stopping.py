@@ -1,4 +1,4 @@
-"""What closing with handlers running has to keep, for each store that outlives its process."""
+"""Closing while handlers run, for each store that outlives its process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs what on one replica of a shared store."""
+"""The attempts on one replica of a shared store."""
 
 from __future__ import annotations
 

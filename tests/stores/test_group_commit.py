@@ -1,4 +1,4 @@
-"""Which entries one commit takes, and in how many steps (rifl._stores.sqlite; DESIGN §6)."""
+"""Group commits: their entries, and their number of steps (rifl._stores.sqlite; DESIGN §6)."""
 
 from __future__ import annotations
 

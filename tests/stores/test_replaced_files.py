@@ -1,4 +1,4 @@
-"""What others do to a SQLite store's files makes no answered call run again (DESIGN §6)."""
+"""Replaced files of a SQLite store: no answered call runs again (DESIGN §6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the SQLite store promises: transactions, several databases, opening (DESIGN §6)."""
+"""The SQLite store's own promises: transactions, several databases, opening (DESIGN §6)."""
 
 from __future__ import annotations
 

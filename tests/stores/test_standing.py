@@ -1,4 +1,4 @@
-"""What stands is the answer, whatever comes after it (DESIGN §4, steps 2 and 7)."""
+"""Standing records: the answer of a call, whatever comes after it (DESIGN §4, steps 2 and 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: the rules of shared transactions, with no clock and no thread (DESIGN §6)."""
+"""The queue of shared transactions: its turns, with no clock and no thread (DESIGN §6)."""
 
 from __future__ import annotations
 

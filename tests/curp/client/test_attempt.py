@@ -1,4 +1,4 @@
-"""What is alike for threads and loops in an attempt at a group: DESIGN §7; CURP §3.2.1."""
+"""Attempts at a group, the part alike for threads and loops: DESIGN §7; CURP §3.2.1."""
 
 from __future__ import annotations
 

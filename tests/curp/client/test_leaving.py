@@ -1,4 +1,4 @@
-"""What is under way at a replica that hangs, while another one leads (DESIGN §7, client path)."""
+"""Calls under way at a replica that hangs, while another one leads (DESIGN §7, client path)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a sync channel awake between two records, at a witness without streams."""
+"""Watch streams, which keep a sync channel awake at a witness that has no streams for records."""
 
 from __future__ import annotations
 

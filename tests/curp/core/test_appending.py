@@ -1,4 +1,4 @@
-"""What a leadership writes to its log next: DESIGN §7, invariants 1, 4 and 11."""
+"""The order of a leadership's writes to its log: DESIGN §7, invariants 1, 4 and 11."""
 
 from __future__ import annotations
 

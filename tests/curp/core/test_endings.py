@@ -1,4 +1,4 @@
-"""What becomes of a replica after an error: DESIGN §7, invariant 4."""
+"""Errors that stop a replica, and errors that it survives: DESIGN §7, invariant 4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When witnesses are told what is synced: DESIGN §7, invariant 12; CURP §3.5."""
+"""Garbage collection at witnesses: DESIGN §7, invariant 12; CURP §3.5."""
 
 from __future__ import annotations
 

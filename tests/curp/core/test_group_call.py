@@ -1,4 +1,4 @@
-"""When the answer of one attempt at a group is final (CURP §3.2.1; DESIGN §7: 1, 9, 13)."""
+"""The finality of one attempt's answer at a group (CURP §3.2.1; DESIGN §7: 1, 9, 13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a client asks who leads: DESIGN §7, the client path."""
+"""A client's search for the leader: DESIGN §7, the client path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls are noted before they run: DESIGN §7, invariant 12."""
+"""Notes of calls that may kill a leader: DESIGN §7, invariant 12."""
 
 from __future__ import annotations
 

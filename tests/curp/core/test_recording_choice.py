@@ -1,4 +1,4 @@
-"""Whether calls are recorded: by what was measured of both ways (DESIGN §7, the client path)."""
+"""The choice to record calls, by measurements of both ways (DESIGN §7, the client path)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where replicas die of what they replay: DESIGN §7, invariant 12."""
+"""Notes of replicas' deaths during replay: DESIGN §7, invariant 12."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a witness would not be started, as people are told: DESIGN §7, invariant 2."""
+"""Refused starts of a witness, as people are told: DESIGN §7, invariant 2."""
 
 from __future__ import annotations
 

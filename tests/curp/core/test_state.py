@@ -1,4 +1,4 @@
-"""What the log says of clients and calls: DESIGN §7, invariants 6, 7, 8 and 12."""
+"""The state of clients and calls that the log holds: DESIGN §7, invariants 6, 7, 8 and 12."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who tries to take over: DESIGN §7, invariant 10."""
+"""Succession, the rules of who tries to take over: DESIGN §7, invariant 10."""
 
 from __future__ import annotations
 

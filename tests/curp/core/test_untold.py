@@ -1,4 +1,4 @@
-"""What witnesses are told to let go of: DESIGN §7, invariant 12."""
+"""Synced calls that a witness is still to be told of: DESIGN §7, invariant 12."""
 
 from __future__ import annotations
 

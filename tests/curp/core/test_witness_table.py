@@ -1,4 +1,4 @@
-"""What a witness accepts, keeps and gives back (CURP §3.2.2, §3.3, §4.2; DESIGN §7, 2 and 12)."""
+"""A witness's table: what it accepts and gives back (CURP §3.2.2, §3.3, §4.2; DESIGN §7, 2, 12)."""
 
 from __future__ import annotations
 

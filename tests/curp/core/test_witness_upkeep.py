@@ -1,4 +1,4 @@
-"""When a witness list is seen to again: DESIGN §7, invariants 2 and 11."""
+"""Upkeep of a leader's witness list: DESIGN §7, invariants 2 and 11."""
 
 from __future__ import annotations
 

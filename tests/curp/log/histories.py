@@ -1,4 +1,4 @@
-"""What writers said they did, held against the log they wrote."""
+"""Histories of a log's writers, held against the log they wrote."""
 
 from __future__ import annotations
 

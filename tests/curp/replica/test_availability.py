@@ -1,4 +1,4 @@
-"""How long a group of real processes serves nobody, and why (DESIGN §7)."""
+"""Availability of a group of real processes: outages, their length and their cause (DESIGN §7)."""
 
 from __future__ import annotations
 

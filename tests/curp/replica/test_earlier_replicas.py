@@ -1,4 +1,4 @@
-"""What commands make of replicas that ran before them (DESIGN §7)."""
+"""Replicas of earlier releases, as commands see them (DESIGN §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is larger than an append of 64 MiB, between processes over SQLite (DESIGN §7)."""
+"""Requests and recoveries above an append's 64 MiB, between processes over SQLite (DESIGN §7)."""
 
 from __future__ import annotations
 

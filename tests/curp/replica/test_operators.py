@@ -1,4 +1,4 @@
-"""What operators do to a group of real processes, and what is left of it (DESIGN §7)."""
+"""Operators' work on a group of real processes, and its effects (DESIGN §7)."""
 
 from __future__ import annotations
 

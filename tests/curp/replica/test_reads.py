@@ -1,4 +1,4 @@
-"""When a read may be answered: DESIGN §7, invariant 10."""
+"""Reads at a leader, and its lease: DESIGN §7, invariant 10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who steps down and lives on has died of nothing (DESIGN §7, invariant 12)."""
+"""Survival: a leader that steps down and lives on has died of nothing (DESIGN §7, invariant 12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong at a replica, and what is said of it (DESIGN §7; invariants 3, 5, 10 and 13)."""
+"""Troubles of a replica, and its reports of them (DESIGN §7; invariants 3, 5, 10 and 13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a witness answers to bytes from anywhere (DESIGN §7, invariant 2; §9, bounds)."""
+"""A witness's handlers, given bytes from anywhere (DESIGN §7, invariant 2; §9, bounds)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a witness remembers through restarts (DESIGN §7, invariant 2)."""
+"""A witness's journal, its memory through restarts (DESIGN §7, invariant 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every consumer's store has to stand: a fault, or a zombie, at each step in turn."""
+"""Faults and zombies at each step in turn, for every consumer's store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a consumer begins whose name is new (DESIGN-LOG §14, T1)."""
+"""The beginning of a consumer whose name is new (DESIGN-LOG §14, T1)."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What a consumer meets that is not as it should be, over each of its stores (DESIGN-LOG §14)."""
+"""Bad input and full disks, before a consumer over each of its stores (DESIGN-LOG §14)."""
 
 import json
 import sqlite3

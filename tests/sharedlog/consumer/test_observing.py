@@ -1,4 +1,4 @@
-"""What consumers tell those who watch them: metrics and traces (DESIGN §9, DESIGN-LOG §14)."""
+"""Metrics and traces of consumers (DESIGN §9, DESIGN-LOG §14)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What operators do with a consumer, and what they are told (DESIGN-LOG §14, T1, T5, T6)."""
+"""Operators' commands for a consumer, and their answers (DESIGN-LOG §14, T1, T5, T6)."""
 
 import itertools
 import json

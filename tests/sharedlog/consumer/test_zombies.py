@@ -1,4 +1,4 @@
-"""Who was taken for dead, and comes back, changes nothing (DESIGN-LOG §14, T1)."""
+"""Zombies: processes taken for dead come back, and change nothing (DESIGN-LOG §14, T1)."""
 
 import itertools
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What one process of a log's does at a time is done by one (DESIGN-LOG §12, L4)."""
+"""A duty, which one of a log's processes has at a time (DESIGN-LOG §12, L4)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When a target is tried again (DESIGN-LOG §15, P4)."""
+"""The pause before a target is tried again (DESIGN-LOG §15, P4)."""
 
 from sharedlog._core.player.backoff import LONGEST_S, Pauses
 

@@ -1,4 +1,4 @@
-"""What is pending is decided once, by one entry for all substreams (DESIGN-LOG §13, C1 and C2)."""
+"""Pending spans, decided once, by one entry for all substreams (DESIGN-LOG §13, C1 and C2)."""
 
 import pytest
 

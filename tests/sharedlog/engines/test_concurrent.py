@@ -1,4 +1,4 @@
-"""What every engine keeps while many write, die and lose replies (DESIGN-LOG §12, L1 to L7)."""
+"""Every engine under writers that race, die and lose replies (DESIGN-LOG §12, L1 to L7)."""
 
 import random
 import secrets

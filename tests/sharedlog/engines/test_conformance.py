@@ -1,4 +1,4 @@
-"""What every engine of the log keeps (DESIGN-LOG §12, L1, L2, L5 and L7; §18)."""
+"""The contract of every engine of the log (DESIGN-LOG §12, L1, L2, L5 and L7; §18)."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Whether the names of a log file are still of the open files (DESIGN-LOG §12, L2)."""
+"""The names of a log's open files, watched for a replacement (DESIGN-LOG §12, L2)."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""What a SQLite log writes and reads of tags, counted: pages, and steps of SQLite's machine."""
+"""Tags of a SQLite log, their cost counted: pages, and steps of SQLite's machine."""
 
 import contextlib
 import sqlite3

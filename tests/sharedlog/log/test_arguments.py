@@ -1,4 +1,4 @@
-"""Whatever an argument is, a call succeeds or refuses it by type, at once (DESIGN-LOG §12)."""
+"""Arguments of any kind: a call succeeds or refuses them by type, at once (DESIGN-LOG §12)."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""What may come anywhere in a call, a signal's exception, a collector: others go on."""
+"""Interrupts anywhere in a call, by a signal's exception or a collector: others go on."""
 
 import gc
 import linecache

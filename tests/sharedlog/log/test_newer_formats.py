@@ -1,4 +1,4 @@
-"""What a newer release wrote into a log is told as that by every reader, and never skipped (§12).
+"""Entries of a newer release, told as that by every reader, and never skipped (§12).
 
 And what this release does not know of a message goes along where it copies one.
 """

@@ -1,4 +1,4 @@
-"""Whatever is lost on the way, a message is read once, or never if it was refused (L3, C1)."""
+"""Lost requests and replies: a message is read once, or never if it was refused (L3, C1)."""
 
 from datetime import timedelta
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a log's processes do in turn, in threads that make rounds (DESIGN-LOG §12, L4)."""
+"""Rounds of a log's processes, which take turns (DESIGN-LOG §12, L4)."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Whatever is given that cannot be is refused by type, before anything is done (DESIGN-LOG §12)."""
+"""Input that cannot be, refused by type before anything is done (DESIGN-LOG §12)."""
 
 from datetime import timedelta
 

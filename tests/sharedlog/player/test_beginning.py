@@ -1,4 +1,4 @@
-"""What a course makes of a target's answer, where something happens while it is asked."""
+"""The beginning of a course, where something happens while its target is asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target costs that was away, or fails, is bounded, whatever it missed (DESIGN-LOG §15)."""
+"""Bounds of what a target costs that was away, or fails (DESIGN-LOG §15)."""
 
 import json
 

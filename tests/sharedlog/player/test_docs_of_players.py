@@ -1,4 +1,4 @@
-"""What docs/targets.md and docs/player.md show first: a target, and its player (DESIGN-LOG §15)."""
+"""The first snippets of docs/targets.md and docs/player.md, run together (DESIGN-LOG §15)."""
 
 import contextlib
 import re

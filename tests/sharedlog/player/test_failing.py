@@ -1,4 +1,4 @@
-"""What becomes of a target that fails: again, a dead letter, or stop (DESIGN-LOG §15, P6, P7)."""
+"""A target that fails: again, a dead letter, or stop (DESIGN-LOG §15, P6, P7)."""
 
 import pytest
 

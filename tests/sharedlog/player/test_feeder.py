@@ -1,4 +1,4 @@
-"""What a target is sent: in order, once, all of it, whatever breaks (DESIGN-LOG §15)."""
+"""The feed of a target: in order, once, all of it, whatever breaks (DESIGN-LOG §15)."""
 
 import pytest
 from hypothesis import given, settings

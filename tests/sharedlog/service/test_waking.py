@@ -1,4 +1,4 @@
-"""Who waits for a served log is woken by what is for it, and by nothing else (DESIGN-LOG §12)."""
+"""Wake-ups of a served log's waiters, by what is for them and nothing else (DESIGN-LOG §12)."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""What runs, or is said, beside a first attempt that is suspended before its commit (DESIGN §4)."""
+"""Rivals of a first attempt that is suspended before its commit (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What probes and metrics say while Redis is away, is back, or has lost what it had (§6)."""
+"""Probes and metrics while Redis is away, is back, or has lost what it had (§6)."""
 
 from __future__ import annotations
 
