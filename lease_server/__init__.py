@@ -8,7 +8,8 @@ hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
   over a storage share.
 - ``_lease_authority``: leases in one server's memory; ``_shared_authority``: in the storage.
 - ``_table``: leases and when they end; ``_blocks``: ids reserved many at a time.
-- ``_sessions``: named sessions and their bounds; ``_sessionbook``: kept durable.
+- ``_sessions``: named sessions and their bounds; ``_session_table``: all of one server;
+  ``_sessionbook``: kept durable.
 - ``_series``: numbered sessions; ``_session_secret``: what opens one without a peer.
 - ``_tokens``: tokens; ``_keyring``: the secrets that sign them; ``_signer``: both, in use.
 - ``_storage``: what is kept; ``_errors``: refusals; ``_events``: what is told; ``_forks``.

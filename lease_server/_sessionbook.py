@@ -11,7 +11,8 @@ from typing import NamedTuple
 from lease_server._errors import SessionClosed
 from lease_server._events import UNHEARD, Events
 from lease_server._session_secret import require_owner
-from lease_server._sessions import SessionPolicy, SessionRow, SessionState, SessionTable
+from lease_server._session_table import SessionTable
+from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from lease_server._storage import LeaseStorage
 
 

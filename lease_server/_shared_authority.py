@@ -7,8 +7,9 @@ from typing import Any
 from lease_server._authority import Authority, Grant
 from lease_server._errors import StorageUnavailable
 from lease_server._lease_authority import LeaseAuthority
+from lease_server._session_table import SessionTable
 from lease_server._sessionbook import opened_row
-from lease_server._sessions import SessionRow, SessionState, SessionTable
+from lease_server._sessions import SessionRow, SessionState
 from lease_server._storage import SharedLeaseStorage, SoleLeaseStorage, Standing
 from lease_server._storage_authority import StorageAuthority
 

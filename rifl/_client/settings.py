@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar
 import grpc
 
 from lease_server import BadRequest, SessionPolicy
-from lease_server._sessions import SessionTable
+from lease_server._session_table import SessionTable
 from rifl._client.session_secret import find_session_secret
 from rifl._wire.header import MAX_RESPONSE_BYTES
 from rifl.core._calling.client_session import UNRESOLVED_LIMIT, UNRESOLVED_S

@@ -10,8 +10,9 @@ from typing import Any
 from chaos.sim.loop import Process
 from curp._core.leader import Speed
 from curp._replica.proposals import Proposals
-from lease_server import _sessions as sessions
+from lease_server._session_table import SessionTable
 from lease_server._sessionbook import SessionBook
+from lease_server._sessions import SessionState
 from lease_server._storage import MemoryLeaseStorage
 from lease_server._table import LeaseTable
 from rifl._stores import codec
@@ -116,7 +117,7 @@ def closed_session_reopened() -> AbstractContextManager[Any]:
     def open_(self: SessionBook, name: str, peer: bytes, *arguments: Any, **more: Any) -> Any:
         with self._lock:
             row = self._table.get(peer, name)
-            if row is not None and row.state is not sessions.SessionState.OPEN:
+            if row is not None and row.state is not SessionState.OPEN:
                 self._table._forget(row)
                 self._storage.forget_session(row.client_id)
         return original(self, name, peer, *arguments, **more)
@@ -126,21 +127,21 @@ def closed_session_reopened() -> AbstractContextManager[Any]:
 
 def closed_session_served() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(
-        sessions.SessionTable, "alive", lambda self, client_id, now: client_id in self._rows
+        SessionTable, "alive", lambda self, client_id, now: client_id in self._rows
     )
 
 
 def session_opens_by_its_name() -> AbstractContextManager[Any]:
-    return unittest.mock.patch.object(sessions.SessionTable, "require_owner", return_value=None)
+    return unittest.mock.patch.object(SessionTable, "require_owner", return_value=None)
 
 
 def unused_session_forgotten_in_use() -> AbstractContextManager[Any]:
-    original = sessions.SessionTable.renew
+    original = SessionTable.renew
 
-    def renew(self: sessions.SessionTable, client_id: int, now: float, **_: Any) -> bool:
+    def renew(self: SessionTable, client_id: int, now: float, **_: Any) -> bool:
         return original(self, client_id, now, used=False)
 
-    return unittest.mock.patch.object(sessions.SessionTable, "renew", renew)
+    return unittest.mock.patch.object(SessionTable, "renew", renew)
 
 
 def expired_never_ran() -> AbstractContextManager[Any]:

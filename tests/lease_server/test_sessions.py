@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lease_server import BadRequest, SessionClosed, SessionPolicy, TooManySessions
-from lease_server._sessions import SessionRow, SessionState, SessionTable
+from lease_server._session_table import SessionTable
+from lease_server._sessions import SessionRow, SessionState
 
 POLICY = SessionPolicy(refuse_for_s=100.0)
 

@@ -13,7 +13,7 @@ import pytest
 import rifl
 from lease_server import SessionClosed, SessionPolicy, SessionRow, SessionState
 from lease_server._errors import LeaseExpired
-from lease_server._sessions import SessionTable
+from lease_server._session_table import SessionTable
 from rifl.core._serving.later import Later
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
