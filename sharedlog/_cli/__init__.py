@@ -1,6 +1,7 @@
 """The ``sharedlog`` command: a log looked into, and operated, from a shell.
 
-- ``command``: arguments and errors; ``exits``: what it ends with.
+- ``command``: one command, and its errors; ``arguments``: those of each; ``exits``: what it ends
+  with.
 - ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim, relay,
   producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
 - ``attending``: consumers' substreams; ``consuming``: their processes.

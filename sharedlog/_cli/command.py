@@ -1,4 +1,4 @@
-"""The command line: arguments in, one line for an error, an exit code out."""
+"""The command: arguments in, one line for an error, an exit code out."""
 
 from __future__ import annotations
 
@@ -9,23 +9,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-from sharedlog._cli import (
-    attending,
-    consuming,
-    letters,
-    messages,
-    operating,
-    playing,
-    querying,
-    recovering,
-    serving,
-)
+from sharedlog._cli import operating
+from sharedlog._cli.arguments import parsed
 from sharedlog._cli.exits import ExitCode, Refused
-from sharedlog._cli.given import after, count, duration, header, position, schedule, seals, some
 from sharedlog._core.errors import (
     CheckpointWentBack,
     CorruptLog,
@@ -46,21 +33,7 @@ from sharedlog._core.errors import (
 from sharedlog._core.sealing import Seals
 from sharedlog._log.log import Log
 from sharedlog._log.opening import open_log
-from sharedlog._outbox.outbox import NAME as OUTBOX
-from sharedlog._player.declared import PLAYER, STREAM
 
-_ABOUT = """
-Look into a shared log and operate it, also beside the programs that use it. An error is one line
-on standard error.
-"""
-_EXIT_CODES = """
-exit codes: 0 done; 1 the log cannot be read or written; 2 wrong usage, or --yes is missing;
-3 what is asked for is trimmed, of another log, or was taken over; 4 no such log, stream, hold,
-producer or outbox; 5 an extra is not installed; 6 the log is damaged; 130, 143 a signal came
-before the end
-"""
-_URL = "sqlite:///file (four slashes: from the root), redis://..., as sharedlog.open has it"
-_AFTER = "beginning, end, a position, a time, or 15m (ago)"
 _CODES: tuple[tuple[tuple[type[LogError], ...], ExitCode], ...] = (
     ((InvalidRequest, LogExists), ExitCode.USAGE),
     (
@@ -77,7 +50,7 @@ _CODES: tuple[tuple[tuple[type[LogError], ...], ExitCode], ...] = (
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on standard error."""
-    arguments = _arguments(argv)
+    arguments = parsed(argv)
     try:
         with _terminable():
             if arguments.opens:
@@ -138,282 +111,3 @@ def _failed(error: Exception, code: ExitCode) -> int:
     line = " ".join((str(error) or type(error).__name__).split())
     sys.stderr.write(f"sharedlog: {line}\n")
     return code
-
-
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="sharedlog", description=_ABOUT, epilog=_EXIT_CODES)
-    parser.add_argument("--version", action="version", version=f"sharedlog {_version()}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    url = argparse.ArgumentParser(add_help=False)
-    url.add_argument("url", metavar="URL", help=_URL)
-    url.add_argument("--json", action="store_true", help="print JSON, a message a line")
-    _add_opening(url)
-    url.set_defaults(opens=True)
-    sure = argparse.ArgumentParser(add_help=False)
-    sure.add_argument("--yes", action="store_true", help="really")
-    _add_operating(commands, url, sure)
-    _add_players(commands, url, sure)
-    _add_messages(commands, url)
-    return parser.parse_args(argv)
-
-
-def _add_opening(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--timeout",
-        type=duration,
-        default=timedelta(seconds=10),
-        metavar="TIME",
-        help="how long a server that does not answer is asked again (10s)",
-    )
-    parser.add_argument(
-        "--keys",
-        type=seals,
-        metavar="MODULE",
-        help="Python module whose seal and unseal encrypt the log's messages",
-    )
-
-
-def _add_operating(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    url: argparse.ArgumentParser,
-    sure: argparse.ArgumentParser,
-) -> None:
-    create = commands.add_parser("create", parents=[url], help="make a log where there is none")
-    create.set_defaults(run=operating.create, opens=False)
-
-    streams = commands.add_parser("streams", parents=[url], help="list streams, or create one")
-    streams.add_argument("--create", metavar="NAME")
-    streams.add_argument("--substreams", type=some, metavar="N", help="fixed for ever (8)")
-    streams.add_argument("--retention", type=duration, metavar="TIME", help="kept at least (1d)")
-    streams.set_defaults(run=operating.streams)
-
-    holds = commands.add_parser(
-        "holds", parents=[url, sure], help="who keeps what from being trimmed"
-    )
-    which = holds.add_mutually_exclusive_group()
-    which.add_argument("--drop", metavar="NAME", help="it keeps nothing any more, and is told so")
-    which.add_argument("--forget", metavar="NAME", help="the name begins anew")
-    holds.set_defaults(run=operating.holds)
-
-    consumers = commands.add_parser(
-        "consumers", parents=[url], help="who has which substream, and how far it is"
-    )
-    which = consumers.add_mutually_exclusive_group()
-    which.add_argument("--resume", metavar="NAME", help="let what is stopped or paused go on")
-    which.add_argument("--pause", metavar="NAME", help="have nobody go on with its substreams")
-    which.add_argument("--reset", metavar="NAME", help="have it go on from --to")
-    consumers.add_argument(
-        "--to",
-        type=after,
-        metavar="WHERE",
-        help="of --reset: beginning, end, a position, a time (ISO 8601), or 15m for ago",
-    )
-    consumers.set_defaults(run=attending.consumers)
-
-    run = commands.add_parser("run", help="run a consumer of yours, until a signal")
-    run.add_argument("consumer", metavar="MODULE:CONSUMER", help="a sharedlog.Consumer there")
-    run.add_argument(
-        "--processes",
-        type=int,
-        default=1,
-        metavar="N",
-        help="with 2 or more, one that dies or exits is started again, later and later; "
-        "1 runs in this process, and is not (1)",
-    )
-    run.add_argument(
-        "--start",
-        type=after,
-        metavar="PLACE",
-        help=f"where it begins, if its name is new: {_AFTER} (as the module says)",
-    )
-    run.add_argument("--child", type=int, metavar="FD", help=argparse.SUPPRESS)
-    run.set_defaults(run=consuming.run, opens=False)
-
-    trim = commands.add_parser("trim", parents=[url], help="remove what nobody needs")
-    trim.add_argument(
-        "--retention", type=duration, metavar="TIME", help="for longer than the streams say"
-    )
-    trim.add_argument(
-        "--every", type=schedule, metavar="TIME", help="again and again; of several, one does"
-    )
-    trim.set_defaults(run=operating.trim)
-
-    relay = commands.add_parser(
-        "relay",
-        parents=[url, sure],
-        help="append what programs put into an outbox of their database",
-    )
-    relay.add_argument(
-        "--from",
-        dest="database",
-        required=True,
-        metavar="DATABASE",
-        help="sqlite:///FILE or postgresql://HOST/DATABASE, where the outbox is",
-    )
-    relay.add_argument("--outbox", default=OUTBOX, metavar="NAME", help=f"({OUTBOX})")
-    which = relay.add_mutually_exclusive_group()
-    which.add_argument("--once", action="store_true", help="what waits now; else until a signal")
-    which.add_argument(
-        "--adopt",
-        action="store_true",
-        help="have the outbox go on with this log, which was restored, or is another one; no more",
-    )
-    relay.set_defaults(run=operating.relay)
-
-    producers = commands.add_parser(
-        "producers", parents=[url], help="producers that have something pending"
-    )
-    shown = producers.add_mutually_exclusive_group()
-    shown.add_argument("--all", action="store_true", help="all that were ever granted")
-    shown.add_argument("--named", action="store_true", help="the named ones, and their highest seq")
-    producers.set_defaults(run=operating.producers)
-
-    queries = commands.add_parser(
-        "queries", parents=[url, sure], help="what Spark's queries committed, and have read"
-    )
-    which = queries.add_mutually_exclusive_group()
-    which.add_argument("--abandon", metavar="NAME", help="roll back what its batch has pending")
-    which.add_argument("--forget", metavar="NAME", help="the name begins anew")
-    which.add_argument(
-        "--forget-schema", metavar="STREAM", help="the next query says which columns values have"
-    )
-    queries.set_defaults(run=querying.queries)
-
-    retire = commands.add_parser(
-        "retire", parents=[url, sure], help="end a producer, rolling back what is pending"
-    )
-    retire.add_argument("producer", type=int, metavar="PRODUCER")
-    retire.set_defaults(run=operating.retire)
-
-    forget = commands.add_parser(
-        "forget", parents=[url, sure], help="forget a named producer: it begins anew"
-    )
-    forget.add_argument("name", metavar="NAME")
-    forget.set_defaults(run=operating.forget)
-
-    verify = commands.add_parser(
-        "verify", parents=[url], help="read everything: order, checksums, spans, markers"
-    )
-    verify.set_defaults(run=operating.verify)
-
-    serve = commands.add_parser("serve", help="serve a log over gRPC, until a signal")
-    serving.add_serve_options(serve)
-    serve.set_defaults(run=serving.serve, opens=False)
-
-    play = commands.add_parser("play", help="call gRPC services with a log's messages")
-    playing.add_play_options(play)
-    _add_opening(play)
-    play.set_defaults(run=playing.play, opens=False)
-
-    restored = commands.add_parser(
-        "restored", parents=[url, sure], help="go on with a log that was restored from a backup"
-    )
-    restored.set_defaults(run=recovering.restored, opens=False)
-
-    accept = commands.add_parser(
-        "accept-loss",
-        parents=[url, sure],
-        help="go on with a log that lacks something",
-    )
-    accept.set_defaults(run=recovering.accept_loss, opens=False)
-
-    tidy = commands.add_parser(
-        "defragment", parents=[url], help="etcd: compact, defragment each member, disarm its alarm"
-    )
-    tidy.add_argument("--every", type=schedule, metavar="TIME", help="again and again")
-    tidy.set_defaults(run=recovering.defragment, opens=False)
-
-
-def _add_players(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    url: argparse.ArgumentParser,
-    sure: argparse.ArgumentParser,
-) -> None:
-    targets = commands.add_parser("targets", parents=[url], help="what players call, and how it is")
-    targets.add_argument("--player", metavar="NAME", help="of this one (all)")
-    targets.set_defaults(run=playing.targets)
-
-    order = argparse.ArgumentParser(add_help=False, parents=[url])
-    order.add_argument("target", metavar="TARGET")
-    order.add_argument("--player", default=PLAYER, metavar="NAME", help=f"({PLAYER})")
-    order.add_argument("--by", default="", metavar="WHO", help="who decides so (the user)")
-    order.add_argument("--why", default="", metavar="TEXT")
-
-    pause = commands.add_parser("pause", parents=[order], help="a target is sent nothing")
-    pause.set_defaults(run=playing.pause, ordered="pause")
-
-    resume = commands.add_parser("resume", parents=[order], help="one that stopped goes on, too")
-    resume.add_argument(
-        "--adopt", action="store_true", help="with the store that answers there (--why)"
-    )
-    resume.set_defaults(run=playing.resume, ordered="resume")
-
-    skip = commands.add_parser(
-        "skip", parents=[order, sure], help="a target is not called with one message"
-    )
-    skip.add_argument("--position", type=position, metavar="POSITION", help="(where it stopped)")
-    skip.add_argument("--substream", metavar="STREAM/N", help="of the position")
-    skip.set_defaults(run=playing.skip, ordered="skip")
-
-    replay = commands.add_parser(
-        "replay", parents=[order, sure], help="a target takes a log anew, from a place on"
-    )
-    replay.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
-    replay.set_defaults(run=playing.replay, ordered="replay")
-
-    dead = commands.add_parser("deadletters", parents=[url], help="messages that were given up")
-    dead.add_argument("--stream", default=STREAM, metavar="STREAM", help=f"({STREAM})")
-    dead.add_argument("--target", metavar="TARGET", help="of list: only this one's")
-    dead.add_argument("--to", metavar="STREAM", help="of retry: into this one (its own)")
-    dead.add_argument("--yes", action="store_true", help="of retry: really")
-    dead.add_argument("action", choices=("list", "show", "retry"))
-    dead.add_argument("position", type=position, nargs="?", metavar="POSITION")
-    dead.set_defaults(run=letters.dead_letters)
-
-
-def _add_messages(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], url: argparse.ArgumentParser
-) -> None:
-    stream = argparse.ArgumentParser(add_help=False, parents=[url])
-    stream.add_argument("stream", metavar="STREAM")
-    chosen = argparse.ArgumentParser(add_help=False, parents=[stream])
-    chosen.add_argument(
-        "--substream", type=count, action="append", metavar="N", help="only this one; repeatable"
-    )
-    shown = argparse.ArgumentParser(add_help=False, parents=[chosen])
-    shown.add_argument(
-        "--uncommitted", action="store_true", help="what is pending or rolled back, too, marked"
-    )
-    shown.add_argument("--color", choices=("auto", "always", "never"), default="auto")
-
-    publish = commands.add_parser("publish", parents=[stream], help="append a message")
-    publish.add_argument(
-        "value", nargs="?", metavar="VALUE", help="without it each line of standard input is one"
-    )
-    publish.add_argument("--key", metavar="KEY", help="messages of one key are in one substream")
-    publish.add_argument("--header", type=header, action="append", default=[], metavar="NAME=VALUE")
-    publish.set_defaults(run=messages.publish)
-
-    read = commands.add_parser("read", parents=[shown], help="messages behind a place")
-    read.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
-    read.add_argument("--limit", type=some, default=100, metavar="N", help="at most (100)")
-    read.set_defaults(run=messages.read)
-
-    tail = commands.add_parser("tail", parents=[shown], help="the last messages")
-    tail.add_argument("-n", "--lines", type=count, default=10, metavar="N", help="how many (10)")
-    tail.add_argument("-f", "--follow", action="store_true", help="and what comes behind them")
-    tail.set_defaults(run=messages.tail)
-
-    export = commands.add_parser(
-        "export", parents=[chosen], help="all messages of a stream, to a Parquet file"
-    )
-    export.add_argument("--out", type=Path, required=True, metavar="FILE.parquet")
-    export.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
-    export.set_defaults(run=messages.export)
-
-
-def _version() -> str:
-    try:
-        return version("rifl-grpc")
-    except PackageNotFoundError:
-        return "(not installed)"
