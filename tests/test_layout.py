@@ -332,6 +332,7 @@ _ALIKE = {
     "rifl": {
         "Durability": _PER_STORE,
         "LeaseKeeper": _SYNC_AND_AIO,
+        "Listener": _PER_STORE,
         "Session": "a named session, for calls and for Spark: both are public",
         "Statement": _PER_STORE,
     },

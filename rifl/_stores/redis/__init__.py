@@ -2,7 +2,8 @@
 
 - ``store``: the store and handlers' transactions; ``transaction``: the record in a pipeline.
 - ``backend``: requests over ``clients``; ``combining``, ``packed_connection``: those of calls.
-- ``scripts``, ``script_calls``: the Lua, and requests as calls of it; ``key_sweep``.
+- ``scripts``, ``script_calls``: the Lua, and requests as calls of it; ``key_sweep``;
+  ``listener``: what is heard.
 - ``opening``: connected and checked, by ``settings`` and ``rights``; ``address``: URLs.
 - ``lease_storage``, ``inspection``: leases in the store, and a look into it from outside.
 """

@@ -18,6 +18,7 @@ from rifl._stores.redis.address import RedisAddress, Topology
 from rifl._stores.redis.clients import Clients
 from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
 from rifl._stores.redis.key_sweep import sweep_keys
+from rifl._stores.redis.listener import Listener
 from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConnection
 from rifl._stores.redis.script_calls import Sent, rounds, steps_of
 from rifl._stores.redis.scripts import Script
@@ -26,11 +27,6 @@ from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
 from rifl._stores.shared.requests import Claim, Finish, FinishUnclaimed, MoveRows
 
 _log = get_logger("rifl.store")
-_SUBSCRIBE_TIMEOUT_S = 10.0
-# How long the listener takes at most to notice that the store closes.
-_LISTEN_S = 0.1
-_FIRST_RETRY_S = 0.05
-_LAST_RETRY_S = 1.0
 # How often settings are looked at on connections that stay.
 _LOOK_EVERY_S = 2.0
 # What every call asks for; all else is rare, or must not wait.
@@ -75,7 +71,7 @@ class RedisBackend:
         self._position = _NOT_KEPT if address.clustered else 0
         self._stopped = ""
         self._closing = threading.Event()
-        self._listener: threading.Thread | None = None
+        self._listener: Listener | None = None
         # Calls have a connection of their own, where it is always to the same server.
         self._has_line = address.topology is Topology.SERVER
         self._line = PackedConnection(clients.blocking.connection_pool) if self._has_line else None
@@ -276,22 +272,16 @@ class RedisBackend:
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
     ) -> None:
         """Subscribe; returns once that is confirmed, so that no wake is missed."""
-        subscribed = threading.Event()
-        self._listener = threading.Thread(
-            target=self._listen,
-            args=(f"{self._global}wake:{owner}", wake, resubscribed, subscribed),
-            name="rifl-listener",
-            daemon=True,
+        self._listener = Listener(
+            self.clients, f"{self._global}wake:{owner}", wake, resubscribed, self._closing
         )
         self._listener.start()
-        if not subscribed.wait(_SUBSCRIBE_TIMEOUT_S):
-            raise BackendError("no subscription to the store's messages could be made")
 
     def close(self) -> None:
         """Stop listening and close the clients."""
         self._closing.set()
         if self._listener is not None:
-            self._listener.join(_SUBSCRIBE_TIMEOUT_S)
+            self._listener.join()
         if self._line is not None:
             self._line.close()
         for loop, mine in list(self._aio_together.items()):
@@ -375,38 +365,6 @@ class RedisBackend:
     def _check(self) -> None:
         if self._stopped:
             raise WentBackwards(self._stopped)
-
-    # -- messages -----------------------------------------------------------------------
-
-    def _listen(
-        self,
-        channel: str,
-        wake: Callable[[bytes], None],
-        resubscribed: Callable[[], None],
-        subscribed: threading.Event,
-    ) -> None:
-        delay_s = _FIRST_RETRY_S
-        while not self._closing.is_set():
-            pubsub = self.clients.blocking.pubsub()
-            try:
-                pubsub.subscribe(channel)
-                while not self._closing.is_set():
-                    message = pubsub.get_message(timeout=_LISTEN_S)
-                    if message is None:
-                        continue
-                    if message["type"] == "subscribe":
-                        # Also after a connection that redis-py made anew by itself.
-                        resubscribed()
-                        subscribed.set()
-                        delay_s = _FIRST_RETRY_S
-                    elif message["type"] == "message":
-                        wake(message["data"])
-            except (redis.RedisError, OSError, ValueError) as error:
-                _log.debug("listener_lost", error=str(error))
-                self._closing.wait(delay_s)
-                delay_s = min(2 * delay_s, _LAST_RETRY_S)
-            finally:
-                pubsub.close()
 
 
 def _pipeline(client: Any, sent: Sent) -> Any:
