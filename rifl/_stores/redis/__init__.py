@@ -5,7 +5,8 @@
 - ``scripts``, ``script_calls``: the Lua, and requests as calls of it; ``key_sweep``;
   ``listener``: what is heard.
 - ``opening``: connected and checked, by ``settings`` and ``rights``; ``address``: URLs.
-- ``lease_storage``, ``inspection``: leases in the store, and a look into it from outside.
+- ``lease_storage``: leases in the store, over ``lease_rows`` and ``session_rows``;
+  ``inspection``: a look into the store from outside.
 """
 
 from rifl._stores.redis.address import RedisAddress

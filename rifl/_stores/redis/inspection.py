@@ -13,10 +13,11 @@ from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
 from rifl._stores.inspection import CallRow, ClientRow, SessionInfo, Summary
 from rifl._stores.redis.address import RedisAddress
-from rifl._stores.redis.lease_storage import RedisLeaseStorage, read_session
+from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import find_backend, fresh_id
 from rifl._stores.redis.script_calls import unclaimed_arguments
 from rifl._stores.redis.scripts import ACCEPT, ENDS, FINISH_UNCLAIMED, LOOK, RELEASE, SETTLE, Script
+from rifl._stores.redis.session_rows import read_session
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.replicas import LivingReplicas
 from rifl._stores.shared.requests import FinishUnclaimed
