@@ -1,0 +1,92 @@
+"""The observer of consumers' processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+
+from sharedlog._core.consumer.observer import ConsumerObserver, HandlingReport
+from sharedlog._core.streams import stream_of
+from sharedlog.metrics._buckets import SECONDS
+
+
+class PrometheusConsumerObserver(ConsumerObserver):
+    """Counts what the processes of consumers do.
+
+    ::
+
+        sharedlog.Consumer(log, ..., observer=PrometheusConsumerObserver())
+
+    Names begin with ``sharedlog_consumer_``, and every metric has the label ``consumer``. By
+    ``stream``: ``_messages_total`` (whose effects are committed), ``_handler_seconds`` (each run),
+    ``_effect_seconds`` (from when a message was appended until its effects were committed, by the
+    clocks of two machines), ``_failures_total``, ``_dead_letters_total``, ``_stops_total``.
+    ``_transactions_total``; ``_takeovers_total`` by ``died``; of calls to services
+    ``_call_seconds`` and ``_call_failures_total`` by ``target``. How far a consumer is behind tell
+    the metrics of its holds: ``sharedlog_hold_lag_entries{name="consumer.NAME"}``.
+
+    Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            labels = ("consumer", *labels)
+            return Counter(f"sharedlog_consumer_{name}", text, labels, registry=registry)
+
+        def seconds(name: str, text: str, label: str) -> Histogram:
+            return Histogram(
+                f"sharedlog_consumer_{name}",
+                text,
+                ("consumer", label),
+                registry=registry,
+                buckets=SECONDS,
+            )
+
+        self._messages = counter("messages", "Messages whose effects are committed.", "stream")
+        self._transactions = counter("transactions", "Transactions that were committed.")
+        self._handler = seconds("handler_seconds", "One run of a handler.", "stream")
+        self._effect = seconds("effect_seconds", "From appended to committed.", "stream")
+        self._failures = counter("failures", "Runs that failed, as attempts count.", "stream")
+        self._letters = counter("dead_letters", "Messages that were given up.", "stream")
+        self._stops = counter("stops", "Substreams that stopped.", "stream")
+        self._takeovers = counter("takeovers", "Substreams that it took.", "died")
+        self._calls = seconds("call_seconds", "A call of a handler to a service.", "target")
+        self._call_failures = counter("call_failures", "Those without an answer.", "target")
+
+    def handled(self, report: HandlingReport, begun: object, seconds: float, error: str) -> None:
+        """Note how long it took."""
+        self._handler.labels(report.consumer, report.stream).observe(seconds)
+
+    def committed(self, reports: Sequence[HandlingReport]) -> None:
+        """Count them."""
+        now_s = time.time()
+        for each in reports:
+            self._messages.labels(each.consumer, each.stream).inc()
+            age_s = max(0.0, now_s - each.appended_us / 1_000_000)
+            self._effect.labels(each.consumer, each.stream).observe(age_s)
+        if reports:
+            self._transactions.labels(reports[0].consumer).inc()
+
+    def called(self, consumer: str, target: str, method: str, seconds: float, error: str) -> None:
+        """Note how long it took; count it, if it has no answer."""
+        self._calls.labels(consumer, target).observe(seconds)
+        if error:
+            self._call_failures.labels(consumer, target).inc()
+
+    def failed(self, consumer: str, tag: str) -> None:
+        """Count it."""
+        self._failures.labels(consumer, stream_of(tag)).inc()
+
+    def buried(self, consumer: str, tag: str) -> None:
+        """Count it."""
+        self._letters.labels(consumer, stream_of(tag)).inc()
+
+    def stopped(self, consumer: str, tag: str) -> None:
+        """Count it."""
+        self._stops.labels(consumer, stream_of(tag)).inc()
+
+    def took_over(self, consumer: str, tag: str, died: bool) -> None:
+        """Count it."""
+        self._takeovers.labels(consumer, str(died).lower()).inc()
