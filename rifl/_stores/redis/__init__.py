@@ -6,7 +6,7 @@
   ``listener``: what is heard.
 - ``opening``: connected and checked, by ``settings`` and ``rights``; ``address``: URLs.
 - ``lease_storage``: leases in the store, over ``lease_rows`` and ``session_rows``;
-  ``inspection``: a look into the store from outside.
+  ``inspection``: a look into the store from outside, with its ``look_rows``.
 """
 
 from rifl._stores.redis.address import RedisAddress

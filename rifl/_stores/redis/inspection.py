@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import redis
 
 from lease_server._errors import StorageUnavailable
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
-from rifl._stores.inspection import CallRow, ClientRow, SessionInfo, Summary
+from rifl._stores.inspection import CallRow, ClientRow, Summary
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
+from rifl._stores.redis.look_rows import (
+    FIRST_SEQ,
+    FoundCall,
+    FoundClient,
+    client_row,
+    found_call,
+    member_of,
+    rpc_id_of,
+)
 from rifl._stores.redis.opening import find_backend, fresh_id
 from rifl._stores.redis.script_calls import unclaimed_arguments
 from rifl._stores.redis.scripts import ACCEPT, ENDS, FINISH_UNCLAIMED, LOOK, RELEASE, SETTLE, Script
@@ -28,30 +37,8 @@ from rifl.core._shared.record import CompletionRecord
 
 _PAGE = 100
 _IDS_PAGE = 500
-_FIRST_SEQ = b"0000000000000001"
 # In the place of an attempt's token.
 _VERDICT = b"verdict"
-
-
-class _Found(NamedTuple):
-    """A call as the script tells it."""
-
-    row: CallRow
-    token: bytes
-    # Who runs it, or may run it still though it was taken for lost.
-    owner: str | None
-
-
-class _Client(NamedTuple):
-    """The row of a client as the script tells it, and the calls beside it."""
-
-    client_id: int
-    memory_bytes: int
-    first: bytes
-    ranges: bytes
-    lease_left_s: float | None
-    field: bytes
-    calls: list[CallRow]
 
 
 class RedisInspection:
@@ -100,7 +87,7 @@ class RedisInspection:
     def clients(self, limit: int | None = None) -> list[ClientRow]:
         """See ``Inspection``."""
         sessions = self._hash("sessions")
-        rows = [_client_row(client, sessions) for client in self._clients()]
+        rows = [client_row(client, sessions) for client in self._clients()]
         rows.sort(key=lambda row: (-row.intents - row.records, row.client_id))
         return rows[:limit]
 
@@ -111,7 +98,7 @@ class RedisInspection:
             return None
         field = found.field
         value = self._read("hget", self._backend.key("sessions"), field) if field else None
-        return _client_row(found, {field: value} if value is not None else {})
+        return client_row(found, {field: value} if value is not None else {})
 
     def calls(
         self, client_id: int | None = None, *, only_intents: bool = False
@@ -131,7 +118,7 @@ class RedisInspection:
 
     def stored(self, rpc_id: RpcId) -> bytes | None:
         """See ``Inspection``."""
-        reply = self._look(rpc_id.client_id, "call", _member(rpc_id), 1)
+        reply = self._look(rpc_id.client_id, "call", member_of(rpc_id), 1)
         return None if reply[0] == b"gone" else reply[2] or None
 
     def replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
@@ -140,7 +127,7 @@ class RedisInspection:
         if found is None or (found.row.record_bytes is None) is not (seen is None):
             return False
         self.remember(rpc_id, note)
-        arguments = [_member(rpc_id), found.token, seen or b"", data]
+        arguments = [member_of(rpc_id), found.token, seen or b"", data]
         return bool(self._run(SETTLE, rpc_id.client_id, arguments)[0] == b"settled")
 
     def refuse(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
@@ -169,7 +156,7 @@ class RedisInspection:
             for known, its_method, its_since, _ in self.remembered():
                 if known == rpc_id:
                     method, since = its_method, its_since
-        field = b"%d|%s" % (rpc_id.client_id, _member(rpc_id))
+        field = b"%d|%s" % (rpc_id.client_id, member_of(rpc_id))
         entry = b"%d\n%s\n%s" % (1000 * (since or 0), method.encode(), note.encode())
         self._run(ENDS, None, ["remember", field, entry])
 
@@ -183,7 +170,7 @@ class RedisInspection:
             client_id, _, member = field.partition(b"|")
             since_ms, method, note = entry.split(b"\n", 2)
             yield (
-                _rpc_id(int(client_id), member),
+                rpc_id_of(int(client_id), member),
                 method.decode(errors="replace"),
                 int(since_ms) // 1000 or None,
                 note.decode() or None,
@@ -203,7 +190,7 @@ class RedisInspection:
             return False
         if holder := self.holder(rpc_id):
             raise StoreLocked(f"{rpc_id} is run by {holder}, which lives")
-        reply = self._run(RELEASE, rpc_id.client_id, [_member(rpc_id), found.token])
+        reply = self._run(RELEASE, rpc_id.client_id, [member_of(rpc_id), found.token])
         if reply[0] == b"changed":
             raise StoreLocked(f"{rpc_id} was recorded or taken over just now; look again")
         return bool(reply[0] == b"released")
@@ -279,20 +266,20 @@ class RedisInspection:
                     break
         yield from sorted(seen)
 
-    def _clients(self) -> Iterator[_Client]:
+    def _clients(self) -> Iterator[FoundClient]:
         for client_id in self._ids():
             client = self._client(client_id)
             if client is not None:
                 yield client
 
-    def _client(self, client_id: int) -> _Client | None:
+    def _client(self, client_id: int) -> FoundClient | None:
         _, now, memory, store, first, ranges, _, _, due, field = self._look(client_id, "client")
         if not store:
             return None
-        return _Client(
+        return FoundClient(
             client_id,
             int(memory),
-            first or _FIRST_SEQ,
+            first or FIRST_SEQ,
             ranges,
             (int(due) - int(now)) / 1000 if due else None,
             field,
@@ -307,15 +294,15 @@ class RedisInspection:
             while True:
                 _, cursor, page = self._look(client_id, "page", runs, cursor, _PAGE)
                 for entry in page:
-                    row = _found(client_id, entry).row
+                    row = found_call(client_id, entry).row
                     found[row.rpc_id] = row
                 if cursor == b"0":
                     break
         return sorted(found.values(), key=lambda row: (row.rpc_id.seq or 2**63, row.rpc_id.key))
 
-    def _find(self, rpc_id: RpcId) -> _Found | None:
-        reply = self._look(rpc_id.client_id, "call", _member(rpc_id), 0)
-        return None if reply[0] == b"gone" else _found(rpc_id.client_id, reply[1])
+    def _find(self, rpc_id: RpcId) -> FoundCall | None:
+        reply = self._look(rpc_id.client_id, "call", member_of(rpc_id), 0)
+        return None if reply[0] == b"gone" else found_call(rpc_id.client_id, reply[1])
 
     def _look(self, client_id: int, *arguments: Any) -> list[Any]:
         return self._run(LOOK, client_id, list(arguments))
@@ -340,53 +327,3 @@ class RedisInspection:
             return getattr(self._backend.clients.blocking, command)(*arguments, **options)
         except (redis.RedisError, OSError) as error:
             raise StoreUnreachable(f"{self._address} cannot be read: {error}") from error
-
-
-def _member(rpc_id: RpcId) -> bytes:
-    return b"s%016x" % (rpc_id.seq or 0) if rpc_id.key is None else b"k" + rpc_id.key
-
-
-def _rpc_id(client_id: int, member: bytes) -> RpcId:
-    is_key = member[:1] == b"k"
-    return RpcId(client_id, None, member[1:]) if is_key else RpcId(client_id, int(member[1:], 16))
-
-
-def _found(client_id: int, entry: list[bytes]) -> _Found:
-    member, runs, fingerprint, method, at_ms, token, owner, size = entry
-    running = runs == b"1"
-    row = CallRow(
-        _rpc_id(client_id, member),
-        method.decode(errors="replace"),
-        fingerprint or None,
-        None if running else int(size),
-        int(at_ms) // 1000 or None,
-        owner.decode() if running else None,
-    )
-    return _Found(row, token, owner.decode() or None)
-
-
-def _client_row(client: _Client, sessions: dict[bytes, bytes]) -> ClientRow:
-    times = [call.changed_at_unix_s for call in client.calls if call.changed_at_unix_s]
-    sizes = [call.record_bytes for call in client.calls if call.record_bytes is not None]
-    value = sessions.get(client.field)
-    session = None
-    if value is not None:
-        row = read_session(client.field, value)
-        session = SessionInfo(
-            row.name, row.peer, row.state.value, row.retention_s, row.changed_at_unix_s
-        )
-    return ClientRow(
-        client_id=client.client_id,
-        first_incomplete=int(client.first, 16),
-        completed=[
-            (int(client.ranges[at : at + 16], 16), int(client.ranges[at + 16 : at + 32], 16) - 1)
-            for at in range(0, len(client.ranges), 32)
-        ],
-        intents=len(client.calls) - len(sizes),
-        records=len(sizes),
-        record_bytes=sum(sizes),
-        registered_at_unix_s=None,
-        changed_at_unix_s=max(times, default=None),
-        session=session,
-        lease_left_s=client.lease_left_s,
-    )
