@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import LogUnavailable
 from sharedlog._core.steps import Lsns
-from sharedlog._engines.lead import Lead, Turn
+from sharedlog._engines.lead import Candidate, Lead
 
 # What one transaction holds at most, of commits that met.
 _MOST = 1000
@@ -20,7 +20,7 @@ _LONGEST_S = 0.005
 _VAIN = 20
 
 
-class Pending(Turn):
+class Pending(Candidate):
     """One caller's commit on its way; whoever writes it says what became of it."""
 
     __slots__ = ("_error", "_lsns", "bytes", "commit")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 
-class Turn:
+class Candidate:
     """One thread's: it waits until somebody did its work, or for the lead."""
 
     __slots__ = ("_told", "leads", "waited", "waits")
@@ -31,7 +31,7 @@ class Turn:
             self._told.release()
 
 
-T = TypeVar("T", bound=Turn)
+T = TypeVar("T", bound=Candidate)
 
 
 class Lead(Generic[T]):

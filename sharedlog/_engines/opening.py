@@ -15,7 +15,7 @@ from sharedlog._engines.engine import Engine
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 
 if TYPE_CHECKING:
-    from sharedlog._engines.etcd.defragmenting import Member
+    from sharedlog._engines.etcd.defragmenting import ClusterMember
 
 _MEMORY, _SQLITE = "memory:", "sqlite:///"
 _ETCD = ("etcd", "etcds")
@@ -118,7 +118,7 @@ def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
     return ""
 
 
-def defragment(url: str) -> list[Member]:
+def defragment(url: str) -> list[ClusterMember]:
     """Give back to the disks what is free in the cluster of an etcd log.
 
     ``InvalidRequest``: the log is in another store, which needs none of this.

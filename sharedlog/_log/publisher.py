@@ -12,12 +12,12 @@ from collections.abc import Callable
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
-from sharedlog._engines.lead import Lead, Turn
+from sharedlog._engines.lead import Candidate, Lead
 from sharedlog._log.appender import Appender, Publication
 from sharedlog._log.place import Place
 
 
-class _Publishing(Turn):
+class _Publishing(Candidate):
     """A thread that waits for its turn: for its message's outcome, or for the lead."""
 
     __slots__ = ("publication",)

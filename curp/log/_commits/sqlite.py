@@ -85,7 +85,7 @@ def accept_loss(path: Path, group: str, told: dict[str, str]) -> str:
                     return ""
                 lost = f"it lacks {noted - head.commits} commits"
                 found = rows.values_of(connection, (CONFIGURATION,))
-                batch = rows.Batch(connection, head, {})
+                batch = rows.WriteBatch(connection, head, {})
                 batch.add(Commit(puts=loss_puts(found, {**told, "lost": lost})))
                 batch.write()
             note.raise_to(batch.head.commits)

@@ -28,7 +28,7 @@ from curp.log._postgres.snapshots import Snapshots
 from curp.log._postgres.statements import DOOMED, METADATA, READ, READ_TAG, STATUS, Head
 from rifl._stores.forks import belongs_here
 from rifl._stores.postgres.address import PostgresAddress
-from sharedlog._engines.postgres.connection import Connection, Refused
+from sharedlog._engines.postgres.connection import Connection, FunctionRefused
 from sharedlog._engines.postgres.listener import Listener
 from sharedlog._engines.terms import ServerTerms, Term
 
@@ -147,7 +147,7 @@ class PostgresEngine:
         ]
         try:
             last, tail, copied = self._connection.call("append_1", _APPEND, arguments)
-        except Refused as refused:
+        except FunctionRefused as refused:
             _require_configuration(refused, configuration)
             checks.require_tail(expected_tail, refused.facts["tail"])
             checks.require_condition(condition, refused.value)
@@ -214,7 +214,7 @@ class PostgresEngine:
         """See ``LogEngine``. In force at once; the room is given back piece by piece."""
         try:
             self._connection.call("trim_1", "int8 int8", (configuration, through))
-        except Refused as refused:
+        except FunctionRefused as refused:
             _require_configuration(refused, configuration)
             checks.check_trim(through, refused.facts["snapshot"])
             raise _no_reason(refused) from None
@@ -244,7 +244,7 @@ class PostgresEngine:
         arguments = [configuration, *_condition(condition), *_metadata(metadata)]
         try:
             self._connection.call("put_1", f"int8 {_CONDITION} {_WRITTEN}", arguments)
-        except Refused as refused:
+        except FunctionRefused as refused:
             _require_configuration(refused, configuration)
             checks.require_condition(condition, refused.value)
             raise _no_reason(refused) from None
@@ -291,7 +291,7 @@ class PostgresEngine:
         types = f"text int8 bytea bytea float8 {_WRITTEN}"
         try:
             return self._connection.call("lead_1", types, arguments)
-        except Refused as refused:
+        except FunctionRefused as refused:
             _require_configuration(refused, configuration)
             raise _no_reason(refused) from None
 
@@ -309,17 +309,17 @@ class PostgresEngine:
                 "int8 int8 bytea[] int8[]",
                 [*arguments, [lsn for _, lsn in tagged]],
             )
-        except Refused as refused:
+        except FunctionRefused as refused:
             _require_configuration(refused, configuration)
             raise _no_reason(refused) from None
         return len(gone) == _TRIMMED_AT_ONCE
 
 
-def _require_configuration(refused: Refused, configuration: int) -> None:
+def _require_configuration(refused: FunctionRefused, configuration: int) -> None:
     checks.require_configuration(configuration, refused.facts["configuration"])
 
 
-def _no_reason(refused: Refused) -> CorruptLog:
+def _no_reason(refused: FunctionRefused) -> CorruptLog:
     return CorruptLog(f"a write was refused for no reason: {refused.facts}")
 
 

@@ -9,7 +9,7 @@ from curp.log import _checks as checks
 from curp.log._engine import Snapshot
 from curp.log._entries import chunk_checksum, require_chunk
 from curp.log._errors import CorruptLog, TrimmedLog
-from sharedlog._engines.postgres.connection import Connection, Refused
+from sharedlog._engines.postgres.connection import Connection, FunctionRefused
 
 _NEWEST = """
 SELECT s.snapshot_id, s.lsn, s.chunks FROM {0}.snapshot s JOIN {0}.log l USING (log_id)
@@ -26,7 +26,9 @@ WHERE l.incarnation = %s
 class Snapshots:
     """A group's snapshots. ``refuse`` raises what a refusal means to a writer of a number."""
 
-    def __init__(self, connection: Connection, refuse: Callable[[Refused, int], None]) -> None:
+    def __init__(
+        self, connection: Connection, refuse: Callable[[FunctionRefused, int], None]
+    ) -> None:
         self._connection = connection
         self._refuse = refuse
 
@@ -36,7 +38,7 @@ class Snapshots:
         def step(function: str, types: str, *arguments: Any) -> Any:
             try:
                 row = self._connection.call(function, f"int8 {types}", (configuration, *arguments))
-            except Refused as refused:
+            except FunctionRefused as refused:
                 self._refuse(refused, configuration)
                 facts = refused.facts
                 checks.check_snapshot(lsn, facts["snapshot"], facts["tail"])

@@ -16,7 +16,7 @@ from sharedlog._engines.etcd.budget import Budget
 from sharedlog._engines.etcd.calls import LEASE_GRANT, absent, delete, equal, get, put, unchanged
 from sharedlog._engines.etcd.compaction import Space
 from sharedlog._engines.etcd.connection import Connection, Facts
-from sharedlog._engines.etcd.keys import MARK_BYTES, Head, Place
+from sharedlog._engines.etcd.keys import MARK_BYTES, AppendPlace, Head
 from sharedlog._engines.etcd.records import pack
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.group_commit import GroupCommit, Pending
@@ -56,7 +56,7 @@ class _Plan(NamedTuple):
     compare: list[pb.Compare]
     writes: list[pb.RequestOp]
     # An append of it, by which it is recognised if its reply is lost.
-    place: Place | None
+    place: AppendPlace | None
 
 
 class Commits:
@@ -206,7 +206,7 @@ class Commits:
         compared: dict[str, bytes | None] = {}
         here = ChainMap(view, compared, dict(state.values))
         listed: list[pb.RequestOp] = []
-        place: Place | None = None
+        place: AppendPlace | None = None
         for each in chosen:
             commit = each.commit
             unmet = [one for one in commit.conditions if here.get(one.key, one.value) != one.value]
@@ -235,7 +235,7 @@ class Commits:
                     plan.terms[new.key] = new.term_s
             if count:
                 head = Head(lsns.last, max(head.at_us, commit.at_us), mark)
-                place = Place(lsns.last, count)
+                place = AppendPlace(lsns.last, count)
                 value = pack(mark, lsns.first, head.at_us, commit.entries)
                 listed.append(put(keys.append(place), value))
                 tags = {tag for entry in commit.entries for tag in entry.tags}

@@ -12,7 +12,7 @@ from sharedlog._core.errors import CorruptLog, LogExists, LogFull, NoSuchLog
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import absent, equal, get, newest, put, scan
 from sharedlog._engines.etcd.cluster import Cluster
-from sharedlog._engines.etcd.keys import MARK_BYTES, Head, Keys, LogId, Place
+from sharedlog._engines.etcd.keys import MARK_BYTES, AppendPlace, Head, Keys, LogId
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import LOG, Home
@@ -32,7 +32,7 @@ class Facts(NamedTuple):
     head_revision: int
     removed: int | None
     removed_revision: int
-    lowest: Place | None
+    lowest: AppendPlace | None
 
     @property
     def first(self) -> int:
@@ -154,7 +154,7 @@ class Connection:
             head.mod_revision,
             None if removed is None else int(removed.value),
             0 if removed is None else removed.mod_revision,
-            None if lowest is None else Place.read(lowest.key),
+            None if lowest is None else AppendPlace.read(lowest.key),
         )
         if facts.head_revision < before:
             raise CorruptLog(

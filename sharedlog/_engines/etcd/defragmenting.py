@@ -19,7 +19,7 @@ _KEPT = 1_000
 _FULL = "NOSPACE"
 
 
-class Member(NamedTuple):
+class ClusterMember(NamedTuple):
     """A member of the cluster: bytes of its file before and afterwards, or why it was not done."""
 
     host: str
@@ -28,11 +28,11 @@ class Member(NamedTuple):
     error: str
 
 
-def defragment(address: EtcdAddress) -> list[Member]:
+def defragment(address: EtcdAddress) -> list[ClusterMember]:
     """Compact, then defragment each host of the address, the one that leads last.
 
     At the end the NOSPACE alarm is disarmed where there is room again. With authentication, only
-    root may do so. Raises ``LogUnavailable``; of a member that did not do it ``Member.error`` says
+    root may do so. Raises ``LogUnavailable``; of a member that did not do it its ``error`` says
     why, and the next ones are left alone: two that stand still may be too many.
     """
     with closing(Client(address, LOG)) as client:
@@ -45,7 +45,7 @@ def defragment(address: EtcdAddress) -> list[Member]:
             except LogError as error:
                 # Such as: compacted further by somebody else.
                 LOG.events.info("log_not_compacted", log=str(address), error=str(error))
-        members: list[Member] = []
+        members: list[ClusterMember] = []
         for node in _leader_last(client):
             members.append(_defragmented(client, node))
             if members[-1].error:
@@ -68,7 +68,7 @@ def _leader_last(client: Client) -> list[int]:
     return sorted(nodes, key=leads)
 
 
-def _defragmented(client: Client, node: int) -> Member:
+def _defragmented(client: Client, node: int) -> ClusterMember:
     host = client.address.hosts[node]
     timeout_s = client.address.timeout_s
     before = 0
@@ -77,8 +77,8 @@ def _defragmented(client: Client, node: int) -> Member:
         client.call_at(node, DEFRAGMENT, pb.DefragmentRequest(), _COPY_S)
         after = client.call_at(node, STATUS, pb.StatusRequest(), timeout_s).db_size
     except LogError as error:
-        return Member(host, before, before, str(error))
-    return Member(host, before, after, "")
+        return ClusterMember(host, before, before, str(error))
+    return ClusterMember(host, before, after, "")
 
 
 def _disarm(client: Client) -> None:

@@ -57,7 +57,7 @@ class Head(NamedTuple):
         return found
 
 
-class Place(NamedTuple):
+class AppendPlace(NamedTuple):
     """What an append's key says: its last LSN, and how many entries it has."""
 
     last: int
@@ -73,7 +73,7 @@ class Place(NamedTuple):
         return b"%016x%04x" % self
 
     @classmethod
-    def read(cls, key: bytes) -> Place:
+    def read(cls, key: bytes) -> AppendPlace:
         """Read the end of such a key; raises ``CorruptLog``."""
         text = key.rpartition(b"/")[2]
         try:
@@ -101,7 +101,7 @@ class Keys:
         self.log_end = after_all(self.log)
         self._key = self.root + b"key/"
 
-    def append(self, place: Place) -> bytes:
+    def append(self, place: AppendPlace) -> bytes:
         """Return the key of an append."""
         return self.log + place.text()
 
@@ -109,7 +109,7 @@ class Keys:
         """Return where appends begin that have that LSN, or later ones."""
         return self.log + b"%016x" % lsn
 
-    def tagged(self, tag: str, place: Place) -> bytes:
+    def tagged(self, tag: str, place: AppendPlace) -> bytes:
         """Return the key that lists an append under a tag."""
         return self.tag(tag) + place.text()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.connection import accept_cluster
-from sharedlog._engines.etcd.defragmenting import Member, defragment
+from sharedlog._engines.etcd.defragmenting import ClusterMember, defragment
 from sharedlog._engines.etcd.engine import EtcdEngine
 from sharedlog._engines.names import log_name
 from sharedlog._engines.owner import LOG
@@ -33,7 +33,7 @@ def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
     return accept_cluster(address, name, keys)
 
 
-def defragment_at(url: str) -> list[Member]:
+def defragment_at(url: str) -> list[ClusterMember]:
     """Give back to the disks what the cluster of a URL has compacted; see ``defragment``."""
     return defragment(_parts(url)[0])
 

@@ -10,7 +10,7 @@ from sharedlog._core.steps import Rows
 from sharedlog._engines.engine import READ_BYTES
 from sharedlog._engines.etcd.calls import get, scan
 from sharedlog._engines.etcd.connection import Connection, Facts
-from sharedlog._engines.etcd.keys import Place, after_all
+from sharedlog._engines.etcd.keys import AppendPlace, after_all
 from sharedlog._engines.etcd.records import unpack
 
 # Appends a page: few at first, since a large one is as much as a request may be.
@@ -67,7 +67,7 @@ class Reading:
             for kv in there.kvs:
                 if found.full:
                     return found.cut()
-                place = Place.read(kv.key)
+                place = AppendPlace.read(kv.key)
                 # One that a reader or a trim stands amid of begins before.
                 if place.first > at + 1 or place.last > tail or (at > began and place.first <= at):
                     raise CorruptLog(f"entries behind LSN {at} are missing")
@@ -89,7 +89,7 @@ class Reading:
             facts, (listed,) = self._log.read(asked)
             if not _reaches(facts, at, found):
                 return found.cut()
-            places = [Place.read(kv.key) for kv in listed.kvs]
+            places = [AppendPlace.read(kv.key) for kv in listed.kvs]
             size = 0
             for place, value in self._values(places):
                 if found.full:
@@ -111,7 +111,7 @@ class Reading:
                 return Rows(found.rows, max(after, facts.head.tail))
             page = _next_page(page, size)
 
-    def _values(self, places: list[Place]) -> Iterator[tuple[Place, bytes | None]]:
+    def _values(self, places: list[AppendPlace]) -> Iterator[tuple[AppendPlace, bytes | None]]:
         if not places:
             return
         _, found = self._log.read(*(get(self._log.keys.append(place)) for place in places))

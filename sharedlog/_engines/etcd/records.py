@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from sharedlog._core.commit import NewEntry
 from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog
-from sharedlog._engines.etcd.keys import MARK_BYTES, Place
+from sharedlog._engines.etcd.keys import MARK_BYTES, AppendPlace
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
 
@@ -24,7 +24,7 @@ def pack(mark: bytes, first: int, at_us: int, entries: Sequence[NewEntry]) -> by
     return mark + record.SerializeToString()
 
 
-def unpack(place: Place, value: bytes) -> list[Row]:
+def unpack(place: AppendPlace, value: bytes) -> list[Row]:
     """Return an append's rows; raises ``CorruptLog`` for what is not as it was written."""
     record = pb.LogRecord()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sharedlog._core.errors import LogFull, LogUnavailable
 from sharedlog._engines.etcd.calls import delete, put, scan, unchanged
 from sharedlog._engines.etcd.connection import Connection, Facts
-from sharedlog._engines.etcd.keys import Place
+from sharedlog._engines.etcd.keys import AppendPlace
 from sharedlog._engines.etcd.records import unpack
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
@@ -43,12 +43,14 @@ class Removal:
             elif (rivals := rivals + 1) > _ROUNDS:
                 raise LogUnavailable("others remove entries at the same time")
 
-    def _doomed(self, found: pb.RangeResponse, last: int) -> tuple[list[Place], set[str], bool]:
+    def _doomed(
+        self, found: pb.RangeResponse, last: int
+    ) -> tuple[list[AppendPlace], set[str], bool]:
         """Return appends that go now, their tags, and whether there may be more."""
-        doomed: list[Place] = []
+        doomed: list[AppendPlace] = []
         tags: set[str] = set()
         for kv in found.kvs:
-            place = Place.read(kv.key)
+            place = AppendPlace.read(kv.key)
             if place.last > last:
                 return doomed, tags, False
             mine = {tag for row in unpack(place, kv.value) for tag in row.tags}

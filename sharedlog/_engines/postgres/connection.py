@@ -39,7 +39,7 @@ _MISSING = (
 )
 
 
-class Refused(Exception):
+class FunctionRefused(Exception):
     """A function of ours wrote nothing; ``facts`` say what it found."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
@@ -126,9 +126,10 @@ class Connection:
                 return self._rows(statement, arguments)
 
     def call(self, function: str, types: str, arguments: Sequence[Any]) -> list[Any]:
-        """Call one of our functions that write; its row. Raises ``Refused``, a ``LogError``.
+        """Call one of our functions that write; its row.
 
-        ``types`` are those of the arguments behind incarnation and tail.
+        ``types`` are those of the arguments behind incarnation and tail. Raises
+        ``FunctionRefused``, a ``LogError``.
         """
         row: list[Any] = self.call_all(function, [(types, arguments)])[0]
         return row
@@ -264,7 +265,7 @@ class Connection:
         if why == "history":
             return self.owner.unavailable(f"{self.address} does not tell its history")
         self.saw(facts["tail"])
-        return Refused(facts)
+        return FunctionRefused(facts)
 
     # What server this is.
 

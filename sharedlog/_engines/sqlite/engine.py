@@ -22,7 +22,7 @@ from sharedlog._engines.sqlite.counting import counting_of
 from sharedlog._engines.sqlite.creation import BUSY_S
 from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.sqlite.joining import FileTransactions
-from sharedlog._engines.sqlite.rows import Batch, Head
+from sharedlog._engines.sqlite.rows import Head, WriteBatch
 from sharedlog._engines.sqlite.terms import Terms, read_terms
 from sharedlog._engines.sqlite.watcher import Watcher
 from sharedlog._engines.terms import BootClock, BootTerms, Term
@@ -113,7 +113,7 @@ class SqliteEngine:
             with self._file.writing() as connection:
                 self._look(connection, seen)
                 terms = Terms(self._terms, self._boots)
-                batch = Batch(connection, self._head, self._values, terms, self._newest)
+                batch = WriteBatch(connection, self._head, self._values, terms, self._newest)
                 found = [batch.add(each.commit) for each in together]
                 if not batch.empty:
                     batch.write()

@@ -85,7 +85,7 @@ class FileTransactions:
     def _commit(self, connection: sqlite3.Connection, head: rows.Head, commit: Commit) -> Lsns:
         commit = commit._replace(at_us=time.time_ns() // 1000)
         check_commit(commit, self._limits)
-        batch = rows.Batch(connection, head, {})
+        batch = rows.WriteBatch(connection, head, {})
         found = batch.add(commit)
         if isinstance(found, Refused):
             raise CorruptLog("what was read under the file's lock is no longer there")

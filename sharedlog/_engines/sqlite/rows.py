@@ -172,7 +172,7 @@ def _value(key: str, value: object) -> bytes:
     return value
 
 
-class Batch:
+class WriteBatch:
     """Commits judged one after the other, whose rows are then written at once.
 
     ``values``: what keys hold that the conditions ask for; those that are missing are read.

@@ -28,7 +28,7 @@ from sharedlog._core.spans import pend, retire
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.etcd import compaction
 from sharedlog._engines.etcd.calls import COMPACT, LEASE_GRANT, TXN, delete, get, put, scan
-from sharedlog._engines.etcd.keys import Place
+from sharedlog._engines.etcd.keys import AppendPlace
 from sharedlog._engines.etcd.opening import create_log, open_log
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from tests.helpers.waiting import until
@@ -348,7 +348,7 @@ def broken(engine):
 @pytest.mark.parametrize("lsn", [3, 7, 10])
 def test_a_missing_entry_is_never_skipped(broken, lsn):
     """By tag and without (L1)."""
-    change(broken, delete(broken._log.keys.append(Place(lsn, 1))))
+    change(broken, delete(broken._log.keys.append(AppendPlace(lsn, 1))))
     for tag in (None, "t"):
         with pytest.raises(CorruptLog):
             broken.read(2, 1000, tag)
@@ -357,7 +357,7 @@ def test_a_missing_entry_is_never_skipped(broken, lsn):
 @pytest.mark.parametrize("damage", ["bit", "torn", "empty"])
 def test_a_changed_entry_is_found(broken, damage):
     """By its checksum; what is before it is read (L1)."""
-    key = broken._log.keys.append(Place(7, 1))
+    key = broken._log.keys.append(AppendPlace(7, 1))
     (found,) = change(broken, get(key)).responses[0].range.kvs
     changed = {
         "bit": found.value.replace(b"body 7", b"bodY 7"),
@@ -373,7 +373,7 @@ def test_a_changed_entry_is_found(broken, damage):
 
 def test_an_index_that_lies_is_found(broken):
     """An entry is not returned under a tag that it does not have (L5)."""
-    change(broken, put(broken._log.keys.tagged("u", Place(5, 1)), b""))
+    change(broken, put(broken._log.keys.tagged("u", AppendPlace(5, 1)), b""))
     with pytest.raises(CorruptLog):
         broken.read(2, 10, "u")
 

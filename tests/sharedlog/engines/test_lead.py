@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from sharedlog._engines import lead as lead_module
-from sharedlog._engines.lead import Lead, Turn
+from sharedlog._engines.lead import Candidate, Lead
 from tests.helpers.waiting import until
 
 
@@ -15,7 +15,7 @@ class _Interrupted(BaseException):
     pass
 
 
-class _Work(Turn):
+class _Work(Candidate):
     def __init__(self, name):
         super().__init__()
         self.name = name
@@ -81,12 +81,12 @@ def test_who_leads_gathers_until_as_many_wait_as_it_expects():
             told.append(lead.gather(mine, 2, 60))
             lead.take(lambda _: True)
 
-    threads = [threading.Thread(target=lead.run, args=(Turn(), act), daemon=True)]
+    threads = [threading.Thread(target=lead.run, args=(Candidate(), act), daemon=True)]
     threads[0].start()
     assert ready.wait(20)
     until(lambda: lead._gathering is not None, "it gathers")
     for _ in range(2):
-        threads.append(threading.Thread(target=lead.run, args=(Turn(), act), daemon=True))
+        threads.append(threading.Thread(target=lead.run, args=(Candidate(), act), daemon=True))
         threads[-1].start()
     for thread in threads:
         thread.join(20)
@@ -97,7 +97,7 @@ def test_who_leads_gathers_until_as_many_wait_as_it_expects():
 def test_who_gathers_in_vain_is_told():
     """So that it does not wait again at once (DESIGN-LOG §12, L2)."""
     lead, told = Lead(), []
-    lead.run(Turn(), lambda mine: told.append(lead.gather(mine, 1, 0.001)))
+    lead.run(Candidate(), lambda mine: told.append(lead.gather(mine, 1, 0.001)))
     assert told == [False]
     assert lead._gathering is None
 
