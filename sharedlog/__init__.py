@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from sharedlog._core.observer import HoldReport, LogReport, Observer, QueryReport
     from sharedlog._core.player.failing import TargetStopped
     from sharedlog._core.player.observer import DeliveryReport, PlayerObserver, TargetReport
-    from sharedlog._core.player.rows import Told as TargetState
+    from sharedlog._core.player.rows import TargetState
     from sharedlog._core.position import Position
     from sharedlog._core.reading import State
     from sharedlog._core.target_methods import Delivered
@@ -242,7 +242,7 @@ _HOMES = {
     "Sweeper": "sharedlog._log.sweeper",
     "Target": "sharedlog._player.declared",
     "TargetReport": "sharedlog._core.player.observer",
-    "TargetState": "sharedlog._core.player.rows:Told",
+    "TargetState": "sharedlog._core.player.rows",
     "TargetStopped": "sharedlog._core.player.failing",
     "Transaction": "sharedlog._log.transaction",
     "TrimmedLog": "sharedlog._core.errors",

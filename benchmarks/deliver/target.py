@@ -25,8 +25,8 @@ import sharedlog
 from benchmarks.deliver.board import Board
 from benchmarks.deliver.messages import APPLY, SERVICE, START, TOKEN, number_of
 from sharedlog._core.position import Position
-from sharedlog._core.target_steps import Answer, AnswerKind
-from sharedlog._target.target import Target
+from sharedlog._core.target_steps import AnswerKind, DeliveryAnswer
+from sharedlog._target.target import ServedTarget
 
 __all__ = ["BARE_STREAM", "BARE_UNARY", "INSERT", "create"]
 
@@ -56,7 +56,7 @@ class _Effects:
         tag = f"{delivered.stream}/{delivered.substream}"
         self._waiting.setdefault(tag, deque()).append((delivered.position, number))
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: DeliveryAnswer) -> None:
         """A player is about to be told."""
         waiting = self._waiting.get(answer.tag)
         if answer.kind is not AnswerKind.DONE or not waiting:
@@ -72,13 +72,13 @@ class _Effects:
 
 def _watch(effects: _Effects) -> None:
     """Have effects know of each answer, which is told when all before it is durable."""
-    note = Target.note
+    note = ServedTarget.note
 
-    def noted(self: Target, answer: Answer) -> None:
+    def noted(self: ServedTarget, answer: DeliveryAnswer) -> None:
         effects.answered(answer)
         note(self, answer)
 
-    Target.note = noted  # type: ignore[method-assign]
+    ServedTarget.note = noted  # type: ignore[method-assign]
 
 
 async def _serve(number: int, database: Path, board: Board, streams: list[str]) -> None:

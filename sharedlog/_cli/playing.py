@@ -30,7 +30,7 @@ from sharedlog._core.player.rows import (
     Latest,
     Order,
     SkipOne,
-    Told,
+    TargetState,
     Wish,
     all_players,
     all_told,
@@ -193,7 +193,9 @@ def targets(log: Log, arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _target_object(player: str, target: str, told: Told | None, wished: Wish) -> dict[str, Any]:
+def _target_object(
+    player: str, target: str, told: TargetState | None, wished: Wish
+) -> dict[str, Any]:
     paused, latest = wished.paused, wished.latest
     return {
         "player": player,
@@ -204,7 +206,9 @@ def _target_object(player: str, target: str, told: Told | None, wished: Wish) ->
     }
 
 
-def _target_row(player: str, target: str, told: Told | None, wished: Wish) -> tuple[str, ...]:
+def _target_row(
+    player: str, target: str, told: TargetState | None, wished: Wish
+) -> tuple[str, ...]:
     paused = wished.paused
     by = f" by {paused.by}: {paused.why}" if paused is not None else ""
     if told is None:
@@ -304,7 +308,7 @@ def _first(log: Log, place: Place, after: After) -> int:
     return found if isinstance(found, int) else found.lsn
 
 
-def _told(log: Log, arguments: argparse.Namespace) -> Told:
+def _told(log: Log, arguments: argparse.Namespace) -> TargetState:
     place = log._place.of_player(arguments.player)
     found = place.run(all_told(arguments.player)).get(arguments.target)
     if found is None:

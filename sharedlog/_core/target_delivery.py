@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import MAX_LSN, Position
 from sharedlog._core.streams import substream_number
-from sharedlog._core.target_index import Feed, Index, Skip, check_tag
+from sharedlog._core.target_index import Feed, Index, SkippedMessage, check_tag
 
 _MOST = (1 << 32) - 1
 
@@ -37,7 +37,7 @@ class Delivery(NamedTuple):
     append_time_us: int = 0
     more: bool = False
     again: bool = False
-    skip: Skip | None = None
+    skip: SkippedMessage | None = None
     trace_parent: str = ""
     trace_state: str = ""
 

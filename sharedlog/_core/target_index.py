@@ -41,7 +41,7 @@ class Feed(NamedTuple):
         return f"connects/{self.number}/{tag}@{self.log}"
 
 
-class Skip(NamedTuple):
+class SkippedMessage(NamedTuple):
     """A message that was passed over: where it is, its number, why, who decided it, and when."""
 
     place: Position
@@ -63,7 +63,7 @@ class Index(NamedTuple):
     taken: int = 0
     begun: Position | None = None
     skips: int = 0
-    skipped: tuple[Skip, ...] = ()
+    skipped: tuple[SkippedMessage, ...] = ()
 
     @property
     def incarnation(self) -> str:
@@ -79,7 +79,7 @@ class Index(NamedTuple):
         """Return it at a place before which nothing was to be taken."""
         return self._replace(at=place)
 
-    def skipping(self, skip: Skip) -> Index:
+    def skipping(self, skip: SkippedMessage) -> Index:
         """Return it behind a message that is passed over."""
         kept = skip._replace(
             number=self.skips + 1,
@@ -146,7 +146,7 @@ def unpack_index(data: bytes | None) -> Index:
         kept.skips,
         tuple(
             [
-                Skip(_position(s.place, incarnation), s.number, s.reason, s.by, s.at_us)
+                SkippedMessage(_position(s.place, incarnation), s.number, s.reason, s.by, s.at_us)
                 for s in kept.skipped
             ]
         ),

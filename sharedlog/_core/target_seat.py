@@ -23,11 +23,11 @@ from sharedlog._core.target_steps import (
     DATA_LOSS,
     FAILED_PRECONDITION,
     UNAVAILABLE,
-    Answer,
     AnswerKind,
     Await,
+    DeliveryAnswer,
     Fetch,
-    Put,
+    MoveRows,
     RowMove,
     Rule,
     TargetUnavailable,
@@ -80,15 +80,17 @@ class Seat:
         self.durable = self.admitted = unpack_index(row)
         self.row, self.known, self.stale, self.flying = row, True, False, []
 
-    def answer(self, kind: AnswerKind, place: Position, code: int = 0, details: str = "") -> Answer:
+    def answer(
+        self, kind: AnswerKind, place: Position, code: int = 0, details: str = ""
+    ) -> DeliveryAnswer:
         """Return an answer about a place."""
         if kind is AnswerKind.DONE:
-            return Answer(kind, self.tag, place)
+            return DeliveryAnswer(kind, self.tag, place)
         connects = self.connects.of(self.durable)
         index = self.durable if self.known else None
-        return Answer(kind, self.tag, place, code, details, index, connects)
+        return DeliveryAnswer(kind, self.tag, place, code, details, index, connects)
 
-    def now(self, answer: Answer) -> Answer:
+    def now(self, answer: DeliveryAnswer) -> DeliveryAnswer:
         """Return an answer with the index as it has become."""
         if answer.kind is AnswerKind.DONE or not self.known:
             return answer
@@ -121,7 +123,7 @@ def look(seat: Seat) -> Rule[None]:
     seat.connects = unpack_connects(rows[counted])
 
 
-def flush(seat: Seat) -> Rule[Answer | None]:
+def flush(seat: Seat) -> Rule[DeliveryAnswer | None]:
     """Have the store know the index; what its deliveries are answered if not DONE."""
     stopped = yield from land(seat)
     if stopped is not None or not seat.owes:
@@ -129,7 +131,7 @@ def flush(seat: Seat) -> Rule[Answer | None]:
     wanted, before, value = seat.admitted, seat.durable, pack_index(seat.admitted)
     place = wanted.begun or wanted.at
     try:
-        moved = yield Put((RowMove(seat.key, seat.row, value),))
+        moved = yield MoveRows((RowMove(seat.key, seat.row, value),))
         if not moved:
             # Or the reply to this very move was lost.
             rows = yield Fetch((seat.key,))
@@ -154,7 +156,7 @@ def flush(seat: Seat) -> Rule[Answer | None]:
     return None
 
 
-def land(seat: Seat) -> Rule[Answer | None]:
+def land(seat: Seat) -> Rule[DeliveryAnswer | None]:
     """Wait for what commits just now; what its deliveries are answered if not DONE."""
     if not seat.flying:
         return None
@@ -180,7 +182,7 @@ def land(seat: Seat) -> Rule[Answer | None]:
     return seat.answer(AnswerKind.UNAVAILABLE, first, UNAVAILABLE, why)
 
 
-def refusal(seat: Seat, delivery: Delivery, verdict: Verdict) -> Answer:
+def refusal(seat: Seat, delivery: Delivery, verdict: Verdict) -> DeliveryAnswer:
     """Return what a delivery is answered that is not taken."""
     at = seat.durable.at
     where = "nothing was taken yet" if at is None else f"the index is at {at}"
@@ -193,7 +195,7 @@ def refusal(seat: Seat, delivery: Delivery, verdict: Verdict) -> Answer:
     return seat.answer(AnswerKind.GAP, delivery.place, ABORTED, where)
 
 
-def unavailable(seat: Seat, place: Position, error: Exception) -> Answer:
+def unavailable(seat: Seat, place: Position, error: Exception) -> DeliveryAnswer:
     """Return what a delivery is answered where the store is in the way."""
     code = UNAVAILABLE if isinstance(error, TargetUnavailable) else FAILED_PRECONDITION
     return seat.answer(AnswerKind.UNAVAILABLE, place, code, str(error))

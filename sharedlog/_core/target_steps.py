@@ -65,7 +65,7 @@ class Fetch(NamedTuple):
     keys: Sequence[str]
 
 
-class Put(NamedTuple):
+class MoveRows(NamedTuple):
     """Move rows, all or none, durably: whether they were as expected.
 
     Raises ``TargetUnavailable``, also where nobody can tell.
@@ -74,7 +74,7 @@ class Put(NamedTuple):
     moves: Sequence[RowMove]
 
 
-class Run(NamedTuple):
+class RunHandler(NamedTuple):
     """Run a message's handler: an ``Ended``; of an atomic one ``move`` is in its transaction.
 
     ``more``: another one is at hand, and may share that. Raises ``MethodRefused`` and
@@ -124,7 +124,7 @@ class AnswerKind(enum.Enum):
     UNAVAILABLE = "unavailable"
 
 
-class Answer(NamedTuple):
+class DeliveryAnswer(NamedTuple):
     """An answer to a delivery, or to all through its place."""
 
     kind: AnswerKind
@@ -139,7 +139,7 @@ class Answer(NamedTuple):
 class Tell(NamedTuple):
     """Answer the player; nobody waits."""
 
-    answer: Answer
+    answer: DeliveryAnswer
 
 
 class Confirm(NamedTuple):

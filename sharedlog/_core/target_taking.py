@@ -1,7 +1,8 @@
 """The taking of deliveries: judged, run, and the index moved with their effects (DESIGN-LOG §15).
 
-A rule is a generator: it yields what is to be done outside (``Fetch``, ``Put``, ``Run``) or said
-(``Tell``), the shell does it, and sends the result back in, or throws what it raised.
+A rule is a generator: it yields what is to be done outside (``Fetch``, ``MoveRows``,
+``RunHandler``) or said (``Tell``), the shell does it, and sends the result back in, or throws what
+it raised.
 
 - ``atomic``: the move of the index is in the handler's own transaction: both or neither.
 - ``idempotent``: the handler runs, then the index is moved; of several that came together once.
@@ -28,18 +29,18 @@ from sharedlog._core.target_seat import Seat, begin, flush, land, look, refusal,
 from sharedlog._core.target_steps import (
     ABORTED,
     UNAVAILABLE,
-    Answer,
     AnswerKind,
     Called,
     Confirm,
+    DeliveryAnswer,
     Ended,
     Fetch,
     HandlerKind,
     MethodRefused,
-    Put,
+    MoveRows,
     RowMove,
     Rule,
-    Run,
+    RunHandler,
     TargetUnavailable,
     Tell,
 )
@@ -58,7 +59,7 @@ def take(
     ``resolve`` raises ``MethodRefused`` for what never runs. More may be added to ``deliveries``
     while they are taken; ``at_hand``: whether there is another one.
     """
-    stopped: Answer | None = None
+    stopped: DeliveryAnswer | None = None
     try:
         yield from begin(seat)
     except (TargetUnavailable, LogError) as error:
@@ -110,7 +111,7 @@ def connect(seats: Sequence[Seat]) -> Rule[list[tuple[Index, int]]]:
             connects = unpack_connects(counted).once_more(index)
             found.append((index, connects))
             moves.append(RowMove(connects_key, counted, pack_connects(connects)))
-        if not moves or (yield Put(moves)):
+        if not moves or (yield MoveRows(moves)):
             break
     else:
         raise TargetUnavailable("too many players connect at once")
@@ -129,7 +130,7 @@ def _take(
     delivery: Delivery,
     resolve: Callable[[Delivery], Called],
     at_hand: Callable[[], bool],
-) -> Rule[Answer | None]:
+) -> Rule[DeliveryAnswer | None]:
     """Take one; what it is answered if not DONE."""
     if not seat.known:
         yield from look(seat)
@@ -185,7 +186,7 @@ def _run(
     redelivered = again or seat.connects.of(seat.admitted) > 1
     seat.running = delivery.place
     try:
-        ended: Ended = yield Run(delivery, called, move, redelivered, more)
+        ended: Ended = yield RunHandler(delivery, called, move, redelivered, more)
     except Exception:
         seat.running = None
         raise
@@ -194,7 +195,7 @@ def _run(
     return ended
 
 
-def _ended(seat: Seat, delivery: Delivery, ended: Ended) -> Answer | None:
+def _ended(seat: Seat, delivery: Delivery, ended: Ended) -> DeliveryAnswer | None:
     """Judge a handler that commits nothing itself."""
     if ended.broken:
         return seat.answer(AnswerKind.UNAVAILABLE, delivery.place, ended.code, ended.details)
@@ -204,7 +205,7 @@ def _ended(seat: Seat, delivery: Delivery, ended: Ended) -> Answer | None:
     return None
 
 
-def _run_plain(seat: Seat, delivery: Delivery, called: Called) -> Rule[Answer | None]:
+def _run_plain(seat: Seat, delivery: Delivery, called: Called) -> Rule[DeliveryAnswer | None]:
     before = seat.admitted
     seat.admitted = before._replace(begun=delivery.place)
     stopped = yield from flush(seat)
@@ -230,7 +231,7 @@ def _run_plain(seat: Seat, delivery: Delivery, called: Called) -> Rule[Answer | 
 
 def _run_atomic(
     seat: Seat, delivery: Delivery, called: Called, *, more: bool
-) -> Rule[Answer | None]:
+) -> Rule[DeliveryAnswer | None]:
     if seat.owes:
         stopped = yield from flush(seat)
         if stopped is not None:

@@ -10,7 +10,7 @@ from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
 from sharedlog._core.holds import Hold
 from sharedlog._core.player.backoff import LONGEST_S, Pauses
 from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Verdict, Why
-from sharedlog._core.player.feeder import State
+from sharedlog._core.player.feeder import FeederState
 from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.holding import tags_of, take_holds
 from sharedlog._core.player.item import Skip
@@ -214,7 +214,7 @@ class Course:
 
     def _found(self, feeder: Feeding, suspended: Suspended) -> None:
         """Stop for what was found while it was asked; not where an operator decided meanwhile."""
-        if feeder is self.feeder and feeder.state is State.ASKED:
+        if feeder is self.feeder and feeder.state is FeederState.ASKED:
             self._suspend(suspended)
 
     async def _begun(self, feeder: Feeding, term: int) -> Delivering | None:

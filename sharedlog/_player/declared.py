@@ -13,8 +13,8 @@ from sharedlog._core.envelope import check_method
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Moment
 from sharedlog._core.holds import BEGINNING, END
-from sharedlog._core.player.failing import Rules, Then
-from sharedlog._core.player.feeder import Bounds
+from sharedlog._core.player.failing import FailurePolicy, Then
+from sharedlog._core.player.feeder import FeederBounds
 from sharedlog._core.player.holding import Follows
 from sharedlog._core.player.rows import check_part
 from sharedlog._core.position import Position
@@ -62,10 +62,10 @@ class Target:
     refused: Failed = "stop"
     unknown: Unknown = "stop"
     patience: timedelta = timedelta(seconds=30)
-    batch: int = Bounds().batch_count
-    batch_bytes: int = Bounds().batch_bytes
+    batch: int = FeederBounds().batch_count
+    batch_bytes: int = FeederBounds().batch_bytes
     linger: timedelta = _ZERO
-    queue: int = Bounds().queue_count
+    queue: int = FeederBounds().queue_count
     number: int = 0
     token: str = field(default="", repr=False)
     token_file: str = ""
@@ -124,7 +124,7 @@ class Target:
         return Follows(streams, Moment((start - _EPOCH) // timedelta(microseconds=1)))
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> FailurePolicy:
         """What becomes of messages that fail."""
         for name, choices in (
             *(("failed", get_args(Failed)), ("refused", get_args(Failed))),
@@ -134,13 +134,13 @@ class Target:
             if value not in choices:
                 said = ", ".join(map(repr, choices))
                 raise InvalidRequest(f"target {self.name!r}: {name} = {value!r} is none of {said}")
-        return Rules(self.tries, Then(self.failed), Then(self.refused), Then(self.unknown))
+        return FailurePolicy(self.tries, Then(self.failed), Then(self.refused), Then(self.unknown))
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> FeederBounds:
         """Of what is kept and sent."""
-        window = max(Bounds().window_count, self.batch)
-        return Bounds(
+        window = max(FeederBounds().window_count, self.batch)
+        return FeederBounds(
             queue_count=self.queue,
             window_count=window,
             batch_count=self.batch,
@@ -171,7 +171,7 @@ class Target:
         )
 
 
-class Settings:
+class PlayerSettings:
     """What a player was told, and may be told anew."""
 
     def __init__(self, name: str, log_name: str, dead_letters: str, takeover: timedelta) -> None:

@@ -13,13 +13,14 @@ from sharedlog._core.envelope import unpack
 from sharedlog._core.errors import LogError, LogForked, TrimmedLog
 from sharedlog._core.following import Follower
 from sharedlog._core.player.failing import Suspended, Why
-from sharedlog._core.player.feeder import Feeder, State
-from sharedlog._core.player.item import Item, Kind, Outgoing, items
+from sharedlog._core.player.feeder import Feeder, FeederState
+from sharedlog._core.player.item import Item, Outgoing, items
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.sealing import opened
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import stream_of
+from sharedlog._core.target_delivery import DeliveryKind
 from sharedlog._player.beginning import Here
 from sharedlog._player.link import Link, told, why
 from sharedlog._player.stage import Fed
@@ -84,7 +85,7 @@ class Delivering:
             room.set()
         if self._feeder.aside:
             self._aside.set()
-        if self._feeder.state is State.S or self._feeder.term != self._term:
+        if self._feeder.state is FeederState.S or self._feeder.term != self._term:
             self._ended.set()
 
     async def run(self) -> None:
@@ -157,7 +158,7 @@ class Delivering:
             return lambda: follower.read(stage.outside.now_us())
 
         try:
-            while feeder.state in (State.RF, State.FC) and feeder.term == term:
+            while feeder.state in (FeederState.RF, FeederState.FC) and feeder.term == term:
                 if feeder.wants():
                     if follower is None:
                         found, through = [], stage.dispatched() or 0
@@ -260,7 +261,7 @@ class Delivering:
         return found
 
     def _delivery(self, sent: Outgoing, now_us: int) -> target_pb2.Delivery:
-        if sent.kind is not Kind.MESSAGE:
+        if sent.kind is not DeliveryKind.MESSAGE:
             return delivery_of(sent, b"", now_us)
         envelope = self._envelope(sent)
         if self._at_once and len(envelope) > self._at_once:
@@ -308,7 +309,7 @@ class Delivering:
                 # What it skipped is a dead letter before anything else is taken.
                 self._feeder.cut(Trouble(Cause.ORDERED))
         feeder = self._feeder
-        if feeder.state is not State.N or feeder.queued or feeder.aside:
+        if feeder.state is not FeederState.N or feeder.queued or feeder.aside:
             # Else nothing waits for it.
             self.poke()
 

@@ -20,14 +20,14 @@ from sharedlog._core.errors import (
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import forget
 from sharedlog._core.player.failing import Suspended, Why
-from sharedlog._core.player.feeder import Bounds
+from sharedlog._core.player.feeder import FeederBounds
 from sharedlog._core.player.holding import move_holds
 from sharedlog._core.player.observer import TargetReport
-from sharedlog._core.player.rows import Told, Wish, all_told, tell, wishes
+from sharedlog._core.player.rows import TargetState, Wish, all_told, tell, wishes
 from sharedlog._core.position import Position
 from sharedlog._log.place import Place
 from sharedlog._player.course import Course
-from sharedlog._player.declared import Settings
+from sharedlog._player.declared import PlayerSettings
 from sharedlog._player.main_stream import MainStream
 from sharedlog._player.outside import Outside
 from sharedlog._player.stage import Stage
@@ -46,7 +46,7 @@ class Leading:
     """One process's part in a player; on its event loop."""
 
     def __init__(
-        self, place: Place, settings: Settings, watchers: Watchers, outside: Outside
+        self, place: Place, settings: PlayerSettings, watchers: Watchers, outside: Outside
     ) -> None:
         """It does not lead yet."""
         self._place = place
@@ -125,14 +125,14 @@ class Leading:
         self._main = MainStream(self._place, self._outside)
         # A wish that cannot be read, and what was told: targets begin without it, and say so.
         self._wishes: dict[str, Wish] = {}
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, TargetState] = {}
         with suppress(LogError):
             self._told = await self._log.once(all_told(name))
         await self._look()
         near = max([each.bounds.queue_count for each in self._settings.targets.values()] or [0])
         self._begin_courses()
         self._doing = [
-            asyncio.ensure_future(self._main.run(near or Bounds().queue_count)),
+            asyncio.ensure_future(self._main.run(near or FeederBounds().queue_count)),
             asyncio.ensure_future(self._operate()),
             asyncio.ensure_future(self._keep()),
         ]
@@ -218,7 +218,7 @@ class Leading:
 
     async def _keep(self) -> None:
         """Move holds, and tell of the targets."""
-        told: dict[str, Told | None] = {}
+        told: dict[str, TargetState | None] = {}
         counted: dict[str, tuple[float, int]] = {}
         now_s, held_s = asyncio.get_running_loop().time, 0.0
         while True:
@@ -227,7 +227,7 @@ class Leading:
                 if now_s() - held_s >= _HELD_S:
                     held_s = now_s()
                     await self._move_holds()
-                fresh: dict[str, Told | None] = {
+                fresh: dict[str, TargetState | None] = {
                     name: _told_of(each, counted) for name, each in self._courses.items()
                 }
                 gone = dict.fromkeys((self._told.keys() | told.keys()) - fresh.keys())
@@ -265,20 +265,20 @@ class Leading:
                 course.holds = moved
 
 
-def _attempts(told: Told | None) -> dict[str, tuple[Position, int]]:
+def _attempts(told: TargetState | None) -> dict[str, tuple[Position, int]]:
     if told is None:
         return {}
     return {tag: (Position.parse(place), count) for tag, (place, count) in told.attempts.items()}
 
 
-def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
+def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> TargetState:
     now_s, name = asyncio.get_running_loop().time(), course.target.name
     before_s, before = counted.get(name, (now_s, course.taken))
     counted[name] = now_s, course.taken
     passed_s = now_s - before_s
     stopped = course.suspended
     feeder = course.feeder
-    return Told(
+    return TargetState(
         course.state,
         course.target.address,
         course.number,
@@ -302,7 +302,7 @@ def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> Told:
     )
 
 
-def _unlike(one: Told | None, other: Told | None) -> bool:
+def _unlike(one: TargetState | None, other: TargetState | None) -> bool:
     """Whether there is something new, or it was told long ago."""
     if one is None or other is None:
         return one is not other

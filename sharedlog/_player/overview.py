@@ -14,7 +14,7 @@ from typing import Any
 
 from rifl._log import get_logger
 from sharedlog._core.errors import LogError
-from sharedlog._core.player.rows import Told, Wish, all_told, wishes
+from sharedlog._core.player.rows import TargetState, Wish, all_told, wishes
 from sharedlog._core.position import Position
 from sharedlog._log.place import Place
 
@@ -43,7 +43,7 @@ class Overview:
         self._leads = leads
         self._every_s = every_s
         self._clock = clock
-        self._seen: tuple[Mapping[str, Told], Mapping[str, Wish]] = ({}, {})
+        self._seen: tuple[Mapping[str, TargetState], Mapping[str, Wish]] = ({}, {})
         self._seen_s = 0.0
         self._error = "nothing was read yet"
         self._samples: dict[str, deque[tuple[int, int, float]]] = {}
@@ -110,7 +110,7 @@ class Overview:
             }
 
 
-def _target(name: str, told: Told | None, wished: Wish, samples: Any) -> dict[str, Any]:
+def _target(name: str, told: TargetState | None, wished: Wish, samples: Any) -> dict[str, Any]:
     paused = wished.paused
     found: dict[str, Any] = {
         "name": name,

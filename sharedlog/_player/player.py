@@ -22,11 +22,11 @@ from sharedlog._core.errors import (
 )
 from sharedlog._core.player.holding import streams_of
 from sharedlog._core.player.observer import PlayerObserver
-from sharedlog._core.player.rows import Told, all_told, check_part
+from sharedlog._core.player.rows import TargetState, all_told, check_part
 from sharedlog._core.streams import check_name
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
-from sharedlog._player.declared import PLAYER, STREAM, Settings, Target, check_targets
+from sharedlog._player.declared import PLAYER, STREAM, PlayerSettings, Target, check_targets
 from sharedlog._player.overview import Overview
 from sharedlog._player.status_page import StatusPage
 from sharedlog._player.watching import Watchers
@@ -78,7 +78,7 @@ class Player:
         if takeover < _SHORTEST_TAKEOVER:
             raise InvalidRequest(f"a takeover within {takeover}: {_SHORTEST_TAKEOVER} is the least")
         self._place = log._place.of_player(name)
-        self._settings = Settings(name, log_name, dead_letters, takeover)
+        self._settings = PlayerSettings(name, log_name, dead_letters, takeover)
         self._settings.targets = check_targets(targets, dead_letters)
         observers = (observer,) if isinstance(observer, PlayerObserver) else observer
         self._watchers = Watchers(name, observers)
@@ -151,7 +151,7 @@ class Player:
             except (InvalidRequest, NoSuchStream) as error:
                 raise InvalidRequest(f"target {name!r}: {error}") from error
 
-    def targets(self) -> dict[str, Told]:
+    def targets(self) -> dict[str, TargetState]:
         """Return how the targets are, by name, as the player that leads told last."""
         return self._place.run(all_told(self._settings.name))
 

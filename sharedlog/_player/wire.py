@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sharedlog._core.player.indexes import Index, Unconfirmed
-from sharedlog._core.player.item import Kind, Outgoing
+from sharedlog._core.player.item import Outgoing
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.streams import substream_number
+from sharedlog._core.target_delivery import DeliveryKind
 from sharedlog._wire.conversions import place_of, position_of
 from sharedlog.v1 import log_pb2, target_pb2
 
 _KINDS = {
-    Kind.MESSAGE: target_pb2.Delivery.MESSAGE,
-    Kind.EMPTY: target_pb2.Delivery.EMPTY,
-    Kind.SKIP: target_pb2.Delivery.SKIP,
+    DeliveryKind.MESSAGE: target_pb2.Delivery.MESSAGE,
+    DeliveryKind.EMPTY: target_pb2.Delivery.EMPTY,
+    DeliveryKind.SKIP: target_pb2.Delivery.SKIP,
 }
 _ANSWER = target_pb2.DeliveryAnswer
 DONE = _ANSWER.DONE
@@ -69,14 +70,14 @@ def delivery_of(sent: Outgoing, envelope: bytes, now_us: int) -> target_pb2.Deli
         kind=_KINDS[sent.kind],
         tag=item.tag,
         place=place_of(item.place),
-        envelope=envelope if sent.kind is Kind.MESSAGE else b"",
+        envelope=envelope if sent.kind is DeliveryKind.MESSAGE else b"",
         append_time_us=item.at_us,
         more=sent.more,
         again=sent.again,
     )
     if sent.follows is not None:
         found.follows.CopyFrom(place_of(sent.follows))
-    if sent.kind is Kind.SKIP and sent.skip is not None:
+    if sent.kind is DeliveryKind.SKIP and sent.skip is not None:
         found.skip.reason, found.skip.by, found.skip.at_us = *sent.skip, now_us
     return found
 

@@ -20,10 +20,10 @@ from sharedlog._target.access import PlayerAccess
 from sharedlog._target.aio_target import AioTarget
 from sharedlog._target.requests import SERVICE
 from sharedlog._target.sync_target import SyncTarget
-from sharedlog._target.target import Limits, Target
+from sharedlog._target.target import ServedTarget, TargetLimits
 
 _log = get_logger("sharedlog.target")
-_LIMITS = Limits()
+_LIMITS = TargetLimits()
 
 
 def add_target_to_server(
@@ -70,7 +70,9 @@ def add_target_to_server(
     for method in {each for some in methods.streams.values() for each in some}:
         _check(calls, method)
     access = PlayerAccess(token, peers)
-    target = Target(calls, methods, access, Limits(concurrency, queued_bytes, most_bytes))
+    target = ServedTarget(
+        calls, methods, access, TargetLimits(concurrency, queued_bytes, most_bytes)
+    )
     makers: dict[str, Callable[[Any], Any]]
     if isinstance(server, grpc.aio.Server):
         makers = AioTarget(target).methods()

@@ -6,31 +6,31 @@ import asyncio
 from typing import Any
 
 from rifl._server.local_calls import Handlers
-from sharedlog._core.target_steps import UNAVAILABLE, Answer, AnswerKind
+from sharedlog._core.target_steps import UNAVAILABLE, AnswerKind, DeliveryAnswer
 from sharedlog._core.target_taking import take
 from sharedlog._target.aio_driving import AioRules
-from sharedlog._target.lanes import Lane, Outbox
-from sharedlog._target.requests import From, answers_to_wire, items_of
+from sharedlog._target.lanes import AnswerQueue, Lane
+from sharedlog._target.requests import Origin, answers_to_wire, items_of
 from sharedlog.v1 import target_pb2 as pb
 
 # A player that does not read its answers is read no further.
 _MOST_ANSWERS = 10_000
 
 
-class Connection:
+class DeliveryConnection:
     """What one call brought: its lanes, each worked off by a task of its own, and its answers."""
 
     def __init__(
         self,
         of: AioRules,
-        origin: From,
+        origin: Origin,
         context: Any,
         handlers: Handlers | None,
         most_bytes: int,
         lane_bytes: int,
     ) -> None:
         """``most_bytes``: of what may wait; ``lane_bytes``: of one substream."""
-        self.outbox = Outbox()
+        self.outbox = AnswerQueue()
         self._of = of
         self._origin = origin
         self._context = context
@@ -102,7 +102,7 @@ class Connection:
         of = self._of
         seat, lock = of.seats.get(self._origin.feed, lane.tag)
 
-        def tell(answer: Answer) -> None:
+        def tell(answer: DeliveryAnswer) -> None:
             lane.told(answer)
             self.outbox.add(answer)
             self._note()
@@ -116,7 +116,7 @@ class Connection:
                 if lane.refused is not None:
                     text = "too much of this substream waits"
                     kind = AnswerKind.UNAVAILABLE
-                    tell(Answer(kind, lane.tag, lane.refused, UNAVAILABLE, text))
+                    tell(DeliveryAnswer(kind, lane.tag, lane.refused, UNAVAILABLE, text))
                     lane.refused = None
                 self._note()
         finally:

@@ -8,19 +8,19 @@ from typing import Any
 
 from rifl._server.local_calls import Attempt, Handlers, NotFound, RiflError
 from sharedlog._core.target_steps import (
-    Answer,
     Await,
+    DeliveryAnswer,
     Fetch,
     HandlerKind,
-    Put,
-    Run,
+    MoveRows,
+    RunHandler,
     TargetUnavailable,
     Tell,
 )
 from sharedlog._target.target import (
     Seats,
+    ServedTarget,
     Steps,
-    Target,
     ended_of,
     interceptor_failed,
     refused,
@@ -30,13 +30,17 @@ from sharedlog._target.target import (
 class AioRules:
     """Carries out the rules of one target: its seats, and the handlers that run at once."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ServedTarget) -> None:
         self.target = target
         self.seats: Seats[asyncio.Lock] = Seats(asyncio.Lock)
         self.slots = asyncio.Semaphore(target.limits.concurrency)
 
     async def drive(
-        self, rule: Steps, context: Any, handlers: Handlers | None, tell: Callable[[Answer], None]
+        self,
+        rule: Steps,
+        context: Any,
+        handlers: Handlers | None,
+        tell: Callable[[DeliveryAnswer], None],
     ) -> Any:
         """Carry a rule out; returns what it does."""
         target = self.target
@@ -49,9 +53,9 @@ class AioRules:
                 step = rule.send(value) if error is None else rule.throw(error)
                 value, error = None, None
                 try:
-                    if isinstance(step, Run):
+                    if isinstance(step, RunHandler):
                         value = await self._run(step, context, handlers, runs)
-                    elif isinstance(step, Put):
+                    elif isinstance(step, MoveRows):
                         value = await _moved(target.put(step))
                         self._end(runs)
                     elif isinstance(step, Await):
@@ -70,7 +74,7 @@ class AioRules:
         finally:
             self._end(runs)
 
-    async def _run(self, step: Run, context: Any, handlers: Any, runs: list[Attempt]) -> Any:
+    async def _run(self, step: RunHandler, context: Any, handlers: Any, runs: list[Attempt]) -> Any:
         target, called = self.target, step.called
         calls = target.calls
         policy: Any = calls.policy(called.method)

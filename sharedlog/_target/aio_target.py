@@ -11,9 +11,9 @@ import grpc
 from rifl._server.local_calls import Handlers
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.target_seat import settle
-from sharedlog._core.target_steps import Answer, TargetUnavailable
+from sharedlog._core.target_steps import DeliveryAnswer, TargetUnavailable
 from sharedlog._core.target_taking import connect
-from sharedlog._target.aio_connection import Connection
+from sharedlog._target.aio_connection import DeliveryConnection
 from sharedlog._target.aio_driving import AioRules
 from sharedlog._target.requests import (
     SERVICE,
@@ -23,7 +23,7 @@ from sharedlog._target.requests import (
     origin_of,
     parsed,
 )
-from sharedlog._target.target import Target
+from sharedlog._target.target import ServedTarget
 from sharedlog._wire.errors import refusal_of
 from sharedlog.v1 import target_pb2 as pb
 
@@ -36,7 +36,7 @@ _MOST_A_BYTE = 1024
 class AioTarget:
     """Answers ``Connect``, ``Deliver`` and ``DeliverBatch`` on one event loop."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ServedTarget) -> None:
         self.target = target
         self.rules = AioRules(target)
 
@@ -94,7 +94,7 @@ class AioTarget:
         origin = origin_of(message)
         # All of it is here already.
         most = len(data) * _MOST_A_BYTE
-        connection = Connection(self.rules, origin, context, handlers, most, most)
+        connection = DeliveryConnection(self.rules, origin, context, handlers, most, most)
         try:
             connection.take_in(message)
             await connection.worked_off()
@@ -111,7 +111,7 @@ class AioTarget:
         message = parsed(pb.Deliveries, first)
         origin = origin_of(message)
         most = self.target.limits.queued_bytes
-        connection = Connection(self.rules, origin, context, handlers, most, most // _SHARE)
+        connection = DeliveryConnection(self.rules, origin, context, handlers, most, most // _SHARE)
         writing = asyncio.ensure_future(connection.write())
         try:
             connection.take_in(message)
@@ -129,5 +129,5 @@ class AioTarget:
         await writing
 
 
-def _nobody(answer: Answer) -> None:
+def _nobody(answer: DeliveryAnswer) -> None:
     """Nobody is told: it is a player that connects, which learns the index."""

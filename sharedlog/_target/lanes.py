@@ -9,9 +9,9 @@ from typing import NamedTuple
 from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import Delivery
 from sharedlog._core.target_steps import (
-    Answer,
     AnswerKind,
     Confirm,
+    DeliveryAnswer,
 )
 
 # So many deliveries of a substream are taken before the index is moved for them.
@@ -84,7 +84,7 @@ class Lane:
             else:
                 return
 
-    def told(self, answer: Answer) -> None:
+    def told(self, answer: DeliveryAnswer) -> None:
         """Note an answer."""
         if answer.kind is not AnswerKind.DONE:
             self._stopped = answer.place
@@ -95,17 +95,17 @@ class Lane:
         self.bytes = 0
 
 
-class Outbox:
+class AnswerQueue:
     """The answers that are to be written: of DONEs of a substream the last one."""
 
     def __init__(self) -> None:
-        self._answers: list[Answer] = []
+        self._answers: list[DeliveryAnswer] = []
         self._last: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._answers)
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: DeliveryAnswer) -> None:
         """Add an answer."""
         at = self._last.get(answer.tag)
         if (
@@ -118,7 +118,7 @@ class Outbox:
         self._last[answer.tag] = len(self._answers)
         self._answers.append(answer)
 
-    def take(self) -> list[Answer]:
+    def take(self) -> list[DeliveryAnswer]:
         """Return them, once."""
         found, self._answers = self._answers, []
         self._last.clear()

@@ -11,11 +11,11 @@ from sharedlog._core.envelope import MAX_TEXT_BYTES, is_trace_parent
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import Delivery, DeliveryKind
-from sharedlog._core.target_index import Feed, Index, Skip, check_tag
+from sharedlog._core.target_index import Feed, Index, SkippedMessage, check_tag
 from sharedlog._core.target_steps import (
-    Answer,
     AnswerKind,
     Confirm,
+    DeliveryAnswer,
 )
 from sharedlog._wire.conversions import place_of, position_of
 from sharedlog.v1 import target_pb2 as pb
@@ -36,7 +36,7 @@ _KINDS = {
 _ANSWERS = {kind: pb.DeliveryAnswer.Kind.Value(kind.name) for kind in AnswerKind}
 
 
-class From(NamedTuple):
+class Origin(NamedTuple):
     """Where deliveries come from: the index's feed, the log's incarnation, the connection."""
 
     feed: Feed
@@ -59,10 +59,10 @@ def feed_of(feed: pb.Feed) -> Feed:
     return found
 
 
-def origin_of(message: pb.Deliveries) -> From:
+def origin_of(message: pb.Deliveries) -> Origin:
     """Return where the first message of a stream, or a batch, says that it is from."""
     _check_incarnation(message.incarnation)
-    return From(feed_of(message.feed), message.incarnation, message.term)
+    return Origin(feed_of(message.feed), message.incarnation, message.term)
 
 
 def connecting(request: pb.ConnectRequest) -> tuple[Feed, list[str]]:
@@ -77,7 +77,9 @@ def connecting(request: pb.ConnectRequest) -> tuple[Feed, list[str]]:
     return feed, tags
 
 
-def items_of(message: pb.Deliveries, origin: From) -> Iterator[tuple[str, Delivery | Confirm, int]]:
+def items_of(
+    message: pb.Deliveries, origin: Origin
+) -> Iterator[tuple[str, Delivery | Confirm, int]]:
     """Yield what came for each tag, with its bytes; raises ``InvalidRequest`` before any of it."""
     if len(message.deliveries) + len(message.confirmed) > MOST_DELIVERIES:
         raise InvalidRequest(f"one message has {MOST_DELIVERIES} deliveries at most")
@@ -121,7 +123,7 @@ def index_to_wire(tag: str, index: Index, connects: int) -> pb.Index:
     return found
 
 
-def answers_to_wire(term: int, answers: Iterable[Answer]) -> bytes:
+def answers_to_wire(term: int, answers: Iterable[DeliveryAnswer]) -> bytes:
     """Return answers as they travel."""
     found = pb.DeliveryAnswers(term=term)
     for kind, tag, place, code, details, index, connects in answers:
@@ -133,7 +135,7 @@ def answers_to_wire(term: int, answers: Iterable[Answer]) -> bytes:
     return found.SerializeToString()
 
 
-def _delivery(each: pb.Delivery, origin: From) -> Delivery:
+def _delivery(each: pb.Delivery, origin: Origin) -> Delivery:
     kind = _KINDS.get(each.kind)
     if kind is None:
         raise InvalidRequest(f"{each.kind} is no kind of delivery")
@@ -141,7 +143,7 @@ def _delivery(each: pb.Delivery, origin: From) -> Delivery:
     skip = None
     if kind is DeliveryKind.SKIP:
         said = each.skip
-        skip = Skip(place, 0, said.reason, said.by, said.at_us)
+        skip = SkippedMessage(place, 0, said.reason, said.by, said.at_us)
     return Delivery(
         origin.feed,
         kind,
@@ -164,7 +166,7 @@ def _trace(each: pb.Delivery) -> tuple[str, str]:
     return each.trace_parent, each.trace_state if each.trace_state.isprintable() else ""
 
 
-def _position(place: Place, origin: From) -> Position:
+def _position(place: Place, origin: Origin) -> Position:
     return position_of(place, origin.incarnation)
 
 

@@ -17,13 +17,13 @@ from sharedlog._core.target_seat import (
 )
 from sharedlog._core.target_steps import (
     UNAVAILABLE,
-    Answer,
     AnswerKind,
     Await,
+    DeliveryAnswer,
     Fetch,
     HandlerKind,
-    Put,
-    Run,
+    MoveRows,
+    RunHandler,
     TargetUnavailable,
     Tell,
 )
@@ -42,8 +42,8 @@ from sharedlog._target.requests import (
 )
 from sharedlog._target.target import (
     Seats,
+    ServedTarget,
     Steps,
-    Target,
     by_tag,
     delivery_of,
     ended_of,
@@ -61,7 +61,7 @@ _Behavior = Callable[[bytes, Any], bytes]
 class SyncTarget:
     """Answers ``Connect`` and ``DeliverBatch``; a stream would hold a thread of the pool."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ServedTarget) -> None:
         self._target = target
         self._seats: Seats[Any] = Seats(threading.Lock)
 
@@ -116,7 +116,7 @@ class SyncTarget:
         message = parsed(pb.Deliveries, data)
         origin = origin_of(message)
         self._target.check_store(message.store)
-        answers: list[Answer] = []
+        answers: list[DeliveryAnswer] = []
         for tag, items in by_tag(list(items_of(message, origin))).items():
             self._target.methods.check_tag(tag)
             seat, lock = self._seats.get(origin.feed, tag)
@@ -136,11 +136,11 @@ class SyncTarget:
             elif (first := next(filter(None, map(delivery_of, items)), None)) is not None:
                 text = "a handler of this substream runs"
                 kind = AnswerKind.UNAVAILABLE
-                answers.append(Answer(kind, tag, first.place, UNAVAILABLE, text))
+                answers.append(DeliveryAnswer(kind, tag, first.place, UNAVAILABLE, text))
         return answers_to_wire(origin.term, answers)
 
     def _drive(
-        self, rule: Steps, context: Any, handlers: Handlers | None, answers: list[Answer]
+        self, rule: Steps, context: Any, handlers: Handlers | None, answers: list[DeliveryAnswer]
     ) -> Any:
         target = self._target
         # Runs of plain handlers, which go on until the index says that they have ended.
@@ -152,9 +152,9 @@ class SyncTarget:
                 step = rule.send(value) if error is None else rule.throw(error)
                 value, error = None, None
                 try:
-                    if isinstance(step, Run):
+                    if isinstance(step, RunHandler):
                         value = self._run(step, context, handlers, runs)
-                    elif isinstance(step, Put):
+                    elif isinstance(step, MoveRows):
                         value = _wait(target.put(step))
                         self._end(runs)
                     elif isinstance(step, Await):
@@ -172,7 +172,7 @@ class SyncTarget:
         finally:
             self._end(runs)
 
-    def _run(self, step: Run, context: Any, handlers: Any, runs: list[Attempt]) -> Any:
+    def _run(self, step: RunHandler, context: Any, handlers: Any, runs: list[Attempt]) -> Any:
         target, called = self._target, step.called
         policy: Any = target.calls.policy(called.method)
         try:

@@ -25,13 +25,13 @@ from sharedlog._core.target_seat import (
     Seat,
 )
 from sharedlog._core.target_steps import (
-    Answer,
     AnswerKind,
+    DeliveryAnswer,
     Ended,
     Fetch,
     MethodRefused,
-    Put,
-    Run,
+    MoveRows,
+    RunHandler,
     TargetUnavailable,
 )
 from sharedlog._target.access import PlayerAccess
@@ -46,7 +46,7 @@ _SERIOUS = (AnswerKind.UNKNOWN, AnswerKind.FORKED)
 _FAILED = (AnswerKind.FAILED, AnswerKind.REFUSED)
 
 
-class Limits(NamedTuple):
+class TargetLimits(NamedTuple):
     """How much a target takes on. ``concurrency``: handlers that run at once on an event loop.
 
     ``queued_bytes``: of one connection; ``most_bytes``: of one message of gRPC's.
@@ -57,11 +57,11 @@ class Limits(NamedTuple):
     most_bytes: int = 4 << 20
 
 
-class Target:
+class ServedTarget:
     """What both kinds of servers have: the store's rows, the handlers, and who may deliver."""
 
     def __init__(
-        self, calls: LocalCalls, methods: Methods, access: PlayerAccess, limits: Limits
+        self, calls: LocalCalls, methods: Methods, access: PlayerAccess, limits: TargetLimits
     ) -> None:
         """``calls``: of the server's ``Deduplicator``."""
         self.calls = calls
@@ -83,14 +83,14 @@ class Target:
         except RiflError as error:
             raise TargetUnavailable(str(error)) from error
 
-    def put(self, step: Put) -> Any:
+    def put(self, step: MoveRows) -> Any:
         """Begin to move rows; the ``Later`` of whether they were."""
         try:
             return self.rows.move([Move(*each) for each in step.moves])
         except RiflError as error:
             raise TargetUnavailable(str(error)) from error
 
-    def call_of(self, step: Run) -> RowCall:
+    def call_of(self, step: RunHandler) -> RowCall:
         """Return the run of a delivery's handler as rifl knows it."""
         delivery, called = step.delivery, step.called
         return RowCall(
@@ -102,7 +102,7 @@ class Target:
         )
 
     @staticmethod
-    def metadata_of(step: Run) -> tuple[tuple[str, str | bytes], ...]:
+    def metadata_of(step: RunHandler) -> tuple[tuple[str, str | bytes], ...]:
         """Return what a handler sees as the metadata of its call: who caused it."""
         delivery, content = step.delivery, step.called.content
         parent, state = delivery.trace_parent, delivery.trace_state
@@ -115,11 +115,11 @@ class Target:
             found.append(("tracestate", state))
         return tuple(found)
 
-    def transport(self, context: Any, step: Run) -> Transport:
+    def transport(self, context: Any, step: RunHandler) -> Transport:
         """Return what a handler sees of the call that brought the delivery."""
         return Transport(context, self.metadata_of(step))
 
-    def note(self, answer: Answer) -> None:
+    def note(self, answer: DeliveryAnswer) -> None:
         """Log what people may have to look at."""
         if answer.kind in _SERIOUS:
             _log.error(

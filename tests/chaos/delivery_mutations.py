@@ -17,14 +17,14 @@ from sharedlog._core import target_taking
 from sharedlog._core.named import Turn, highest_of
 from sharedlog._core.player import deadletters, indexes
 from sharedlog._core.player.deadletters import Whose
-from sharedlog._core.player.feeder import Feeder, State
+from sharedlog._core.player.feeder import Feeder, FeederState
 from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.indexes import Unconfirmed
 from sharedlog._core.player.item import Item
 from sharedlog._core.target_delivery import Verdict
 from sharedlog._core.target_index import Index
 from sharedlog._core.target_seat import Seat
-from sharedlog._core.target_steps import Await, Ended, Put, RowMove
+from sharedlog._core.target_steps import Await, Ended, MoveRows, RowMove
 from sharedlog._player import beginning, course, letters
 from sharedlog._player.main_stream import MainStream
 from sharedlog._target.lanes import Lane
@@ -51,7 +51,7 @@ def index_behind_commit() -> _Patch:
             committed, why = yield Await([ended.committing])
             if not committed:
                 return Ended(14, why, broken=True)
-        yield Put((RowMove(*move),))
+        yield MoveRows((RowMove(*move),))
         return Ended(committed=True)
 
     return _patched(target_taking, "_run", run)
@@ -98,8 +98,8 @@ def joins_too_early() -> _Patch:
     """The main stream feeds a target that has yet to send what was fetched for it."""
 
     def turn_over(self: Feeder) -> None:
-        if self.state is State.FC:
-            self.state = State.N
+        if self.state is FeederState.FC:
+            self.state = FeederState.N
 
     return _patched(Feeder, "_turn_over", turn_over)
 
@@ -188,7 +188,7 @@ def rejoins_too_early() -> _Patch:
 
     def join(self: Feeding) -> None:
         for tag, each in list(self._aside.items()):
-            if each.feeder.state is State.N and self.state is State.N:
+            if each.feeder.state is FeederState.N and self.state is FeederState.N:
                 del self._aside[tag]
                 self.main.join(tag, self._at.get(tag))
 

@@ -13,12 +13,12 @@ from typing import Any
 from chaos.sim.player import store, target
 from sharedlog._core import target_seat, target_taking
 from sharedlog._core.player import deadletters, failing, rows, stores
-from sharedlog._core.player.feeder import Feeder, State
+from sharedlog._core.player.feeder import Feeder, FeederState
 from sharedlog._core.player.item import Item
 from sharedlog._core.target_delivery import Verdict
 from sharedlog._core.target_index import Index
 from sharedlog._core.target_seat import Seat
-from sharedlog._core.target_steps import Answer, AnswerKind, Tell
+from sharedlog._core.target_steps import AnswerKind, DeliveryAnswer, Tell
 from sharedlog._player import beginning
 
 __all__ = ["BROKEN", "judged_instead", "together"]
@@ -108,7 +108,7 @@ def end_unlocked() -> _Patch:
     def fix(self: Feeder, dispatched: int | None) -> None:
         before = self.state
         original(self, dispatched)
-        if before is State.RF and self.state is not before:
+        if before is FeederState.RF and self.state is not before:
             self._end = self._read or 0
             self._turn_over()
 
@@ -117,9 +117,9 @@ def end_unlocked() -> _Patch:
 
 def moved_in_recovery() -> _Patch:
     def move_on(self: Feeder, places: Any) -> None:
-        if not self.fed and self.state is not State.RF:
+        if not self.fed and self.state is not FeederState.RF:
             return
-        queue = self._queue if self.state is State.N else self._fetched
+        queue = self._queue if self.state is FeederState.N else self._fetched
         for tag, place in places.items():
             if tag in self._sent:
                 queue.add(Item(tag, place, empty=True))
@@ -185,7 +185,7 @@ def wiped_goes_on() -> _Patch:
     return together(
         _patched(beginning, "held_against", held_against),
         _patched(beginning, "check_store", lambda known, store: None),
-        _patched(target.Target, "check_store", lambda self, store: None),
+        _patched(target.ServedTarget, "check_store", lambda self, store: None),
     )
 
 
@@ -209,7 +209,7 @@ def fails_at_once_skipped() -> _Patch:
     """A message that fails is passed over, and nobody is told."""
     original = target_taking._ended
 
-    def ended(seat: Seat, delivery: Any, found: Any) -> Answer | None:
+    def ended(seat: Seat, delivery: Any, found: Any) -> DeliveryAnswer | None:
         if found.code:
             seat.admitted = seat.admitted.taking(delivery.place)
             return None

@@ -11,7 +11,7 @@ from chaos.sim.log.course import Course
 from chaos.sim.loop import Process
 from chaos.sim.player.cast import PLAYER, PlayerCast
 from sharedlog._core.errors import LogError
-from sharedlog._core.player.rows import Order, SkipOne, Told, Wish, all_told, wish
+from sharedlog._core.player.rows import Order, SkipOne, TargetState, Wish, all_told, wish
 from sharedlog._core.player.stores import adopt
 from sharedlog._core.position import Position
 from sharedlog._core.whole import read_trimmed
@@ -84,7 +84,7 @@ class Operator:
         self._wish(target, lambda known: known._replace(paused=None, resumed=known.resumed + 1))
 
     def _look(self) -> None:
-        def found(told: dict[str, Told] | None, error: LogError | None) -> None:
+        def found(told: dict[str, TargetState] | None, error: LogError | None) -> None:
             if told is None:
                 self._ended(None, error)
             else:
@@ -98,7 +98,7 @@ class Operator:
         if not self._cast.over:
             Course(self._cast, self, partial(all_told, PLAYER), Point.TELLING, found).go()
 
-    def _see_to(self, name: str, told: Told) -> None:
+    def _see_to(self, name: str, told: TargetState) -> None:
         """Do what docs/player.md says of a target that has stopped."""
         self.seen.add((name, told.why))
         self._cast.trace(self.name, f"{name} has stopped: {told.why} {told.details}")
@@ -119,7 +119,7 @@ class Operator:
             case _:
                 self.replay(name)
 
-    def _give_up(self, name: str, told: Told) -> None:
+    def _give_up(self, name: str, told: TargetState) -> None:
         """Skip what has failed again and again, where that is tried for ever."""
         for tag, (place, count) in told.attempts.items():
             if count >= _TIMES:
@@ -127,7 +127,7 @@ class Operator:
                 self._skip(name, order)
                 return
 
-    def _adopts(self, name: str, told: Told) -> bool:
+    def _adopts(self, name: str, told: TargetState) -> bool:
         """Whether another store is the target's own, put back with its index; it is asked once."""
         mine = (name, told.number, told.store)
         if told.store not in self._cast.adoptable or mine in self._cast.adopted:

@@ -17,9 +17,9 @@ from chaos.sim.player.network import Path, SimulatedLink
 from chaos.sim.player.target import SimulatedTarget
 from sharedlog._core.errors import LogError
 from sharedlog._core.incarnation import read_incarnation
-from sharedlog._core.player.feeder import State
+from sharedlog._core.player.feeder import FeederState
 from sharedlog._log.place import Place
-from sharedlog._player.declared import Settings, Target, check_targets
+from sharedlog._player.declared import PlayerSettings, Target, check_targets
 from sharedlog._player.leading import Leading
 from sharedlog._player.outside import Outside
 from sharedlog._player.watching import Watchers
@@ -28,11 +28,11 @@ __all__ = ["PlayerProcess"]
 
 _TAKEOVER = timedelta(seconds=2)
 _STATES = {
-    State.S: Point.TARGET_S,
-    State.ASKED: Point.TARGET_ASKED,
-    State.RF: Point.TARGET_RF,
-    State.FC: Point.TARGET_FC,
-    State.N: Point.TARGET_N,
+    FeederState.S: Point.TARGET_S,
+    FeederState.ASKED: Point.TARGET_ASKED,
+    FeederState.RF: Point.TARGET_RF,
+    FeederState.FC: Point.TARGET_FC,
+    FeederState.N: Point.TARGET_N,
 }
 
 
@@ -124,7 +124,7 @@ class PlayerProcess:
             cast.oracle.broken("refused", f"{self.name}: {error!r}")
             return
         place = Place(None, incarnation, 2.0, threading.Event(), "simulated")  # type: ignore[arg-type]  # it is asked by ``Outside``
-        settings = Settings(PLAYER, LOG, LETTERS, _TAKEOVER)
+        settings = PlayerSettings(PLAYER, LOG, LETTERS, _TAKEOVER)
         settings.targets = check_targets(self._declared, LETTERS)
         process, who = self.process, f"{self.index}{self._lives:07d}".encode()
         cast.lives.append((process, who))

@@ -29,7 +29,7 @@ from sharedlog._core.target_methods import Delivered, Methods
 from sharedlog._core.target_steps import HandlerKind
 from sharedlog._target.access import PlayerAccess
 from sharedlog._target.aio_target import AioTarget
-from sharedlog._target.target import Limits, Target
+from sharedlog._target.target import ServedTarget, TargetLimits
 from sharedlog.v1 import target_pb2 as pb
 
 __all__ = ["Setup", "SimulatedTarget", "TargetProcess"]
@@ -143,7 +143,7 @@ class TargetProcess(Host):
         calls: Any = _Calls(self)
         streams = {name: METHODS[name] for name in self.of.setup.streams}
         methods = Methods(streams, calls.kind_of)
-        target = Target(calls, methods, PlayerAccess(None, None), Limits())
+        target = ServedTarget(calls, methods, PlayerAccess(None, None), TargetLimits())
         made = AioTarget(target).methods()
         self._methods = {name.rpartition("/")[2]: make(calls) for name, make in made.items()}
 

@@ -90,7 +90,7 @@ class Anew(NamedTuple):
 Verdict = Again | Skipped | Anew | Suspended
 
 
-class Rules(NamedTuple):
+class FailurePolicy(NamedTuple):
     """As a target was declared. ``tries``: of one message; None: for ever."""
 
     tries: int | None = None
@@ -103,7 +103,7 @@ class Failing:
     """What failed at one target, and how often; of the message that each substream is at."""
 
     def __init__(
-        self, rules: Rules, attempts: Mapping[str, tuple[Position, int]] | None = None
+        self, rules: FailurePolicy, attempts: Mapping[str, tuple[Position, int]] | None = None
     ) -> None:
         """``attempts``: what the player before this one has counted."""
         self.rules = rules

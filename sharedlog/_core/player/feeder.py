@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from sharedlog._core.player.backlog import Backlog
 from sharedlog._core.player.flight import Flight
-from sharedlog._core.player.item import Item, Kind, Outgoing, Skip
+from sharedlog._core.player.item import Item, Outgoing, Skip
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
+from sharedlog._core.target_delivery import DeliveryKind
 
 
-class State(enum.Enum):
+class FeederState(enum.Enum):
     """Of a target, as its player sees it."""
 
     # Down, or cut off: nothing of it is kept.
@@ -32,7 +33,7 @@ class State(enum.Enum):
     N = "N"
 
 
-class Bounds(NamedTuple):
+class FeederBounds(NamedTuple):
     """Of one target: what waits for it here, what is in flight, and one batch.
 
     A commit's messages of one substream are sent together, whatever the bounds are.
@@ -54,11 +55,11 @@ _MESSAGE_BYTES = 256
 class Feeder:
     """What a player does for one target. ``at_once``: the most bytes that one batch may have."""
 
-    def __init__(self, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it does not change
+    def __init__(self, bounds: FeederBounds = FeederBounds()) -> None:  # noqa: B008 - it does not change
         """It is down."""
         self._bounds = bounds
         self.at_once = bounds.batch_bytes
-        self.state = State.S
+        self.state = FeederState.S
         self.term = 0
         # Why it was cut off last.
         self.trouble = Trouble(Cause.RESTARTED)
@@ -124,7 +125,7 @@ class Feeder:
         """Whether something waits for it, and more may come into the same batch."""
         bounds, queue = self._bounds, self._queue
         return (
-            self.state is State.N
+            self.state is FeederState.N
             and 0 < len(queue) < bounds.batch_count
             and queue.size < bounds.batch_bytes
             and not self.crowded
@@ -133,7 +134,7 @@ class Feeder:
     @property
     def fed(self) -> bool:
         """Whether the main stream feeds it, or will."""
-        return self.state in (State.FC, State.N)
+        return self.state in (FeederState.FC, FeederState.N)
 
     @property
     def end(self) -> int:
@@ -167,11 +168,11 @@ class Feeder:
 
     def connect(self) -> int:
         """Begin a connection, and return its term; what was queued under an older one is gone."""
-        if self.state is not State.S:
+        if self.state is not FeederState.S:
             raise AssertionError(f"a connection begins in S, not in {self.state}")
         self._forget()
         self.term += 1
-        self.state = State.ASKED
+        self.state = FeederState.ASKED
         return self.term
 
     def begin(
@@ -181,18 +182,18 @@ class Feeder:
 
         ``suspects``: substreams whose messages are sent one at a time until one is taken.
         """
-        if term != self.term or self.state is not State.ASKED:
+        if term != self.term or self.state is not FeederState.ASKED:
             return False
         self._sent = dict(indexes)
         for tag, place in indexes.items():
             self.found(tag, place)
         self._suspects = {*suspects, *self._decided}
-        self.state = State.RF
+        self.state = FeederState.RF
         return True
 
     def cut(self, trouble: Trouble) -> None:
         """Drop what waits for it: it is asked anew where it is."""
-        if self.state is State.S:
+        if self.state is FeederState.S:
             return
         alone = self._alone
         if alone is not None and trouble.cause in (Cause.LATE, Cause.BROKEN):
@@ -200,7 +201,7 @@ class Feeder:
         term = self.term
         self._forget()
         self.term = term
-        self.state = State.S
+        self.state = FeederState.S
         self.trouble = trouble
 
     def leave(self, tag: str) -> None:
@@ -223,19 +224,21 @@ class Feeder:
 
     def wants(self) -> bool:
         """Whether its recovery stream is to be read on."""
-        if self.state is State.RF or (self.state is State.FC and (self._read or 0) < self._end):
+        if self.state is FeederState.RF or (
+            self.state is FeederState.FC and (self._read or 0) < self._end
+        ):
             bounds, fetched = self._bounds, self._fetched
             return 2 * len(fetched) < bounds.queue_count and 2 * fetched.size < bounds.queue_bytes
         return False
 
     def fetch(self, term: int, found: Iterable[Item], through: int) -> None:
         """Take what its recovery stream read: all of its substreams through this LSN."""
-        if term != self.term or self.state not in (State.RF, State.FC):
+        if term != self.term or self.state not in (FeederState.RF, FeederState.FC):
             return
         for item in found:
             # What is behind the fixed end is queued by the main stream.
             mine = item.tag in self._sent
-            if mine and (self.state is State.RF or item.place.lsn <= self._end):
+            if mine and (self.state is FeederState.RF or item.place.lsn <= self._end):
                 self._fetched.add(item)
         self._read = max(self._read or 0, through)
         self._turn_over()
@@ -245,17 +248,17 @@ class Feeder:
 
         ``dispatched``: through which LSN the main stream was dispatched, None before it began.
         """
-        if self.state is not State.RF or self._read is None or dispatched is None:
+        if self.state is not FeederState.RF or self._read is None or dispatched is None:
             return
         if dispatched > self._read + self._bounds.queue_count // 2:
             return
         self._end = max(dispatched, self._read)
-        self.state = State.FC
+        self.state = FeederState.FC
         self._turn_over()
 
     def _turn_over(self) -> None:
-        if self.state is State.FC and not self._fetched and (self._read or 0) >= self._end:
-            self.state = State.N
+        if self.state is FeederState.FC and not self._fetched and (self._read or 0) >= self._end:
+            self.state = FeederState.N
 
     # The main stream.
 
@@ -287,7 +290,7 @@ class Feeder:
         self._read, self._end = None, 0
         self._within = False
         self.term += 1
-        self.state = State.RF
+        self.state = FeederState.RF
 
     def sent(self, tag: str) -> Position | None:
         """Return what was sent last of a substream, or its index where nothing was."""
@@ -298,7 +301,7 @@ class Feeder:
 
         ``places``: through where the main stream was dispatched, by substream.
         """
-        if self.state is not State.N:
+        if self.state is not FeederState.N:
             return
         last = self._sent | {each.tag: each.place for each in self._queue}
         for tag, place in places.items():
@@ -345,12 +348,12 @@ class Feeder:
         return found
 
     def _source(self) -> Backlog | None:
-        if self.state in (State.RF, State.FC):
+        if self.state in (FeederState.RF, FeederState.FC):
             return self._fetched
-        return self._queue if self.state is State.N else None
+        return self._queue if self.state is FeederState.N else None
 
     def _pop(self) -> None:
-        if self.state is State.N:
+        if self.state is FeederState.N:
             self._queue.pop()
         else:
             self._fetched.pop()
@@ -375,7 +378,13 @@ class Feeder:
         follows = self._sent.get(tag)
         place, skip = self._decided.get(tag, (None, None))
         mine = place == item.place
-        kind = Kind.EMPTY if item.empty else Kind.SKIP if mine and skip else Kind.MESSAGE
+        kind = (
+            DeliveryKind.EMPTY
+            if item.empty
+            else DeliveryKind.SKIP
+            if mine and skip
+            else DeliveryKind.MESSAGE
+        )
         if lonely:
             self._alone = item
         self._within = item.more and not lonely
@@ -388,7 +397,7 @@ class Feeder:
 
     def taken(self, term: int, tag: str, place: Position, now_s: float) -> bool:
         """It has taken a substream through there; False: that was of an older connection."""
-        if term != self.term or self.state in (State.S, State.ASKED):
+        if term != self.term or self.state in (FeederState.S, FeederState.ASKED):
             return False
         sent = self._sent.get(tag)
         if sent is None or place[:2] > sent[:2]:
@@ -406,7 +415,7 @@ class Feeder:
 
     def troubled(self, term: int, trouble: Trouble) -> bool:
         """It answered that something is wrong; False: that was of an older connection."""
-        if term != self.term or self.state is State.S:
+        if term != self.term or self.state is FeederState.S:
             return False
         self.cut(trouble)
         return True

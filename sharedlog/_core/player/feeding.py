@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sharedlog._core.player.feeder import Bounds, Feeder, State
+from sharedlog._core.player.feeder import Feeder, FeederBounds, FeederState
 from sharedlog._core.player.item import Item, Outgoing, Skip
 from sharedlog._core.player.trouble import Trouble
 from sharedlog._core.position import Position
@@ -39,7 +39,7 @@ class Feeding:
     ``main``: the feeder of all substreams that do not go on by themselves.
     """
 
-    def __init__(self, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it does not change
+    def __init__(self, bounds: FeederBounds = FeederBounds()) -> None:  # noqa: B008 - it does not change
         """It is down."""
         self.main = Feeder(bounds)
         self._aside: dict[str, Aside] = {}
@@ -52,7 +52,7 @@ class Feeding:
     # What it is, to whoever watches.
 
     @property
-    def state(self) -> State:
+    def state(self) -> FeederState:
         """Of the target."""
         return self.main.state
 
@@ -111,7 +111,7 @@ class Feeding:
     @property
     def settled(self) -> bool:
         """Whether it has all that was dispatched."""
-        return self.state is State.N and not (self._aside or self.queued or self.in_flight)
+        return self.state is FeederState.N and not (self._aside or self.queued or self.in_flight)
 
     def late(self, now_s: float, patience_s: float) -> bool:
         """Whether it has let something wait for longer than it may."""
@@ -170,7 +170,7 @@ class Feeding:
 
     def troubled(self, term: int, trouble: Trouble) -> bool:
         """It answered that something is wrong; False: that was of an older connection."""
-        if term != self.term or self.state is State.S:
+        if term != self.term or self.state is FeederState.S:
             return False
         self.cut(trouble)
         return True
@@ -180,7 +180,7 @@ class Feeding:
     def hold_up(self, term: int, trouble: Trouble, until_s: float) -> bool:
         """Have a substream wait whose message failed; False: that is not how it stands."""
         tag, place = trouble.tag, trouble.place
-        if term != self.term or self.state in (State.S, State.ASKED):
+        if term != self.term or self.state in (FeederState.S, FeederState.ASKED):
             return False
         known = self._aside.get(tag)
         if not (known.feeder if known else self.main).at_first(tag, place):
@@ -194,9 +194,9 @@ class Feeding:
 
     def due(self, now_s: float) -> list[str]:
         """Return the substreams that are to go on by themselves now."""
-        if self.state in (State.S, State.ASKED):
+        if self.state in (FeederState.S, FeederState.ASKED):
             return []
-        waiting = [tag for tag, each in self._aside.items() if each.feeder.state is State.S]
+        waiting = [tag for tag, each in self._aside.items() if each.feeder.state is FeederState.S]
         room = _ASIDE - len(self._aside) + len(waiting)
         ready = [tag for tag in waiting if self._aside[tag].until_s <= now_s]
         ready = sorted(ready, key=lambda tag: self._aside[tag].until_s)[: max(0, room)]
@@ -204,9 +204,11 @@ class Feeding:
 
     def due_s(self) -> float | None:
         """Return when the next one is to go on; None: as far as is known none is."""
-        if self.state in (State.S, State.ASKED):
+        if self.state in (FeederState.S, FeederState.ASKED):
             return None
-        waiting = [each.until_s for each in self._aside.values() if each.feeder.state is State.S]
+        waiting = [
+            each.until_s for each in self._aside.values() if each.feeder.state is FeederState.S
+        ]
         if len(self._aside) - len(waiting) >= _ASIDE:
             return None
         return min(waiting, default=None)
@@ -230,13 +232,13 @@ class Feeding:
 
     def _join(self) -> None:
         """Have those that have all that was dispatched be fed with the others again."""
-        if not self._aside or self.state is not State.N:
+        if not self._aside or self.state is not FeederState.N:
             return
         for tag, each in list(self._aside.items()):
             feeder = each.feeder
             # What the others fetched for themselves they do not take from the main stream.
             has_it = max(feeder.end, self._dispatched) >= self.main.end
-            if has_it and feeder.state is State.N and not (feeder.queued or feeder.in_flight):
+            if has_it and feeder.state is FeederState.N and not (feeder.queued or feeder.in_flight):
                 del self._aside[tag]
                 self.main.join(tag, self._at.get(tag))
 
@@ -263,7 +265,7 @@ class Feeding:
         for item in found:
             (theirs.setdefault(item.tag, []) if item.tag in self._aside else mine).append(item)
         self.main.dispatch(mine)
-        if self.state is State.S:
+        if self.state is FeederState.S:
             self.cut(self.trouble)
         for tag, some in theirs.items():
             aside = self._aside[tag]
@@ -310,12 +312,12 @@ class Feeding:
         if aside is None:
             found = self.main.taken(term, tag, place, now_s)
             # What it answers makes no sense: all of it is.
-            if self.state is State.S:
+            if self.state is FeederState.S:
                 self.cut(self.trouble)
         else:
-            feeder, waits = aside.feeder, aside.feeder.state is State.S
+            feeder, waits = aside.feeder, aside.feeder.state is FeederState.S
             found = feeder.taken(feeder.term, tag, place, now_s)
-            if feeder.state is State.S and not waits:
+            if feeder.state is FeederState.S and not waits:
                 self.cut(feeder.trouble)
         if found:
             self._at[tag] = place

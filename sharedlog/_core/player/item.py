@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed
+from sharedlog._core.target_delivery import DeliveryKind
 
 # Of a delivery, beside its envelope and twice its tag.
 _BYTES = 96
@@ -36,14 +36,6 @@ class Item(NamedTuple):
         return place is None or self.place[:2] > place[:2]
 
 
-class Kind(enum.Enum):
-    """What a target does with a delivery."""
-
-    MESSAGE = "message"
-    EMPTY = "empty"
-    SKIP = "skip"
-
-
 class Skip(NamedTuple):
     """Why a message is not called, and who decided it."""
 
@@ -59,7 +51,7 @@ class Outgoing(NamedTuple):
 
     item: Item
     follows: Position | None
-    kind: Kind
+    kind: DeliveryKind
     more: bool = False
     skip: Skip | None = None
     again: bool = False

@@ -77,7 +77,7 @@ class Wish(NamedTuple):
     latest: Latest | None = None
 
 
-class Told(NamedTuple):
+class TargetState(NamedTuple):
     """What a player tells of one target.
 
     ``state``: that of the feeder, ``paused``, or ``stopped`` (then ``why``, and the ``about`` that
@@ -121,7 +121,7 @@ def wishes(player: str) -> Rule[dict[str, Wish]]:
     return (yield from _all(player, "wish", _wish_of))
 
 
-def all_told(player: str) -> Rule[dict[str, Told]]:
+def all_told(player: str) -> Rule[dict[str, TargetState]]:
     """Return what a player told of its targets last, by their names."""
     return (yield from _all(player, "told", _told_of))
 
@@ -147,7 +147,7 @@ def wish(player: str, target: str, change: Callable[[Wish], Wish]) -> Rule[Wish]
         return made
 
 
-def tell(player: str, told: Mapping[str, Told | None], fence: Fence) -> Rule[None]:
+def tell(player: str, told: Mapping[str, TargetState | None], fence: Fence) -> Rule[None]:
     """Tell of targets; None: of one that is no more. Raises ``Fenced`` for who leads no more."""
     puts = [
         Put(row_key(player, "told", name), None if each is None else _told_written(each))
@@ -222,10 +222,10 @@ def _skip_of(tag: str, place: str, order: list[Any], number: int) -> SkipOne:
     return SkipOne(tag, Position.parse(place), Order(*order), int(number))
 
 
-def _told_written(told: Told) -> bytes:
+def _told_written(told: TargetState) -> bytes:
     return written(told._asdict())
 
 
-def _told_of(data: dict[str, Any]) -> Told:
+def _told_of(data: dict[str, Any]) -> TargetState:
     attempts = {tag: (str(place), int(count)) for tag, (place, count) in data["attempts"].items()}
-    return Told(**(data | {"attempts": attempts}))
+    return TargetState(**(data | {"attempts": attempts}))

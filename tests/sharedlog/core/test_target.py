@@ -19,7 +19,7 @@ from sharedlog._core.target_index import (
     Connects,
     Feed,
     Index,
-    Skip,
+    SkippedMessage,
     check_tag,
     pack_connects,
     pack_index,
@@ -38,8 +38,8 @@ from sharedlog._core.target_steps import (
     Fetch,
     HandlerKind,
     MethodRefused,
-    Put,
-    Run,
+    MoveRows,
+    RunHandler,
     TargetUnavailable,
     Tell,
 )
@@ -133,7 +133,12 @@ POSITIONS = st.builds(
     st.integers(0, 511),
 )
 SKIPS = st.builds(
-    Skip, POSITIONS, st.integers(1, 1 << 40), st.text(max_size=20), st.text(max_size=5), st.just(-7)
+    SkippedMessage,
+    POSITIONS,
+    st.integers(1, 1 << 40),
+    st.text(max_size=20),
+    st.text(max_size=5),
+    st.just(-7),
 )
 
 
@@ -144,7 +149,7 @@ SKIPS = st.builds(
     st.lists(SKIPS, max_size=3),
 )
 def test_an_index_is_kept_as_it_is(
-    place: Position | None, taken: int, begun: Position | None, skips: list[Skip]
+    place: Position | None, taken: int, begun: Position | None, skips: list[SkippedMessage]
 ) -> None:
     """What the store has of an index is what was put there (P6)."""
     if place is None and begun is None:
@@ -229,14 +234,14 @@ class World:
             if fault == "away":
                 raise TargetUnavailable("away")
             return {key: self.rows.get(key) for key in step.keys}
-        if isinstance(step, Put):
+        if isinstance(step, MoveRows):
             if fault == "away":
                 raise TargetUnavailable("away")
             moved = self.put(step.moves)
             if fault == "lost":
                 raise TargetUnavailable("nobody can tell")
             return moved
-        assert isinstance(step, Run)
+        assert isinstance(step, RunHandler)
         lsn = step.delivery.place.lsn
         if fault == "away":
             raise TargetUnavailable("draining")
@@ -367,7 +372,7 @@ def test_skips_are_bounded_and_confirmed_in_order() -> None:
     """An index keeps a hundred skips that are not confirmed, and takes no more (P7)."""
     world = World(HandlerKind.PLAIN, iter(()))
     seat = Seat(FEED, TAG)
-    skip = Skip(at(1), 0, "x" * 5000, "y" * 5000, 1)
+    skip = SkippedMessage(at(1), 0, "x" * 5000, "y" * 5000, 1)
 
     def skipping(first: int, count: int) -> Iterator[Delivery]:
         for lsn in range(first, first + count):
@@ -389,7 +394,7 @@ def test_a_replica_that_did_not_skip_forgets_what_is_confirmed() -> None:
     world = World(HandlerKind.ATOMIC, iter(()))
     skipped, other = Seat(FEED, TAG), Seat(FEED, TAG)
     assert world.drive(take(other, iter([delivery(1, None)]), world.resolve))
-    skip = Skip(at(2), 0, "it fails", "rule", 1)
+    skip = SkippedMessage(at(2), 0, "it fails", "rule", 1)
     some = iter([delivery(2, 1, kind=SKIP, skip=skip)])
     assert world.drive(take(skipped, some, world.resolve))
     assert [each.number for each in world.index().skipped] == [1]

@@ -10,14 +10,15 @@ import random
 from collections import deque
 from typing import Any
 
-from sharedlog._core.player.feeder import Bounds, Feeder, State
+from sharedlog._core.player.feeder import Feeder, FeederBounds, FeederState
 from sharedlog._core.player.feeding import Feeding
-from sharedlog._core.player.item import Item, Kind, Outgoing
+from sharedlog._core.player.item import Item, Outgoing
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
+from sharedlog._core.target_delivery import DeliveryKind
 
 TAGS = ("s/0", "s/1")
-BOUNDS = Bounds(queue_count=4, window_count=3, batch_count=2)
+BOUNDS = FeederBounds(queue_count=4, window_count=3, batch_count=2)
 
 
 def position(lsn: int, tag: str, ordinal: int = 0) -> Position:
@@ -84,7 +85,7 @@ class Target:
             return judged
         tag, place = sent.item.tag, sent.item.place
         rest = self._log.behind(tag, self.index[tag])
-        if sent.kind is Kind.EMPTY:
+        if sent.kind is DeliveryKind.EMPTY:
             assert sent.item.behind(self.index[tag])
             assert all(each.behind(place) for each in rest)
         else:
@@ -129,7 +130,7 @@ class Course:
 
     def connect(self) -> bool:
         """From S: it is asked for its index, which may be older than what happens then."""
-        if self.feeder.state is not State.S:
+        if self.feeder.state is not FeederState.S:
             return False
         term = self.feeder.connect()
         self.asked = dict(self.target.index)
@@ -138,7 +139,7 @@ class Course:
 
     def begin(self) -> bool:
         """Its answer comes."""
-        if self.feeder.state is not State.ASKED:
+        if self.feeder.state is not FeederState.ASKED:
             return False
         self.feeder.begin(self.feeder.term, self.asked)
         self.last = dict(self.asked)
@@ -192,7 +193,7 @@ class Course:
             tag = each.item.tag
             assert each.follows == self.last[tag], (each, self.last[tag])
             rest = self.log.behind(tag, self.last[tag])
-            if each.kind is Kind.EMPTY:
+            if each.kind is DeliveryKind.EMPTY:
                 assert all(item.behind(each.item.place) for item in rest)
             else:
                 assert each.item.place == rest[0].place, (each, rest[0])
@@ -219,7 +220,7 @@ class Course:
                 return True
         else:
             sent, connection.carried = connection.carried, None
-            failed = fails and sent.kind is Kind.MESSAGE
+            failed = fails and sent.kind is DeliveryKind.MESSAGE
             answer = "failed" if failed else self.target.commit(sent)
         if answer == "failed":
             connection.dropped[sent.item.tag] = sent.item.place
@@ -264,7 +265,7 @@ class Course:
 
     def give_up(self) -> bool:
         """It waited long enough; the target does not know yet."""
-        if self.feeder.state is State.S:
+        if self.feeder.state is FeederState.S:
             return False
         self.feeder.cut(Trouble(Cause.LATE))
         return True
@@ -355,7 +356,7 @@ def run(
         for tag in TAGS:
             assert end.ran[tag] == [each.place for each in log.behind(tag, None)], (tag, end.ran)
     for course in courses:
-        assert course.feeder.state is State.N
+        assert course.feeder.state is FeederState.N
         assert (course.feeder.in_flight, course.feeder.queued) == (0, 0)
         course.feeder.take(0.0)
         assert not course.feeder.aside

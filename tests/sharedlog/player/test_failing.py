@@ -9,7 +9,7 @@ from sharedlog._core.player.failing import (
     Again,
     Anew,
     Failing,
-    Rules,
+    FailurePolicy,
     Skipped,
     Suspended,
     Then,
@@ -41,7 +41,7 @@ def about(cause, *, alone=False):
 )
 def test_what_is_no_messages_doing_is_tried_again(cause, pause):
     """For ever, and nothing is counted; after a pause, unless it was ours to cut it off (P4)."""
-    failing = Failing(Rules(1, Then.DEAD_LETTER, Then.DEAD_LETTER, Then.DEAD_LETTER))
+    failing = Failing(FailurePolicy(1, Then.DEAD_LETTER, Then.DEAD_LETTER, Then.DEAD_LETTER))
     assert [failing.judge(about(cause)) for _ in range(9)] == 9 * [Again(pause)]
 
 
@@ -52,7 +52,7 @@ def test_what_is_no_messages_doing_is_tried_again(cause, pause):
 @pytest.mark.parametrize("then", Then)
 def test_what_cannot_be_called_becomes_what_was_declared(cause, field, why, then):
     """A dead letter, one more call, or the target stops; nothing else is undeclared (P7)."""
-    found = Failing(Rules(**{field: then})).judge(about(cause))
+    found = Failing(FailurePolicy(**{field: then})).judge(about(cause))
     if then is Then.STOP:
         assert found == Suspended(why, "no room", TAG, PLACE)
     elif then is Then.AGAIN:
@@ -62,29 +62,29 @@ def test_what_cannot_be_called_becomes_what_was_declared(cause, field, why, then
         assert (found.tag, found.place, found.skip.by) == (TAG, PLACE, "rule")
         assert "no room" in found.skip.reason
         assert found.instead == Suspended(why, "no room", TAG, PLACE)
-    assert isinstance(Failing(Rules()).judge(about(cause)), Suspended)
+    assert isinstance(Failing(FailurePolicy()).judge(about(cause)), Suspended)
 
 
 @pytest.mark.parametrize("cause", [Cause.FAILED, Cause.BROKEN, Cause.LATE])
 def test_a_message_fails_as_often_as_was_declared(cause):
     """A raising handler, a death and a hang with it alone in flight count alike (P7)."""
-    failing = Failing(Rules(3, Then.DEAD_LETTER))
+    failing = Failing(FailurePolicy(3, Then.DEAD_LETTER))
     trouble = about(cause, alone=True)
     assert [failing.judge(trouble) for _ in range(2)] == 2 * [Again(pause=True)]
     # Another player goes on counting.
     failing = Failing(failing.rules, failing.attempts)
     assert isinstance(failing.judge(trouble), Skipped)
-    stops = Failing(Rules(3), {TAG: (PLACE, 2)})
+    stops = Failing(FailurePolicy(3), {TAG: (PLACE, 2)})
     said = stops.judge(trouble)
     died = cause is Cause.BROKEN
     assert said[:1] + said[2:] == (Why.FAILED, TAG, PLACE)
     assert said.details.startswith("the target died" if died else "no room")
-    assert Failing(Rules(None)).judge(trouble) == Again(pause=True)
+    assert Failing(FailurePolicy(None)).judge(trouble) == Again(pause=True)
 
 
 def test_attempts_are_of_one_message():
     """What was taken, another message, and an operator's word begin anew (P7)."""
-    failing = Failing(Rules(2))
+    failing = Failing(FailurePolicy(2))
     failing.judge(about(Cause.FAILED))
     failing.done(TAG, position(6, TAG))
     assert failing.attempts == {TAG: (PLACE, 1)}

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharedlog._core.player.feeder import Bounds, Feeder, State
+from sharedlog._core.player.feeder import Feeder, FeederBounds, FeederState
 from sharedlog._core.player.feeding import Feeding
-from sharedlog._core.player.item import Item, Kind, Skip
+from sharedlog._core.player.item import Item, Skip
 from sharedlog._core.player.trouble import Cause, Trouble
+from sharedlog._core.target_delivery import DeliveryKind
 from tests.sharedlog.player.course import position, run
 
 
@@ -57,7 +58,7 @@ class QueuedInRecovery(Feeder):
 
     @property
     def fed(self):
-        return self.state in (State.RF, State.FC, State.N)
+        return self.state in (FeederState.RF, FeederState.FC, FeederState.N)
 
     def fix(self, dispatched):
         super().fix(dispatched)
@@ -69,7 +70,7 @@ class MovedInRecovery(Feeder):
 
     def move_on(self, places):
         state = self.state
-        if state in (State.RF, State.FC):
+        if state in (FeederState.RF, FeederState.FC):
             for tag, place in places.items():
                 self._fetched._items.appendleft(Item(tag, place, empty=True))
         else:
@@ -90,7 +91,7 @@ class JoinsEarly(Feeding):
 
     def _join(self):
         for tag, each in list(self._aside.items()):
-            if self.state is State.N and each.feeder.state in (State.FC, State.N):
+            if self.state is FeederState.N and each.feeder.state in (FeederState.FC, FeederState.N):
                 del self._aside[tag]
                 self.main.join(tag, self._at.get(tag))
 
@@ -131,13 +132,13 @@ def test_a_rule_that_is_broken_is_found(feeder, conditional):
     assert any(fails(seed) for seed in range(300))
 
 
-def fed(*, bounds=Bounds(), **suspects):  # noqa: B008 - it does not change
+def fed(*, bounds=FeederBounds(), **suspects):  # noqa: B008 - it does not change
     """A target that is in N, at the beginning of one substream."""
     feeder = Feeder(bounds)
     feeder.begin(feeder.connect(), {"s/0": None}, **suspects)
     feeder.fetch(feeder.term, (), 0)
     feeder.fix(0)
-    assert feeder.state is State.N
+    assert feeder.state is FeederState.N
     return feeder
 
 
@@ -151,32 +152,32 @@ def lsns(found):
 
 def test_a_full_queue_is_cut_and_nothing_of_it_is_kept():
     """S costs no memory: the rest is fetched from the log again (P4)."""
-    feeder = fed(bounds=Bounds(queue_count=3))
+    feeder = fed(bounds=FeederBounds(queue_count=3))
     feeder.dispatch(item(each) for each in range(1, 4))
-    assert (feeder.state, feeder.queued, feeder.crowded) == (State.N, 3, True)
+    assert (feeder.state, feeder.queued, feeder.crowded) == (FeederState.N, 3, True)
     feeder.dispatch([item(4)])
-    assert (feeder.state, feeder.queued) == (State.S, 0)
+    assert (feeder.state, feeder.queued) == (FeederState.S, 0)
     assert feeder.trouble.cause is Cause.FULL
-    feeder = fed(bounds=Bounds(queue_bytes=1000))
+    feeder = fed(bounds=FeederBounds(queue_bytes=1000))
     feeder.dispatch([item(1, size=600), item(2, size=600)])
     assert feeder.trouble.cause is Cause.FULL
 
 
 def test_the_window_and_the_batch_are_bounded():
     """By count and bytes; what is answered makes room."""
-    feeder = fed(bounds=Bounds(window_count=3, batch_count=2))
+    feeder = fed(bounds=FeederBounds(window_count=3, batch_count=2))
     feeder.dispatch(item(each) for each in range(1, 7))
     assert [lsns(feeder.take(0.0)) for _ in range(3)] == [[1, 2], [3], []]
     feeder.taken(1, "s/0", position(2, "s/0"), 0.0)
     assert lsns(feeder.take(0.0)) == [4, 5]
-    feeder = fed(bounds=Bounds(batch_bytes=1000, window_bytes=2000))
+    feeder = fed(bounds=FeederBounds(batch_bytes=1000, window_bytes=2000))
     feeder.dispatch(item(each, size=450) for each in range(1, 7))
     assert [lsns(feeder.take(0.0)) for _ in range(5)] == [[1], [2], [3], [4], []]
 
 
 def test_a_transactions_messages_are_sent_together():
     """Past the window, and past the batch's count (P1)."""
-    feeder = fed(bounds=Bounds(window_count=2, batch_count=2))
+    feeder = fed(bounds=FeederBounds(window_count=2, batch_count=2))
     feeder.dispatch([item(1, at, more=at < 4) for at in range(5)])
     found = feeder.take(0.0)
     assert [each.item.place.ordinal for each in found] == [0, 1, 2, 3, 4]
@@ -209,10 +210,10 @@ def test_what_was_decided_of_a_message_is_sent_in_its_turn():
         sent += [(each.kind, each.item.place[:2], each.more) for each in found]
         feeder.taken(1, "s/0", found[-1].item.place, 0.0)
     assert sent == [
-        (Kind.MESSAGE, (1, 0), False),
-        (Kind.MESSAGE, (2, 0), False),
-        (Kind.SKIP, (2, 1), False),
-        (Kind.MESSAGE, (2, 2), False),
+        (DeliveryKind.MESSAGE, (1, 0), False),
+        (DeliveryKind.MESSAGE, (2, 0), False),
+        (DeliveryKind.SKIP, (2, 1), False),
+        (DeliveryKind.MESSAGE, (2, 2), False),
     ]
     assert feeder.decided("s/0") is None
 
@@ -224,7 +225,7 @@ def test_a_message_that_is_to_be_called_anew_says_so():
     feeder.begin(feeder.connect(), {"s/0": None})
     feeder.fetch(1, [item(1), item(2)], 2)
     (sent,) = feeder.take(0.0)
-    assert (sent.kind, sent.again, sent.skip) == (Kind.MESSAGE, True, None)
+    assert (sent.kind, sent.again, sent.skip) == (DeliveryKind.MESSAGE, True, None)
 
 
 def test_an_answer_to_what_was_not_sent_cuts_it_off():
@@ -233,7 +234,7 @@ def test_an_answer_to_what_was_not_sent_cuts_it_off():
     feeder.dispatch([item(1)])
     feeder.take(0.0)
     assert not feeder.taken(1, "s/0", position(9, "s/0"), 0.0)
-    assert (feeder.state, feeder.trouble.cause) == (State.S, Cause.GARBAGE)
+    assert (feeder.state, feeder.trouble.cause) == (FeederState.S, Cause.GARBAGE)
     assert not feeder.acknowledged
 
 
@@ -269,10 +270,10 @@ def test_nothing_is_fixed_before_the_main_stream_began():
     feeder.begin(feeder.connect(), {"s/0": None})
     feeder.fetch(1, [item(1)], 1)
     feeder.fix(None)
-    assert feeder.state is State.RF
+    assert feeder.state is FeederState.RF
 
 
-def failing(*, tags=("s/0", "s/1"), bounds=Bounds()):  # noqa: B008 - it does not change
+def failing(*, tags=("s/0", "s/1"), bounds=FeederBounds()):  # noqa: B008 - it does not change
     """A target in N, of whose first substream the first message has failed."""
     feeding = Feeding(bounds)
     feeding.begin(feeding.connect(), dict.fromkeys(tags))
@@ -288,7 +289,7 @@ def failing(*, tags=("s/0", "s/1"), bounds=Bounds()):  # noqa: B008 - it does no
 def test_a_message_that_fails_holds_up_its_own_substream():
     """Others go on; it is tried again by itself, then what is behind it, once it is time (P7)."""
     feeding = failing()
-    assert (feeding.in_flight, feeding.state, feeding.due(4.0)) == (1, State.N, [])
+    assert (feeding.in_flight, feeding.state, feeding.due(4.0)) == (1, FeederState.N, [])
     feeding.dispatch([item(4), Item("s/1", position(5, "s/1"))])
     assert lsns(feeding.take(4.0)) == [5]
     assert (feeding.due_s(), feeding.due(5.0)) == (5.0, ["s/0"])
@@ -315,14 +316,14 @@ def test_a_message_that_fails_holds_up_its_own_substream():
 
 def test_a_substream_that_waits_costs_nothing():
     """Nothing of it is queued, however long it waits, and the others' queue is theirs (P4)."""
-    feeding = failing(bounds=Bounds(queue_count=16))
+    feeding = failing(bounds=FeederBounds(queue_count=16))
     feeding.taken(feeding.term, "s/1", position(3, "s/1"), 0.0)
     feeding.dispatch(item(lsn) for lsn in range(4, 10_000))
-    assert (feeding.queued, feeding.in_flight, feeding.state) == (0, 0, State.N)
+    assert (feeding.queued, feeding.in_flight, feeding.state) == (0, 0, FeederState.N)
     one, _ = feeding.open("s/0")
     one.fetch(one.term, [item(1), item(2)], 2)
     feeding.fix(9999)
-    assert one.state is State.RF
+    assert one.state is FeederState.RF
     assert one.wants() is False or one.queued <= 2
 
 
@@ -347,13 +348,13 @@ def test_a_substream_joins_no_others_that_are_recovered():
     one, _ = feeding.open("s/0")
     one.fetch(one.term, [], 5)
     feeding.fix(5)
-    assert (one.state, feeding.state) == (State.N, State.RF)
+    assert (one.state, feeding.state) == (FeederState.N, FeederState.RF)
     assert feeding.take(0.0) == []
     assert list(feeding.aside) == ["s/0"]
     feeding.main.fetch(feeding.term, [Item("s/1", position(2, "s/1"))], 5)
     feeding.fix(5)
     feeding.take(0.0)
-    assert feeding.state is State.N
+    assert feeding.state is FeederState.N
     feeding.dispatch([item(6), Item("s/1", position(7, "s/1"))])
     assert not feeding.aside
     assert lsns(feeding.take(0.0)) == [6, 7]
@@ -361,13 +362,13 @@ def test_a_substream_joins_no_others_that_are_recovered():
 
 def test_what_does_not_fit_is_fetched_again_behind_what_was_sent():
     """Of a substream that goes on by itself: what is in flight is still answered (P3, P4)."""
-    feeding = failing(bounds=Bounds(queue_count=16))
+    feeding = failing(bounds=FeederBounds(queue_count=16))
     one, _ = feeding.open("s/0")
     one.fetch(one.term, [item(1)], 3)
     feeding.fix(3)
     assert lsns(feeding.take(5.0)) == [1]
     feeding.dispatch([item(4), item(5), item(6)])
-    assert (one.state, one.queued, one.in_flight) == (State.RF, 0, 1)
+    assert (one.state, one.queued, one.in_flight) == (FeederState.RF, 0, 1)
     assert feeding.due(0.0) == ["s/0"]
     assert feeding.open("s/0") == (one, position(1, "s/0"))
     assert feeding.due(0.0) == []
@@ -401,7 +402,7 @@ def test_of_a_substream_that_waits_the_skip_is_sent_at_once():
     one, _ = feeding.open("s/0")
     one.fetch(one.term, [item(1), item(2)], 3)
     (sent,) = feeding.take(0.0)
-    assert (sent.kind, sent.item.place) == (Kind.SKIP, position(1, "s/0"))
+    assert (sent.kind, sent.item.place) == (DeliveryKind.SKIP, position(1, "s/0"))
     assert feeding.taken(feeding.term, "s/0", position(1, "s/0"), 0.0)
     assert feeding.decided("s/0") is None
 
@@ -417,11 +418,11 @@ def test_a_substream_joins_no_others_that_fetched_what_it_has_yet_to_get():
     feeding.fix(2)
     assert [each.item.place.lsn for each in feeding.take(0.0)] == [1]
     feeding.taken(term, "s/0", position(1, "s/0"), 0.0)
-    assert aside.state is State.N
+    assert aside.state is FeederState.N
     # The others' recovery went further than its own, and than the main stream.
     feeding.main.fetch(term, [], 9)
     feeding.fix(2)
-    assert (feeding.state, feeding.take(0.0)) == (State.N, [])
+    assert (feeding.state, feeding.take(0.0)) == (FeederState.N, [])
     feeding.dispatch([item(5), item(10)])
     feeding.fix(10)
     sent = [each for _ in range(2) for each in feeding.take(0.0)]

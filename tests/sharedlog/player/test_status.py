@@ -9,7 +9,7 @@ import pytest
 
 import sharedlog
 from sharedlog._core.errors import LogUnavailable
-from sharedlog._core.player.rows import Told
+from sharedlog._core.player.rows import TargetState
 from sharedlog._player.overview import Overview
 from sharedlog._player.status_page import StatusPage
 from tests.sharedlog.player.conftest import declared
@@ -163,7 +163,7 @@ class _Place:
 def test_an_overview_keeps_what_it_saw_while_the_log_is_away():
     """It says that, since when, and goes on; of targets that are no more nothing is kept."""
     clock = iter(range(100, 1000))
-    told = Told("N", lag=7, rate=1.5)
+    told = TargetState("N", lag=7, rate=1.5)
     place = _Place({"a": told, "b": told}, {}, LogUnavailable("away"), {"a": told}, {})
     seen = Overview(place, "player", lambda: False, clock=lambda: next(clock))
     assert seen.shown()["error"] == "nothing was read yet"
@@ -180,7 +180,7 @@ def test_an_overview_keeps_what_it_saw_while_the_log_is_away():
 
 def test_texts_of_others_are_shown_in_part():
     """A target's error may be as long as it likes (§15)."""
-    told = Told("S", error="e" * 10_000, details="d" * 10_000)
+    told = TargetState("S", error="e" * 10_000, details="d" * 10_000)
     seen = Overview(_Place({"a": told}, {}), "player", lambda: True)
     seen.look()
     (found,) = seen.shown()["targets"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sharedlog._core.player.rows import Order, Told
+from sharedlog._core.player.rows import Order, TargetState
 from sharedlog._player.overview import Overview
 from sharedlog._player.status_page import StatusPage
 from tests.sharedlog.player.test_status import HOSTILE
@@ -26,8 +26,8 @@ def targets(now_s):
     common = {"at_us": us, "process": "host:1", "address": "127.0.0.1:50051"}
     places = {f"orders/{number}": _AT.format(9000 + number) for number in range(8)}
     return {
-        "inventory": Told("N", **common, indexes=places, taken=12_345, rate=812.5),
-        "billing": Told(
+        "inventory": TargetState("N", **common, indexes=places, taken=12_345, rate=812.5),
+        "billing": TargetState(
             "RF",
             **common,
             indexes=places,
@@ -36,7 +36,7 @@ def targets(now_s):
             taken=5,
             attempts={"orders/2": (_AT.format(9002), 3)},
         ),
-        "mail": Told(
+        "mail": TargetState(
             *("stopped", common["address"], 1, "REFUSED", HOSTILE, "orders/3", _AT.format(9003)),
             indexes=places,
             lag=77,
@@ -44,8 +44,10 @@ def targets(now_s):
             at_us=us,
             process=HOSTILE,
         ),
-        "search": Told("S", **common, lag=900, error=HOSTILE * 3, error_at_us=us - 9_000_000),
-        "audit": Told("paused", **common, indexes=places, lag=31),
+        "search": TargetState(
+            "S", **common, lag=900, error=HOSTILE * 3, error_at_us=us - 9_000_000
+        ),
+        "audit": TargetState("paused", **common, indexes=places, lag=31),
     }
 
 
