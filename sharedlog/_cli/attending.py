@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from typing import Any
 
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.shown import print_json, print_table, print_value
 from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.members import PAUSED, Seen, all_consumers, look, resume
@@ -28,12 +28,12 @@ def consumers(log: Log, arguments: argparse.Namespace) -> int:
     names = log._run(all_consumers())
     asked = arguments.resume or arguments.pause or arguments.reset
     if asked is not None and asked not in names:
-        raise Refused(
+        raise CommandRefused(
             f"there is no consumer {asked!r} (a new one begins where 'sharedlog run --start' says)",
             ExitCode.NOT_FOUND,
         )
     if (arguments.reset is None) is not (arguments.to is None):
-        raise Refused("--reset NAME goes with --to WHERE", ExitCode.USAGE)
+        raise CommandRefused("--reset NAME goes with --to WHERE", ExitCode.USAGE)
     if arguments.resume is not None:
         print_value(arguments.json, {"resumed": log._run(resume(asked))})
     elif arguments.pause is not None:
@@ -79,7 +79,7 @@ def _reset(log: Log, name: str, where: After) -> int:
     starts: dict[str, Start]
     if isinstance(where, Position):
         if len(streams) > 1:
-            raise Refused(
+            raise CommandRefused(
                 f"{name} follows {', '.join(streams)}, and a position says no stream: give a time",
                 ExitCode.USAGE,
             )

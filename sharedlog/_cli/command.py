@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from sharedlog._cli import operating
 from sharedlog._cli.arguments import parsed
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._core.errors import (
     CheckpointWentBack,
     CorruptLog,
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
                 code = arguments.run(arguments)
             sys.stdout.flush()
             return code
-    except Refused as error:
+    except CommandRefused as error:
         return _failed(error, error.code)
     except _Terminated:
         return ExitCode.TERMINATED

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.signals import until_signal
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._core.errors import LogError, LogUnavailable, StoreUnavailable
@@ -28,7 +28,7 @@ _SHORTEST_S, _LONGEST_S, _LIVED_S = 1.0, 30.0, 60.0
 def run(arguments: argparse.Namespace) -> int:
     """Run a module's consumer, in so many processes, until a signal comes."""
     if arguments.processes < 1:
-        raise Refused("--processes are 1 or more", ExitCode.USAGE)
+        raise CommandRefused("--processes are 1 or more", ExitCode.USAGE)
     if arguments.processes > 1:
         command = [sys.executable, "-m", "sharedlog", "run", arguments.consumer]
         if arguments.start is not None:
@@ -39,7 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             consumer = _loaded(arguments.consumer)
         except SystemExit as ended:
-            raise Refused(f"{arguments.consumer!r} exits: {ended}", ExitCode.USAGE) from ended
+            raise CommandRefused(
+                f"{arguments.consumer!r} exits: {ended}", ExitCode.USAGE
+            ) from ended
         if arguments.start is not None:
             consumer._begins_at(arguments.start)
     if arguments.child is not None:
@@ -162,12 +164,12 @@ def _close_at_end(consumer: Consumer) -> None:
 def _loaded(target: str) -> Consumer:
     module, colon, name = target.partition(":")
     if not colon:
-        raise Refused(f"{target!r} is not MODULE:CONSUMER", ExitCode.USAGE)
+        raise CommandRefused(f"{target!r} is not MODULE:CONSUMER", ExitCode.USAGE)
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise Refused(f"{target!r}: {error}", ExitCode.USAGE) from error
+        raise CommandRefused(f"{target!r}: {error}", ExitCode.USAGE) from error
     if not isinstance(found, Consumer):
-        raise Refused(f"{target!r} is no sharedlog.Consumer", ExitCode.USAGE)
+        raise CommandRefused(f"{target!r} is no sharedlog.Consumer", ExitCode.USAGE)
     return found

@@ -20,7 +20,7 @@ class ExitCode(enum.IntEnum):
     TERMINATED = 143
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """A command that cannot be done: its line and its exit code."""
 
     def __init__(self, message: str, code: ExitCode) -> None:

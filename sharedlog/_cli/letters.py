@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.shown import message_object, print_json, print_table, print_value, told_time
 from sharedlog._core.envelope import About
@@ -22,7 +22,9 @@ def dead_letters(log: Log, arguments: argparse.Namespace) -> int:
     if arguments.action == "list":
         return list_letters(log, arguments)
     if arguments.position is None:
-        raise Refused(f"{arguments.action} which? its position is in the list", ExitCode.USAGE)
+        raise CommandRefused(
+            f"{arguments.action} which? its position is in the list", ExitCode.USAGE
+        )
     return show(log, arguments) if arguments.action == "show" else retry(log, arguments)
 
 
@@ -107,12 +109,12 @@ def _found(log: Log, arguments: argparse.Namespace) -> DeadLetter:
     for each in _letters(log, arguments.stream):
         if each.message.position[:2] == arguments.position[:2]:
             return each
-    raise Refused(f"there is no dead letter at {arguments.position}", ExitCode.NOT_FOUND)
+    raise CommandRefused(f"there is no dead letter at {arguments.position}", ExitCode.NOT_FOUND)
 
 
 def _message(log: Log, letter: DeadLetter) -> Message:
     if letter.cut:
-        raise Refused(
+        raise CommandRefused(
             f"the message is too large to stand in its dead letter: read {letter.position}",
             ExitCode.GONE,
         )

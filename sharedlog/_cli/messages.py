@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.shown import coloured, print_message, print_value, progress
 from sharedlog._core.following import From, append_at
 from sharedlog._core.message import Message
@@ -38,7 +38,7 @@ def publish(log: Log, arguments: argparse.Namespace) -> int:
             log.publish(arguments.stream, line.rstrip("\n"), arguments.key, headers)
             count += 1
     except UnicodeDecodeError as error:
-        raise Refused(
+        raise CommandRefused(
             f"standard input is not UTF-8; {count} lines before that are published", ExitCode.USAGE
         ) from error
     print_value(arguments.json, {"published": count})
@@ -88,7 +88,7 @@ def export(log: Log, arguments: argparse.Namespace) -> int:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise Refused(
+        raise CommandRefused(
             "Parquet needs the extra: pip install 'rifl-grpc[export]'", ExitCode.MISSING_EXTRA
         ) from error
     schema = pyarrow.schema(

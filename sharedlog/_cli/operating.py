@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.shown import print_json, print_table, print_value, progress, told_time
 from sharedlog._cli.signals import until_signal
 from sharedlog._core.errors import CorruptLog, LogError, UnknownProducer
@@ -36,7 +36,7 @@ def streams(log: Log, arguments: argparse.Namespace) -> int:
     if arguments.create is not None:
         log.stream(arguments.create, arguments.substreams, arguments.retention)
     elif arguments.substreams is not None or arguments.retention is not None:
-        raise Refused("--substreams and --retention are of --create NAME", ExitCode.USAGE)
+        raise CommandRefused("--substreams and --retention are of --create NAME", ExitCode.USAGE)
     found = log.streams()
     if arguments.json:
         print_json(
@@ -177,7 +177,7 @@ def retire(log: Log, arguments: argparse.Namespace) -> int:
     try:
         seq = log.retire(arguments.producer)
     except UnknownProducer as error:
-        raise Refused(str(error), ExitCode.NOT_FOUND) from error
+        raise CommandRefused(str(error), ExitCode.NOT_FOUND) from error
     print_value(arguments.json, {"producer": arguments.producer, "highest_seq": seq})
     return ExitCode.DONE
 
@@ -187,7 +187,7 @@ def forget(log: Log, arguments: argparse.Namespace) -> int:
     really(arguments, f"what it commits again is in the log twice; to forget {arguments.name!r}")
     seq = log.forget(arguments.name)
     if not seq:
-        raise Refused(f"there is no producer named {arguments.name!r}", ExitCode.NOT_FOUND)
+        raise CommandRefused(f"there is no producer named {arguments.name!r}", ExitCode.NOT_FOUND)
     print_value(arguments.json, {"name": arguments.name, "highest_seq": seq})
     return ExitCode.DONE
 
@@ -264,12 +264,12 @@ def _hold_object(hold: Hold, now_us: int, incarnation: str) -> dict[str, Any]:
 def really(arguments: argparse.Namespace, what: str) -> None:
     """Refuse what cannot be undone, unless it was said twice."""
     if not arguments.yes:
-        raise Refused(f"nothing was done: {what} say --yes", ExitCode.USAGE)
+        raise CommandRefused(f"nothing was done: {what} say --yes", ExitCode.USAGE)
 
 
 def _some(found: list[Hold], name: str) -> list[Hold]:
     if not found:
-        raise Refused(f"there is no such hold of {name!r}", ExitCode.NOT_FOUND)
+        raise CommandRefused(f"there is no such hold of {name!r}", ExitCode.NOT_FOUND)
     return found
 
 

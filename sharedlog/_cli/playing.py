@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rifl._log import get_logger
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.serving import observer_of
 from sharedlog._cli.shown import print_json, print_table, told_time
@@ -126,12 +126,12 @@ class _Config:
         return self._stamp() not in (None, self._seen)
 
     def read(self) -> Any:
-        """Return what it says; raises ``Refused``."""
+        """Return what it says; raises ``CommandRefused``."""
         self._seen = self._stamp()
         try:
             return read_config(self._file.read_text())
         except (InvalidRequest, UnicodeDecodeError, OSError) as error:
-            raise Refused(f"{self._file}: {error}", ExitCode.USAGE) from error
+            raise CommandRefused(f"{self._file}: {error}", ExitCode.USAGE) from error
 
     def _stamp(self) -> Any:
         try:
@@ -145,9 +145,9 @@ def _reload(player: Player, config: _Config, options: dict[str, Any]) -> None:
     try:
         targets, fresh = config.read()
         if fresh != options:
-            raise Refused("only targets change without a restart", ExitCode.USAGE)
+            raise CommandRefused("only targets change without a restart", ExitCode.USAGE)
         player.reload(targets)
-    except (Refused, InvalidRequest) as error:
+    except (CommandRefused, InvalidRequest) as error:
         # It goes on as it was.
         _log.error("player_config_refused", error=str(error))
     else:
@@ -174,7 +174,9 @@ def targets(log: Log, arguments: argparse.Namespace) -> int:
         for target in sorted(told.keys() | wished.keys()):
             found.append((name, target, told.get(target), wished.get(target, Wish())))
     if arguments.player and not found:
-        raise Refused(f"nothing is known of a player {arguments.player!r}", ExitCode.NOT_FOUND)
+        raise CommandRefused(
+            f"nothing is known of a player {arguments.player!r}", ExitCode.NOT_FOUND
+        )
     if arguments.json:
         print_json([_target_object(*each) for each in found])
     else:
@@ -243,7 +245,9 @@ def resume(log: Log, arguments: argparse.Namespace) -> int:
     if arguments.adopt:
         told = _told(log, arguments)
         if not told.store:
-            raise Refused("no store has answered: there is none to adopt", ExitCode.NOT_FOUND)
+            raise CommandRefused(
+                "no store has answered: there is none to adopt", ExitCode.NOT_FOUND
+            )
         order = _reasoned(arguments)
         place = log._place.of_player(arguments.player)
         place.run(adopt(arguments.player, arguments.target, told.number, told.store, order))
@@ -262,14 +266,14 @@ def skip(log: Log, arguments: argparse.Namespace) -> int:
     elif not position and len(told.attempts) == 1:
         ((tag, (position, _)),) = told.attempts.items()
     if not tag or not position:
-        raise Refused(
+        raise CommandRefused(
             "the target has not stopped at a message: say which, by --position and --substream",
             ExitCode.USAGE,
         )
     place = Position.parse(position)
     done = told.indexes.get(tag)
     if done is not None and place[:2] <= Position.parse(done)[:2]:
-        raise Refused(
+        raise CommandRefused(
             f"{arguments.target} has taken {tag} through {done}: {place} is behind it",
             ExitCode.USAGE,
         )
@@ -300,7 +304,7 @@ def _first(log: Log, place: Place, after: After) -> int:
         return place.run(first_of(after))
     if isinstance(after, datetime):
         if after.timestamp() > time.time():
-            raise Refused(f"{after} has not come yet", ExitCode.USAGE)
+            raise CommandRefused(f"{after} has not come yet", ExitCode.USAGE)
         start: Any = Moment(int(after.timestamp() * 1_000_000))
     else:
         start = after
@@ -312,7 +316,7 @@ def _told(log: Log, arguments: argparse.Namespace) -> TargetState:
     place = log._place.of_player(arguments.player)
     found = place.run(all_told(arguments.player)).get(arguments.target)
     if found is None:
-        raise Refused(
+        raise CommandRefused(
             f"player {arguments.player!r} tells of no target {arguments.target!r}",
             ExitCode.NOT_FOUND,
         )
@@ -347,9 +351,9 @@ def _wished(log: Log, arguments: argparse.Namespace, change: Callable[[Wish], Wi
 
 
 def _reasoned(arguments: argparse.Namespace) -> Order:
-    """Return it with its reason, which is kept; raises ``Refused`` without one."""
+    """Return it with its reason, which is kept; raises ``CommandRefused`` without one."""
     if not arguments.why:
-        raise Refused(f"say --why: it is kept with the {arguments.ordered}", ExitCode.USAGE)
+        raise CommandRefused(f"say --why: it is kept with the {arguments.ordered}", ExitCode.USAGE)
     return _order(arguments)
 
 

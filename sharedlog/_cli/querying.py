@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.shown import print_json, print_table, print_value
 from sharedlog._core.holds import all_holds
@@ -26,7 +26,7 @@ def queries(log: Log, arguments: argparse.Namespace) -> int:
         stream = arguments.forget_schema
         really(arguments, f"queries that read older messages fail; to forget those of {stream!r}")
         if not log._run(forget_schema(stream)):
-            raise Refused(f"the columns of {stream!r} are not declared", ExitCode.NOT_FOUND)
+            raise CommandRefused(f"the columns of {stream!r} are not declared", ExitCode.NOT_FOUND)
         print_value(arguments.json, {"stream": stream})
         return ExitCode.DONE
     if arguments.forget is not None:
@@ -99,5 +99,5 @@ def _end() -> Rule[int]:
     return ends.last
 
 
-def _nobody(name: str) -> Refused:
-    return Refused(f"there is no query {name!r}", ExitCode.NOT_FOUND)
+def _nobody(name: str) -> CommandRefused:
+    return CommandRefused(f"there is no query {name!r}", ExitCode.NOT_FOUND)

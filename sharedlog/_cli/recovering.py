@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.shown import print_json, print_table, print_value
 from sharedlog._cli.signals import until_signal
@@ -32,7 +32,7 @@ def accept_loss(arguments: argparse.Namespace) -> int:
     _warned(arguments)
     found = accept(arguments.url, arguments.timeout)
     if found is None:
-        raise Refused("the log has not stopped: nothing was done", ExitCode.USAGE)
+        raise CommandRefused("the log has not stopped: nothing was done", ExitCode.USAGE)
     print_value(arguments.json, found._asdict())
     return ExitCode.DONE
 

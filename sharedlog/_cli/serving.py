@@ -17,7 +17,7 @@ import grpc
 
 from rifl._log import get_logger
 from rifl._server import signals
-from sharedlog._cli.exits import ExitCode, Refused
+from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.given import schedule
 from sharedlog._core.errors import LogError
 from sharedlog._core.observer import Observer
@@ -25,7 +25,7 @@ from sharedlog._core.trim import Outcome
 from sharedlog._log.log import Log
 from sharedlog._log.opening import open_log
 from sharedlog._service.server import LogServer, Options
-from sharedlog._service.settings import BadSettings, Settings, read_settings, read_tokens
+from sharedlog._service.settings import BadSettings, ServerSettings, read_settings, read_tokens
 
 _T = TypeVar("_T")
 _TOKENS, _TOKENS_FILE = "SHAREDLOG_TOKENS", "SHAREDLOG_TOKENS_FILE"
@@ -82,7 +82,9 @@ def serve(arguments: argparse.Namespace) -> int:
     _, _, port = arguments.listen.rpartition(":")
     if port.isdecimal() and int(port) > _MOST_PORT:
         # gRPC would take what is left of it by division.
-        raise Refused(f"cannot listen at {arguments.listen}: a port is 0 to 65535", ExitCode.USAGE)
+        raise CommandRefused(
+            f"cannot listen at {arguments.listen}: a port is 0 to 65535", ExitCode.USAGE
+        )
     settings, tokens = _rights(arguments)
     options = Options(
         arguments.listen,
@@ -105,7 +107,7 @@ async def _serve(
     log: Log,
     options: Options,
     metrics: str | None,
-    rights: Callable[[], tuple[Settings, dict[str, bytes] | None]],
+    rights: Callable[[], tuple[ServerSettings, dict[str, bytes] | None]],
 ) -> None:
     def read_again() -> None:
         if not server.address:
@@ -113,7 +115,7 @@ async def _serve(
             return
         try:
             server.judge_by(*rights())
-        except (Refused, OSError) as error:
+        except (CommandRefused, OSError) as error:
             _log.error("served_rights_not_read", error=str(error))
         else:
             _log.info("served_rights_read", address=server.address)
@@ -129,7 +131,9 @@ async def _serve(
         except RuntimeError as error:
             # gRPC's: a port that is taken, an address that is none, a certificate that is none.
             said = " ".join(str(error).split())
-            raise Refused(f"cannot listen at {options.listen}: {said}", ExitCode.USAGE) from None
+            raise CommandRefused(
+                f"cannot listen at {options.listen}: {said}", ExitCode.USAGE
+            ) from None
         sys.stdout.write(f"{server.address}\n")
         if metrics is not None:
             sys.stdout.write(f"metrics {metrics}\n")
@@ -154,7 +158,7 @@ def observer_of(
     try:
         scraped = scraped_at(listen)
     except ValueError as error:
-        raise Refused(f"--metrics: {error}", ExitCode.USAGE) from error
+        raise CommandRefused(f"--metrics: {error}", ExitCode.USAGE) from error
     ending.callback(scraped.end)
     return PrometheusObserver(), scraped.address
 
@@ -165,12 +169,12 @@ def _told(found: Outcome | LogError) -> None:
         _log.warning("served_log_not_trimmed", error=str(found))
 
 
-def _rights(arguments: argparse.Namespace) -> tuple[Settings, dict[str, bytes] | None]:
+def _rights(arguments: argparse.Namespace) -> tuple[ServerSettings, dict[str, bytes] | None]:
     return _settings(arguments.rights), _tokens(arguments.tokens_file, os.environ)
 
 
-def _settings(file: Path | None) -> Settings:
-    return Settings() if file is None else _read(file, read_settings)
+def _settings(file: Path | None) -> ServerSettings:
+    return ServerSettings() if file is None else _read(file, read_settings)
 
 
 def _tokens(file: Path | None, environment: Mapping[str, str]) -> dict[str, bytes] | None:
@@ -179,31 +183,31 @@ def _tokens(file: Path | None, environment: Mapping[str, str]) -> dict[str, byte
         file = Path(named)
     if file is not None:
         if said:
-            raise Refused(f"tokens are in {_TOKENS}, or in a file", ExitCode.USAGE)
+            raise CommandRefused(f"tokens are in {_TOKENS}, or in a file", ExitCode.USAGE)
         return _read(file, read_tokens)
     if not said:
         return None
     try:
         return read_tokens(said)
     except BadSettings as error:
-        raise Refused(f"{_TOKENS}: {error}", ExitCode.USAGE) from error
+        raise CommandRefused(f"{_TOKENS}: {error}", ExitCode.USAGE) from error
 
 
 def _read(file: Path, read: Callable[[str], _T]) -> _T:
     try:
         return read(file.read_text())
     except (BadSettings, UnicodeDecodeError) as error:
-        raise Refused(f"{file}: {error}", ExitCode.USAGE) from error
+        raise CommandRefused(f"{file}: {error}", ExitCode.USAGE) from error
 
 
 def _credentials(arguments: argparse.Namespace) -> grpc.ServerCredentials | None:
     certificate, key = arguments.tls_certificate, arguments.tls_key
     authorities = arguments.tls_client_authorities
     if (certificate is None) is not (key is None):
-        raise Refused("--tls-certificate and --tls-key come together", ExitCode.USAGE)
+        raise CommandRefused("--tls-certificate and --tls-key come together", ExitCode.USAGE)
     if key is None:
         if authorities is not None:
-            raise Refused("--tls-client-authorities needs --tls-certificate", ExitCode.USAGE)
+            raise CommandRefused("--tls-client-authorities needs --tls-certificate", ExitCode.USAGE)
         return None
     return grpc.ssl_server_credentials(
         [(key.read_bytes(), certificate.read_bytes())],

@@ -16,7 +16,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class Call(Generator[Step, Any, _T]):
+class CalledRule(Generator[Step, Any, _T]):
     """A rule that was called: its steps, as of any, and what it is."""
 
     __slots__ = ("_steps", "arguments", "function", "named")
@@ -53,6 +53,6 @@ def portable(function: Callable[_P, Rule[_T]]) -> Callable[_P, Rule[_T]]:
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Rule[_T]:
-        return Call(function, args, kwargs)
+        return CalledRule(function, args, kwargs)
 
     return call

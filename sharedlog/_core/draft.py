@@ -10,7 +10,7 @@ from sharedlog._core.entry import Decision
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.fences import Fence
 from sharedlog._core.named import Turn, append_named, decide_named
-from sharedlog._core.producers import Appended, Producer, append
+from sharedlog._core.producers import Appended, ProducerId, append
 from sharedlog._core.publishing import Placed, committing, pending
 from sharedlog._core.spans import Pended, decide, pend
 from sharedlog._core.steps import Rule
@@ -46,11 +46,11 @@ def check_spread(tags: Collection[str], most: int) -> None:
         )
 
 
-class Pending(NamedTuple):
+class PendingAppend(NamedTuple):
     """An append of pending messages as the seq of a producer, and what takes its answer."""
 
-    rule: Callable[[Producer, int], Rule[Pended]]
-    done: Callable[[Producer, Pended], None]
+    rule: Callable[[ProducerId, int], Rule[Pended]]
+    done: Callable[[ProducerId, Pended], None]
 
 
 class Draft:
@@ -66,7 +66,7 @@ class Draft:
         self._spread: set[str] = set()
         self._begins: dict[str, int] = {}
         # Whose pending messages these are.
-        self.producer: Producer | None = None
+        self.producer: ProducerId | None = None
         self._content = hashlib.blake2b(digest_size=16)
 
     @property
@@ -104,42 +104,42 @@ class Draft:
         if content:
             self._content.update(len(content).to_bytes(4, "big") + content)
 
-    def pend(self, fence: Fence | None) -> Pending:
+    def pend(self, fence: Fence | None) -> PendingAppend:
         """Return how to append what waits now, decided later."""
         sent, opened = tuple(self._buffer), sorted(self._begins)
 
-        def rule(producer: Producer, seq: int) -> Rule[Pended]:
+        def rule(producer: ProducerId, seq: int) -> Rule[Pended]:
             return pend(producer, seq, pending(sent), opened, fence=fence)
 
-        def done(producer: Producer, found: Pended) -> None:
+        def done(producer: ProducerId, found: Pended) -> None:
             self.producer = producer
             self._begins.update(found.begins)
             del self._buffer[: len(sent)]
             self._size = sum(each.size for each in self._buffer)
 
-        return Pending(rule, done)
+        return PendingAppend(rule, done)
 
     def undone(self) -> None:
         """Nothing of it is pending any more."""
         self._begins = {}
 
-    def commit(self, producer: Producer, seq: int, fence: Fence | None) -> Rule[Appended]:
+    def commit(self, producer: ProducerId, seq: int, fence: Fence | None) -> Rule[Appended]:
         """Commit all of it: by one append, or by the marker of what is pending."""
         if not self._begins:
             return append(producer, seq, committing(self._buffer), fence=fence)
         return decide(producer, seq, [self._decision(producer, seq - 1)], commits=True, fence=fence)
 
     def commit_named(
-        self, turn: Turn, producer: Producer | None, through: int, fence: Fence | None
+        self, turn: Turn, producer: ProducerId | None, through: int, fence: Fence | None
     ) -> Rule[Appended]:
         """Commit all of it as a name's next; ``through``: the producer's highest seq."""
         if producer is None or not self._begins:
             return append_named(turn, self.content, committing(self._buffer), fence=fence)
         return decide_named(turn, self.content, [self._decision(producer, through)], fence=fence)
 
-    def roll_back(self, producer: Producer, seq: int) -> Rule[Appended]:
+    def roll_back(self, producer: ProducerId, seq: int) -> Rule[Appended]:
         """Undo what is pending. Not under a fence: whoever took over may have it undone."""
         return decide(producer, seq, [self._decision(producer, seq - 1)], commits=False)
 
-    def _decision(self, producer: Producer, through: int) -> Decision:
+    def _decision(self, producer: ProducerId, through: int) -> Decision:
         return Decision(producer.id, through, dict(self._begins))

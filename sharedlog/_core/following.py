@@ -80,7 +80,7 @@ class Follower:
         self._starts: dict[str, Position | int] | None = None
         self._returned = through
         self._held: dict[str, Hold] = {}
-        self._waiting = Waiting()
+        self._waiting = Outstanding()
 
     @property
     def through(self) -> int:
@@ -309,7 +309,7 @@ def append_at(lsn: int) -> Rule[int]:
     return lsn - read_row(rows.rows[0]).index if rows.rows else lsn
 
 
-class Waiting:
+class Outstanding:
     """What was returned and is not done yet, in that order."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
-from sharedlog._core.producers import GRANTED, Producer, granted, number
+from sharedlog._core.producers import GRANTED, ProducerId, granted, number
 from sharedlog._core.spans import retire
 from sharedlog._core.steps import Get, Rule, Scan
 
@@ -30,7 +30,7 @@ def homed_key(producer: int) -> str:
     return f"producer/{producer}/home"
 
 
-def grant_at(name: str, token: bytes, fence: Fence) -> Rule[Producer]:
+def grant_at(name: str, token: bytes, fence: Fence) -> Rule[ProducerId]:
     """Make the producer of a name, in place of the one before, which is retired; under a fence.
 
     Raises ``Fenced``. After a lost reply it makes another.

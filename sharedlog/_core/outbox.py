@@ -26,7 +26,7 @@ CHAIN_BYTES = 16
 NO_CHAIN = bytes(CHAIN_BYTES)
 
 
-class Message(NamedTuple):
+class WaitingMessage(NamedTuple):
     """A message that waits: its number, the tag of its substream, its envelope, and its chain."""
 
     seq: int
@@ -54,7 +54,7 @@ class Box(NamedTuple):
     incarnation: str
     head: Mark
     done: Mark
-    waiting: Sequence[Message] = ()
+    waiting: Sequence[WaitingMessage] = ()
 
     @property
     def producer(self) -> str:
@@ -142,14 +142,16 @@ def check_waiting(box: Box) -> None:
         raise CorruptLog(f"message {box.head.seq} of outbox {box.name!r} is missing")
 
 
-def relayed(box: Box, messages: Sequence[Message], fence: Fence) -> Rule[Appended]:
+def relayed(box: Box, messages: Sequence[WaitingMessage], fence: Fence) -> Rule[Appended]:
     """Append messages that follow each other, by one append: once, whoever relays them."""
     turn = Turn(box.producer, messages[-1].seq, messages[0].seq - 1)
     placed = [Placed(each.envelope, each.tag, 0) for each in messages]
     return append_named(turn, messages[-1].chain, committing(placed), fence=fence)
 
 
-def fitting(waiting: Sequence[Message], most: int, most_bytes: int) -> Sequence[Message]:
+def fitting(
+    waiting: Sequence[WaitingMessage], most: int, most_bytes: int
+) -> Sequence[WaitingMessage]:
     """Return the first of them that fit one append."""
     left = most_bytes
     for count, each in enumerate(waiting):

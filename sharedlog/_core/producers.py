@@ -46,7 +46,7 @@ FIRST_TASK = 1 << 40
 OPEN = "open/"
 
 
-class Producer(NamedTuple):
+class ProducerId(NamedTuple):
     """Who appends: an id of the log, never given twice, and the token that shows it."""
 
     id: int
@@ -126,7 +126,7 @@ def _joined(tags: tuple[str, ...]) -> bytes:
 
 
 @portable
-def grant(token: bytes, window: int = 1) -> Rule[Producer]:
+def grant(token: bytes, window: int = 1) -> Rule[ProducerId]:
     """Make a producer. Run again after a lost reply it makes another; the first is never used.
 
     ``token``: 16 random bytes. ``window``: how many of its appends may be unanswered, 1 to 512,
@@ -144,7 +144,7 @@ def grant(token: bytes, window: int = 1) -> Rule[Producer]:
         return producer
 
 
-def granted(value: bytes | None, token: bytes, window: int) -> tuple[Producer, tuple[Put, ...]]:
+def granted(value: bytes | None, token: bytes, window: int) -> tuple[ProducerId, tuple[Put, ...]]:
     """Return the producer behind those that were granted, and what makes it.
 
     ``value``: of ``GRANTED``, which the step that makes it has as a condition.
@@ -155,10 +155,10 @@ def granted(value: bytes | None, token: bytes, window: int) -> tuple[Producer, t
         Put(identity_key(found), identity_of(window, token)),
         Put(seq_key(found), number(0)),
     )
-    return Producer(found, token, window), puts
+    return ProducerId(found, token, window), puts
 
 
-def shown(producers: Sequence[Producer]) -> Rule[None]:
+def shown(producers: Sequence[ProducerId]) -> Rule[None]:
     """Raise ``UnknownProducer`` unless each of these was granted, with this window and token.
 
     For whoever acts on producers by what somebody says; what a grant gave never changes.
@@ -171,7 +171,11 @@ def shown(producers: Sequence[Producer]) -> Rule[None]:
 
 @portable
 def append(
-    producer: Producer, seq: int, messages: Sequence[NewMessage], *, fence: Fence | None = None
+    producer: ProducerId,
+    seq: int,
+    messages: Sequence[NewMessage],
+    *,
+    fence: Fence | None = None,
 ) -> Rule[Appended]:
     """Append messages as the producer's ``seq``, committed by this append: once.
 
@@ -190,7 +194,7 @@ def append(
 
 
 def once(
-    producer: Producer,
+    producer: ProducerId,
     seq: int,
     fingerprint: bytes,
     commit: Commit,
@@ -239,7 +243,7 @@ def once(
 
 
 def judge(
-    producer: Producer, seq: int, fingerprint: bytes, found: dict[str, bytes | None]
+    producer: ProducerId, seq: int, fingerprint: bytes, found: dict[str, bytes | None]
 ) -> int | None:
     """Return the LSN that a seq got, None if it may be appended; raises what refuses it."""
     if found[identity_key(producer.id)] != identity_of(producer.window, producer.token):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sharedlog._core.calling import portable
 from sharedlog._core.producers import (
     GRANTED,
-    Producer,
+    ProducerId,
     identity_key,
     retired_key,
     seq_key,
@@ -61,7 +61,7 @@ def granted_producers() -> Rule[list[Granted]]:
 
 
 @portable
-def one_producer(producer: Producer) -> Rule[Granted]:
+def one_producer(producer: ProducerId) -> Rule[Granted]:
     """Return what there is of a producer, for who has its token; raises ``UnknownProducer``."""
     yield from shown([producer])
     found = yield Get(tuple(_keys(producer.id)))

@@ -19,7 +19,7 @@ from sharedlog._core.producers import (
     FIRST_TASK,
     Appended,
     NewMessage,
-    Producer,
+    ProducerId,
     fingerprint_of,
     identity_key,
     number,
@@ -56,7 +56,7 @@ def begin_of(value: bytes) -> int:
 
 @portable
 def pend(
-    producer: Producer,
+    producer: ProducerId,
     seq: int,
     messages: Sequence[NewMessage],
     opened: Sequence[str],
@@ -77,7 +77,7 @@ def pend(
 
 
 def pend_under(
-    producer: Producer,
+    producer: ProducerId,
     seq: int,
     messages: Sequence[NewMessage],
     opened: Sequence[str],
@@ -149,7 +149,7 @@ def pended(
 
 @portable
 def decide(
-    producer: Producer,
+    producer: ProducerId,
     seq: int,
     decisions: Sequence[Decision],
     *,
@@ -206,7 +206,7 @@ def other_spans(commit: Commit, refused: Refused) -> SpanGone:
 
 
 @portable
-def has_pending(producer: Producer) -> Rule[bool]:
+def has_pending(producer: ProducerId) -> Rule[bool]:
     """Whether the producer has something pending."""
     key = open_key(producer.id)
     return (yield Get((key,)))[key] is not None

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sharedlog._core.calling import Call
+from sharedlog._core.calling import CalledRule
 from sharedlog._core.commit import Commit
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Follower, Start
@@ -30,7 +30,7 @@ class Elsewhere(ABC):
         """See ``Engine``."""
 
     @abstractmethod
-    def ask(self, call: Call[_T]) -> _T:
+    def ask(self, call: CalledRule[_T]) -> _T:
         """Have a rule carried out, and return what it found, or raise what ended it."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Elsewhere(ABC):
     def carry_out(self, rule: Rule[_T]) -> _T:
         """Have a rule carried out; one without a call has no steps."""
         found: _T
-        if isinstance(rule, Call):
+        if isinstance(rule, CalledRule):
             found = self.ask(rule)
             return found
         try:

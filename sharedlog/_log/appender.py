@@ -15,7 +15,7 @@ from sharedlog._core.errors import (
     ProducerRetired,
 )
 from sharedlog._core.position import Position
-from sharedlog._core.producers import Appended, Producer, append
+from sharedlog._core.producers import Appended, ProducerId, append
 from sharedlog._core.publishing import (
     APPEND_BYTES,
     APPEND_ENTRIES,
@@ -126,7 +126,7 @@ class Appender:
             self._tell_unknown(_interrupted())
             raise
 
-    def _appended(self, _: Producer, found: Appended) -> None:
+    def _appended(self, _: ProducerId, found: Appended) -> None:
         places = positions(
             [each.message.tag for each in self._group],
             found.lsn,

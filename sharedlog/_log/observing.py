@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from rifl._log import get_logger
 from sharedlog._core.arguments import shown
-from sharedlog._core.calling import Call
+from sharedlog._core.calling import CalledRule
 from sharedlog._core.commit import Commit
 from sharedlog._core.envelope import About
 from sharedlog._core.errors import InvalidRequest
@@ -73,7 +73,7 @@ class Observers:
         began = time.perf_counter()
         found = engine.carry_out(rule)
         new = isinstance(found, Pended) or (isinstance(found, Appended) and found.first is not None)
-        if new and isinstance(rule, Call):
+        if new and isinstance(rule, CalledRule):
             seconds = time.perf_counter() - began
             messages = _messages(rule)
             size = sum(len(each.envelope) + sum(map(len, each.tags)) for each in messages)
@@ -150,7 +150,7 @@ def check_observers(given: Observer | Sequence[Observer] | None) -> None:
         raise InvalidRequest(f"observer={shown(given)}: sharedlog.Observer, or a list of them")
 
 
-def _messages(call: Call[Any]) -> Sequence[NewMessage]:
+def _messages(call: CalledRule[Any]) -> Sequence[NewMessage]:
     for argument in call.arguments:
         if isinstance(argument, list | tuple) and argument and isinstance(argument[0], NewMessage):
             return argument

@@ -17,7 +17,7 @@ from sharedlog._core.errors import (
     SeqReused,
     SpanGone,
 )
-from sharedlog._core.producers import Producer, grant
+from sharedlog._core.producers import ProducerId, grant
 from sharedlog._core.spans import retire
 from sharedlog._core.steps import Rule
 from sharedlog._log.place import Place, forked
@@ -49,11 +49,11 @@ class Sender:
         """Nothing is asked of the log yet."""
         self._place = place
         self._act: _Act | None = None
-        self.producer: Producer | None = None
+        self.producer: ProducerId | None = None
         self.seq = 0
         refuse_in_children(self, forked)
 
-    def granted(self) -> Producer:
+    def granted(self) -> ProducerId:
         """Return the producer; raises ``LogUnavailable`` with ``appended`` False."""
         if self.producer is None:
             try:
@@ -65,7 +65,9 @@ class Sender:
         return self.producer
 
     def append(
-        self, rule: Callable[[Producer, int], Rule[_T]], done: Callable[[Producer, _T], None]
+        self,
+        rule: Callable[[ProducerId, int], Rule[_T]],
+        done: Callable[[ProducerId, _T], None],
     ) -> None:
         """Send what is the producer's next seq; ``done`` is called with the answer.
 

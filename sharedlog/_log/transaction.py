@@ -23,8 +23,7 @@ from sharedlog._core.errors import (
 from sharedlog._core.fences import Fence
 from sharedlog._core.named import Turn, placed_by
 from sharedlog._core.position import Position
-from sharedlog._core.producers import Appended
-from sharedlog._core.producers import Producer as Granted
+from sharedlog._core.producers import Appended, ProducerId
 from sharedlog._core.publishing import Placed, positions
 from sharedlog._core.spans import has_pending
 from sharedlog._core.steps import Rule
@@ -40,7 +39,7 @@ _log = get_logger("sharedlog")
 SIGN_S = 30.0
 
 
-class State(enum.Enum):
+class TransactionState(enum.Enum):
     """How far a transaction is."""
 
     OPEN = "open"
@@ -82,7 +81,7 @@ class Transaction:
         self._producer = producer
         self._draft = draft
         self._turn = turn
-        self._state = State.OPEN
+        self._state = TransactionState.OPEN
         # Where the messages are, once somebody has asked.
         self._positions: list[Position] | None = None
         self._answer: Appended | None = None
@@ -95,7 +94,7 @@ class Transaction:
     @property
     def unfinished(self) -> bool:
         """Whether its outcome is unknown, or something of it is to be undone yet."""
-        return self._undoing or self._state is State.UNKNOWN
+        return self._undoing or self._state is TransactionState.UNKNOWN
 
     @property
     def positions(self) -> list[Position]:
@@ -103,7 +102,7 @@ class Transaction:
 
         Raises ``TrimmedLog`` where an earlier program committed a name's seq, and that is gone.
         """
-        if self._state is not State.COMMITTED:
+        if self._state is not TransactionState.COMMITTED:
             raise InvalidRequest(f"the transaction is {self._state.value}: it has no positions")
         if self._positions is None:
             self._positions = self._found()
@@ -112,7 +111,11 @@ class Transaction:
     @property
     def committed(self) -> bool | None:
         """Whether it is; None: that is not known."""
-        return None if self._state is State.UNKNOWN else self._state is State.COMMITTED
+        return (
+            None
+            if self._state is TransactionState.UNKNOWN
+            else self._state is TransactionState.COMMITTED
+        )
 
     @property
     def seq(self) -> int | None:
@@ -220,7 +223,7 @@ class Transaction:
                 with suppress(LogError):
                     self.finish()
         except Unknown as error:
-            self._state = State.UNKNOWN
+            self._state = TransactionState.UNKNOWN
             unknown = self._unknown(error)
             self._producer.place.refused(unknown)
             raise unknown from error
@@ -232,8 +235,8 @@ class Transaction:
             raise
         except BaseException:
             # A signal's, maybe while the commit was on its way.
-            if self._state is State.OPEN:
-                self._state = State.UNKNOWN
+            if self._state is TransactionState.OPEN:
+                self._state = TransactionState.UNKNOWN
             raise
         finally:
             self._producer.end(self)
@@ -255,7 +258,7 @@ class Transaction:
 
     def settle(self) -> list[Position]:
         """Return the positions after ``OutcomeUnknown``, or raise why it is not committed."""
-        if self._state is State.UNKNOWN:
+        if self._state is TransactionState.UNKNOWN:
             self._producer.settle(self)
         return self.positions
 
@@ -270,7 +273,7 @@ class Transaction:
         traceback: TracebackType | None,
     ) -> None:
         """Commit, or roll back if an exception leaves it."""
-        if self._state is not State.OPEN:
+        if self._state is not TransactionState.OPEN:
             return
         if kind is None:
             self._conclude()
@@ -279,9 +282,9 @@ class Transaction:
 
     def __del__(self) -> None:
         """Let its producer go on, if it was not ended."""
-        if self._state is State.OPEN:
+        if self._state is TransactionState.OPEN:
             # The producer has it from here on, if it is its open one.
-            self._state, self._undoing = State.ROLLED_BACK, True
+            self._state, self._undoing = TransactionState.ROLLED_BACK, True
             # In a forked child it is the parent's.
             with suppress(LogError):
                 self._producer.dropped(self, self._draft)
@@ -302,13 +305,15 @@ class Transaction:
         mine = sender.producer
         if draft.travels and draft.producer == mine is not None:
             # After a commit: what an earlier program committed in its place, or this marker did.
-            if self._state is not State.COMMITTED or self._producer.place.run(has_pending(mine)):
+            if self._state is not TransactionState.COMMITTED or self._producer.place.run(
+                has_pending(mine)
+            ):
                 # Who was retired, or decided by another marker, has nothing pending of this.
                 with suppress(ProducerRetired, SpanGone):
                     sender.append(draft.roll_back, lambda *_: draft.undone())
             draft.undone()
-        if self._state is not State.COMMITTED:
-            self._state = State.ROLLED_BACK
+        if self._state is not TransactionState.COMMITTED:
+            self._state = TransactionState.ROLLED_BACK
         self._undoing = False
 
     def _commit(self) -> None:
@@ -318,7 +323,7 @@ class Transaction:
             self._pend()
         fence = self._producer.fence
         if not draft.tags:
-            self._state = State.COMMITTED
+            self._state = TransactionState.COMMITTED
         elif turn is not None:
             self._check_granted()
             producer, through = sender.producer, sender.seq
@@ -337,7 +342,9 @@ class Transaction:
             self._append(act.rule, act.done)
 
     def _append(
-        self, rule: Callable[[Granted, int], Rule[_T]], done: Callable[[Granted, _T], None]
+        self,
+        rule: Callable[[ProducerId, int], Rule[_T]],
+        done: Callable[[ProducerId, _T], None],
     ) -> None:
         self._check_granted()
         try:
@@ -365,7 +372,7 @@ class Transaction:
 
     def _committed(self, found: Appended) -> None:
         self._answer = found
-        self._state = State.COMMITTED
+        self._state = TransactionState.COMMITTED
 
     def _committed_named(self, found: Appended) -> None:
         self._committed(found)
@@ -381,10 +388,10 @@ class Transaction:
         # What the log does not answer is undone before the producer's next transaction.
         with suppress(LogError):
             self.finish()
-        self._state = State.ROLLED_BACK
+        self._state = TransactionState.ROLLED_BACK
 
     def _check_open(self) -> None:
-        if self._state is not State.OPEN:
+        if self._state is not TransactionState.OPEN:
             raise InvalidRequest(f"the transaction is {self._state.value}")
 
     def _unknown(self, error: Unknown) -> OutcomeUnknown:

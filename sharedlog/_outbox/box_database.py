@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sharedlog._core.errors import InvalidRequest, LogError, LogUnavailable, NoSuchOutbox
-from sharedlog._core.outbox import Box, Mark, Message
+from sharedlog._core.outbox import Box, Mark, WaitingMessage
 from sharedlog._outbox import tables
 
 _SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
@@ -76,7 +76,9 @@ class _Tables:
             made, incarnation, *marks = row
             head, done = Mark(marks[0], bytes(marks[1])), Mark(marks[2], bytes(marks[3]))
             found = execute(of(tables.WAITING), (name, done.seq, limit)).fetchall()
-        waiting = [Message(seq, tag, bytes(body), bytes(chain)) for seq, tag, body, chain in found]
+        waiting = [
+            WaitingMessage(seq, tag, bytes(body), bytes(chain)) for seq, tag, body, chain in found
+        ]
         return Box(name, made, incarnation, head, done, waiting)
 
     def chain_at(self, name: str, seq: int) -> bytes | None:

@@ -1,4 +1,4 @@
-"""``Entry`` and ``New``: what is written into an outbox, and why it was not."""
+"""``OutboxEntry`` and ``New``: what is written into an outbox, and why it was not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sharedlog._core.errors import LogError, LogForked, NoSuchOutbox
 
 
-class Entry(NamedTuple):
+class OutboxEntry(NamedTuple):
     """A message that is put into an outbox; ``content``: what tells it from others."""
 
     name: str
@@ -31,7 +31,7 @@ def id_of_a_new_one() -> str:
     return secrets.token_hex(8)
 
 
-def judged(found: Sequence[Any] | None, what: Entry | New) -> LogError:
+def judged(found: Sequence[Any] | None, what: OutboxEntry | New) -> LogError:
     """Return why nothing was written, given the outbox's row."""
     if found is None:
         return NoSuchOutbox(

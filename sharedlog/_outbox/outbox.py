@@ -14,7 +14,7 @@ from sharedlog._core.streams import check_name
 from sharedlog._log.append_in import check_size
 from sharedlog._log.log import Log
 from sharedlog._log.placing import Headers
-from sharedlog._outbox.entry import Entry, New
+from sharedlog._outbox.entry import New, OutboxEntry
 from sharedlog._outbox.writing import write
 
 NAME = "outbox"
@@ -92,8 +92,8 @@ def check_log(log: object, kind: type, door: str = "sharedlog.open") -> None:
         raise InvalidRequest(f"log={shown(log)}: it is no log that was opened by {door}")
 
 
-def entry_of(log: Log, name: str, placed: Placed) -> Entry:
+def entry_of(log: Log, name: str, placed: Placed) -> OutboxEntry:
     """Return what is put into the database for a message; raises ``InvalidRequest``."""
     check_size(log._place, placed)
     content = content_of(placed.tag, placed.envelope)
-    return Entry(name, log.incarnation, placed.tag, placed.envelope, content)
+    return OutboxEntry(name, log.incarnation, placed.tag, placed.envelope, content)

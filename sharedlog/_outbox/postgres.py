@@ -13,7 +13,7 @@ from sharedlog._core.errors import LogFull, LogUnavailable, WrongTransaction
 from sharedlog._core.outbox import CHAIN_BYTES, NO_CHAIN
 from sharedlog._engines.postgres.applications import check_begun, literal
 from sharedlog._outbox import tables
-from sharedlog._outbox.entry import Entry, New, id_of_a_new_one, judged
+from sharedlog._outbox.entry import New, OutboxEntry, id_of_a_new_one, judged
 
 _JOINED = "coalesce(current_setting('sharedlog.joined', true), '')"
 # As SQL: the outbox is there, and it is noted that a message of this name is announced. A rollback
@@ -36,7 +36,7 @@ _FAILED = ("25P02", "25006", "42501")
 _DISK_FULL = "53100"
 
 
-def write(connection: psycopg.Connection[Any], what: Entry | New) -> None:
+def write(connection: psycopg.Connection[Any], what: OutboxEntry | New) -> None:
     """Put a message, or make an outbox; in a ``rifl.transaction`` it travels with the commit."""
     check_begun(connection)
     try:
@@ -59,7 +59,7 @@ def write(connection: psycopg.Connection[Any], what: Entry | New) -> None:
         raise _meaning(error, what) or error from error
 
 
-async def write_aio(connection: psycopg.AsyncConnection[Any], what: Entry | New) -> None:
+async def write_aio(connection: psycopg.AsyncConnection[Any], what: OutboxEntry | New) -> None:
     """The same for an asynchronous connection."""
     check_begun(connection)
     try:
@@ -85,7 +85,7 @@ async def write_aio(connection: psycopg.AsyncConnection[Any], what: Entry | New)
 class _Put(NamedTuple):
     """A message, as SQL without parameters."""
 
-    entry: Entry
+    entry: OutboxEntry
     # What the end of the transaction knows it by; empty: it is put at once.
     token: str
 
@@ -131,12 +131,12 @@ def _making(what: New) -> list[tuple[bytes, tuple[Any, ...]]]:
     ]
 
 
-def _check(found: Any, what: Entry | New) -> None:
+def _check(found: Any, what: OutboxEntry | New) -> None:
     if found is None or found[0] != what.incarnation:
         raise judged(found, what)
 
 
-def _meaning(error: psycopg.Error, what: Entry | New) -> Exception | None:
+def _meaning(error: psycopg.Error, what: OutboxEntry | New) -> Exception | None:
     if error.sqlstate == _NO_TABLE:
         return judged(None, what)
     if error.sqlstate in _FAILED:

@@ -25,7 +25,7 @@ from sharedlog._core.fences import Fence
 from sharedlog._core.outbox import (
     Box,
     Mark,
-    Message,
+    WaitingMessage,
     check_waiting,
     fitting,
     judge,
@@ -175,7 +175,7 @@ class Relay:
             self._relayed += len(batch)
             self._tell(len(batch))
 
-    def _append(self, box: Box, batch: Sequence[Message], fence: Fence) -> None:
+    def _append(self, box: Box, batch: Sequence[WaitingMessage], fence: Fence) -> None:
         until_answered(self._place, lambda: relayed(box, batch, fence))
 
     def _look(self, most: int) -> Box:

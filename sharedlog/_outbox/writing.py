@@ -11,12 +11,12 @@ from sharedlog._core.outbox import NO_CHAIN, chained
 from sharedlog._engines.drivers import unwrapped, unwrapped_aio
 from sharedlog._engines.sqlite.applications import Applications, PlainConnection
 from sharedlog._outbox import tables
-from sharedlog._outbox.entry import Entry, New, id_of_a_new_one, judged
+from sharedlog._outbox.entry import New, OutboxEntry, id_of_a_new_one, judged
 
 _applications = Applications()
 
 
-def write(given: Any, what: Entry | New) -> None:
+def write(given: Any, what: OutboxEntry | New) -> None:
     """Put a message, or make an outbox, in the transaction of a connection."""
     if _lends(given):
         _applications.run(given, _nothing, _sqlite_work(what))
@@ -30,7 +30,7 @@ def write(given: Any, what: Entry | New) -> None:
         _applications.run(connection, _nothing, _sqlite_work(what))
 
 
-async def write_aio(given: Any, what: Entry | New) -> None:
+async def write_aio(given: Any, what: OutboxEntry | New) -> None:
     """The same for an asynchronous connection, or a blocking one."""
     if not _lends(given):
         given = await unwrapped_aio(given)
@@ -45,7 +45,7 @@ async def write_aio(given: Any, what: Entry | New) -> None:
     await _applications.run_aio(given, _nothing, _sqlite_work(what))
 
 
-def _sqlite_work(what: Entry | New) -> Callable[[PlainConnection], None]:
+def _sqlite_work(what: OutboxEntry | New) -> Callable[[PlainConnection], None]:
     def work(connection: PlainConnection) -> None:
         if isinstance(what, New):
             for statement in tables.SQLITE.create:
@@ -68,7 +68,7 @@ def _sqlite_work(what: Entry | New) -> Callable[[PlainConnection], None]:
     return work
 
 
-def _next(connection: PlainConnection, what: Entry) -> list[Any]:
+def _next(connection: PlainConnection, what: OutboxEntry) -> list[Any]:
     try:
         return connection.execute(tables.NEXT, (what.name, what.incarnation)).fetchall()
     except sqlite3.OperationalError as error:

@@ -8,7 +8,7 @@ from sharedlog._core.entry import Decision
 from sharedlog._core.errors import UnknownProducer
 from sharedlog._core.fences import Fence
 from sharedlog._core.named import Turn
-from sharedlog._core.producers import Appended, NewMessage, Producer
+from sharedlog._core.producers import Appended, NewMessage, ProducerId
 from sharedlog._core.spans import Pended
 from sharedlog._remote.channel import Channel
 from sharedlog.v1 import log_pb2 as pb
@@ -23,18 +23,18 @@ class Appends:
         self._ask = channel.ask
         self._incarnation = incarnation
         # Granted here: markers show the tokens of all whose messages they decide.
-        self._granted: dict[int, Producer] = {}
+        self._granted: dict[int, ProducerId] = {}
 
-    def grant(self, token: bytes, window: int = 1) -> Producer:
+    def grant(self, token: bytes, window: int = 1) -> ProducerId:
         """Get a producer, whose token this keeps."""
         request = pb.GrantRequest(incarnation=self._incarnation, token=token, window=window)
-        found = Producer(self._ask("Grant", request).id, token, window)
+        found = ProducerId(self._ask("Grant", request).id, token, window)
         self._granted[found.id] = found
         return found
 
     def append(
         self,
-        producer: Producer,
+        producer: ProducerId,
         seq: int,
         messages: Sequence[NewMessage],
         *,
@@ -46,7 +46,7 @@ class Appends:
 
     def pend(
         self,
-        producer: Producer,
+        producer: ProducerId,
         seq: int,
         messages: Sequence[NewMessage],
         opened: Sequence[str],
@@ -62,7 +62,7 @@ class Appends:
 
     def decide(
         self,
-        producer: Producer,
+        producer: ProducerId,
         seq: int,
         decisions: Sequence[Decision],
         *,
@@ -99,7 +99,7 @@ class Appends:
         request.marker.CopyFrom(self._marker(decisions, commits=True))
         return _appended(self._ask("Append", request))
 
-    def has_pending(self, producer: Producer) -> bool:
+    def has_pending(self, producer: ProducerId) -> bool:
         """Return whether a producer has something pending."""
         request = pb.GetProducerRequest(incarnation=self._incarnation, producer=_shown(producer))
         return len(self._ask("GetProducer", request).spans) > 0
@@ -109,7 +109,7 @@ class Appends:
         fence: Fence | None,
         messages: Sequence[NewMessage],
         *,
-        producer: Producer | None = None,
+        producer: ProducerId | None = None,
         seq: int = 0,
         turn: Turn | None = None,
         content: bytes = b"",
@@ -144,7 +144,7 @@ class Appends:
         return marker
 
 
-def _shown(producer: Producer) -> pb.Producer:
+def _shown(producer: ProducerId) -> pb.Producer:
     return pb.Producer(id=producer.id, token=producer.token, window=producer.window)
 
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sharedlog._core.calling import Call
+from sharedlog._core.calling import CalledRule
 from sharedlog._core.draft import operations_for
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Follower, Start
@@ -52,7 +52,7 @@ class RemoteLog(Elsewhere):
         # Of the operations ``tags_for`` makes the tags again that the server takes.
         return Limits(found.append_entries, found.append_bytes, operations_for(found.append_tags))
 
-    def ask(self, call: Call[_T]) -> _T:
+    def ask(self, call: CalledRule[_T]) -> _T:
         """See ``Elsewhere``."""
         found: _T = self._rules.ask(call)
         return found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sharedlog._core.calling import Call
+from sharedlog._core.calling import CalledRule
 from sharedlog._core.catalog import Stream, all_streams, check_stream, find_stream, make_stream
 from sharedlog._core.errors import InvalidRequest, LogForked
 from sharedlog._core.fences import Fence, raise_fence
@@ -76,7 +76,7 @@ class Rules:
             )
         }
 
-    def ask(self, call: Call[Any]) -> Any:
+    def ask(self, call: CalledRule[Any]) -> Any:
         """Have a rule carried out; raises what ends it, ``InvalidRequest`` for one not served."""
         asked = self._known.get(call.function)
         if asked is None:

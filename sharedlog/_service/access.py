@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rifl._grpc.source import source_of
 from sharedlog._core.errors import NotAllowed
-from sharedlog._service.settings import Entry, Settings
+from sharedlog._service.settings import AccessRule, ServerSettings
 from sharedlog._wire.methods import TOKEN_KEY, TOKEN_PREFIX
 
 _CERTIFIED = ("x509_subject_alternative_name", "x509_common_name")
@@ -32,7 +32,7 @@ class Caller(NamedTuple):
     """Who calls, for quotas, and what the entries that name it allow; None: everything."""
 
     name: str
-    entries: tuple[Entry, ...] | None
+    entries: tuple[AccessRule, ...] | None
 
     @property
     def admin(self) -> bool:
@@ -87,11 +87,11 @@ class Caller(NamedTuple):
 class Access:
     """Knows callers by their tokens and certificates."""
 
-    def __init__(self, settings: Settings, tokens: Mapping[str, bytes] | None) -> None:
+    def __init__(self, settings: ServerSettings, tokens: Mapping[str, bytes] | None) -> None:
         """``tokens``: by name; None: none is asked for."""
         self._known = settings.allow, tokens
 
-    def replace(self, settings: Settings, tokens: Mapping[str, bytes] | None) -> None:
+    def replace(self, settings: ServerSettings, tokens: Mapping[str, bytes] | None) -> None:
         """Judge by these from now on; any thread."""
         self._known = settings.allow, tokens
 

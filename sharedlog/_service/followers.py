@@ -26,7 +26,7 @@ from sharedlog._log.place import Place
 from sharedlog._service.access import Caller
 from sharedlog._service.answers import Answers
 from sharedlog._service.quotas import Quotas
-from sharedlog._service.settings import Limits
+from sharedlog._service.settings import ServerLimits
 from sharedlog._service.tail import Tail
 from sharedlog._wire.conversions import At, delivered_of, held_of, start_of
 from sharedlog._wire.methods import REPLY_BYTES
@@ -52,7 +52,7 @@ class Followers:
         answers: Answers,
         tail: Tail,
         quotas: Quotas,
-        limits: Limits,
+        limits: ServerLimits,
         run: Callable[..., Awaitable[Any]],
     ) -> None:
         """``run``: calls what blocks in a thread."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from sharedlog._core.errors import QuotaExceeded
-from sharedlog._service.settings import Limits
+from sharedlog._service.settings import ServerLimits
 
 # How much may be done at once, in seconds of the rate.
 _BURST_S = 2.0
@@ -50,7 +50,7 @@ class Rates:
 class Quotas:
     """Of one server. Any thread."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, limits: ServerLimits, clock: Callable[[], float]) -> None:
         """Nobody has done anything yet."""
         self._limits = limits
         self._lock = threading.Lock()

@@ -12,7 +12,7 @@ from sharedlog._core.fences import Fence, check_fence_name
 from sharedlog._core.following import From
 from sharedlog._core.named import MAX_SEQ
 from sharedlog._core.position import MAX_LSN, Position
-from sharedlog._core.producers import MAX_WINDOW, TOKEN_BYTES, Producer
+from sharedlog._core.producers import MAX_WINDOW, TOKEN_BYTES, ProducerId
 from sharedlog._core.publishing import Placed, size_of
 from sharedlog._core.streams import stream_of, substream_of, tag_of
 from sharedlog._log.placing import Placing
@@ -80,7 +80,7 @@ class Requests:
         return at
 
 
-def producer_of(producer: pb.Producer) -> Producer:
+def producer_of(producer: pb.Producer) -> ProducerId:
     """Return who appends; raises ``InvalidRequest`` for who no grant could have made."""
     if (
         not 0 < producer.id <= MAX_SEQ
@@ -88,7 +88,7 @@ def producer_of(producer: pb.Producer) -> Producer:
         or not 0 < producer.window <= MAX_WINDOW
     ):
         raise InvalidRequest("a producer has the id, the token and the window of its grant")
-    return Producer(producer.id, producer.token, producer.window)
+    return ProducerId(producer.id, producer.token, producer.window)
 
 
 def fence_of(fence: pb.Fence) -> Fence:

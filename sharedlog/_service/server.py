@@ -21,7 +21,7 @@ from sharedlog._service.access import Access, Caller
 from sharedlog._service.answers import Answer, Answers
 from sharedlog._service.followers import Followers
 from sharedlog._service.quotas import Quotas
-from sharedlog._service.settings import Settings
+from sharedlog._service.settings import ServerSettings
 from sharedlog._service.steps import Steps
 from sharedlog._service.tail import Tail
 from sharedlog._wire.errors import refusal_of
@@ -42,7 +42,7 @@ class Options(NamedTuple):
     """How a log is served. ``credentials``: None for plaintext; ``tokens``: by name."""
 
     listen: str
-    settings: Settings = Settings()
+    settings: ServerSettings = ServerSettings()
     tokens: Mapping[str, bytes] | None = None
     credentials: grpc.ServerCredentials | None = None
     health: bool = True
@@ -107,7 +107,7 @@ class LogServer:
         self._tail.start()
         _log.info("log_served", address=self.address, incarnation=self._place.incarnation)
 
-    def judge_by(self, settings: Settings, tokens: Mapping[str, bytes] | None) -> None:
+    def judge_by(self, settings: ServerSettings, tokens: Mapping[str, bytes] | None) -> None:
         """Let callers do what these say from now on; who follows begins anew, if it still may.
 
         The settings' limits stay what they were.

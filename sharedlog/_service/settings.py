@@ -15,7 +15,7 @@ class BadSettings(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """How much a server takes; of 0 any.
 
     ``followers``: streams that are followed at once; ``caller_followers``: of one caller;
@@ -35,7 +35,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AccessRule:
     """What whoever it names may do. ``peer``, ``token``: neither: everybody.
 
     ``publish``, ``follow``: streams; ``names``: of producers, followers and fences; patterns with
@@ -53,14 +53,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """``allow``: who may do what; None: whoever is let in may do everything."""
 
-    limits: Limits = field(default_factory=Limits)
-    allow: tuple[Entry, ...] | None = None
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    allow: tuple[AccessRule, ...] | None = None
 
 
-def read_settings(text: str) -> Settings:
+def read_settings(text: str) -> ServerSettings:
     """Read a TOML file with ``[limits]`` and ``[[allow]]``; raises ``BadSettings``."""
     try:
         found = tomllib.loads(text)
@@ -70,7 +70,7 @@ def read_settings(text: str) -> Settings:
     allow = found.get("allow")
     if allow is not None and not isinstance(allow, list):
         raise BadSettings("allow is a list of tables: [[allow]]")
-    return Settings(
+    return ServerSettings(
         _limits(found.get("limits", {})),
         None if allow is None else tuple(_entry(each) for each in allow),
     )
@@ -98,17 +98,17 @@ def read_tokens(text: str) -> dict[str, bytes]:
 _SHORTEST_TOKEN = 16
 
 
-def _limits(given: Any) -> Limits:
+def _limits(given: Any) -> ServerLimits:
     if not isinstance(given, Mapping):
         raise BadSettings("limits is a table: [limits]")
-    _check_names(given, {each.name for each in fields(Limits)}, "[limits]")
+    _check_names(given, {each.name for each in fields(ServerLimits)}, "[limits]")
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise BadSettings(f"{name} is a number, 0 or more")
-    return Limits(**given)
+    return ServerLimits(**given)
 
 
-def _entry(given: Any) -> Entry:
+def _entry(given: Any) -> AccessRule:
     if not isinstance(given, Mapping):
         raise BadSettings("allow is a list of tables: [[allow]]")
     _check_names(given, _ENTRY, "[[allow]]")
@@ -121,7 +121,7 @@ def _entry(given: Any) -> Entry:
             raise BadSettings(f"{name} is a text")
     if not isinstance(given.get("admin", False), bool):
         raise BadSettings("admin is true or false")
-    return Entry(
+    return AccessRule(
         given.get("peer", ""),
         given.get("token", ""),
         tuple(given.get("publish", ())),

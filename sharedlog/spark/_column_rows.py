@@ -16,7 +16,7 @@ from sharedlog._core.publishing import Placed, size_of
 from sharedlog._core.stream_schema import StreamSchema
 from sharedlog._core.streams import substream_of
 from sharedlog.spark._message_types import class_of
-from sharedlog.spark._messages import Told
+from sharedlog.spark._messages import RowMessage
 from sharedlog.spark._options import SinkError
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -37,7 +37,7 @@ class ArrowRows:
 
     def messages(
         self, batch: pyarrow.RecordBatch, tags: list[str], turns: Iterator[int], now_us: int
-    ) -> Iterator[Told]:
+    ) -> Iterator[RowMessage]:
         """Yield a batch's messages; raises ``SinkError`` for a row that is too large."""
         if batch.num_rows == 0:
             return
@@ -47,7 +47,7 @@ class ArrowRows:
         for tag, rows in self._parts(batch, tags, turns):
             for value, count in _serialized(rows):
                 envelope = pack(value, None, about, now_us)
-                yield Told(Placed(envelope, tag, size_of(envelope, tag)), 0, count)
+                yield RowMessage(Placed(envelope, tag, size_of(envelope, tag)), 0, count)
 
     def _parts(
         self, batch: pyarrow.RecordBatch, tags: list[str], turns: Iterator[int]
@@ -82,7 +82,7 @@ class ProtobufRows:
 
     def messages(
         self, batch: pyarrow.RecordBatch, tags: list[str], turns: Iterator[int], now_us: int
-    ) -> Iterator[Told]:
+    ) -> Iterator[RowMessage]:
         """Yield a batch's messages; raises ``SinkError`` for a row whose values do not fit."""
         values = self._plan().requests(batch)
         keys: list[bytes | None] = [None] * batch.num_rows
@@ -95,7 +95,7 @@ class ProtobufRows:
             at = next(turns) % count if key is None else substream_of(key, count)
             envelope = pack(value, key, about, now_us)
             content = zlib.crc32(value, zlib.crc32(key or b""))
-            yield Told(Placed(envelope, tags[at], size_of(envelope, tags[at])), content)
+            yield RowMessage(Placed(envelope, tags[at], size_of(envelope, tags[at])), content)
 
     def _plan(self) -> RequestPlan:
         if self._made is None:

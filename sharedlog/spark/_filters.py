@@ -26,7 +26,7 @@ _IN: Any = getattr(datasource, "In", ())
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Selection:
     """What filters leave: LSNs of commits, substreams, keys, and what was appended after a time.
 
     ``substreams``, ``keys``: None for all.
@@ -50,9 +50,9 @@ class Wanted:
         return of.through >= self.first and (self.last is None or of.after < self.last)
 
 
-def wanted_by(filters: Iterable[Any]) -> Wanted:
+def wanted_by(filters: Iterable[Any]) -> Selection:
     """Return what these filters, all of them, leave; what is not understood leaves all."""
-    wanted = Wanted()
+    wanted = Selection()
     for each in filters:
         attribute: Any = getattr(each, "attribute", ())
         if len(attribute) != 1:
@@ -62,7 +62,7 @@ def wanted_by(filters: Iterable[Any]) -> Wanted:
     return wanted
 
 
-def _narrowed(wanted: Wanted, column: str, each: Any, value: Any) -> Wanted:
+def _narrowed(wanted: Selection, column: str, each: Any, value: Any) -> Selection:
     among: tuple[Any, ...] = (value,) if isinstance(each, _EQUAL) else ()
     if _IN and isinstance(each, _IN):
         among = tuple(each.value)
@@ -92,7 +92,7 @@ def _narrowed(wanted: Wanted, column: str, each: Any, value: Any) -> Wanted:
     return wanted
 
 
-def _between(wanted: Wanted, each: Any, lsn: int) -> Wanted:
+def _between(wanted: Selection, each: Any, lsn: int) -> Selection:
     first, last = wanted.first, wanted.last
     if isinstance(each, (*_EQUAL, _ABOVE, _FROM)):
         first = max(first, lsn)

@@ -27,7 +27,7 @@ _MICROS = pyarrow.int64()
 _TIME = pyarrow.timestamp("us", "UTC")
 
 
-class Told(NamedTuple):
+class RowMessage(NamedTuple):
     """A message of a row, or of several, and what tells its content, whichever task has it."""
 
     message: Placed
@@ -65,7 +65,7 @@ class RawRows:
 
     def messages(
         self, batch: pyarrow.RecordBatch, tags: list[str], turns: Iterator[int], now_us: int
-    ) -> Iterator[Told]:
+    ) -> Iterator[RowMessage]:
         """Yield a batch's messages; ``turns``: which substream is next for one without a key.
 
         Raises ``SinkError`` for a row whose value is null, ``InvalidRequest`` for what no message
@@ -83,7 +83,7 @@ class RawRows:
             envelope = pack(value, key, about, now_us)
             tag = tags[at]
             content = zlib.crc32(value, zlib.crc32(key or b""))
-            yield Told(Placed(envelope, tag, size_of(envelope, tag)), content)
+            yield RowMessage(Placed(envelope, tag, size_of(envelope, tag)), content)
 
     def _abouts(self, batch: pyarrow.RecordBatch) -> Iterator[About | None]:
         if not self._about and "event_time" not in self._names:

@@ -25,7 +25,7 @@ from sharedlog._core.catalog import find_stream
 from sharedlog._core.draft import check_spread, tags_for
 from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked
 from sharedlog._core.query.attempt import TaskResult, batch_of
-from sharedlog._core.query.closing import Batch, Closed, close, remove_write
+from sharedlog._core.query.closing import BatchSummary, Closed, close, remove_write
 from sharedlog._core.query.joining import begin_write
 from sharedlog._core.query.state import WRITE, Ticket, draw_plan
 from sharedlog._core.stream_schema import declare_schema
@@ -39,8 +39,8 @@ from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SinkError, SinkOptions
 from sharedlog.spark._tasks import (
     JOB,
-    Plan,
     TaskWriter,
+    WritePlan,
     batch_ticket,
     now_us,
     stream_ticket,
@@ -77,7 +77,7 @@ class Writing:
             number = until_answered(place, lambda: begin_write(job))
         else:
             number = until_answered(place, draw_plan)
-        self.plan = Plan(options, place.incarnation, number, job, made)
+        self.plan = WritePlan(options, place.incarnation, number, job, made)
 
     def write(self, batches: Iterable[pyarrow.RecordBatch], ticket: Ticket) -> CommitMessage:
         """Append one task's rows, pending."""
@@ -224,7 +224,7 @@ def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) ->
     return closed
 
 
-def differs(closed: Closed, told: Batch) -> bool:
+def differs(closed: Closed, told: BatchSummary) -> bool:
     """Whether a batch that was committed before had other rows than it has now."""
     return (closed.query.rows, closed.query.content) != (told.rows, told.content)
 

@@ -25,7 +25,7 @@ from sharedlog._core.reading import place_at
 from sharedlog._core.streams import substream_number, tag_of
 from sharedlog._log.following import start_of
 from sharedlog.spark._columns import Columns, columns_of, schema_of
-from sharedlog.spark._filters import Wanted, wanted_by
+from sharedlog.spark._filters import Selection, wanted_by
 from sharedlog.spark._offsets import Offset, behind_trimmed, first_offset, ranges_of
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SourceError, SourceOptions
@@ -115,7 +115,7 @@ class BatchReader(DataSourceReader):
                 "maxRowsPerTrigger, maxBytesPerTrigger and name are of streaming queries"
             )
         self._options = options
-        self.wanted = Wanted()
+        self.wanted = Selection()
 
     def partitions(self) -> list[InputPartition]:
         """Return what the tasks read."""

@@ -19,7 +19,7 @@ from sharedlog._core.query.attempt import Attempt, TaskResult
 from sharedlog._core.query.state import WRITE, Ticket
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
-from sharedlog.spark._messages import Told
+from sharedlog.spark._messages import RowMessage
 from sharedlog.spark._options import SinkError, SinkOptions
 
 _QUERY = "sql.streaming.queryId"
@@ -34,7 +34,7 @@ JOB = "job"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WritePlan:
     """What was planned for a write: its number, and the name of a batch job, or of nobody's.
 
     ``made``: the name is this write's own, and its row is there.
@@ -47,7 +47,7 @@ class Plan:
     made: bool = False
 
 
-def stream_ticket(plan: Plan) -> Ticket:
+def stream_ticket(plan: WritePlan) -> Ticket:
     """Return the ticket of a task of a query's own sink; raises ``SinkError``."""
     query, batch, run = _said()
     if not query or not batch.isdecimal() or not run:
@@ -67,7 +67,7 @@ def stream_ticket(plan: Plan) -> Ticket:
     )
 
 
-def batch_ticket(plan: Plan) -> Ticket:
+def batch_ticket(plan: WritePlan) -> Ticket:
     """Return the ticket of a task of a batch write, also within ``foreachBatch``."""
     query, batch, run = _said()
     if not query and not batch:
@@ -113,7 +113,7 @@ class TaskWriter:
         self._lock = threading.Lock()
         self._rows = self._content = self._size = self._count = 0
 
-    def write(self, messages: Iterable[Told]) -> TaskResult:
+    def write(self, messages: Iterable[RowMessage]) -> TaskResult:
         """Append them all; of a batch that is committed already nothing, and it is told so.
 
         Raises ``Fenced`` once another plan took over; ``LogUnavailable`` where the log does not
@@ -128,7 +128,7 @@ class TaskWriter:
                     self._append(group)
         return self._attempt.result(self._rows, self._content, self._size, self._count)
 
-    def _counted(self, messages: Iterable[Told]) -> Iterator[Placed]:
+    def _counted(self, messages: Iterable[RowMessage]) -> Iterator[Placed]:
         for message, content, rows in messages:
             self._rows += rows
             self._content += content

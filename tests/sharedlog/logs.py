@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.position import Position
-from sharedlog._core.producers import NewMessage, Producer, grant
+from sharedlog._core.producers import NewMessage, ProducerId, grant
 from sharedlog._core.reading import Reader
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import commits_tag, tag_of
@@ -19,7 +19,7 @@ T = TypeVar("T")
 TOKEN = b"0123456789abcdef"
 
 
-def producer(engine: MemoryEngine, window: int = 1) -> Producer:
+def producer(engine: MemoryEngine, window: int = 1) -> ProducerId:
     """A producer of the log."""
     return carry_out(engine, grant(TOKEN, window))
 

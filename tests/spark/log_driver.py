@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 import sharedlog.spark
 from sharedlog._core.commit import Commit
-from sharedlog._core.query.closing import Batch, Closed, close
+from sharedlog._core.query.closing import BatchSummary, Closed, close
 from sharedlog._core.query.state import Ticket
 from sharedlog._core.steps import Rule
 from sharedlog.spark import _sink
@@ -79,7 +79,7 @@ def _paused(writer: TaskWriter) -> None:
     until((directory / "go").exists, "the word to go on", _WAIT_S)
 
 
-def _killed_on_the_way(ticket: Ticket, batch: Batch) -> Rule[Closed]:
+def _killed_on_the_way(ticket: Ticket, batch: BatchSummary) -> Rule[Closed]:
     """Close a batch until the step that freezes it is done."""
     # In two steps, as of many tasks.
     rule = close(ticket, batch, at_once=0)

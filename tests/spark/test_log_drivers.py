@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sharedlog
-from sharedlog._core.query.state import State, find_query
+from sharedlog._core.query.state import PlanState, find_query
 from tests.sharedlog.places import url_of
 from tests.spark.log_chain import Killed
 from tests.spark.starting import LIMITED
@@ -60,7 +60,7 @@ def _is_over(log: sharedlog.Log) -> None:
     assert _numbers(log) == list(range(orders))
     query = log._run(find_query("pay"))
     assert query is not None
-    assert (query.state, query.closed >= (2 if LIMITED else 1)) == (State.CLOSED, True)
+    assert (query.state, query.closed >= (2 if LIMITED else 1)) == (PlanState.CLOSED, True)
     assert list(log._engine.scan("query-task/")) == []
 
 

@@ -18,7 +18,7 @@ from sharedlog._core.query.attempt import batch_of
 from sharedlog._core.query.state import Ticket, draw_plan
 from sharedlog._core.streams import tag_of
 from sharedlog.spark import _source
-from sharedlog.spark._filters import Wanted, wanted_by
+from sharedlog.spark._filters import Selection, wanted_by
 from sharedlog.spark._messages import RawRows
 from sharedlog.spark._offsets import Offset
 from sharedlog.spark._opened import place_of
@@ -129,16 +129,16 @@ def test_filters_narrow_what_is_read_by_what_they_say_and_no_further(
     message = next(iter(log.read("orders", 0)))
     lsn, time = message.position.lsn, message.append_time
     position = datasource.EqualTo(("position",), str(message.position))
-    assert wanted_by([position]) == Wanted(first=lsn, last=lsn)
-    assert wanted_by([datasource.EqualTo(("position",), "none")]) == Wanted()
-    assert wanted_by([datasource.GreaterThan(("position",), str(message.position))]) == Wanted()
+    assert wanted_by([position]) == Selection(first=lsn, last=lsn)
+    assert wanted_by([datasource.EqualTo(("position",), "none")]) == Selection()
+    assert wanted_by([datasource.GreaterThan(("position",), str(message.position))]) == Selection()
     later = time + timedelta(seconds=1)
     between = [
         datasource.GreaterThanOrEqual(("append_time",), time),
         datasource.LessThan(("append_time",), later),
     ]
-    assert wanted_by(between) == Wanted(since=time - timedelta(microseconds=1))
-    assert wanted_by(between[1:]) == Wanted()
+    assert wanted_by(between) == Selection(since=time - timedelta(microseconds=1))
+    assert wanted_by(between[1:]) == Selection()
 
 
 @_FILTERED

@@ -19,7 +19,7 @@ import sharedlog
 import sharedlog.spark
 from examples.bank.v1.bank_pb2 import DepositRequest
 from sharedlog._core.envelope import unpack
-from sharedlog._core.query.state import State
+from sharedlog._core.query.state import PlanState
 from sharedlog._core.streams import substream_of
 from sharedlog.spark._column_rows import ArrowRows
 from sharedlog.spark._messages import RawRows
@@ -68,7 +68,7 @@ def test_a_query_writes_each_row_once_though_tasks_fail_and_a_batch_runs_again(
     assert chain.written() == chain.wanted()
     found = chain.query()
     assert found is not None
-    assert (found.state, found.closed, found.rows) == (State.CLOSED, 1, 10)
+    assert (found.state, found.closed, found.rows) == (PlanState.CLOSED, 1, 10)
     # Each run deposes the one before.
     assert len(found.deposed) == (1 if LIMITED else 2)
 

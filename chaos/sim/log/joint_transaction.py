@@ -10,7 +10,7 @@ from chaos.sim.log.publisher import Publisher
 from chaos.sim.planned import PlannedCall
 from sharedlog._core.entry import Decision
 from sharedlog._core.errors import LogError, ProducerRetired, SpanGone, UnknownProducer
-from sharedlog._core.producers import Appended, Producer, grant
+from sharedlog._core.producers import Appended, ProducerId, grant
 from sharedlog._core.spans import Pended, decide, pend, retire
 
 __all__ = ["JointTransactions"]
@@ -25,7 +25,7 @@ class JointTransactions:
         self._writer = writer
         self._cast = writer.cast
 
-    def begin(self, producer: Producer, planned: PlannedCall) -> None:
+    def begin(self, producer: ProducerId, planned: PlannedCall) -> None:
         """See ``Writer``."""
         parts = [
             self._cast.messages(planned.number, part, planned.messages)
@@ -36,14 +36,14 @@ class JointTransactions:
         )
         begins: dict[str, int] = {}
 
-        def granted(helper: Producer | None, error: LogError | None) -> None:
+        def granted(helper: ProducerId | None, error: LogError | None) -> None:
             if helper is None:
                 self._writer.broken("being granted a helper", error)
                 return
             self._writer.helper = helper
             pend_next(helper, 1)
 
-        def pend_next(helper: Producer, seq: int) -> None:
+        def pend_next(helper: ProducerId, seq: int) -> None:
             if seq > len(parts):
                 self._decide_joint(producer, planned, helper, Decision(helper.id, seq - 1, begins))
                 return
@@ -71,7 +71,11 @@ class JointTransactions:
         self._writer.course(Point.GRANTING, partial(grant, token, self._writer.window), granted)
 
     def _decide_joint(
-        self, producer: Producer, planned: PlannedCall, helper: Producer, decision: Decision
+        self,
+        producer: ProducerId,
+        planned: PlannedCall,
+        helper: ProducerId,
+        decision: Decision,
     ) -> None:
         cast = self._cast
         commits = planned.op == "commit"
@@ -105,7 +109,7 @@ class JointTransactions:
     def _end_joint(
         self,
         planned: PlannedCall,
-        helper: Producer,
+        helper: ProducerId,
         outcome: Outcome,
         error: LogError | None,
         lsn: int | None = None,

@@ -13,7 +13,7 @@ from chaos.sim.planned import PlannedCall
 from sharedlog._core.entry import Decision
 from sharedlog._core.errors import Fenced, LogError, SpanGone
 from sharedlog._core.fences import Fence
-from sharedlog._core.producers import Appended, NewMessage, Producer
+from sharedlog._core.producers import Appended, NewMessage, ProducerId
 from sharedlog._core.spans import Pended, decide, pend
 
 __all__ = ["LongTransactions"]
@@ -44,7 +44,7 @@ class LongTransactions:
         self._writer = writer
         self._cast = writer.cast
 
-    def begin(self, producer: Producer, planned: PlannedCall) -> None:
+    def begin(self, producer: ProducerId, planned: PlannedCall) -> None:
         """See ``Writer``."""
         parts = [
             self._cast.messages(planned.number, part, planned.messages)
@@ -58,7 +58,7 @@ class LongTransactions:
         for _ in range(min(together, self._writer.window)):
             self._pend(producer, under_way)
 
-    def _pend(self, producer: Producer, under_way: _UnderWay) -> None:
+    def _pend(self, producer: ProducerId, under_way: _UnderWay) -> None:
         messages = under_way.parts[under_way.sent]
         under_way.sent += 1
         seq, self._writer.seq = self._writer.seq, self._writer.seq + 1
@@ -82,7 +82,7 @@ class LongTransactions:
 
         self._writer.course(Point.PENDING, rule, done)
 
-    def _pended(self, producer: Producer, under_way: _UnderWay) -> None:
+    def _pended(self, producer: ProducerId, under_way: _UnderWay) -> None:
         unanswered = under_way.unanswered
         more = under_way.failed is None and under_way.sent < len(under_way.parts)
         seq = self._writer.seq
@@ -112,7 +112,7 @@ class LongTransactions:
         self._writer.gone = True
         self._writer.end(planned, Outcome.NONE)
 
-    def _roll_back(self, producer: Producer, under_way: _UnderWay) -> None:
+    def _roll_back(self, producer: ProducerId, under_way: _UnderWay) -> None:
         """End a try that failed before the next one begins."""
         if under_way.begins:
             self._mark(producer, under_way, commits=False, fence=None)
@@ -121,7 +121,7 @@ class LongTransactions:
             self._writer.take_fence_back()
 
     def _mark(
-        self, producer: Producer, under_way: _UnderWay, *, commits: bool, fence: Fence | None
+        self, producer: ProducerId, under_way: _UnderWay, *, commits: bool, fence: Fence | None
     ) -> None:
         planned = under_way.call
         seq, self._writer.seq = self._writer.seq, self._writer.seq + 1

@@ -26,7 +26,7 @@ from sharedlog._core.errors import (
     UnknownProducer,
 )
 from sharedlog._core.fences import Fence, raise_fence
-from sharedlog._core.producers import Appended, Producer, grant
+from sharedlog._core.producers import Appended, ProducerId, grant
 from sharedlog._core.spans import decide, retire
 
 __all__ = ["AGAIN_S", "Note", "Publisher"]
@@ -38,7 +38,7 @@ class Note(NamedTuple):
     """What a writer's own store commits: the marker that is to be in the log, whoever dies."""
 
     call: int
-    producer: Producer
+    producer: ProducerId
     seq: int
     decisions: tuple[Decision, ...]
 
@@ -67,8 +67,8 @@ class Publisher(ABC):
         self.note: Note | None = None
         self._left: int | None = None
         # Of this life.
-        self.producer: Producer | None = None
-        self.helper: Producer | None = None
+        self.producer: ProducerId | None = None
+        self.helper: ProducerId | None = None
         self._number = 0
         self.seq = 1
         self.alone = False
@@ -155,7 +155,7 @@ class Publisher(ABC):
             self._grant()
 
     def _grant(self) -> None:
-        def done(producer: Producer | None, error: LogError | None) -> None:
+        def done(producer: ProducerId | None, error: LogError | None) -> None:
             if producer is None:
                 self.broken("being granted a producer", error)
                 return

@@ -25,7 +25,7 @@ from sharedlog._core.errors import (
     UnknownProducer,
 )
 from sharedlog._core.named import Turn, append_named, decide_named, highest_of
-from sharedlog._core.producers import Appended, NewMessage, Producer, grant
+from sharedlog._core.producers import Appended, NewMessage, ProducerId, grant
 from sharedlog._core.spans import Pended, pend
 
 __all__ = ["NAME", "Relay"]
@@ -116,7 +116,7 @@ class Relay:
     def _pend(self, mine: _UnderWay) -> None:
         """Have a producer of its own hold the messages, until the name's marker commits them."""
 
-        def granted(producer: Producer | None, error: LogError | None) -> None:
+        def granted(producer: ProducerId | None, error: LogError | None) -> None:
             if producer is None:
                 self._broken("being granted a producer", error)
                 return
@@ -124,7 +124,7 @@ class Relay:
             done = partial(pended, producer)
             Course(self._cast, self, rule, Point.PENDING, done).go()
 
-        def pended(producer: Producer, found: Pended | None, error: LogError | None) -> None:
+        def pended(producer: ProducerId, found: Pended | None, error: LogError | None) -> None:
             if found is None:
                 self._ended(mine, None, error)
                 return

@@ -12,7 +12,7 @@ from chaos.sim.loop import Loop, Process
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import CorruptLog, LogError, LogUnavailable, TrimmedLog
 from sharedlog._core.incarnation import new_log
-from sharedlog._core.producers import Producer, identity_key
+from sharedlog._core.producers import ProducerId, identity_key
 from sharedlog._core.restoring import restore
 from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step, Try
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
@@ -82,7 +82,7 @@ class LogServer:
             later = delay + _LATEST_S * random()
             loop.after(later, self._arrive, self.lives, asked, None)
 
-    def knows(self, producer: Producer | None) -> bool:
+    def knows(self, producer: ProducerId | None) -> bool:
         """Whether this log granted a producer, and not another one by its id."""
         if producer is None:
             return True

@@ -10,7 +10,7 @@ from chaos.sim.log.oracle import Outcome
 from chaos.sim.log.publisher import AGAIN_S, Publisher
 from chaos.sim.planned import PlannedCall
 from sharedlog._core.errors import AnswerGone, Fenced, LogError, SeqReused
-from sharedlog._core.producers import Appended, NewMessage, Producer, append
+from sharedlog._core.producers import Appended, NewMessage, ProducerId, append
 
 __all__ = ["SingleAppends"]
 
@@ -22,7 +22,7 @@ class SingleAppends:
         self._writer = writer
         self._cast = writer.cast
 
-    def begin(self, producer: Producer, planned: PlannedCall) -> None:
+    def begin(self, producer: ProducerId, planned: PlannedCall) -> None:
         """See ``Writer``."""
         cast = self._cast
         seq, self._writer.seq = self._writer.seq, self._writer.seq + 1
@@ -59,7 +59,7 @@ class SingleAppends:
     def _repeat(
         self,
         planned: PlannedCall,
-        producer: Producer,
+        producer: ProducerId,
         seq: int,
         messages: Sequence[NewMessage],
         lsn: int,

@@ -11,7 +11,7 @@ from chaos.sim.loop import Process
 from sharedlog._core.entry import Decision
 from sharedlog._core.errors import LogError, ProducerRetired, SpanGone, UnknownProducer
 from sharedlog._core.fences import raise_fence
-from sharedlog._core.producers import Producer, grant
+from sharedlog._core.producers import ProducerId, grant
 from sharedlog._core.spans import decide, retire
 
 __all__ = ["Sweeper"]
@@ -51,7 +51,7 @@ class Sweeper:
         """Decide what another producer has pending, as who takes its writer for dead."""
         self._cast.trace("sweeper", f"rolls {decision.producer} back")
 
-        def granted(producer: Producer | None, error: LogError | None) -> None:
+        def granted(producer: ProducerId | None, error: LogError | None) -> None:
             if producer is None:
                 self._ended(None, error)
                 return

@@ -11,7 +11,7 @@ from chaos.sim.log.publisher import Publisher
 from chaos.sim.log.single_append import SingleAppends
 from chaos.sim.log.sweeper import Sweeper
 from chaos.sim.planned import PlannedCall, Setting
-from sharedlog._core.producers import Producer
+from sharedlog._core.producers import ProducerId
 
 __all__ = ["Writer"]
 
@@ -23,7 +23,7 @@ class Writer(Publisher):
         self, cast: Cast, index: int, setting: Setting, sweeper: Sweeper, *, keeps: bool
     ) -> None:
         super().__init__(cast, index, setting, sweeper, keeps=keeps)
-        self._begin: dict[str, Callable[[Producer, PlannedCall], None]] = {
+        self._begin: dict[str, Callable[[ProducerId, PlannedCall], None]] = {
             "append": SingleAppends(self).begin,
             "transaction": LongTransactions(self).begin,
             "joint": JointTransactions(self).begin,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from chaos.sim.log.onlooker import Asked, Onlooker
 from sharedlog._core.commit import Commit
 from sharedlog._core.entry import Kind, read_row
-from sharedlog._core.query.state import PLANS, QUERIES, State, by_name, query_of
+from sharedlog._core.query.state import PLANS, QUERIES, PlanState, by_name, query_of
 from sharedlog._core.query.tasks import TASKS
 from sharedlog._engines.memory import MemoryLog
 
@@ -41,7 +41,7 @@ class QueryOnlooker(Onlooker):
         value = log.keys.get(QUERIES + name)
         query = None if value is None else query_of(name, value)
         mine = None if query is None else f"{TASKS}{name}/{query.plan}/{producer}"
-        if query is None or query.state is not State.OPEN or mine not in log.keys:
+        if query is None or query.state is not PlanState.OPEN or mine not in log.keys:
             self.problems.append(f"late: producer {producer} of {name} appends, and is not in")
 
     def _see_row(self, name: str, who: str, log: MemoryLog) -> None:

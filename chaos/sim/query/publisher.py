@@ -10,7 +10,7 @@ from chaos.sim.log.course import Course
 from chaos.sim.query.parts import IN, placed
 from sharedlog._core.entry import Decision
 from sharedlog._core.errors import LogError
-from sharedlog._core.producers import Appended, Producer, append, grant
+from sharedlog._core.producers import Appended, ProducerId, append, grant
 from sharedlog._core.publishing import committing, pending
 from sharedlog._core.spans import Pended, decide, pend
 
@@ -26,7 +26,7 @@ class Publisher:
         self._cast = cast
         self.courses: dict[Course, None] = {}
         self.process = cast.life("publisher")
-        self._producer: Producer | None = None
+        self._producer: ProducerId | None = None
         self._waiting: list[bytes] = []
         self._busy = True
         self._seq = 0
@@ -52,7 +52,7 @@ class Publisher:
         """Whether everything is in the log."""
         return not (self._waiting or self.courses)
 
-    def _granted(self, producer: Producer | None, error: LogError | None) -> None:
+    def _granted(self, producer: ProducerId | None, error: LogError | None) -> None:
         if producer is None:
             self._broken(error)
             return

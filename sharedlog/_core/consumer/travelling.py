@@ -12,7 +12,7 @@ from sharedlog._core.entry import Decision, Kind, read_row
 from sharedlog._core.errors import ProducerRetired, SpanGone, TrimmedLog
 from sharedlog._core.fences import Fence
 from sharedlog._core.homes import grant_at, vacate
-from sharedlog._core.producers import TOKEN_BYTES, Producer
+from sharedlog._core.producers import TOKEN_BYTES, ProducerId
 from sharedlog._core.publishing import Placed, pending
 from sharedlog._core.spans import pend
 from sharedlog._core.steps import Read, Rows, Rule
@@ -33,7 +33,7 @@ class Travelling:
         self.left = False
         self._home = home
         self._draw = draw
-        self._producer: Producer | None = None
+        self._producer: ProducerId | None = None
         self._seq = 0
 
     def pend(self, appends: Sequence[Sequence[Placed]], fence: Fence) -> Rule[Decision]:

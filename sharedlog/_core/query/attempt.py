@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sharedlog._core.entry import Decision
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.producers import NewMessage
-from sharedlog._core.query.closing import Batch
+from sharedlog._core.query.closing import BatchSummary
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Joined, Ticket
 from sharedlog._core.query.tasks import Task, begin_task, grant_task, pend_task, sign
@@ -21,7 +21,7 @@ _NOT_IN = "a task joins its batch before it appends"
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task tells who commits: see ``Batch``; ``appends``: how many it made, ``bytes``."""
+    """What a task tells who commits (``BatchSummary``); ``appends``: how many, of ``bytes``."""
 
     ticket: Ticket
     decision: Decision | None
@@ -100,11 +100,11 @@ class Attempt:
         return TaskResult(self.ticket, decision, *told)
 
 
-def batch_of(results: Sequence[TaskResult]) -> Batch:
+def batch_of(results: Sequence[TaskResult]) -> BatchSummary:
     """Return what the tasks of a batch told together; raises ``InvalidRequest`` for several."""
     if len({each.ticket for each in results}) > 1:
         raise InvalidRequest("tasks of one write belong to different batches")
-    return Batch(
+    return BatchSummary(
         tuple(each.decision for each in results if each.decision is not None),
         sum(each.rows for each in results),
         sum(each.content for each in results) & CONTENT,

@@ -11,7 +11,7 @@ from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
 from sharedlog._core.entry import Decision, Kind, read_row
 from sharedlog._core.errors import CorruptLog, TrimmedLog
 from sharedlog._core.producers import answer_key, identity_key, open_key, seq_key
-from sharedlog._core.query.state import Query, State, by_name, find_query
+from sharedlog._core.query.state import PlanState, Query, by_name, find_query
 from sharedlog._core.query.tasks import Member, member_key, members
 from sharedlog._core.spans import OPEN_SPANS, begin_of, marker, ordered, span_key
 from sharedlog._core.steps import Get, Read, Rows, Rule, Scan, Try
@@ -31,7 +31,7 @@ def clean(name: str) -> Rule[int]:
         # In this order: of who is granted a producer afterwards nothing is seen.
         there = yield from members(name)
         query = yield from find_query(name)
-        live = query is not None and query.state in (State.OPEN, State.CLOSING)
+        live = query is not None and query.state in (PlanState.OPEN, PlanState.CLOSING)
         over = [
             each
             for each in there

@@ -29,8 +29,8 @@ from sharedlog._core.query.cleaning import (
 )
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import (
+    PlanState,
     Query,
-    State,
     Ticket,
     by_name,
     draw_plan,
@@ -46,7 +46,7 @@ from sharedlog._core.steps import Get, Rule
 _PIECE = 30
 
 
-class Batch(NamedTuple):
+class BatchSummary(NamedTuple):
     """What the tasks of a batch tell who commits it.
 
     ``decisions``: of each task that appended something, its producer, its highest seq and where
@@ -73,7 +73,7 @@ class Closed(NamedTuple):
     undone: int = 0
 
 
-def close(ticket: Ticket, batch: Batch, *, at_once: int = OPERATIONS) -> Rule[Closed]:
+def close(ticket: Ticket, batch: BatchSummary, *, at_once: int = OPERATIONS) -> Rule[Closed]:
     """Commit a batch by one marker, with everything that its tasks appended, and nothing else.
 
     Run again, by anybody who has this ticket, it finds that it did. A batch without rows writes no
@@ -95,8 +95,8 @@ def close(ticket: Ticket, batch: Batch, *, at_once: int = OPERATIONS) -> Rule[Cl
         if batch.replayed:
             raise Fenced(f"batch {ticket.batch} of {ticket.name!r} is open again", found.plan)
         conditions, removals = _in_one_step(ticket, batch.decisions, at_once)
-        if found.state is State.OPEN and batch.decisions and not removals:
-            found = found._replace(state=State.CLOSING)
+        if found.state is PlanState.OPEN and batch.decisions and not removals:
+            found = found._replace(state=PlanState.CLOSING)
             try:
                 yield Commit((Condition(key, value),), (Put(key, found.value()),))
             except Refused:
@@ -112,7 +112,7 @@ def close(ticket: Ticket, batch: Batch, *, at_once: int = OPERATIONS) -> Rule[Cl
         named = {each.producer for each in batch.decisions}
         undone = yield from left_over(ticket.name, named, spans)
         after = found._replace(
-            state=State.CLOSED,
+            state=PlanState.CLOSED,
             closed=ticket.batch,
             closed_by=ticket.plan,
             rows=batch.rows,
@@ -152,9 +152,9 @@ def abandon(name: str, plan: int, fence: Fence | None = None) -> Rule[bool]:
         if query is None or query.plan != plan:
             yield from clean(name)
             return False
-        if query.state in (State.OPEN, State.CLOSING):
+        if query.state in (PlanState.OPEN, PlanState.CLOSING):
             undone = yield from left_over(name, (), (yield from open_spans()))
-            after = query._replace(state=State.ABANDONED, undone=query.undone + undone)
+            after = query._replace(state=PlanState.ABANDONED, undone=query.undone + undone)
             try:
                 yield Commit((Condition(key, query.value()), *under), (Put(key, after.value()),))
             except Refused as refused:
@@ -188,7 +188,7 @@ def _end(name: str, *, kept: bool) -> Rule[Query | None]:
             return None
         yield from abandon(name, query.plan)
         query = yield from find_query(name)
-        if query is None or query.state in (State.OPEN, State.CLOSING):
+        if query is None or query.state in (PlanState.OPEN, PlanState.CLOSING):
             continue
         keeps = kept and not query.made
         after = query.forget((yield from draw_plan())).value() if keeps else None
@@ -227,7 +227,7 @@ def _joined(ticket: Ticket) -> Rule[tuple[Query, bytes]]:
     if (found.closed, found.closed_by) == (ticket.batch, ticket.plan):
         # As an append is answered before its fence is judged.
         return found, found.value()
-    if (found.plan, found.batch, found.state) == (ticket.plan, ticket.batch, State.CLOSING):
+    if (found.plan, found.batch, found.state) == (ticket.plan, ticket.batch, PlanState.CLOSING):
         return found, found.value()
     joined = yield from join(ticket)
     return joined.query, joined.value

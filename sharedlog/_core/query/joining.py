@@ -10,8 +10,8 @@ from sharedlog._core.query.state import (
     PLANS,
     WRITE,
     Joined,
+    PlanState,
     Query,
-    State,
     Ticket,
     admitted,
     late,
@@ -39,7 +39,7 @@ def join(ticket: Ticket) -> Rule[Joined]:
         after = admitted(ticket, found)
         if value is not None and after == found:
             return Joined(found, value, found.closed == ticket.batch)
-        if found.lsn and after.state is not State.CLOSED:
+        if found.lsn and after.state is not PlanState.CLOSED:
             # While it is known which of them the last marker names.
             undone += yield from clean(ticket.name)
         after = after._replace(undone=after.undone + undone)
@@ -63,7 +63,7 @@ def begin_write(name: str) -> Rule[int]:
     while True:
         drawn = (yield Get((plans,)))[plans]
         plan = number_of(drawn) + 1
-        row = Query(name, State.OPEN, WRITE, plan=plan, batch=0)
+        row = Query(name, PlanState.OPEN, WRITE, plan=plan, batch=0)
         puts = (Put(plans, number(plan)), Put(query_key(name), row.value()))
         try:
             yield Commit((Condition(plans, drawn),), puts)

@@ -43,7 +43,7 @@ _VERSION = 1
 _DEPOSED = 100
 
 
-class State(enum.Enum):
+class PlanState(enum.Enum):
     """What the tasks of a query's plan may do."""
 
     OPEN = "open"
@@ -65,7 +65,7 @@ class Query(NamedTuple):
     """
 
     name: str
-    state: State = State.CLOSED
+    state: PlanState = PlanState.CLOSED
     identity: str = ""
     run: str = ""
     plan: int = 0
@@ -209,7 +209,7 @@ def admitted(ticket: Ticket, found: Query) -> Query:
             _check_same(ticket, found)
         return found
     deposed = found.deposed if found.run == run else _followed(found)
-    state = State.CLOSED if ticket.batch == found.closed else State.OPEN
+    state = PlanState.CLOSED if ticket.batch == found.closed else PlanState.OPEN
     return found._replace(
         state=state, run=run, plan=ticket.plan, batch=ticket.batch, deposed=deposed
     )
@@ -232,7 +232,7 @@ def query_of(name: str, value: bytes) -> Query:
         version = said.pop("version")
         if version > _VERSION:
             raise NewerFormat(f"query {name!r} is of version {version}: a newer release's")
-        said["state"] = State(said["state"])
+        said["state"] = PlanState(said["state"])
         said["deposed"] = tuple(said["deposed"])
         return Query(name, **said, lsn=int.from_bytes(value[-LSN_BYTES:], "big"))
     except (ValueError, KeyError, TypeError) as error:
@@ -253,14 +253,14 @@ def _elsewhere(ticket: Ticket, found: Query) -> bool:
 def _check_same(ticket: Ticket, found: Query) -> None:
     if ticket.batch != found.batch or run_of(ticket.run) != found.run:
         raise InvalidRequest(f"plan {ticket.plan} of {ticket.name!r} is of another batch or run")
-    if found.state is not State.OPEN:
+    if found.state is not PlanState.OPEN:
         _refuse(ticket, found)
 
 
 def _refuse(ticket: Ticket, found: Query) -> NoReturn:
     why = {
-        State.CLOSING: "is being committed: this task is late",
-        State.ABANDONED: "was silent for so long that it was taken for abandoned",
+        PlanState.CLOSING: "is being committed: this task is late",
+        PlanState.ABANDONED: "was silent for so long that it was taken for abandoned",
     }
     raise Fenced(
         f"batch {ticket.batch} of {ticket.name!r} {why.get(found.state, 'is over')}", found.plan

@@ -15,7 +15,7 @@ from sharedlog._core.errors import Fenced, LogError, UnknownProducer
 from sharedlog._core.producers import (
     FIRST_TASK,
     NewMessage,
-    Producer,
+    ProducerId,
     answer_key,
     fingerprint_of,
     identity_key,
@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
     ticket: Ticket
     row: bytes
-    producer: Producer
+    producer: ProducerId
 
 
 class Member(NamedTuple):
@@ -118,7 +118,7 @@ def _granted(
             if refused.found[key] != joined.value:
                 raise why_over(ticket, refused.found[key]) from refused
             continue
-        return Task(ticket, joined.value, Producer(granted, token, 1)), lsns
+        return Task(ticket, joined.value, ProducerId(granted, token, 1)), lsns
 
 
 def pend_task(

@@ -14,12 +14,12 @@ from sharedlog._core.errors import (
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.incarnation import new_log
 from sharedlog._core.query.attempt import Attempt
-from sharedlog._core.query.closing import Batch, abandon, close, forget, remove_write
+from sharedlog._core.query.closing import BatchSummary, abandon, close, forget, remove_write
 from sharedlog._core.query.joining import begin_write, join
 from sharedlog._core.query.state import (
     QUERIES,
     WRITE,
-    State,
+    PlanState,
     Ticket,
     all_queries,
     draw_plan,
@@ -86,7 +86,7 @@ class Driver:
     def commit(self, ticket, *decisions):
         """Commit what tasks told."""
         there = tuple(each for each in decisions if each is not None)
-        batch = Batch(there, len(there), 0, replayed=len(there) < len(decisions))
+        batch = BatchSummary(there, len(there), 0, replayed=len(there) < len(decisions))
         return carry_out(self.engine, close(ticket, batch))
 
     def run_batch(self, batch, *tasks):
@@ -209,7 +209,7 @@ def test_a_task_that_comes_between_freeze_and_marker_is_refused(engine):
     joined = carry_out(engine, join(ticket))
     task = carry_out(engine, grant_task(joined, ticket, TOKEN))
     begins = driver.append(task, 1, ["a0"], []).begins
-    rule = close(ticket, Batch((Decision(task.producer.id, 1, begins),), 1), at_once=0)
+    rule = close(ticket, BatchSummary((Decision(task.producer.id, 1, begins),), 1), at_once=0)
     freeze = to_commit(engine, rule)
     lsns = engine.commit(freeze)
     with pytest.raises(Fenced, match="committed"):
@@ -234,7 +234,7 @@ def test_few_tasks_are_committed_in_one_step(engine):
     ticket = driver.plan(0)
     tasks = [driver.task(ticket, ["a0", "b1"]), driver.task(ticket, ["c1"])]
     loser = driver.task(ticket, ["z0"])
-    rule = close(ticket, Batch(tuple(tasks), 3))
+    rule = close(ticket, BatchSummary(tuple(tasks), 3))
     engine.commit(to_commit(engine, rule))
     assert (texts(engine, 0), texts(engine, 1)) == (["a0"], ["b1", "c1"])
     # Whoever dies here leaves what the marker does not name; the next batch rolls it back.
@@ -270,14 +270,14 @@ def test_a_marker_of_few_tasks_is_refused_once_one_appends_or_the_row_moves(engi
     ticket = driver.plan(0)
     task = carry_out(engine, grant_task(carry_out(engine, join(ticket)), ticket, TOKEN))
     begins = driver.append(task, 1, ["a0"], []).begins
-    told = Batch((Decision(task.producer.id, 1, begins),), 1)
+    told = BatchSummary((Decision(task.producer.id, 1, begins),), 1)
     marker = to_commit(engine, close(ticket, told))
     driver.append(task, 2, ["b0"], ["s/0"])
     with pytest.raises(Refused):
         engine.commit(marker)
     with pytest.raises(SpanGone):
         carry_out(engine, close(ticket, told))
-    through = Batch((Decision(task.producer.id, 2, begins),), 1)
+    through = BatchSummary((Decision(task.producer.id, 2, begins),), 1)
     marker = to_commit(engine, close(ticket, through))
     assert carry_out(engine, abandon("q", ticket.plan))
     with pytest.raises(Refused):
@@ -327,7 +327,7 @@ def test_the_producers_of_a_batch_are_removed_before_the_next_one_is_open(engine
     driver = Driver(engine, gaps=True)
     ticket = driver.plan(0)
     task = driver.task(ticket, ["a0"])
-    rule = close(ticket, Batch((task,), 1), at_once=0)
+    rule = close(ticket, BatchSummary((task,), 1), at_once=0)
     lsns = engine.commit(to_commit(engine, rule))
     engine.commit(to_commit(engine, rule, lsns))
     driver.run_batch(5, "b0")
@@ -601,7 +601,7 @@ def test_a_marker_and_an_abandoning_exclude_each_other(engine):
     driver = Driver(engine)
     ticket = driver.plan(0)
     task = driver.task(ticket, ["a0"])
-    rule = close(ticket, Batch((task,), 1), at_once=0)
+    rule = close(ticket, BatchSummary((task,), 1), at_once=0)
     marker = to_commit(engine, rule, engine.commit(to_commit(engine, rule)))
     assert carry_out(engine, abandon("q", ticket.plan))
     with pytest.raises(Refused) as refused:
@@ -616,7 +616,7 @@ def test_a_commit_that_was_stopped_and_abandoned_meanwhile_is_told_so(engine):
     driver = Driver(engine)
     ticket = driver.plan(0)
     decision = driver.task(ticket, ["a0"])
-    rule = close(ticket, Batch((decision,), 1), at_once=0)
+    rule = close(ticket, BatchSummary((decision,), 1), at_once=0)
     lsns = engine.commit(to_commit(engine, rule))
     assert carry_out(engine, abandon("q", ticket.plan))
     with pytest.raises(Fenced, match="abandoned"):
@@ -667,7 +667,7 @@ def test_a_log_that_was_restored_goes_on_where_it_is_for_none_of_its_queries(eng
     driver.run_batch(0, "a0")
     driver.task(driver.plan(1), ["lost0"])
     carry_out(engine, restore("f00d" * 4))
-    assert [each.state for each in carry_out(engine, all_queries())] == [State.ABANDONED]
+    assert [each.state for each in carry_out(engine, all_queries())] == [PlanState.ABANDONED]
     assert _left(engine) == []
     with pytest.raises(PredecessorMismatch):
         driver.task(driver.plan(2), ["b0"])

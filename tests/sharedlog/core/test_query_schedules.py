@@ -19,7 +19,7 @@ from sharedlog._core.errors import LogError
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.query import cleaning, closing, joining, state, tasks
 from sharedlog._core.query.cleaning import OPERATIONS
-from sharedlog._core.query.closing import Batch, close
+from sharedlog._core.query.closing import BatchSummary, close
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Query, Ticket, draw_plan, find_query
 from sharedlog._core.query.tasks import begin_task, grant_task, members, pend_task
@@ -105,7 +105,7 @@ class Driver:
                     return
                 yield
             decisions = tuple(each for each, _ in told.values() if each is not None)
-            those = Batch(decisions, _TASKS, 0, any(again for _, again in told.values()))
+            those = BatchSummary(decisions, _TASKS, 0, any(again for _, again in told.values()))
             yield from self.world.ask(partial(close, ticket, those, at_once=self.world.at_once))
             self.checkpoint["next"] = max(self.checkpoint["next"], batch + 1)
 

@@ -12,7 +12,7 @@ import pytest
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.errors import Fenced, LogUnavailable
 from sharedlog._core.fences import Fence, raise_fence
-from sharedlog._core.producers import Producer, append, grant
+from sharedlog._core.producers import ProducerId, append, grant
 from sharedlog._core.spans import retire
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.memory import MemoryEngine
@@ -269,7 +269,7 @@ def test_rivals_in_processes_that_are_killed(shared):
         engine = opened()
         for name, seqs in told.items():
             # Whoever takes its place sends again what was not acknowledged.
-            mine = Producer(ids[name], TOKEN, 1)
+            mine = ProducerId(ids[name], TOKEN, 1)
             patiently(
                 lambda name=name, seqs=seqs, mine=mine: carry_out(
                     engine, append(mine, seqs[-1] + 1, messages(name, seqs[-1] + 1))

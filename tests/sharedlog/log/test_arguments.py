@@ -15,7 +15,7 @@ import pytest
 import sharedlog
 import sharedlog.aio
 from sharedlog._cli import ExitCode, main
-from sharedlog._service.settings import Limits, Settings
+from sharedlog._service.settings import ServerLimits, ServerSettings
 from tests.sharedlog.served import served
 
 HOSTILE = {
@@ -78,7 +78,7 @@ TYPED = (
     sharedlog.NoSuchLog,
 )
 DAY = timedelta(days=1)
-UNBOUNDED = Settings(limits=Limits(caller_steps_per_s=0))
+UNBOUNDED = ServerSettings(limits=ServerLimits(caller_steps_per_s=0))
 MESSAGE = {"stream": "s", "value": b"v", "key": b"k", "headers": {"h": b"v"}, "about": None}
 
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 import sharedlog
 import sharedlog.aio
 from sharedlog._core.errors import LogUnavailable
-from sharedlog._core.query.closing import Batch, close
+from sharedlog._core.query.closing import BatchSummary, close
 from sharedlog._engines.driving import carry_out
 from sharedlog._log.observing import told_name
 from sharedlog.metrics import PrometheusObserver
@@ -125,7 +125,7 @@ def test_queries_of_spark_are_looked_at(log, watched):
     # What the older plan left is undone with the next commit.
     assert watched.value("query_undone_total", **labels) == 0
     assert watched.value("query_pending", **labels) == 2
-    carry_out(engine, close(second, Batch((named,), 3, 0, entries=3)))
+    carry_out(engine, close(second, BatchSummary((named,), 3, 0, entries=3)))
     assert watched.value("query_batch", **labels) == 1
     assert watched.value("query_batches_total", **labels) == 2
     assert watched.value("query_rows_total", **labels) == 5

@@ -14,7 +14,13 @@ from sharedlog._core.entry import committed_bodies
 from sharedlog._core.envelope import About, pack
 from sharedlog._core.errors import InvalidRequest, LogForked, NoSuchStream, NotAllowed
 from sharedlog._core.player.reach import Reach
-from sharedlog._service.settings import BadSettings, Entry, Limits, Settings, read_settings
+from sharedlog._service.settings import (
+    AccessRule,
+    BadSettings,
+    ServerLimits,
+    ServerSettings,
+    read_settings,
+)
 from tests.helpers.ports import free_port
 from tests.helpers.processes import started
 from tests.sharedlog.player.conftest import declared
@@ -24,8 +30,11 @@ from tests.sharedlog.served import served
 
 TOKENS = {"player": b"a token of the player's", "else": b"a token of somebody else"}
 PLAYER, ELSE = TOKENS
-RIGHTS = Settings(
-    allow=(Entry(token=PLAYER, play=("play*",), publish=("deadletters",)), Entry(token=ELSE))
+RIGHTS = ServerSettings(
+    allow=(
+        AccessRule(token=PLAYER, play=("play*",), publish=("deadletters",)),
+        AccessRule(token=ELSE),
+    )
 )
 
 
@@ -197,8 +206,8 @@ def letters_of(log):
 
 def test_dead_letters_beyond_a_quota_wait(house, log):
     """Their target says so, and gets nothing behind them; later each is there once (P7, L8)."""
-    limits = Limits(stream_bytes_per_s=1.0)
-    with served(log, settings=Settings(limits)) as server:
+    limits = ServerLimits(stream_bytes_per_s=1.0)
+    with served(log, settings=ServerSettings(limits)) as server:
         short = house.opened(f"grpc://{server.address}", timeout=timedelta(seconds=0.5))
         fake = house.target(refusing("3", "4", "5"))
         player = house.player(declared(fake, refused="dead-letter"), log=short)
@@ -208,7 +217,7 @@ def test_dead_letters_beyond_a_quota_wait(house, log):
         # What nothing is owed for is taken.
         assert len(letters_of(log)) == 1
         server.stop()
-        server.options = server.options._replace(settings=Settings())
+        server.options = server.options._replace(settings=ServerSettings())
         server.start()
         fake.store.wait_for(lambda: len(fake.store.done) == 7, 60)
         house.wait_for(lambda: len(letters_of(log)) == 3)
@@ -223,7 +232,7 @@ def test_dead_letters_beyond_a_quota_wait(house, log):
 def test_a_player_that_may_have_one_call_under_way_delivers(house, log):
     """It is refused again and again, and asks again: slower, and once all the same (P1, L8)."""
     fake = house.target()
-    with served(log, settings=Settings(Limits(caller_unanswered=1))) as server:
+    with served(log, settings=ServerSettings(ServerLimits(caller_unanswered=1))) as server:
         remote = house.opened(f"grpc://{server.address}")
         house.player(declared(fake), log=remote, takeover=timedelta(seconds=10))
         publish(log, 60)
@@ -254,7 +263,7 @@ def test_who_may_play_is_said_in_the_rights(house, log, as_token):
 def test_a_right_to_play_is_read_from_the_file():
     """As patterns; anything else is said."""
     found = read_settings('[[allow]]\ntoken = "p"\nplay = ["shop*"]\n')
-    assert found.allow == (Entry(token=PLAYER[:1], play=("shop*",)),)
+    assert found.allow == (AccessRule(token=PLAYER[:1], play=("shop*",)),)
     with pytest.raises(BadSettings, match="play"):
         read_settings('[[allow]]\nplay = "shop"\n')
 

@@ -11,7 +11,7 @@ import pytest
 import sharedlog
 from sharedlog._core.verifying import Verifier
 from sharedlog._service.followers import Followers
-from sharedlog._service.settings import Entry, Limits, Settings
+from sharedlog._service.settings import AccessRule, ServerLimits, ServerSettings
 from sharedlog._wire.errors import error_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1 import log_pb2_grpc
@@ -254,11 +254,11 @@ def test_a_request_for_another_log_is_refused(raw):
             raw.ask(method)
 
 
-RIGHTS = Settings(
+RIGHTS = ServerSettings(
     allow=(
-        Entry("", "shop", publish=("s",), names=("shop-*",)),
-        Entry("", "mail", follow=("s",), names=("mail",)),
-        Entry("", "boss", admin=True),
+        AccessRule("", "shop", publish=("s",), names=("shop-*",)),
+        AccessRule("", "mail", follow=("s",), names=("mail",)),
+        AccessRule("", "boss", admin=True),
     )
 )
 TOKENS = {name: f"{name}-{name}-{name}-{name}".encode() for name in ("shop", "mail", "boss")}
@@ -327,9 +327,9 @@ def test_followers_beyond_the_bound_are_refused_and_those_that_left_make_room(be
     """Each stream that nobody reads costs one place, and no more than its window (L8)."""
     for number in range(200):
         behind.publish("s", bytes(50_000), key=f"{number}")
-    limits = Limits(caller_followers=20, caller_steps_per_s=0)
+    limits = ServerLimits(caller_followers=20, caller_steps_per_s=0)
     with (
-        served(behind, settings=Settings(limits)) as server,
+        served(behind, settings=ServerSettings(limits)) as server,
         closing(Raw(server.address, behind.incarnation)) as raw,
     ):
         follow = pb.FollowRequest(incarnation=behind.incarnation, stream="s")
@@ -377,7 +377,7 @@ def test_a_follower_that_leaves_in_the_moment_in_which_a_reply_is_written_is_gon
 
     async def leave() -> tuple[bool, bool]:
         written = asyncio.get_running_loop().create_future()
-        followers = Followers(*[None] * 4, Limits(), None)
+        followers = Followers(*[None] * 4, ServerLimits(), None)
         writing = asyncio.create_task(followers._write(lambda _: _waited(written), None))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -394,9 +394,9 @@ def test_a_follower_that_leaves_in_the_moment_in_which_a_reply_is_written_is_gon
 
 def test_a_follower_that_reads_nothing_is_ended_and_goes_on_where_it_was(behind):
     """It gives its place back after a time; whoever opened the log notices nothing (L8, C4)."""
-    limits = Limits(followers=1, stalled_s=0.2)
+    limits = ServerLimits(followers=1, stalled_s=0.2)
     with (
-        served(behind, settings=Settings(limits)) as server,
+        served(behind, settings=ServerSettings(limits)) as server,
         sharedlog.open(f"grpc://{server.address}") as log,
         log.follow("s") as slow,
     ):
@@ -409,10 +409,10 @@ def test_a_follower_that_reads_nothing_is_ended_and_goes_on_where_it_was(behind)
 
 def test_who_publishes_more_than_its_quota_waits_and_others_do_not(behind):
     """By stream of a caller, and by producer; a handle sends again until its time is over (L8)."""
-    limits = Limits(stream_bytes_per_s=1000, producer_bytes_per_s=10_000)
+    limits = ServerLimits(stream_bytes_per_s=1000, producer_bytes_per_s=10_000)
     behind.stream("t", 1)
     with (
-        served(behind, settings=Settings(limits)) as server,
+        served(behind, settings=ServerSettings(limits)) as server,
         closing(Raw(server.address, behind.incarnation)) as raw,
     ):
         mine, other = raw.granted(), raw.granted()
@@ -449,8 +449,10 @@ def test_calls_beyond_the_bound_are_refused_and_others_are_answered(behind):
     """Reads that nobody takes, too; by caller, so that nobody waits for somebody else's (L8)."""
     for _ in range(100):
         behind.publish("s", bytes(100_000), key="k")
-    limits = Limits(caller_unanswered=3)
-    rights = Settings(limits, (Entry("", "shop", follow=("s",)), Entry("", "mail", follow=("s",))))
+    limits = ServerLimits(caller_unanswered=3)
+    rights = ServerSettings(
+        limits, (AccessRule("", "shop", follow=("s",)), AccessRule("", "mail", follow=("s",)))
+    )
     substream = behind.follow("s").poll()[0].substream
     with (
         served(behind, settings=rights, tokens=TOKENS) as server,

@@ -23,10 +23,10 @@ import sharedlog.aio
 from sharedlog._cli import ExitCode, main
 from sharedlog._core.errors import LogUnavailable
 from sharedlog._service.settings import (
+    AccessRule,
     BadSettings,
-    Entry,
-    Limits,
-    Settings,
+    ServerLimits,
+    ServerSettings,
     read_settings,
     read_tokens,
 )
@@ -152,7 +152,7 @@ def test_certificates_say_who_calls(behind, tmp_path):
         authority.cert_pem.bytes(),
         require_client_auth=True,
     )
-    rights = Settings(allow=(Entry(peer="shop.example", publish=("*",)),))
+    rights = ServerSettings(allow=(AccessRule(peer="shop.example", publish=("*",)),))
     with served(behind, settings=rights, credentials=credentials) as server:
         address = f"grpcs://{server.address}"
         with sharedlog.open(address + urls["shop.example"]) as log:
@@ -282,10 +282,10 @@ def test_settings_are_read_whole_or_refused():
         admin = true
         """
     )
-    assert found.limits == Limits(followers=7, stalled_s=1.5)
+    assert found.limits == ServerLimits(followers=7, stalled_s=1.5)
     assert found.allow == (
-        Entry("", "shop", publish=("orders",), names=("shop-*",)),
-        Entry(peer="ops.example", admin=True),
+        AccessRule("", "shop", publish=("orders",), names=("shop-*",)),
+        AccessRule(peer="ops.example", admin=True),
     )
     for text in (
         "x",
