@@ -21,6 +21,8 @@ __all__ = ["rising"]
 
 # Nobody is to stand still in the midst of a first micro-batch.
 _WARM_S, _WARM_PATIENCE_S = 1.0, 300.0
+# Of a query that joins or counts windows so few events may make no row at all.
+_TURN_PATIENCE_S = 5.0
 # Steps of a system in a row.
 _TURN = 3
 
@@ -75,14 +77,14 @@ class _Side:
         self._events = 0
         self.found = Found()
         # What Spark compiles, and how its processes start.
-        self._warm(options.seconds)
+        self._warm(options.seconds, _WARM_PATIENCE_S)
         driver.pause()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Have it run, and no other."""
         self._driver.go_on()
-        self._warm(_WARM_S)
+        self._warm(_WARM_S, _TURN_PATIENCE_S)
         yield
         self._driver.pause()
 
@@ -101,9 +103,9 @@ class _Side:
                 break
             self.run(RISING, rate)
 
-    def _warm(self, seconds: float) -> None:
+    def _warm(self, seconds: float, patience_s: float) -> None:
         while True:
-            self._step(self._options.idle, seconds, _WARM_PATIENCE_S)
+            self._step(self._options.idle, seconds, patience_s)
             # One that was paused in the midst of something may fail.
             if self._driver.runs:
                 return
