@@ -25,17 +25,27 @@ def meets_a_fault_at_each_step(world_of: Callable[[], Any], fault: Any) -> None:
 
 
 def meets_a_zombie_at_each_step(
-    world_of: Callable[[], Any], lapsed: Callable[[Any], object]
+    world_of: Callable[[], Any],
+    lapsed: Callable[[Any], object],
+    *,
+    alone: str = "",
+    steps: int = _STEPS,
 ) -> None:
-    """A process is overtaken before a step, and goes on: that changes nothing."""
+    """A process is overtaken before a step, and goes on: that changes nothing.
+
+    ``alone``: the step at which nobody can overtake it, since it has the file's lock. There are
+    more than so many ``steps``.
+    """
     for step in itertools.count(1):
         world = world_of()
         met = False
 
-        def overtaken(number: int, _: str, world: Any = world, step: int = step) -> None:
+        def overtaken(number: int, name: str, world: Any = world, step: int = step) -> None:
             nonlocal met
             if number == step and not met:
                 met = True
+                if name == alone:
+                    return
                 lapsed(world)
                 drain(world.consumer())
                 world.check()
@@ -46,4 +56,4 @@ def meets_a_zombie_at_each_step(
         world.check()
         if not met:
             break
-    assert step > _STEPS
+    assert step > steps

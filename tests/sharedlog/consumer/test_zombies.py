@@ -13,6 +13,7 @@ from sharedlog._core.consumer.shard import Shard
 from sharedlog._core.errors import Fenced, TrimmedLog
 from sharedlog._core.fences import Fence, fence_key
 from sharedlog.testing import drain, driven
+from tests.sharedlog.consumer.each_step import meets_a_zombie_at_each_step
 from tests.sharedlog.consumer.world import World
 
 
@@ -25,28 +26,13 @@ def lapsed(world, name="billing"):
 
 def test_a_zombie_at_each_step_changes_nothing(tmp_path):
     """Stopped before each step, and taken over from; it then goes on where it was (T1)."""
-    for step in itertools.count(1):
-        world = World(tmp_path / f"{step}", orders=3, batch=2)
-        met = False
-
-        def overtaken(number, name, world=world, step=step):
-            nonlocal met
-            if number == step and not met:
-                met = True
-                if name == "store: commit":
-                    # It has the file's lock: nobody takes over before it ends.
-                    return
-                lapsed(world)
-                drain(world.consumer())
-                world.check()
-
-        with driven(world.consumer()) as zombie:
-            zombie.before = overtaken
-            zombie.drain()
-        world.check()
-        if not met:
-            break
-    assert step > 15
+    numbers = itertools.count(1)
+    meets_a_zombie_at_each_step(
+        lambda: World(tmp_path / f"{next(numbers)}", orders=3, batch=2),
+        lapsed,
+        alone="store: commit",
+        steps=15,
+    )
 
 
 def test_a_zombie_whose_successor_has_appended_more_appends_nothing(tmp_path):
