@@ -524,7 +524,7 @@ def test_a_call_takes_one_message_to_begin_and_one_to_end(
     with psycopg.connect(shared_server.url(), autocommit=True) as admin:
         admin.execute("ALTER ROLE rifl SET log_statement = 'all'")
         try:
-            # New connections only, so the handler's; the store's are counted by what they ask.
+            # New connections only, as the handler's is; the store's are counted by what they ask.
             asked = one.store._postgres.ask
             requests: list[Any] = []
             one.store._postgres.ask = lambda request: requests.append(request) or asked(request)
@@ -533,9 +533,10 @@ def test_a_call_takes_one_message_to_begin_and_one_to_end(
             said = log.read_bytes()[begins:].decode()
         finally:
             admin.execute("ALTER ROLE rifl RESET log_statement")
-    statements = [
-        line.split("statement: ")[1] for line in said.splitlines() if "statement: " in line
-    ]
+    told = [line.split("statement: ") for line in said.splitlines() if "statement: " in line]
+    # A session that the store opens just then, for its heartbeat, says how it is set.
+    (session,) = {before.split("[")[1].split("]")[0] for before, what in told if what == INSERT}
+    statements = [what for before, what in told if f"[{session}]" in before]
     assert [each for each in requests if type(each).__name__ != "Beat"] == []
     assert statements[:2] == ["BEGIN", INSERT]
     assert statements[2].startswith(f"SELECT {schema}.record_unclaimed_or_fail_1(")
