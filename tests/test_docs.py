@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 import curp
 import rifl
-from benchmarks.house.imports import PRODUCT, files
+from benchmarks.house.imports import PRODUCT, files, nodes_of
 from rifl._cli import ExitCode
 from rifl._stores.postgres import address as postgres_address
 from rifl._stores.redis import address as redis_address
@@ -215,7 +215,7 @@ def test_the_methods_that_the_tour_names_are_there() -> None:
     there = {
         f"{node.name}.{each.name}"
         for file in files(*PRODUCT, "chaos")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_of(file)
         if isinstance(node, ast.ClassDef)
         for each in node.body
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)

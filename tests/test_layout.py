@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.house.imports import PRODUCT, ROOT, files, imports, module_of
+from benchmarks.house.imports import PRODUCT, ROOT, files, imports, module_of, nodes_of, tree_of
 
 PACKAGES = ("rifl", "lease_server", "curp", "sharedlog", "chaos", "examples", "benchmarks")
 OTHER_ENTRIES = {
@@ -246,7 +246,7 @@ def _public_modules() -> list[str]:
     for file in files(*PACKAGES):
         names = module_of(file).split(".")
         private = any(name.startswith("_") for name in names) or "v1" in names
-        content = ast.parse(file.read_text()).body
+        content = tree_of(file).body
         docstring_only = all(isinstance(node, ast.Expr) for node in content)
         script = any(
             isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in content
@@ -288,7 +288,7 @@ _QUESTIONS = {
 def test_a_module_says_which_noun_it_holds() -> None:
     """A module's docstring begins with the noun that the module holds, no question (DESIGN §2)."""
     first = {
-        module_of(file): ((ast.get_docstring(ast.parse(file.read_text())) or "What").split()[0])
+        module_of(file): ((ast.get_docstring(tree_of(file)) or "What").split()[0])
         for file in files(*PACKAGES, "tests")
     }
     assert {name: word for name, word in first.items() if word.strip(",.:?") in _QUESTIONS} == {}
@@ -380,7 +380,7 @@ def _doubled(package: str) -> set[str]:
     names = [
         node.name
         for file in files(package)
-        for node in ast.parse(file.read_text()).body
+        for node in tree_of(file).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     return {name for name in names if names.count(name) > 1}
@@ -392,7 +392,7 @@ _SAME_BY_CHANCE = {("timeout_s", "5.0"), ("schema", "'rifl'"), ("url", "'memory:
 
 def _defaults(file: Path) -> Iterator[tuple[str, str]]:
     """The literal defaults of parameters and fields, but for the trivial ones."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         found: list[tuple[str, ast.expr | None]] = []
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given, last = node.args, len(node.args.defaults)
@@ -445,7 +445,7 @@ def test_protos_have_a_directory_of_their_own() -> None:
 
 def _tests() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for file in files("tests"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
                 "test_"
             ):
@@ -465,7 +465,7 @@ def test_no_test_sleeps() -> None:
     sleeping = [
         f"{module_of(file)}:{node.lineno}"
         for file in files("tests")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_of(file)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
     ]
     assert sleeping == []
@@ -511,8 +511,7 @@ def test_no_finalizer_is_new() -> None:
     """Finalizers and callbacks of weak references are few, known, and take no lock (DESIGN §9)."""
     found = set()
     for file in files(*PRODUCT):
-        tree = ast.parse(file.read_text())
-        for node in ast.walk(tree):
+        for node in nodes_of(file):
             if isinstance(node, ast.ClassDef):
                 found |= {
                     f"{module_of(file)}: {node.name}.__del__"
@@ -533,7 +532,7 @@ def test_no_generator_that_acts_when_it_is_closed_is_new() -> None:
     """A generator's ``finally`` is a finalizer, too (DESIGN §9)."""
     found = set()
     for file in files(*PRODUCT):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             if (
                 isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                 and not any("contextmanager" in ast.unparse(by) for by in node.decorator_list)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.house.imports import PRODUCT, circles, files, graph, module_of
+from benchmarks.house.imports import PRODUCT, circles, files, graph, module_of, tree_of
 
 __all__ = ["figures"]
 
@@ -56,7 +56,7 @@ class _Source(NamedTuple):
 
 
 def _read(file: Path) -> _Source:
-    tree = ast.parse(file.read_text())
+    tree = tree_of(file)
     listed = 0
     for node in tree.body:
         match node:

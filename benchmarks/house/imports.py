@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-__all__ = ["PRODUCT", "ROOT", "circles", "files", "graph", "imports", "module_of"]
+__all__ = [
+    "PRODUCT",
+    "ROOT",
+    "circles",
+    "files",
+    "graph",
+    "imports",
+    "module_of",
+    "nodes_of",
+    "tree_of",
+]
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("rifl", "lease_server", "curp", "sharedlog")
@@ -25,11 +35,22 @@ def module_of(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def tree_of(file: Path) -> ast.Module:
+    """The file's syntax tree, not to be changed: a file is read once in a process."""
+    return ast.parse(file.read_text())
+
+
+@cache
+def nodes_of(file: Path) -> tuple[ast.AST, ...]:
+    """Every node of the file, its root first, as ``ast.walk`` has them; once in a process, too."""
+    return tuple(ast.walk(tree_of(file)))
+
+
 def imports(file: Path) -> Iterator[str]:
     """Every module the file imports, wherever in it, relative names resolved.
 
-    ``from package import name`` is ``package.name`` where that is a module of the tree. A file is
-    read once in a process.
+    ``from package import name`` is ``package.name`` where that is a module of the tree.
     """
     yield from _imported(file)
 
@@ -43,7 +64,7 @@ def _read(file: Path) -> Iterator[str]:
     package = module_of(file) if file.name == "__init__.py" else module_of(file.parent / file.stem)
     if file.name != "__init__.py":
         package = package.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

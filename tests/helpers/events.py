@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
-from benchmarks.house.imports import PRODUCT, ROOT, files, module_of
+from benchmarks.house.imports import PRODUCT, ROOT, files, module_of, tree_of
 
 # Where operators look: one place for each event.
 PAGES = ("operations.md", "curp.md", "log-engines.md", "log-operations.md")
@@ -101,9 +102,10 @@ def _fields(call: ast.Call) -> frozenset[str]:
     return frozenset(named | {"exc_info"} if _called(call) == "exception" else named)
 
 
+@cache
 def events_in_the_source() -> tuple[list[Logged], set[str]]:
     """What is logged where its name stands, and the names that are handed on to be logged."""
-    trees = {module_of(file): ast.parse(file.read_text()) for file in files(*PRODUCT)}
+    trees = {module_of(file): tree_of(file) for file in files(*PRODUCT)}
     takers = {module: dict(_takes_event(tree)) for module, tree in trees.items()}
     public = {name: at for each in takers.values() for name, at in each.items() if name[0] != "_"}
     logged: list[Logged] = []
