@@ -242,11 +242,13 @@ TEST_WORKERS ?= 4
 # kill processes, not machines. TEST_DIR=/tmp leaves it on the disk.
 TEST_DIR ?= $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 8000000 ] \
   2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
-# Hundreds of processes are started: one that may not keep what it compiles takes twice as long.
+# Hundreds of processes are started: one that may not keep what it compiles takes twice as long,
+# and workers that begin together compile the same.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED) postgresql spin toxiproxy etcd java
 	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; trap 'rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \
+	$(PYTHON) -m compileall -q -j 0 rifl curp sharedlog lease_server chaos benchmarks examples; \
 	TMPDIR="$$scratch" $(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder \
 	  --durations 25 --durations-min 5 $(PYTEST_FLAGS)
 
