@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sides", nargs="+", choices=SIDES)
     # At fewer events there are seconds without a row of some queries.
     parser.add_argument("--idle", type=int, default=2000, help="events a second of an idle one")
+    parser.add_argument("--first", type=int, default=0, help="above the idle one, the lowest tried")
     parser.add_argument("--most", type=int, default=160_000, help="events a second")
     parser.add_argument("--seconds", type=float, help="of a rate")
     parser.add_argument("--rows", type=int, help="of sources and sinks alone: events")

@@ -15,7 +15,15 @@ from benchmarks.nexmark.events import Events
 from benchmarks.nexmark.fleet import DriverProcess
 from benchmarks.nexmark.load import PATIENCE_S, Load, Step, run_step
 from benchmarks.nexmark.parts import system
-from benchmarks.nexmark.saturation import HALF, IDLE, RISING, Delays, Found, Measured
+from benchmarks.nexmark.saturation import (
+    HALF,
+    IDLE,
+    RISING,
+    Delays,
+    Found,
+    Measured,
+    long_enough,
+)
 
 __all__ = ["rising"]
 
@@ -46,7 +54,7 @@ def rising(folder: Path, options: argparse.Namespace, query: str, keep: Keep) ->
                 with each.turn():
                     each.run(IDLE, options.idle)
         left = searched
-        while left := [each for each in left if each.found.next(options.most)]:
+        while left := [each for each in left if each.found.next(options.most, options.first)]:
             for each in left:
                 with each.turn():
                     each.search(options.most)
@@ -88,9 +96,9 @@ class _Side:
         yield
         self._driver.pause()
 
-    def run(self, why: str, rate: int) -> None:
-        """Measure a rate."""
-        delays = self._step(rate, self._options.seconds)
+    def run(self, why: str, rate: int, seconds: float | None = None) -> None:
+        """Measure a rate, for as long as a step is where nothing else is said."""
+        delays = self._step(rate, self._options.seconds if seconds is None else seconds)
         measured = Measured(self._query, self._side, why, rate, delays)
         self.found = Found((*self.found.steps, measured))
         self._keep(measured)
@@ -98,10 +106,10 @@ class _Side:
     def search(self, most: int) -> None:
         """Measure rates that are to be tried, a few of them."""
         for _ in range(_TURN):
-            rate = self.found.next(most)
+            rate = self.found.next(most, self._options.first)
             if rate is None:
                 break
-            self.run(RISING, rate)
+            self.run(RISING, rate, long_enough(self._options.seconds, self.found.idle_p99))
 
     def _warm(self, seconds: float, patience_s: float) -> None:
         while True:

@@ -21,6 +21,7 @@ __all__ = [
     "Found",
     "Measured",
     "by_query",
+    "long_enough",
     "notes",
     "summary",
 ]
@@ -33,6 +34,17 @@ _DOUBTFUL = 2 * _SATURATED
 # From one rate to the next until one is not held, and between a held one and one that is not.
 _COARSE, _FINE = 2.4, 1.25
 _ENDLESS = math.inf
+# Of an idle pipeline's p99, so long a step is, and no longer than that, in seconds.
+_STEP, _LONGEST_S = 6.0, 30.0
+
+
+def long_enough(seconds: float, idle_p99: float) -> float:
+    """Return for how long a rate is tried, at least ``seconds``, to tell whether it is held.
+
+    Where half more comes than goes, the last rows of six times an idle delay are late by three of
+    it, beside their own: four, which is held no longer. A shorter step would seem to be held.
+    """
+    return max(seconds, min(_STEP * idle_p99, _LONGEST_S))
 
 
 class Delays(NamedTuple):
@@ -112,13 +124,16 @@ class Found(NamedTuple):
             _median(each.p99 for each in rounds),
         )
 
-    def next(self, most: int) -> int | None:
-        """Return the rate to be tried next, None: what is held is known, or is ``most``."""
+    def next(self, most: int, first: int = 0) -> int | None:
+        """Return the rate to be tried next, None: what is held is known, or is ``most``.
+
+        None below ``first`` is tried but between one that is held and one that is not.
+        """
         held, over = self.held, self.over
         if not held or held >= most:
             return None
         if over is None:
-            return min(round(held * _COARSE), most)
+            return min(max(round(held * _COARSE), first), most)
         if over in self._within(_DOUBTFUL) and [each.rate for each in self._tried].count(over) == 1:
             return over
         return round(math.sqrt(held * over)) if over > held * _FINE else None

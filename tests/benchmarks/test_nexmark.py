@@ -21,6 +21,7 @@ from benchmarks.nexmark.saturation import (
     Found,
     Measured,
     by_query,
+    long_enough,
     notes,
     summary,
 )
@@ -234,6 +235,22 @@ def test_a_rate_is_held_while_p99_is_within_four_times_that_of_an_idle_pipeline(
     assert far.next(160_000) == 3098
     # What is held beyond one that is not was luck.
     assert Found((*far.steps, _step(11520, 1.0))).held == 2000
+
+
+def test_low_rates_are_passed_over_where_that_is_asked_for() -> None:
+    """What is not held at the first is looked for below it (§16)."""
+    idle = Found((_step(2000, 1.0, IDLE),))
+    assert (idle.next(160_000), idle.next(160_000, 20_000)) == (4800, 20_000)
+    assert Found((*idle.steps, _step(20_000, 3.0))).next(160_000, 20_000) == 48_000
+    assert Found((*idle.steps, _step(20_000, 30.0))).next(160_000, 20_000) == 6325
+
+
+def test_a_step_is_long_enough_to_tell_who_is_overrun() -> None:
+    """By half more than it holds, a pipeline's delays reach beyond four times its idle ones."""
+    assert long_enough(4.0, 0.5) == 4.0
+    assert long_enough(4.0, 2.0) == 12.0
+    assert long_enough(4.0, 9.0) == 30.0
+    assert long_enough(60.0, 9.0) == 60.0
 
 
 def test_a_query_that_is_not_even_held_idle_counts_as_nothing() -> None:
