@@ -1,7 +1,8 @@
 """The measured method: the same small body, guarded in every way compared.
 
 A kind of rifl's (``plain``, ``idempotent``, ``atomic``) is what the method is declared
-as; ``shared`` is ``atomic`` in a transaction that calls share. The others have no rifl
+as; ``shared`` is ``atomic`` in a transaction that calls share, ``unclaimed`` is ``idempotent``
+without a claim. The others have no rifl
 around them, only what people use in its place:
 
 - ``transaction``: the handler's own transaction, as ``atomic`` has it;

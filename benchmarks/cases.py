@@ -152,6 +152,11 @@ def _redis() -> Iterator[Case]:
     for callers in _CALLERS:
         guard = Side("redis", "guard", "keyed")
         yield Case("redis, to a hand-written guard", callers, ours, guard, Targets(throughput=1.0))
+    # One message a call, where the guard has two: what it may do is less (docs/policies.md).
+    for callers in _CALLERS:
+        unclaimed = Side("redis", "unclaimed", "rifl")
+        guard = Side("redis", "guard", "keyed")
+        yield Case("redis, never claimed, to a hand-written guard", callers, unclaimed, guard)
     for callers in _CALLERS:
         powertools = Side("redis", "powertools", "keyed")
         yield Case(

@@ -37,6 +37,9 @@ def _deduplicator(options: argparse.Namespace) -> rifl.Deduplicator | None:
     if options.store == "none":
         return None
     kind = "atomic" if options.kind == "shared" else options.kind
+    if options.kind == "unclaimed":
+        unclaimed = rifl.MethodPolicy(kind=rifl.Kind.IDEMPOTENT, claim="never")
+        return rifl.Deduplicator(options.store, methods={METHOD: unclaimed})
     if not options.idle:
         dedup = rifl.Deduplicator(options.store, default=kind)
         if options.constant:

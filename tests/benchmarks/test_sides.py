@@ -18,7 +18,7 @@ def test_a_part_of_the_benchmark_measures_what_it_names(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "benchmarks", "--only", "hand-written guard"),
+            *(sys.executable, "-m", "benchmarks", "--only", "redis, to a hand-written guard"),
             *("--callers", "1", "--flavor", "sync", "--pairs", "1", "--seconds", "0.1"),
             *("--out", str(out), "--plots", str(tmp_path)),
         ],
