@@ -89,6 +89,13 @@ class ClientSession(LeaseUpkeep):
 
         Raises ``WindowExceeded`` when the window is full.
         """
+        call = self.try_begin(time_us, seed, now)
+        if call is None and self.usable(now):
+            raise WindowExceeded("as many calls as the window takes are incomplete")
+        return call
+
+    def try_begin(self, time_us: int, seed: int, now: float) -> IssuedCall | None:
+        """As ``begin``, but None also when the window is full."""
         lease = self.lease
         if lease is None or now >= lease.expires_at:
             return None
@@ -97,7 +104,10 @@ class ClientSession(LeaseUpkeep):
             full = lease.tracker.incomplete >= lease.window
             self._drop_lingering(now, 0 if full else _LINGER_CALLS)
         tracker = lease.tracker
-        seq, first_incomplete = tracker.begin()
+        begun = tracker.begin()
+        if begun is None:
+            return None
+        seq, first_incomplete = begun
         completed: Sequence[tuple[int, int]] = ()
         if first_incomplete != seq:
             span = seq - first_incomplete + 1
@@ -119,14 +129,9 @@ class ClientSession(LeaseUpkeep):
         """
         if not self.usable(now):
             return None
-        return IssuedCall(self.lease, 0, 1, (), time_us, seed, key)  # type: ignore[arg-type]
-
-    def try_begin(self, time_us: int, seed: int, now: float) -> IssuedCall | None:
-        """As ``begin``, but None also when the window is full."""
-        try:
-            return self.begin(time_us, seed, now)
-        except WindowExceeded:
-            return None
+        call = IssuedCall(self.lease, 0, 1, (), time_us, seed)  # type: ignore[arg-type]
+        call.key = key
+        return call
 
     def acknowledgements(self, lease: ClientLease) -> tuple[int, list[tuple[int, int]]]:
         """Return what the header of a batch of the client id's calls acknowledges."""

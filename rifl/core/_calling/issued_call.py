@@ -17,18 +17,12 @@ class IssuedCall:
     that was answered has run. ``decode`` belongs to the shell.
     """
 
-    __slots__ = (
-        "attempt",
-        "completed",
-        "decode",
-        "first_incomplete",
-        "key",
-        "lease",
-        "may_have_run",
-        "seed",
-        "seq",
-        "time_us",
-    )
+    # What most calls leave as it is; set on the class, not for every call. A keyed call has no
+    # seq: its 0 is one that no tracker issues.
+    key: bytes | None = None
+    attempt = 1
+    may_have_run = False
+    decode: Any = None
 
     def __init__(
         self,
@@ -38,19 +32,13 @@ class IssuedCall:
         completed: Sequence[tuple[int, int]],
         time_us: int,
         seed: int,
-        key: bytes | None = None,
     ) -> None:
         self.lease = lease
-        # A keyed call has no seq: the 0 is one that no tracker issues.
-        self.key = key
         self.seq = seq
         self.first_incomplete = first_incomplete
         self.completed = completed
         self.time_us = time_us
         self.seed = seed
-        self.attempt = 1
-        self.may_have_run = False
-        self.decode: Any = None
 
     @property
     def rpc_id(self) -> RpcId:

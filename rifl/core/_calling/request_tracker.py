@@ -37,13 +37,16 @@ class RequestTracker:
         Raises ``WindowExceeded``, with nothing begun, when ``window`` calls are
         incomplete.
         """
-        return self.begin()[0]
+        begun = self.begin()
+        if begun is None:
+            raise WindowExceeded(f"{self._window} calls are incomplete")
+        return begun[0]
 
-    def begin(self) -> tuple[int, int]:
-        """Do what ``next`` does; return the seq and ``first_incomplete``."""
+    def begin(self) -> tuple[int, int] | None:
+        """Begin a call; return its seq and ``first_incomplete``, None where ``next`` raises."""
         incomplete = self._incomplete
         if len(incomplete) >= self._window:
-            raise WindowExceeded(f"{self._window} calls are incomplete")
+            return None
         seq = self._next
         self._next = seq + 1
         incomplete[seq] = None
