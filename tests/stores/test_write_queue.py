@@ -32,10 +32,11 @@ class _World:
         self.served = self.committed = 0
 
     def arrive(self) -> None:
-        waiter, alone = Pending(), self.random.random() < 0.1
+        alone = self.random.random() < 0.1
+        arrival = self.turns.arrive(alone=alone)
+        waiter = arrival if isinstance(arrival, Pending) else Pending()
         self.alone[waiter] = alone
-        arrival = self.turns.arrive(waiter, alone=alone)
-        if arrival is Next.WAIT:
+        if waiter is arrival:
             assert self.has is not None
             self.came.append(waiter)
             return
@@ -106,7 +107,7 @@ class _World:
         if self.random.random() < 0.7:
             following = Pending()
             self.alone[following] = False
-            assert self.turns.arrive(following, alone=False, run=run) is Next.GO
+            assert self.turns.arrive(alone=False, run=run) is Next.GO
             self.take(following)
             assert self.turns.passed_on(group, self.now, run) is None
             return
@@ -162,11 +163,9 @@ def test_a_transaction_takes_so_many_and_no_more() -> None:
     """It ends though others wait, when it is full or old (§6)."""
     for handlers, age_s in ((MOST_HANDLERS, 0.0), (1, OPEN_S)):
         turns = WriteQueue()
-        assert turns.arrive(Pending(), alone=False) is Next.GO
+        assert turns.arrive(alone=False) is Next.GO
         group = turns.opened(0.0)
-        waiting = [Pending() for _ in range(MOST_HANDLERS + 1)]
-        for waiter in waiting:
-            assert turns.arrive(waiter, alone=False) is Next.WAIT
+        waiting = [turns.arrive(alone=False) for _ in range(MOST_HANDLERS + 1)]
         for _ in range(handlers - 1):
             assert turns.ended(group, 0.0)[1] is waiting.pop(0)
         assert turns.ended(group, age_s) == (Next.COMMIT, None)
@@ -176,9 +175,10 @@ def test_a_transaction_takes_so_many_and_no_more() -> None:
 
 def test_who_has_its_turn_can_no_longer_leave() -> None:
     """Then the file has to be handed on (§6)."""
-    turns, first, second = WriteQueue(), Pending(), Pending()
-    turns.arrive(first, alone=False)
-    turns.arrive(second, alone=False)
+    turns = WriteQueue()
+    turns.arrive(alone=False)
+    second = turns.arrive(alone=False)
+    assert isinstance(second, Pending)
     group = turns.opened(0.0)
     assert turns.ended(group, 0.0) == (Next.WAIT, second)
     assert not turns.leave(second)
@@ -187,30 +187,30 @@ def test_who_has_its_turn_can_no_longer_leave() -> None:
 
 def test_a_run_keeps_its_turn_for_a_few_and_no_more() -> None:
     """Then whoever waits has it, and the run comes again behind (§6, invariant 3)."""
-    turns, run, other = WriteQueue(), object(), Pending()
-    turns.arrive(Pending(), alone=False, run=run)
+    turns, run = WriteQueue(), object()
+    turns.arrive(alone=False, run=run)
     group = turns.opened(0.0)
-    assert turns.arrive(other, alone=False) is Next.WAIT
+    other = turns.arrive(alone=False)
     for _ in range(MOST_IN_A_ROW):
         assert turns.ended(group, 0.0, more=True, run=run) == (Next.KEPT, None)
-        assert turns.arrive(Pending(), alone=False, run=object()) is Next.WAIT
-        assert turns.arrive(Pending(), alone=False, run=run) is Next.GO
+        assert isinstance(turns.arrive(alone=False, run=object()), Pending)
+        assert turns.arrive(alone=False, run=run) is Next.GO
     assert turns.ended(group, 0.0, more=True, run=run) == (Next.WAIT, other)
-    assert turns.arrive(Pending(), alone=False, run=run) is Next.WAIT
+    assert isinstance(turns.arrive(alone=False, run=run), Pending)
 
 
 def test_a_run_that_nobody_waits_for_keeps_its_turn_until_the_transaction_is_full() -> None:
     """Nobody has to gather for it meanwhile; where it does not come, somebody does (§6)."""
     turns, run = WriteQueue(), object()
-    turns.arrive(Pending(), alone=False, run=run)
+    turns.arrive(alone=False, run=run)
     group = turns.opened(0.0)
     for _ in range(MOST_HANDLERS - 1):
         assert turns.ended(group, 0.0, more=True, run=run) == (Next.KEPT, None)
-        assert turns.arrive(Pending(), alone=False, run=run) is Next.GO
+        assert turns.arrive(alone=False, run=run) is Next.GO
     assert turns.ended(group, 0.0, more=True, run=run) == (Next.COMMIT, None)
     turns.closed(group)
     turns.released()
-    turns.arrive(Pending(), alone=False, run=run)
+    turns.arrive(alone=False, run=run)
     group = turns.opened(1.0)
     assert turns.ended(group, 1.0, more=True, run=run) == (Next.KEPT, None)
     assert turns.passed_on(group, 1.0, run) == (Next.GATHER, None)
@@ -221,7 +221,7 @@ def test_a_run_that_nobody_waits_for_keeps_its_turn_until_the_transaction_is_ful
 def test_no_run_keeps_the_journal_waiting() -> None:
     """The journal waits for the transaction's end, not for what is about to come (§6)."""
     turns, run = WriteQueue(), object()
-    turns.arrive(Pending(), alone=False, run=run)
+    turns.arrive(alone=False, run=run)
     group = turns.opened(0.0)
-    turns.arrive(Pending(), alone=True)
+    turns.arrive(alone=True)
     assert turns.ended(group, 0.0, more=True, run=run) == (Next.COMMIT, None)

@@ -124,9 +124,10 @@ class SharedBlock(_Block):
     def __enter__(self) -> ConnectionProxy:
         """Wait for the turn; raises ``StoreUnavailable`` if it does not come in time."""
         self._begin()
-        of, waiter = self._of, Pending()
+        of = self._of
         try:
-            if not of.arrive(waiter) and not waiter.wait_for(self._limit_s):
+            waiter = of.arrive()
+            if waiter is not None and not waiter.wait_for(self._limit_s):
                 of.leave(waiter, _at_once)
                 raise self._late()
             if not of.is_open:
@@ -175,9 +176,10 @@ class AioSharedBlock(_Block):
     async def __aenter__(self) -> ConnectionProxy:
         """Await the turn; raises ``StoreUnavailable`` if it does not come in time."""
         self._begin()
-        of, waiter = self._of, Pending()
+        of = self._of
         try:
-            if not of.arrive(waiter, asyncio.current_task()):
+            waiter = of.arrive(asyncio.current_task())
+            if waiter is not None:
                 try:
                     async with asyncio.timeout(self._limit_s):
                         await waiter

@@ -75,9 +75,8 @@ class SharedTransactions(SharedConnection):
 
         False if it did not come in time.
         """
-        waiter = Pending()
         with self._lock:
-            arrival = self._queue.arrive(waiter, alone=True)
+            arrival = self._queue.arrive(alone=True)
             group = self._queue.group
         if arrival is Next.COMMIT and group is not None:
             try:
@@ -85,17 +84,18 @@ class SharedTransactions(SharedConnection):
             except BaseException:
                 self.released()
                 raise
-        elif arrival is Next.WAIT and not waiter.wait_for(limit_s):
+        elif isinstance(arrival, Pending) and not arrival.wait_for(limit_s):
             with self._lock:
-                return not self._queue.leave(waiter)
+                return not self._queue.leave(arrival)
         return True
 
     # -- for handlers --------------------------------------------------------------------
 
-    def arrive(self, waiter: Pending, run: object = None) -> bool:
-        """Ask for a turn; False: it comes when ``waiter`` is done."""
+    def arrive(self, run: object = None) -> Pending | None:
+        """Ask for a turn; None: it has come. Else it comes when that is done."""
         with self._lock:
-            return self._queue.arrive(waiter, alone=False, run=run) is Next.GO
+            arrival = self._queue.arrive(alone=False, run=run)
+        return arrival if isinstance(arrival, Pending) else None
 
     def leave(self, waiter: Pending, run: Callable[..., Any]) -> None:
         """No longer wait for a turn; ``run`` carries out what may block."""

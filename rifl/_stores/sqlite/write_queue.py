@@ -93,7 +93,7 @@ class WriteQueue:
     4. No transaction is open while the journal has the file.
 
     No clock and no lock: its owner has both. Those who wait are told by the
-    ``Pending`` they came with, outside the lock.
+    ``Pending`` they were given, outside the lock.
     """
 
     def __init__(self) -> None:
@@ -105,8 +105,8 @@ class WriteQueue:
         self._kept: object = None
         self._in_a_row = 0
 
-    def arrive(self, waiter: Pending, *, alone: bool, run: object = None) -> Next:
-        """GO, or WAIT for ``waiter``; COMMIT what others left open first, then GO.
+    def arrive(self, *, alone: bool, run: object = None) -> Next | Pending:
+        """GO, or what is done when the turn comes; COMMIT what others left open first, then GO.
 
         ``alone``: outside any handlers' transaction. ``run``: of handlers that follow each other.
         """
@@ -114,8 +114,9 @@ class WriteQueue:
             self._kept = None
             return Next.GO
         if self._held:
+            waiter = Pending()
             self._waiting.append((waiter, alone))
-            return Next.WAIT
+            return waiter
         self._held = True
         return Next.COMMIT if alone and self.group is not None else Next.GO
 
