@@ -35,7 +35,7 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
     if noted.rifl_held is not None:
         noted.rifl_held.hold(completion, transaction)
         return
-    if not _in_block(noted):
+    if noted.rifl_undone and not _in_block(noted):
         # The handler's own transaction: what becomes of it, nobody here sees.
         noted.rifl_undone = False
     noted.rifl_serving.transactions.record(noted.rifl_attempt, completion, transaction)
@@ -53,7 +53,7 @@ async def record_async(context: Any, reply: Any, transaction: Any) -> None:
     if noted.rifl_held is not None:
         noted.rifl_held.hold(completion, transaction)
         return
-    if not _in_block(noted):
+    if noted.rifl_undone and not _in_block(noted):
         # The handler's own transaction: what becomes of it, nobody here sees.
         noted.rifl_undone = False
     await noted.rifl_serving.transactions.record_async(noted.rifl_attempt, completion, transaction)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,8 @@ _FILE = (
 )
 # Below it a commit does not wait for the disk (WAL).
 _FULL = 2
-_Statements = Generator[tuple[str, tuple[Any, ...]], Any, None]
+# SQL, its parameters, and whether it has to change a row: else the record is ``refused``.
+_Statement = tuple[str, tuple[Any, ...], bool]
 
 
 class RecordRow(NamedTuple):
@@ -51,13 +51,20 @@ class RecordRow(NamedTuple):
     client: tuple[int, int, bytes] | None
     call: tuple[int, int | bytes, bytes | None, str, bytes]
 
-    def writing(self) -> _Statements:
-        """Yield what is executed, and is sent how many rows it changed; raises ``StaleRpc``."""
+    def statements(self) -> tuple[_Statement, ...]:
+        """Return what is executed, one after the other."""
         now = int(time.time())
-        if not (yield _RECORD, (*self.call, now, self.number, self.opening)):
-            raise _other_owner()
-        if self.client is not None:
-            yield _CLIENT, (*self.client, now)
+        record = (_RECORD, (*self.call, now, self.number, self.opening), True)
+        if self.client is None:
+            return (record,)
+        return record, (_CLIENT, (*self.client, now), False)
+
+    def refused(self) -> StaleRpc:
+        """Return what it means that no row was changed."""
+        return StaleRpc(
+            "another incarnation of the server owns the store, or the connection is to another "
+            "file that has, or had, its name"
+        )
 
     def standing(self) -> StaleRpc:
         """Return what it means that a constraint is in the way."""
@@ -72,11 +79,13 @@ class MovedRows(NamedTuple):
     number: int
     moves: tuple[Move, ...]
 
-    def writing(self) -> _Statements:
-        """Yield what is executed, as ``RecordRow.writing``."""
-        for move in self.moves:
-            if not (yield moving(move, self.number, self.opening)):
-                raise self.standing()
+    def statements(self) -> tuple[_Statement, ...]:
+        """Return what is executed, as ``RecordRow.statements``."""
+        return tuple((*moving(move, self.number, self.opening), True) for move in self.moves)
+
+    def refused(self) -> StaleRpc:
+        """Return what it means that no row was changed."""
+        return self.standing()
 
     def standing(self) -> StaleRpc:
         """Return what it means that a row is not as expected, or the store has a new owner."""
@@ -103,35 +112,27 @@ def write_record(connection: sqlite3.Connection, row: RecordRow | MovedRows) -> 
     the handler's transaction then has to roll back.
     """
     _check(connection)
-    statements = _statements(row)
     cursor = connection.cursor()
     try:
         # The handler's factories make of rows what they like.
         cursor.row_factory = None
-        statement = next(statements)
-        while True:
-            cursor.execute(*statement)
-            found = cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
-            statement = statements.send(found)
-    except StopIteration as stop:
-        return bool(stop.value)
-    except sqlite3.IntegrityError as error:
-        raise row.standing() from error
+        cursor.execute(_FILE)
+        waits = _waits_for_disk(row, cursor.fetchone())
+        write_row(cursor, row)
+        return waits
     finally:
         # Before an error leaves: what that holds keeps the locks of a connection that the
         # handler closes.
         cursor.close()
 
 
-def write_row(connection: sqlite3.Connection, row: RecordRow | MovedRows) -> None:
-    """Write the row on a connection of ours to the file; raises ``StaleRpc``."""
-    writing = row.writing()
+def write_row(cursor: sqlite3.Cursor, row: RecordRow | MovedRows) -> None:
+    """Write the row by a cursor of a connection to the file; raises ``StaleRpc``."""
     try:
-        statement = next(writing)
-        while True:
-            statement = writing.send(connection.execute(*statement).rowcount)
-    except StopIteration:
-        return
+        for sql, parameters, needed in row.statements():
+            cursor.execute(sql, parameters)
+            if not cursor.rowcount and needed:
+                raise row.refused()
     except sqlite3.IntegrityError as error:
         raise row.standing() from error
 
@@ -139,17 +140,16 @@ def write_row(connection: sqlite3.Connection, row: RecordRow | MovedRows) -> Non
 async def write_record_async(connection: Any, row: RecordRow | MovedRows) -> bool:
     """The same for an ``aiosqlite`` connection, or one with its methods."""
     _check(connection)
-    statements = _statements(row)
     cursor = await connection.cursor()
     try:
         cursor.row_factory = None
-        statement = next(statements)
-        while True:
-            await cursor.execute(*statement)
-            found = await cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
-            statement = statements.send(found)
-    except StopIteration as stop:
-        return bool(stop.value)
+        await cursor.execute(_FILE)
+        waits = _waits_for_disk(row, await cursor.fetchone())
+        for sql, parameters, needed in row.statements():
+            await cursor.execute(sql, parameters)
+            if not cursor.rowcount and needed:
+                raise row.refused()
+        return waits
     except sqlite3.IntegrityError as error:
         raise row.standing() from error
     finally:
@@ -165,8 +165,8 @@ def _check(connection: Any) -> None:
         )
 
 
-def _statements(row: RecordRow | MovedRows) -> Generator[tuple[str, tuple[Any, ...]], Any, bool]:
-    found = yield _FILE, ()
+def _waits_for_disk(row: RecordRow | MovedRows, found: Any) -> bool:
+    """Judge by a connection's ``_FILE``; raises ``WrongDatabase`` where that is another one."""
     file = os.fsdecode(found[0] or "") if found else ""
     # Resolved once, as a rule: SQLite says the same of it. Whether another file has its name by
     # now, the guard looks, and the opening's mark in it says.
@@ -176,12 +176,4 @@ def _statements(row: RecordRow | MovedRows) -> Generator[tuple[str, tuple[Any, .
             f"the method's records live in {row.path}, and the connection is to "
             f"{file or 'memory'}: recovery could not find this one"
         )
-    yield from row.writing()
     return bool(found[1] >= _FULL)
-
-
-def _other_owner() -> StaleRpc:
-    return StaleRpc(
-        "another incarnation of the server owns the store, or the connection is to another file "
-        "that has, or had, its name"
-    )

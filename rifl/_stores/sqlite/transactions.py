@@ -112,7 +112,7 @@ class SqliteTransactions(RecordingTransactions):
 
         def write(connection: sqlite3.Connection) -> None:
             try:
-                write_row(connection, row)
+                write_row(connection.cursor(), row)
             except StaleRpc:
                 turn.met = True
                 raise
