@@ -17,7 +17,6 @@ from typing import Any
 
 from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.loop import Loop, Process, Timer
-from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.journal_entries import Entry
@@ -230,12 +229,12 @@ class SimulatedJournal(Journal):
         self._ended = not self._write(taken)
         self._ring()
 
-    def submit(self, entry: Entry, *, awaited: bool = False) -> Pending:
+    def submit(self, entry: Entry, *, awaited: bool = False) -> Entry:
         """Queue an entry; who blocks for it commits by ``lead``."""
-        pending: Any = super().submit(entry, awaited=awaited)
+        super().submit(entry, awaited=awaited)
         if awaited:
-            pending.journal = self
-        return pending  # type: ignore[no-any-return]  # as its entry's
+            entry.journal = self
+        return entry
 
     def lead(self) -> None:
         """Commit what waits now, for who would block until it is durable."""
@@ -248,8 +247,8 @@ class SimulatedJournal(Journal):
     def crash(self, *, flushed: bool) -> None:
         """Leave what a crash leaves: a commit under way is there whole, or not at all."""
         if self.under_way is not None and flushed:
-            batch, noted, _ = self.under_way
-            self._writer.commit(batch, noted, probe=False)
+            batch, noted, alone, _ = self.under_way
+            self._writer.commit(batch, noted, alone=alone)
         self._connection.close()
 
     def close(self, timeout_s: float = 10.0) -> None:

@@ -19,7 +19,13 @@ from rifl.core._serving.later import Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
-from rifl.core._shared.errors import Draining, RiflError, StoreUnavailable, WindowExceeded
+from rifl.core._shared.errors import (
+    Draining,
+    LeaseExpired,
+    RiflError,
+    StoreUnavailable,
+    WindowExceeded,
+)
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
@@ -103,6 +109,8 @@ class EmbeddedStore:
         except WindowExceeded as refusal:
             self._of_the_key(refusal, call)
             raise
+        except LeaseExpired as refusal:
+            return self._expired(call.client_id, refusal)
         except InvariantViolated as violation:
             self._broken(violation)
             raise
@@ -125,6 +133,10 @@ class EmbeddedStore:
                     self._broken(violation)
                     raise
         return replies
+
+    def _expired(self, client_id: int, refusal: LeaseExpired) -> Later:
+        """Raise the refusal of a client that is over; called with the lock held."""
+        raise refusal
 
     def start(self, attempt: Attempt) -> Any | None:
         """Nothing to make durable."""

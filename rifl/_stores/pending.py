@@ -19,27 +19,24 @@ class Pending(Later):
     call waits for.
     """
 
-    __slots__ = ("_callbacks", "_done", "_lock", "error", "result")
+    __slots__ = ("_callbacks", "_lock", "done", "error", "result")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-        self._done = False
+        self._lock = lock = threading.Lock()
+        lock.acquire()
+        # Whether it has succeeded or failed.
+        self.done = False
         self._callbacks: list[Callable[[Pending], object]] = []
         self.error: Exception | None = None
         # What waiting gives; set before it succeeds, if at all.
         self.result: Any = None
 
-    @property
-    def done(self) -> bool:
-        """Whether it has succeeded or failed."""
-        return self._done
-
     def succeed(self) -> None:
         """Wake everyone who waits."""
-        self._done = True
+        self.done = True
         self._lock.release()
-        self._run_callbacks()
+        if self._callbacks:
+            self._run_callbacks()
 
     def fail(self, error: Exception) -> None:
         """Wake everyone who waits; they see ``error`` raised."""
@@ -48,7 +45,7 @@ class Pending(Later):
 
     def wait(self) -> Any:
         """Block until it is done and return the result; raises the error it failed with."""
-        if not self._done:
+        if not self.done:
             self._lock.acquire()
             self._lock.release()
         if self.error is not None:
@@ -57,13 +54,13 @@ class Pending(Later):
 
     def wait_for(self, limit_s: float) -> bool:
         """Block until it is done, at most so long (-1: for ever); whether it is done."""
-        if not self._done and self._lock.acquire(timeout=limit_s):
+        if not self.done and self._lock.acquire(timeout=limit_s):
             self._lock.release()
-        return self._done
+        return self.done
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Await it on an event loop; returns and raises as ``wait`` does."""
-        if not self._done:
+        if not self.done:
             waker = loop_waker()
             future = waker.loop.create_future()
             self.add_callback(lambda _: waker.wake(future))
@@ -75,7 +72,7 @@ class Pending(Later):
     def add_callback(self, callback: Callable[[Pending], object]) -> None:
         """Call back when it is done, in the thread that does it; now if it is."""
         self._callbacks.append(callback)
-        if self._done:
+        if self.done:
             self._run_callbacks()
 
     def _run_callbacks(self) -> None:

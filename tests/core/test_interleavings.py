@@ -101,7 +101,7 @@ class Store:
         return decision
 
     def forget(self) -> None:
-        for seq in self.table.entry(CLIENT).tracker.take_released():
+        for seq in [seq for _, seqs in self.table.take_released() for seq in seqs]:
             # One transaction (DESIGN §4, removing records).
             self.disk.acknowledged.add(seq)
             self.disk.intents.discard(seq)

@@ -342,14 +342,16 @@ def test_a_long_life_leaves_no_memory() -> None:
 
 def test_released_calls_are_told_once() -> None:
     """A store hears of every call that was known and is forgotten, once (DESIGN §4)."""
-    tracker = ResultTracker(note_released=True)
+    released: list[tuple[int, int]] = []
+    tracker = ResultTracker(client_id=7, released=released)
     for seq in (1, 2, 3, FAR, FAR + 1):
         tracker.begin(seq)
     tracker.finish(2, "two")
     tracker.begin(9, 3, [(4, 7), (FAR + 1, FAR + 5)])
-    assert sorted(tracker.take_released()) == [1, 2, FAR + 1]
+    assert sorted(released) == [(7, 1), (7, 2), (7, FAR + 1)]
+    released.clear()
     tracker.begin(9, 3, [(4, 7), (FAR + 1, FAR + 5)])
-    assert tracker.take_released() == []
+    assert released == []
 
 
 def test_what_is_persisted_restores_the_tracker() -> None:

@@ -110,7 +110,8 @@ def files(tmp_path):
 
 
 def flush(files):
-    """Have every journal commit what was noted before, and wait for it."""
+    """Have every journal commit what was acknowledged before, and wait for it."""
+    files.store.expire_keys()
     for database in files.store._databases:
         entry = Entry(Entry.DELETE, (0, 0), patient=False, failure=RuntimeError)
         database.journal.submit(entry).wait()

@@ -14,7 +14,8 @@ class SqliteAttempt(Attempt):
     that it shared with other calls, None if there was none. ``sharing``: a block of a
     shared transaction was asked for and has not ended. ``sealed``: the handler has
     ended, and what a thread of its still records must not be committed. ``unsynced``: a
-    commit of what is ``recorded`` does not wait for the disk.
+    commit of what is ``recorded`` does not wait for the disk. ``stored``: what is ``recorded``,
+    as its row has it.
     """
 
     intended = False
@@ -22,6 +23,7 @@ class SqliteAttempt(Attempt):
     sharing = False
     sealed = False
     unsynced = False
+    stored: bytes | None = None
 
     @property
     def undone(self) -> bool:  # type: ignore[override]  # only read

@@ -37,7 +37,7 @@ class BatchCommits(ClientRows):
             for call in (attempt.call for attempt in attempts)
         ]
 
-        def intended() -> None:
+        def intended(_: Entry) -> None:
             for attempt in attempts:
                 of_sqlite(attempt).intended = True
             with self._lock:
@@ -67,13 +67,13 @@ class BatchCommits(ClientRows):
             rows.append((call.client_id, call.identity, call.fingerprint, call.method, data))
         database = self._databases.of(first)
 
-        def recorded() -> None:
+        def recorded(_: Entry) -> None:
             with self._lock:
                 first.entry.registered.add(database.name)
             self._settle_all(attempts, kept)
 
         entry = Entry(Entry.RECORD, *rows, patient=True, failure=record_pending, durable=recorded)
-        entry.pending.result = [
+        entry.result = [
             None if stands is record else stands
             for stands, record in zip(kept, records, strict=True)
         ]

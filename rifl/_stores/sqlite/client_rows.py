@@ -9,10 +9,9 @@ from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.database import Database, pack_ranges
 from rifl._stores.sqlite.databases import Databases
-from rifl._stores.sqlite.journal_entries import Entry, not_started
+from rifl._stores.sqlite.journal_entries import RIDING_ACKNOWLEDGEMENTS, Entry, not_started
 from rifl._stores.sqlite.removals import Removals
 from rifl.core._serving.client_entry import Attempt, ClientEntry
-from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
@@ -30,22 +29,16 @@ class ClientRows(EmbeddedStore):
     _main: Database
     _removals: Removals
 
-    def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
-        """Decide, as ``EmbeddedStore`` does; of a client that is over once that is durable."""
-        try:
-            return super().claim(call, policy)
-        except LeaseExpired as refusal:
-            return self._expired(call.client_id, refusal)
-
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
-        """The same for many calls of one client; see ``BatchRecords``."""
+        """Decide, as ``EmbeddedStore`` does; of a client that is over once that is durable."""
         replies: Sequence[Any] = super().claim_all(calls, policy)  # type: ignore[assignment]  # at once
         refusal = next((reply for reply in replies if isinstance(reply, LeaseExpired)), None)
         if refusal is None:
             return replies
         later: Any
         try:
-            later = self._expired(calls[0].client_id, refusal)
+            with self._lock:
+                later = self._expired(calls[0].client_id, refusal)
         except RiflError as error:
             later = error
         return AllLater([later if isinstance(one, LeaseExpired) else one for one in replies])
@@ -53,8 +46,8 @@ class ClientRows(EmbeddedStore):
     # -- under the lock ----------------------------------------------------------
 
     def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
+        self._note_many_acknowledgements()
         client = attempt.entry
-        self._note_acknowledgements(client)
         if database.name not in client.registered:
             # In this batch or an earlier one, never in a later.
             database.journal.register(*self._client_row(client))
@@ -62,17 +55,21 @@ class ClientRows(EmbeddedStore):
 
     def _delete(self, attempt: Attempt, database: Database) -> None:
         """Have a row deleted that came after its own acknowledgement."""
+        self._note_acknowledgements()
         seq: int = attempt.call.seq  # type: ignore[assignment]
         database.journal.acknowledge(*self._client_row(attempt.entry), [seq])
 
-    def _note_acknowledgements(self, entry: ClientEntry) -> None:
-        released = entry.tracker.take_released()
-        if not released:
-            return
-        row = self._client_row(entry)
+    def _note_many_acknowledgements(self) -> None:
+        """Note those of calls whose rows are to be deleted, once the next commit may take them."""
+        if len(self._table.released) >= RIDING_ACKNOWLEDGEMENTS:
+            self._note_acknowledgements()
+
+    def _note_acknowledgements(self) -> None:
         databases = self._databases.by_name
-        for name in entry.registered:
-            databases[name].journal.acknowledge(*row, released)
+        for client, released in self._table.take_released():
+            row = self._client_row(client)
+            for name in client.registered:
+                databases[name].journal.acknowledge(*row, released)
 
     @staticmethod
     def _client_row(entry: ClientEntry) -> tuple[int, int, bytes]:
@@ -92,7 +89,7 @@ class ClientRows(EmbeddedStore):
             client = self._table.admit(client_id)
             self._main.journal.register(*self._client_row(client))
             registration = Entry.empty(
-                failure=not_started, durable=lambda: self._registered_in_main(client)
+                failure=not_started, durable=lambda _: self._registered_in_main(client)
             )
             return self._main.journal.submit(registration, awaited=True)
 
@@ -105,15 +102,14 @@ class ClientRows(EmbeddedStore):
         Until then a crash would bring the client back, with a lease: a first attempt that was
         told LEASE_EXPIRED is sent anew under another id, and a late copy of it would run.
         """
-        with self._lock:
-            client = self._table.find(client_id)
-            if client is not None:
-                if client.running:
-                    raise InProgress(f"client id {client_id} is expired, and calls of it still run")
-                # Over by the clock, and not swept yet: an expired lease never comes back.
-                self._remove(self._table.drop([client_id]))
-            elif not self._removals.under_way(client_id):
-                raise refusal
+        client = self._table.find(client_id)
+        if client is not None:
+            if client.running:
+                raise InProgress(f"client id {client_id} is expired, and calls of it still run")
+            # Over by the clock, and not swept yet: an expired lease never comes back.
+            self._remove(self._table.drop([client_id]))
+        elif not self._removals.under_way(client_id):
+            raise refusal
         return self._removals.then_refuse(refusal)
 
     def _registered_in_main(self, entry: ClientEntry) -> None:

@@ -13,6 +13,7 @@ from rifl._stores.codec import DATE_BYTES, RecordCodec
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.rows import RowCall
+from rifl._stores.sqlite.attempt import SqliteAttempt
 from rifl._stores.sqlite.file_guard import Replaced
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.medium import FILES, Medium
@@ -220,20 +221,20 @@ class Database:
         """
         return self._read(call)[0]
 
-    def read_committed(self, call: Call) -> CompletionRecord | None:
+    def read_committed(self, attempt: SqliteAttempt) -> CompletionRecord | None:
         """Return what a transaction of the handler's left in the store's file, and note that.
 
         Raises ``RecordPending`` when it cannot be read, or is in a file that is not the
         store's any more.
         """
-        record, number = self._read(call)
+        record, number = self._read(attempt.call, attempt)
         try:
             if record is not None:
                 self.guard.committed(number)
         except Replaced as error:
             self.journal.stop_for(error)
             raise RecordPending(
-                f"the record of {call.rpc_id} is not in the store: {error}"
+                f"the record of {attempt.call.rpc_id} is not in the store: {error}"
             ) from error
         return record
 
@@ -246,13 +247,21 @@ class Database:
             if self.journal.stopped is None:
                 self.journal.stop_for(error)
 
-    def _read(self, call: Call) -> tuple[CompletionRecord | None, int]:
+    def _read(
+        self, call: Call, of: SqliteAttempt | None = None
+    ) -> tuple[CompletionRecord | None, int]:
+        """Return the call's record, and its commit's number; ``of``: whose it may well be."""
         if isinstance(call, RowCall):
             return self._read_moves(call)
         try:
             with self._reader_lock:
                 row = self._reader.execute(_GET, (call.client_id, call.identity)).fetchone()
-            return (None, 0) if row is None else (self._codec.from_bytes(row[0], call), row[1] or 0)
+            if row is None:
+                return None, 0
+            stored, number = row
+            if of is not None and of.stored == stored:
+                return of.recorded, number or 0
+            return self._codec.from_bytes(stored, call), number or 0
         except (sqlite3.Error, ValueError) as error:
             raise RecordPending(f"the record of {call.rpc_id} cannot be read: {error}") from error
 

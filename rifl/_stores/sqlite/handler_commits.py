@@ -41,7 +41,7 @@ class HandlerCommits(BatchCommits):
         if mine.recorded is None:
             return None
         database = self._databases.of(mine)
-        standing = None if mine.unsynced else database.read_committed(attempt.call)
+        standing = None if mine.unsynced else database.read_committed(mine)
         if standing is not None:
             return standing
         # To be on the disk before the answer leaves: a commit of ours waits for what came
@@ -50,8 +50,8 @@ class HandlerCommits(BatchCommits):
         # thread commits it just now, as where a coroutine was cancelled: ours comes after.
         call = attempt.call
 
-        def look_again() -> None:
-            entry.pending.result = database.read(call)
+        def look_again(entry: Entry) -> None:
+            entry.result = database.read(call)
 
         entry = Entry(
             Entry.OVERWRITE,
@@ -69,7 +69,7 @@ class HandlerCommits(BatchCommits):
         now = 0.0 if attempt.call.key is None else self._clock()
         with self._lock:
             entry.registered.add(database.name)
-            self._note_acknowledgements(entry)
+            self._note_many_acknowledgements()
             if is_stale(attempt):
                 self._delete(attempt, database)
             waiters = self._settle_one(attempt, record, now)
@@ -89,11 +89,13 @@ class HandlerCommits(BatchCommits):
             client = self._client_row(entry) if unknown else None
         if not current:
             raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
-        self._check_file(of_sqlite(attempt), database)
+        mine = of_sqlite(attempt)
+        self._check_file(mine, database)
         guard = database.guard
         if isinstance(call, RowCall):
             return MovedRows(database.path, guard.opening, guard.number(), call.moves)
         data = self._codec.to_bytes(record, self._completed_at(call), seed=call.seed)
+        mine.stored = data
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         return RecordRow(database.path, guard.opening, guard.number(), client, row)
 

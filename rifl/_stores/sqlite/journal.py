@@ -30,10 +30,14 @@ _HELD = "a handler has kept its turn in the shared transaction for too long"
 
 
 class _Round(NamedTuple):
-    """What one commit is to make durable, and whether the journal closes with it."""
+    """What one commit is to make durable, and whether the journal closes with it.
+
+    ``alone``: that can be one step that is its own transaction.
+    """
 
     batch: list[Entry]
     noted: Acknowledged
+    alone: bool
     closing: bool
 
 
@@ -188,24 +192,25 @@ class Journal(JournalQueue):
             self._expected_commit.taken(len(batch))
             if self._retry:
                 batch = self._retry + batch
-            noted = NOTHING
-            if self._closing or self._acknowledged.is_due() or not is_alone(batch):
-                noted, self._acknowledged = self._acknowledged, Acknowledged()
-            return _Round(batch, noted, self._closing)
+            noted, closing = self._acknowledged, self._closing
+            if is_alone(batch) and not (noted.due or closing):
+                return _Round(batch, NOTHING, True, closing)
+            self._acknowledged = Acknowledged()
+            return _Round(batch, noted, False, closing)
 
     def _write(self, taken: _Round, refused: sqlite3.Error | None = None) -> bool:
         """Commit a round and tell who waits for it; False if it was the last.
 
         ``refused``: why it cannot be committed now.
         """
-        batch, noted, closing = taken
+        batch, noted, alone, closing = taken
         failing = self._failing
         if not (batch or noted or failing or closing):
             # Woken for the WAL alone.
             self._tend()
             return self._writer.stopped is None
         began = 0.0 if self._on_commit is None else time.perf_counter()
-        error = refused or self._writer.commit(batch, noted, probe=failing)
+        error = refused or self._writer.commit(batch, noted, alone=alone, probe=failing)
         waits = error is not None and not (failing or closing) and is_busy(error)
         if waits and self._wait_on(batch, noted):
             return True
@@ -232,8 +237,8 @@ class Journal(JournalQueue):
             self._failing = True
             self._on_health(error)
             for entry in batch:
-                if not entry.pending.done:
-                    entry.pending.fail(entry.failure(error))
+                if not entry.done:
+                    entry.fail(entry.failure(error))
             self._retry = [entry for entry in batch if entry.patient]
             self._put_back(noted)
             self._delay_s = min(2 * self._delay_s, _LAST_RETRY_S)
@@ -273,27 +278,26 @@ class Journal(JournalQueue):
         Returns the entries that are left to be told, and their error.
         """
         for at, entry in enumerate(batch):
-            error = self._writer.commit([entry], NOTHING, probe=False)
+            error = self._writer.commit([entry], NOTHING, alone=entry.alone)
             if isinstance(error, sqlite3.IntegrityError):
                 _log.critical("entry_refused", row=entry.rows[0][:2], error=str(error))
-                if not entry.pending.done:
-                    entry.pending.fail(entry.failure(error))
+                if not entry.done:
+                    entry.fail(entry.failure(error))
             elif error is not None:
                 return batch[at:], error
             else:
                 self._told([entry])
-        return [], self._writer.commit([], noted, probe=False)
+        return [], self._writer.commit([], noted)
 
     @staticmethod
     def _told(written: list[Entry]) -> None:
         for entry in written:
-            pending = entry.pending
             try:
                 if entry.durable is not None:
-                    entry.durable()
+                    entry.durable(entry)
             except Exception as error:  # noqa: BLE001 - logged; the others' calls have to end
                 _log.critical("entry_not_settled", row=entry.rows[0][:2], error=repr(error))
-                if not pending.done:
-                    pending.fail(entry.failure(error))
-            if not pending.done:
-                pending.succeed()
+                if not entry.done:
+                    entry.fail(entry.failure(error))
+            if not entry.done:
+                entry.succeed()

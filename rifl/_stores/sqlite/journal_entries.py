@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Protocol
 
 from rifl._stores.pending import Pending
@@ -12,8 +13,9 @@ from rifl.core._shared.errors import RecordPending, StoreUnavailable
 
 _PATIENCE_S = 0.5
 # Acknowledgements ride along with other writes that take a transaction, so many with
-# any write.
-_RIDING_ACKNOWLEDGEMENTS = 64
+# any write, and these get a commit of their own.
+RIDING_ACKNOWLEDGEMENTS = 64
+_FLUSH_ACKNOWLEDGEMENTS = 256
 
 OWNER = "SELECT value FROM rifl_meta WHERE name='opening'"
 _INSERT, _INSERT_ALONE = (
@@ -69,21 +71,34 @@ _MOVE = Statement("", "")
 _NO_CALL = (0, 0)
 
 
-class Entry:
+class Committer(Protocol):
+    """The journal, as those who wait for their entries see it."""
+
+    def lead(self) -> None:
+        """Commit in the thread that calls this, until its entry is in."""
+
+    def give_up(self, entry: Entry) -> None:
+        """Nobody waits for this entry any more."""
+
+    def call(self) -> None:
+        """Have somebody commit."""
+
+
+class Entry(Pending):
     """What one call, or one batch, makes durable: all of it in one transaction.
 
     ``statement`` is one of the class's; ``rows`` its parameters. ``patient``
     entries are retried until they are durable, since something has happened that
-    must not be forgotten; the others fail at once. ``durable`` is called, in the
-    committer's thread and outside any lock, when it is durable; ``pending``
+    must not be forgotten; the others fail at once. ``durable`` is called with it, in the
+    committer's thread and outside any lock, when it is durable; it
     succeeds after that, or fails with ``failure(error)`` at the first failed try. A ``MOVE``'s
     result is whether its rows were as expected.
-    Whoever blocks for it may become the committer.
+    Whoever waits for it sees to it that somebody commits, and who blocks may do so himself.
     """
 
     INTENT, RECORD, DELETE, OVERWRITE = _INTENT, _RECORD, _DELETE, _OVERWRITE
     NAMESPACE, MOVE = _NAMESPACE, _MOVE
-    __slots__ = ("alone", "durable", "failure", "patient", "pending", "rows", "statement")
+    __slots__ = ("alone", "durable", "failure", "home", "journal", "patient", "rows", "statement")
 
     def __init__(
         self,
@@ -91,71 +106,52 @@ class Entry:
         *rows: tuple[Any, ...],
         patient: bool,
         failure: Callable[[Exception], Exception],
-        durable: Callable[[], None] | None = None,
+        durable: Callable[[Entry], None] | None = None,
     ) -> None:
+        Pending.__init__(self)
         self.statement = statement
         self.rows = rows
         self.patient = patient
         self.failure = failure
         self.durable = durable
-        self.pending = _Awaited()
         # Whether it can be a transaction of its own in one step.
         self.alone = statement in ALONE and len(rows) <= MOST_AT_ONCE
-
-    @classmethod
-    def empty(
-        cls, *, failure: Callable[[Exception], Exception], durable: Callable[[], None]
-    ) -> Entry:
-        """Make an entry that changes nothing: it waits for what its commit carries along."""
-        return cls(_DELETE, _NO_CALL, patient=False, failure=failure, durable=durable)
-
-
-class Committer(Protocol):
-    """The journal, as those who wait for their entries see it."""
-
-    def lead(self) -> None:
-        """Commit in the thread that calls this, until its entry is in."""
-
-    def give_up(self, pending: Pending) -> None:
-        """Nobody waits for this entry any more."""
-
-    def call(self) -> None:
-        """Have somebody commit."""
-
-
-class _Awaited(Pending):
-    """An entry's end. Who waits for it sees to it that somebody commits."""
-
-    __slots__ = ("home", "journal")
-
-    def __init__(self) -> None:
-        super().__init__()
-        # The journal that has its entry.
+        # The journal that has it.
         self.home: Committer | None = None
         # Set where its journal has yet to be told that somebody waits.
         self.journal: Committer | None = None
 
+    @classmethod
+    def empty(
+        cls, *, failure: Callable[[Exception], Exception], durable: Callable[[Entry], None]
+    ) -> Entry:
+        """Make an entry that changes nothing: it waits for what its commit carries along."""
+        return cls(_DELETE, _NO_CALL, patient=False, failure=failure, durable=durable)
+
     def wait(self) -> Any:
-        if self.journal is not None and not self._done:
+        """Block until it is durable, as ``Pending``; may commit."""
+        if self.journal is not None and not self.done:
             self.journal.lead()
-        return super().wait()
+        return Pending.wait(self)
 
     def wait_for_call(self, remaining_s: Callable[[], float | None]) -> Any:
-        if self.journal is not None and not self._done:
+        """Do the same, and give it up at the call's deadline."""
+        if self.journal is not None and not self.done:
             self.journal.lead()
         # Most commits take less than this, and nobody asks for a deadline.
-        if not (self._done or self.wait_for(_PATIENCE_S)):
+        if not (self.done or self.wait_for(_PATIENCE_S)):
             while (left_s := remaining_s()) is None or left_s > 0.0:
                 if self.wait_for(_PATIENCE_S if left_s is None else min(left_s, _PATIENCE_S)):
                     break
             else:
                 if self.home is not None:
                     self.home.give_up(self)
-        return super().wait()
+        return Pending.wait(self)
 
     def add_callback(self, callback: Callable[[Pending], object]) -> None:
+        """Call back as ``Pending``, and have somebody commit."""
         super().add_callback(callback)
-        if self.journal is not None and not self._done:
+        if self.journal is not None and not self.done:
             self.journal.call()
 
 
@@ -168,8 +164,10 @@ class Acknowledged:
     dropped: list[tuple[int]] = field(default_factory=list)
     # What to do when all of this is durable.
     after: list[Callable[[], None]] = field(default_factory=list)
-    # A client's first record must not be durable before the client is.
-    registering: bool = False
+    # Whether it has to go with the next commit, whatever that is.
+    due: bool = False
+    # Whether there has to be a commit for it.
+    urgent: bool = False
     # How long the store has lived, in seconds; None: not to be written now.
     lived_s: int | None = None
     # Calls whose outcome is not known.
@@ -180,14 +178,35 @@ class Acknowledged:
             self.lived_s is not None
         )
 
-    def is_due(self) -> bool:
-        """Whether it has to go with the next commit, whatever that is."""
-        return (
-            self.registering
-            or bool(self.dropped or self.unknown)
-            or self.lived_s is not None
-            or len(self.calls) >= _RIDING_ACKNOWLEDGEMENTS
-        )
+    def register(self, client_id: int, first_incomplete: int, completed: bytes) -> None:
+        """Have a client's row: its first record must not be durable before the client is."""
+        self.clients[client_id] = (first_incomplete, completed)
+        self.due = True
+
+    def acknowledge(
+        self, client_id: int, first_incomplete: int, completed: bytes, released: list[int]
+    ) -> None:
+        """Have a client's row, and the rows of its acknowledged calls deleted."""
+        self.clients[client_id] = (first_incomplete, completed)
+        self.calls.extend(zip(repeat(client_id), released, strict=False))
+        self._count()
+
+    def remember(self, unknown: tuple[Any, ...]) -> None:
+        """Have the row of a call whose outcome is not known."""
+        self.unknown.append(unknown)
+        self.due = True
+
+    def live(self, lived_s: int) -> None:
+        """Have how long the store has lived."""
+        self.lived_s = lived_s
+        self.due = self.urgent = True
+
+    def drop(self, client_ids: list[int], after: Callable[[], None] | None) -> None:
+        """Have clients removed, and be told."""
+        self.dropped.extend((client_id,) for client_id in client_ids)
+        if after is not None:
+            self.after.append(after)
+        self.due = self.urgent = True
 
     def put_before(self, earlier: Acknowledged) -> None:
         """Have what could not be written go with what was noted since."""
@@ -195,9 +214,15 @@ class Acknowledged:
         self.calls = earlier.calls + self.calls
         self.dropped = earlier.dropped + self.dropped
         self.after = earlier.after + self.after
-        self.registering = earlier.registering or self.registering
         self.unknown = earlier.unknown + self.unknown
         self.lived_s = earlier.lived_s if self.lived_s is None else self.lived_s
+        self.due = earlier.due or self.due
+        self.urgent = earlier.urgent or self.urgent
+        self._count()
+
+    def _count(self) -> None:
+        self.due = self.due or len(self.calls) >= RIDING_ACKNOWLEDGEMENTS
+        self.urgent = self.urgent or len(self.calls) >= _FLUSH_ACKNOWLEDGEMENTS
 
 
 # Rides along with most commits. Nobody writes to it.

@@ -6,18 +6,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from itertools import repeat
 
 from rifl._log import get_logger
-from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal_entries import Acknowledged, Entry
 from rifl._stores.sqlite.journal_writer import JournalWriter
 from rifl._stores.sqlite.write_queue import ExpectedCommit
 
 _log = get_logger("rifl.store")
-# So many acknowledgements get a commit of their own.
-_FLUSH_ACKNOWLEDGEMENTS = 256
 _WRITING = "another connection holds the file's lock for writing"
 
 
@@ -39,8 +35,8 @@ class JournalQueue:
         """Commit what is queued, in the thread of one who blocks for it, if nobody does."""
         raise NotImplementedError
 
-    def submit(self, entry: Entry, *, awaited: bool = False) -> Pending:
-        """Queue an entry; what it returns is done when it is durable.
+    def submit(self, entry: Entry, *, awaited: bool = False) -> Entry:
+        """Queue an entry, and return it; it is done when it is durable.
 
         ``awaited``: the caller waits for that, in whichever way, and does so at once:
         until then it may be that nobody commits.
@@ -48,21 +44,21 @@ class JournalQueue:
         with self._wake:
             if self._writer.stopped is None and not self._closing:
                 self._queue.append(entry)
-                entry.pending.home = self
+                entry.home = self
                 if awaited and not self._led and self._expected_commit.expected == 1:
                     # Told when somebody waits, and in which way.
-                    entry.pending.journal = self
+                    entry.journal = self
                 elif not self._gathers or len(self._queue) >= self._expected_commit.expected:
                     self._wake.notify()
-                return entry.pending
+                return entry
             stopped = self._writer.stopped
             error = (
                 sqlite3.ProgrammingError("the store is closed")
                 if stopped is None
                 else sqlite3.OperationalError(f"it has stopped: {stopped}")
             )
-        entry.pending.fail(entry.failure(error))
-        return entry.pending
+        entry.fail(entry.failure(error))
+        return entry
 
     def acknowledge(
         self, client_id: int, first_incomplete: int, completed: bytes, released: list[int]
@@ -70,28 +66,25 @@ class JournalQueue:
         """Note acknowledgements, to be made durable with the next commit, or soon."""
         with self._wake:
             noted = self._acknowledged
-            noted.clients[client_id] = (first_incomplete, completed)
-            calls = noted.calls
-            calls.extend(zip(repeat(client_id), released, strict=False))
-            if len(calls) >= _FLUSH_ACKNOWLEDGEMENTS:
+            noted.acknowledge(client_id, first_incomplete, completed, released)
+            if noted.urgent:
                 self._wake.notify()
 
     def register(self, client_id: int, first_incomplete: int, completed: bytes) -> None:
         """Have a client's row in the next commit, with the first of its calls."""
         with self._wake:
-            self._acknowledged.clients[client_id] = (first_incomplete, completed)
-            self._acknowledged.registering = True
+            self._acknowledged.register(client_id, first_incomplete, completed)
 
     def remember(self, client_id: int, identity: int | bytes, method: str) -> None:
         """Have a call whose outcome is not known remembered, with the next commit."""
         with self._wake:
             row = (client_id, identity, method, int(time.time()), None)
-            self._acknowledged.unknown.append(row)
+            self._acknowledged.remember(row)
 
     def live(self, lived_s: int) -> None:
         """Have it noted how long the store has lived, soon."""
         with self._wake:
-            self._acknowledged.lived_s = lived_s
+            self._acknowledged.live(lived_s)
             self._wake.notify()
 
     def drop(self, client_ids: list[int], after: Callable[[], None] | None = None) -> None:
@@ -100,9 +93,7 @@ class JournalQueue:
         ``after`` is called in the committer's thread once that is durable.
         """
         with self._wake:
-            self._acknowledged.dropped.extend((client_id,) for client_id in client_ids)
-            if after is not None:
-                self._acknowledged.after.append(after)
+            self._acknowledged.drop(client_ids, after)
             self._wake.notify()
 
     @property
@@ -110,20 +101,18 @@ class JournalQueue:
         """Why nothing is written to the file any more, None if it is."""
         return self._writer.stopped
 
-    def give_up(self, pending: Pending) -> None:
+    def give_up(self, entry: Entry) -> None:
         """Wait no longer for an entry that waits for another connection's transaction.
 
         Its call is not begun, or its record is written later. Nothing happens to one that is
         being committed.
         """
         with self._wake:
-            for entry in self._queue:
-                if entry.pending is pending and not pending.done:
-                    if not entry.patient:
-                        self._queue.remove(entry)
-                    # With the lock: nobody can take it and tell meanwhile.
-                    pending.fail(entry.failure(sqlite3.OperationalError(_WRITING)))
-                    return
+            if entry in self._queue and not entry.done:
+                if not entry.patient:
+                    self._queue.remove(entry)
+                # With the lock: nobody can take it and tell meanwhile.
+                entry.fail(entry.failure(sqlite3.OperationalError(_WRITING)))
 
     def call(self) -> None:
         """Have the journal's own thread see to what is queued."""
@@ -131,14 +120,7 @@ class JournalQueue:
             self._wake.notify()
 
     def _due(self) -> bool:
-        noted = self._acknowledged
-        return bool(
-            self._queue
-            or self._closing
-            or noted.dropped
-            or noted.lived_s is not None
-            or len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS
-        )
+        return bool(self._queue or self._closing or self._acknowledged.urgent)
 
     def _put_back(self, noted: Acknowledged) -> None:
         with self._wake:
@@ -151,4 +133,4 @@ class JournalQueue:
             self._wake.notify()
         _log.critical("store_stopped", error=str(error))
         for entry in stranded:
-            entry.pending.fail(entry.failure(error))
+            entry.fail(entry.failure(error))

@@ -17,7 +17,6 @@ from rifl._stores.sqlite.journal_entries import (
     DROP_CALLS,
     DROP_CLIENT,
     LIVED,
-    NOTHING,
     OWNER,
     PROBE,
     Acknowledged,
@@ -60,10 +59,18 @@ class JournalWriter:
         self._guard = guard
         self._stop = stop
 
-    def commit(self, batch: list[Entry], noted: Acknowledged, *, probe: bool) -> Exception | None:
+    def commit(
+        self,
+        batch: list[Entry],
+        noted: Acknowledged,
+        *,
+        alone: bool = False,
+        probe: bool = False,
+    ) -> Exception | None:
         """Write a batch and what is noted; None once that is durable, else why it is not.
 
-        ``probe``: write something in any case, to see whether that works.
+        ``alone``: nothing is noted, and ``is_alone`` says so of the batch. ``probe``: write
+        something in any case, to see whether that works.
         """
         if self.stopped is not None:
             return self.stopped
@@ -71,7 +78,7 @@ class JournalWriter:
         number = self._guard.number()
         now = (int(time.time()), number)
         try:
-            if (noted is NOTHING or not noted) and not probe and is_alone(batch):
+            if alone and not probe:
                 self._write_alone(batch, now)
             else:
                 self._write(batch, noted, now, probe=probe)
@@ -115,7 +122,7 @@ class JournalWriter:
                 statement.write(connection, rows[statement])
         for entry in batch:
             if entry.statement is Entry.MOVE:
-                entry.pending.result = self._move(entry, number)
+                entry.result = self._move(entry, number)
         if noted:
             self._write_acknowledged(noted)
         if probe or Entry.OVERWRITE in rows:

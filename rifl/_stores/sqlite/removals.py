@@ -45,7 +45,7 @@ class Removals:
 
     def then_refuse(self, refusal: RiflError) -> Pending:
         """Return what raises the refusal once all that is being removed is so durably."""
-        carried = Entry.empty(failure=not_started, durable=lambda: carried.pending.fail(refusal))
+        carried = Entry.empty(failure=not_started, durable=lambda carried: carried.fail(refusal))
         return self._databases.main.journal.submit(carried, awaited=True)
 
     def delete_key(
@@ -55,7 +55,7 @@ class Removals:
         databases = list(self._databases)
         left = len(databases)
 
-        def gone() -> None:
+        def gone(_: Entry) -> None:
             nonlocal left
             with self._lock:
                 left -= 1

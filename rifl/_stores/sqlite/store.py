@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 
 from rifl._log import get_logger
 from rifl._stores.base import LOCK_TIMEOUT_S
@@ -135,7 +136,7 @@ class SqliteStore(HandlerCommits):
                     row,
                     patient=False,
                     failure=not_started,
-                    durable=lambda: self._intended(attempt),  # type: ignore[arg-type]  # ours
+                    durable=partial(self._intended, attempt),
                 ),
                 self._main,
             )
@@ -146,7 +147,7 @@ class SqliteStore(HandlerCommits):
         if self._databases.of(attempt) is not self._main or not is_namespace(entry.client_id):
             # The commit carries the row along.
             registration = Entry.empty(
-                failure=not_started, durable=lambda: self._registered_in_main(entry)
+                failure=not_started, durable=lambda _: self._registered_in_main(entry)
             )
             return self._submit(attempt, registration, self._main)
         return None
@@ -174,10 +175,10 @@ class SqliteStore(HandlerCommits):
             row,
             patient=True,
             failure=record_pending,
-            durable=lambda: self._recorded(attempt, kept, database, entry.pending),
+            durable=partial(self._recorded, attempt, kept, database),
         )
         if kept is not record:
-            entry.pending.result = kept
+            entry.result = kept
         with self._lock:
             if not is_stale(attempt):
                 return self._queue(attempt, entry, database)
@@ -191,7 +192,7 @@ class SqliteStore(HandlerCommits):
                 (call.client_id, call.identity),
                 patient=True,
                 failure=record_pending,
-                durable=lambda: self._recorded(attempt, record, database, acknowledged.pending),
+                durable=partial(self._recorded, attempt, record, database),
             )
             return self._queue(attempt, acknowledged, database)
 
@@ -206,7 +207,7 @@ class SqliteStore(HandlerCommits):
             (attempt.call.client_id, attempt.call.identity),
             patient=True,
             failure=record_pending,
-            durable=lambda: self._settle(attempt, None),
+            durable=lambda _: self._settle(attempt, None),
         )
         return self._submit(attempt, entry, self._main)
 
@@ -225,9 +226,7 @@ class SqliteStore(HandlerCommits):
         """Make durable what is queued and let the files go."""
         if self._bound:
             with self._lock:
-                # An idle client has nothing to be noted.
-                for entry in self._table.active():
-                    self._note_acknowledgements(entry)
+                self._note_acknowledgements()
                 lived_s = int(self._table.lived(self._clock()))
             if lived_s > self._lived_s:
                 self._note_lived(lived_s)
@@ -237,6 +236,9 @@ class SqliteStore(HandlerCommits):
 
     def expire_keys(self) -> None:
         """Delete keyed calls whose retention is over, then forget them; see ``EmbeddedStore``."""
+        with self._lock:
+            # A client of which something is to be noted is not idle.
+            self._note_acknowledgements()
         self._set_idle_aside()
         self._databases.look()
         with self._lock:
@@ -277,12 +279,12 @@ class SqliteStore(HandlerCommits):
         if gone:
             self._removals.delete_namespace(client_id)
 
-    def _intended(self, attempt: SqliteAttempt) -> None:
-        attempt.intended = True
+    def _intended(self, attempt: Attempt, _: Entry) -> None:
+        of_sqlite(attempt).intended = True
         self._registered_in_main(attempt.entry)
 
     def _recorded(
-        self, attempt: Attempt, record: CompletionRecord, database: Database, pending: Pending
+        self, attempt: Attempt, record: CompletionRecord, database: Database, entry: Entry
     ) -> None:
         # Only these can meet a record: one that a transaction of the handler's left,
         # and that could not be read when the handler returned.
@@ -295,7 +297,7 @@ class SqliteStore(HandlerCommits):
                 doubt = error
             else:
                 if standing is not None and standing != record:
-                    record = pending.result = standing
+                    record = entry.result = standing
         now = 0.0 if attempt.call.key is None else self._clock()
         with self._lock:
             attempt.entry.registered.add(database.name)
@@ -305,8 +307,8 @@ class SqliteStore(HandlerCommits):
                 attempt.record = None
         for wake in waiters:
             wake()
-        if doubt is not None and not pending.done:
-            pending.fail(record_pending(doubt))
+        if doubt is not None and not entry.done:
+            entry.fail(record_pending(doubt))
 
     # ------------------------------------------------------------------------------
 

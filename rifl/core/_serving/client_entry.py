@@ -79,9 +79,11 @@ class ClientEntry:
         "tracker",
     )
 
-    def __init__(self, client_id: int, window: int, *, note_released: bool = False) -> None:
+    def __init__(
+        self, client_id: int, window: int, *, released: list[tuple[int, int]] | None = None
+    ) -> None:
         self.client_id = client_id
-        self.tracker = ResultTracker(window, note_released=note_released)
+        self.tracker = ResultTracker(window, client_id=client_id, released=released)
         self.keyed: KeyedTracker | None = None
         self.running: dict[int | bytes, Attempt] = {}
         self.registered: set[str] = set()

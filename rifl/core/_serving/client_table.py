@@ -66,9 +66,15 @@ class ClientTable:
         note_released: bool = False,
         attempts: type[Attempt] = Attempt,
     ) -> None:
-        """``attempts``: the class of those that are begun; made without its ``__init__``."""
+        """``attempts``: the class of those that are begun; made without its ``__init__``.
+
+        ``note_released``: for a store that calls ``take_released``; for any other what is
+        ``released`` would only grow.
+        """
         self._leases = leases
         self._note_released = note_released
+        # Calls that are forgotten, by client id and seq: the store has rows of them to delete.
+        self.released: list[tuple[int, int]] = []
         self._window = window
         self._key_bounds = key_bounds or KeyBounds()
         self._retention = Retention()
@@ -115,6 +121,7 @@ class ClientTable:
         if not self._to_look_at:
             self._to_look_at = list(self._clients)
         looking, self._to_look_at = self._to_look_at[-limit:], self._to_look_at[:-limit]
+        releasing = {client_id for client_id, _ in self.released}
         for client_id in looking:
             entry = self._clients.get(client_id)
             if entry is None or entry.running or entry.keyed is not None or entry.keyed_only:
@@ -122,11 +129,24 @@ class ClientTable:
             if entry.may_have_run_any():
                 continue
             tracker = entry.tracker
-            if entry.looked_at != tracker.first_incomplete or tracker.has_released():
+            if entry.looked_at != tracker.first_incomplete or client_id in releasing:
                 entry.looked_at = tracker.first_incomplete
             elif self._idle.put(client_id, tracker, entry.registered, entry.recovered):
                 del self._clients[client_id]
         return bool(self._to_look_at)
+
+    def take_released(self) -> list[tuple[ClientEntry, list[int]]]:
+        """Return the seqs that were forgotten since the last call, by their clients.
+
+        With what the clients acknowledged by now their rows may go. Those of a client that was
+        dropped go with it.
+        """
+        found: dict[int, list[int]] = {}
+        for client_id, seq in self.released:
+            found.setdefault(client_id, []).append(seq)
+        # The trackers have it, too.
+        self.released.clear()
+        return [(self._clients[each], found[each]) for each in found if each in self._clients]
 
     def entry(self, client_id: int) -> ClientEntry:
         """Return the client's entry, made if need be: for what a store recovers."""
@@ -391,7 +411,8 @@ class ClientTable:
                 self._retention.forget(client_id, key)
 
     def _new_entry(self, client_id: int) -> ClientEntry:
-        entry = ClientEntry(client_id, self._window, note_released=self._note_released)
+        released = self.released if self._note_released else None
+        entry = ClientEntry(client_id, self._window, released=released)
         entry.keyed_only = self._leases.is_session(client_id)
         return entry
 

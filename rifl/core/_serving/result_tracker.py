@@ -34,9 +34,24 @@ class ResultTracker:
     unacknowledged, never to the distance between seqs. Not thread-safe.
     """
 
-    __slots__ = ("_ahead", "_calls", "_far_ranges", "_released", "_window", "first_incomplete")
+    __slots__ = (
+        "_ahead",
+        "_calls",
+        "_client_id",
+        "_far_ranges",
+        "_released",
+        "_window",
+        "first_incomplete",
+    )
 
-    def __init__(self, window: int = DEFAULT_WINDOW, *, note_released: bool = False) -> None:
+    def __init__(
+        self,
+        window: int = DEFAULT_WINDOW,
+        *,
+        client_id: int = 0,
+        released: list[tuple[int, int]] | None = None,
+    ) -> None:
+        """``released``: takes this client's id and each seq that is forgotten, if anybody asks."""
         if window < 1:
             raise ValueError("window must be at least 1")
         self._window = window
@@ -45,9 +60,8 @@ class ResultTracker:
         # while all that are lie below it.
         self._ahead: CompletedSet | None = None
         self._calls: dict[int, Any] = {}
-        # Seqs whose rows the store has to delete now, for a store that takes them
-        # (``take_released``); of any other nobody would, and the list would only grow.
-        self._released: list[int] | None = [] if note_released else None
+        self._client_id = client_id
+        self._released = released
         # As the client's newest header said it; the first gap of ``_ahead`` can be higher.
         self.first_incomplete = 1
 
@@ -118,7 +132,7 @@ class ResultTracker:
             if first_incomplete == before + 1:
                 # One call after the other, as from one caller.
                 if calls.pop(before, None) is not None and self._released is not None:
-                    self._released.append(before)
+                    self._released.append((self._client_id, before))
             elif calls:
                 self._release(before, first_incomplete - 1)
         for first, last in completed:
@@ -156,21 +170,6 @@ class ResultTracker:
         """Return the completed calls that are not acknowledged, as (seq, record)."""
         return [(seq, state[0]) for seq, state in self._calls.items() if type(state) is tuple]
 
-    def take_released(self) -> list[int]:
-        """Return the seqs forgotten since the last call: what a store may delete.
-
-        Only with ``note_released``; else there is nothing to return.
-        """
-        released = self._released
-        if not released:
-            return []
-        self._released = []
-        return released
-
-    def has_released(self) -> bool:
-        """Whether ``take_released`` has anything to return."""
-        return bool(self._released)
-
     def completed_ranges(self) -> list[tuple[int, int]]:
         """Return the acknowledged ranges from ``first_incomplete`` on, to be persisted."""
         if self._ahead is None:
@@ -199,4 +198,4 @@ class ResultTracker:
             if seq in calls and self._is_acknowledged(seq):
                 del calls[seq]
                 if noted is not None:
-                    noted.append(seq)
+                    noted.append((self._client_id, seq))
