@@ -190,7 +190,7 @@ class Services:
         handler = self._handlers.get(call.method)
         if handler is None:
             raise NotServed(f"the log holds calls of {call.method}, which is not served here")
-        attempt = Attempt(_NOBODY, call, _POLICY, 0)
+        attempt = Attempt(_NOBODY, call, _POLICY)
         behavior = handler.unary_unary
         if inspect.iscoroutinefunction(behavior):
             if self.loop is None:

@@ -221,7 +221,7 @@ class EmbeddedStore:
 
         Raises what new calls are refused with.
         """
-        attempt = self._attempt_class(_NOBODY, call, policy, 0)
+        attempt = self._attempt_class(_NOBODY, call, policy)
         with self._lock:
             refusing = self._table.refusing
             if refusing is not None:

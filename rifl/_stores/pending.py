@@ -19,17 +19,16 @@ class Pending(Later):
     call waits for.
     """
 
-    __slots__ = ("_callbacks", "_lock", "done", "error", "result")
+    # Whether it has succeeded or failed. These are set on the class, not for every one.
+    done = False
+    error: Exception | None = None
+    # What waiting gives; set before it succeeds, if at all.
+    result: Any = None
 
     def __init__(self) -> None:
         self._lock = lock = threading.Lock()
         lock.acquire()
-        # Whether it has succeeded or failed.
-        self.done = False
         self._callbacks: list[Callable[[Pending], object]] = []
-        self.error: Exception | None = None
-        # What waiting gives; set before it succeeds, if at all.
-        self.result: Any = None
 
     def succeed(self) -> None:
         """Wake everyone who waits."""

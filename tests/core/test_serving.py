@@ -155,7 +155,7 @@ def drive(
 def attempt_of(policy: MethodPolicy, max_response_bytes: int = 0) -> Attempt:
     call = Call(7, b"", 1, method="/p.S/M")
     call.max_response_bytes = max_response_bytes
-    return Attempt(ClientEntry(7, 512), call, policy, 1)
+    return Attempt(ClientEntry(7, 512), call, policy)
 
 
 def policy_of(kind: Kind, *unrecorded: int) -> MethodPolicy:

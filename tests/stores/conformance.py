@@ -526,7 +526,7 @@ class StoreConformance:
 
         def run(attempt: Attempt) -> HandlerResult:
             with lock:
-                runs.append(attempt.number)
+                runs.append(attempt)
                 first = len(runs) == 1
             return HandlerResult(CompletionRecord(14) if first else FIRST)
 

@@ -66,7 +66,7 @@ class Calls:
     def act(self, attempt: Attempt, what: Any = None) -> None:
         """One effect and the record, in a turn."""
         with self.enter(attempt) as connection:
-            connection.execute(INSERT, (what or attempt.number,))
+            connection.execute(INSERT, (what or attempt.call.seq,))
             self.store.transactions.record(attempt, FIRST, connection)
 
     def waiting(self) -> int:

@@ -154,7 +154,7 @@ def make(clock: Clock) -> Callable[..., HeldAnswers]:
 def arrival(client_id: int, seq: int | None, first: int = 1, **more: Any) -> Attempt:
     call = Call(client_id, b"", seq, more.pop("key", None), first, more.pop("completed", ()))
     call.source = more.pop("source", "")
-    return Attempt(None, call, rifl.MethodPolicy(), 1)  # type: ignore[arg-type]  # not looked at
+    return Attempt(None, call, rifl.MethodPolicy())  # type: ignore[arg-type]  # not looked at
 
 
 def test_what_is_acknowledged_or_dropped_is_not_counted(make: Callable[..., HeldAnswers]) -> None:

@@ -102,7 +102,7 @@ def test_a_block_after_one_that_failed_for_certain_may_follow(calls: Calls, plac
         calls.act(attempt)
     calls.act(attempt)
     assert calls.end(attempt) == FIRST
-    assert place.effects() == [attempt.number]
+    assert place.effects() == [attempt.call.seq]
 
 
 @pytest.mark.timeout(4)  # far less than SQLite would wait for its own lock
@@ -135,7 +135,7 @@ def test_a_call_has_one_block_at_a_time(
         calls.store.transactions.record(holder, FIRST, connection)
     waits.result()
     assert calls.end(attempt) == FIRST
-    assert place.effects() == [attempt.number]
+    assert place.effects() == [attempt.call.seq]
 
 
 # -- a record that stands --------------------------------------------------------------------
@@ -328,12 +328,12 @@ async def test_a_turn_that_ends_after_the_store_was_closed_is_committed(
         connection.execute(INSERT, ("late",))
         await calls.store.transactions.record_async(attempts[1], FIRST, connection)
         await asyncio.to_thread(calls.shared.close)
-    assert place.effects() == [attempts[0].number, "late"]
+    assert place.effects() == [attempts[0].call.seq, "late"]
 
 
 async def _act(calls: Calls, attempt: Attempt) -> None:
     async with calls.enter_async(attempt) as connection:
-        connection.execute(INSERT, (attempt.number,))
+        connection.execute(INSERT, (attempt.call.seq,))
         await calls.store.transactions.record_async(attempt, FIRST, connection)
 
 

@@ -84,7 +84,7 @@ def held(calls: Calls, pool: ThreadPoolExecutor, count: int) -> tuple[list[Attem
         with calls.enter(attempts[0]) as connection:
             entered.set()
             go_on.wait()
-            connection.execute(INSERT, (attempts[0].number,))
+            connection.execute(INSERT, (attempts[0].call.seq,))
             calls.store.transactions.record(attempts[0], FIRST, connection)
 
     futures = [pool.submit(first)]
@@ -112,7 +112,7 @@ def test_those_who_wait_share_one_commit(
     for future in release():
         future.result()
     assert len({id(attempt.shared.group) for attempt in attempts}) == 1  # type: ignore[union-attr]
-    assert place.effects() == [attempt.number for attempt in attempts]
+    assert place.effects() == [attempt.call.seq for attempt in attempts]
     for attempt in attempts:
         assert calls.end(attempt) == FIRST
         assert calls.opened.answer(attempt.call) == FIRST
@@ -169,7 +169,7 @@ def test_a_handler_that_raises_undoes_its_own_part_only(
         future.result()
     with pytest.raises(LookupError):
         failing.result()
-    assert place.effects() == [attempt.number for attempt in (*attempts, last)]
+    assert place.effects() == [attempt.call.seq for attempt in (*attempts, last)]
     assert calls.end(fails) is None
     assert calls.end(last) == FIRST
 
@@ -193,7 +193,7 @@ def test_an_error_waits_for_the_commit_of_what_it_saw(
     with pytest.raises(LookupError):
         refusing.result()
     assert seen == [1]
-    assert place.effects() == [attempts[0].number]
+    assert place.effects() == [attempts[0].call.seq]
 
 
 def test_a_block_without_a_record_is_undone(calls: Calls, place: Place) -> None:
@@ -350,7 +350,7 @@ def test_a_statement_that_rolls_everything_back_fails_everyone(
         with calls.enter(breaks) as connection:
             with contextlib.suppress(sqlite3.IntegrityError):
                 connection.execute(
-                    "INSERT OR ROLLBACK INTO effect VALUES (?)", (attempts[0].number,)
+                    "INSERT OR ROLLBACK INTO effect VALUES (?)", (attempts[0].call.seq,)
                 )
             with pytest.raises(sqlite3.OperationalError, match="rolled back"):
                 # It would commit by itself.
@@ -365,7 +365,7 @@ def test_a_statement_that_rolls_everything_back_fails_everyone(
         with pytest.raises(StoreUnavailable):
             future.result()
     following.result()
-    assert place.effects() == [after.number]
+    assert place.effects() == [after.call.seq]
     for attempt in (*attempts, breaks):
         with pytest.raises(StoreUnavailable):
             calls.end(attempt)
@@ -531,7 +531,7 @@ def test_the_journal_is_not_starved(calls: Calls, pool: ThreadPoolExecutor) -> N
 async def act(calls: Calls, attempt: Attempt) -> None:
     """One effect and the record, by a coroutine."""
     async with calls.enter_async(attempt) as connection:
-        connection.execute(INSERT, (attempt.number,))
+        connection.execute(INSERT, (attempt.call.seq,))
         await calls.store.transactions.record_async(attempt, FIRST, connection)
 
 
@@ -539,12 +539,12 @@ async def test_coroutines_share_a_commit(calls: Calls, place: Place) -> None:
     """The same turns for coroutines, beside threads (§6)."""
     attempts = [calls.begin() for _ in range(8)]
     await asyncio.gather(*(act(calls, attempt) for attempt in attempts[:4]))
-    assert sorted(place.effects()) == [attempt.number for attempt in attempts[:4]]
+    assert sorted(place.effects()) == [attempt.call.seq for attempt in attempts[:4]]
     await asyncio.gather(
         *(act(calls, attempt) for attempt in attempts[4:6]),
         *(asyncio.to_thread(calls.act, attempt) for attempt in attempts[6:]),
     )
-    assert sorted(place.effects()) == [attempt.number for attempt in attempts]
+    assert sorted(place.effects()) == [attempt.call.seq for attempt in attempts]
     for attempt in attempts:
         assert calls.end(attempt) == FIRST
 
@@ -640,7 +640,7 @@ async def test_a_coroutine_cancelled_while_it_waits_holds_nobody_up(
     assert isinstance(done[1], asyncio.CancelledError)
     assert done[2] is None
     assert "first" in place.effects()
-    assert attempts[3].number in place.effects()
+    assert attempts[3].call.seq in place.effects()
     for attempt in (attempts[0], attempts[3]):
         assert calls.end(attempt) == FIRST
 
@@ -661,7 +661,7 @@ async def test_a_coroutine_cancelled_while_the_transaction_begins(
         await asyncio.sleep(0)
         other.execute("COMMIT")
         await acting
-    assert place.effects() == [next_one.number]
+    assert place.effects() == [next_one.call.seq]
     assert calls.end(gone) is None
     assert calls.end(next_one) == FIRST
 
@@ -684,7 +684,7 @@ async def test_a_coroutine_cancelled_while_it_is_committed_stands(
     await asyncio.gather(acting, return_exceptions=True)
     standing = calls.store.committed(attempt)
     assert (await standing if isinstance(standing, Later) else standing) == FIRST
-    assert sorted(map(str, place.effects())) == sorted(["other", str(attempt.number)])
+    assert sorted(map(str, place.effects())) == sorted(["other", str(attempt.call.seq)])
 
 
 # -- the public form -------------------------------------------------------------------------

@@ -26,6 +26,8 @@ _NO_ENTRY = ClientEntry(0, 1)
 class SharedAttempt(Attempt):
     """An attempt with its token; on a stand-in for one on another replica, that one's.
 
+    ``number``: of this replica's attempts, from 1 in their order; 0 on a stand-in.
+
     ``claimed``: the store has said that it is the one to run. ``passed``: another
     arrival of the call has been that while this one asked. ``owed``: its handler is done,
     and the record is not in the store yet. ``left``: its coroutine was cancelled, and a
@@ -48,7 +50,8 @@ class SharedAttempt(Attempt):
     def __init__(
         self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
     ) -> None:
-        super().__init__(_NO_ENTRY, call, policy, number)
+        super().__init__(_NO_ENTRY, call, policy)
+        self.number = number
         self.token = token
         self.owner = owner
 

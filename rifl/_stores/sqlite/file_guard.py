@@ -178,11 +178,9 @@ class FileGuard(Guard):
             self._changed(seen)
 
     def _look(self) -> tuple[int, int, int, int, int, int]:
-        main, wal, shm = self._names
-        one = os.stat(main)
-        log = os.stat(wal)
+        one, log, shm = map(os.stat, self._names)
         self.wal_bytes = log[6]
-        return one[1], one[2], log[1], os.stat(shm)[1], one[6], one.st_mtime_ns
+        return one[1], one[2], log[1], shm[1], one[6], one.st_mtime_ns
 
     def wal_limit(self) -> int:
         """Return the fixed limit, or what is free on the disk if that is less."""

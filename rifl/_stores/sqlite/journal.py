@@ -137,7 +137,7 @@ class Journal(JournalQueue):
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(self._is_called)
+                self._wake.wait_for(lambda: not self._led and self._is_called())
                 if self._writer.stopped is not None:
                     return
                 self._led = True
@@ -153,10 +153,14 @@ class Journal(JournalQueue):
                 return
 
     def _is_called(self) -> bool:
-        if self._led:
-            return False
-        due = self._failing or self._tending or self._wal.pinned is not None
-        return due or self._writer.stopped is not None or self._due()
+        """Whether there is anything to do, for who has the lead."""
+        return bool(
+            self._due()
+            or self._failing
+            or self._tending
+            or self._wal.pinned is not None
+            or self._writer.stopped is not None
+        )
 
     def _carry_out(self) -> bool:
         """Commit, for one who has taken the lead, and leave it; False if that was the last."""
@@ -211,38 +215,46 @@ class Journal(JournalQueue):
             return self._writer.stopped is None
         began = 0.0 if self._on_commit is None else time.perf_counter()
         error = refused or self._writer.commit(batch, noted, alone=alone, probe=failing)
-        waits = error is not None and not (failing or closing) and is_busy(error)
-        if waits and self._wait_on(batch, noted):
+        busy = error is not None and not (failing or closing) and is_busy(error)
+        if busy and self._wait_on(batch, noted):
             return True
         if self._on_commit is not None and refused is None:
             written = sum(len(entry.rows) for entry in batch)
             self._on_commit(written, time.perf_counter() - began, error)
         if error is not None and isinstance(error, sqlite3.IntegrityError):
             batch, error = self._commit_one_by_one(batch, noted)
-        if error is None:
-            if failing:
-                _log.info("store_recovered")
-                self._on_health(self._wal.pinned)
+        if error is not None:
+            self._not_written(batch, noted, error)
+        else:
             if failing or self._busy_since is not None:
-                self._failing, self._retry, self._delay_s = False, [], _FIRST_RETRY_S
-                self._busy_since = None
+                self._works_again()
             self._told(batch)
             for then in noted.after:
                 then()
             if self._guard.wal_bytes >= self._wal.tend_at:
                 self._tend()
-        else:
-            if not failing:
-                _log.error("store_commit_failed", error=str(error))
-            self._failing = True
-            self._on_health(error)
-            for entry in batch:
-                if not entry.done:
-                    entry.fail(entry.failure(error))
-            self._retry = [entry for entry in batch if entry.patient]
-            self._put_back(noted)
-            self._delay_s = min(2 * self._delay_s, _LAST_RETRY_S)
         return not closing and self._writer.stopped is None
+
+    def _not_written(self, batch: list[Entry], noted: Acknowledged, error: Exception) -> None:
+        """Tell who waits, and keep what has to be written all the same."""
+        if not self._failing:
+            _log.error("store_commit_failed", error=str(error))
+        self._failing = True
+        self._on_health(error)
+        for entry in batch:
+            if not entry.done:
+                entry.fail(entry.failure(error))
+        self._retry = [entry for entry in batch if entry.patient]
+        self._put_back(noted)
+        self._delay_s = min(2 * self._delay_s, _LAST_RETRY_S)
+
+    def _works_again(self) -> None:
+        """Note a commit after others that failed, or that others' transactions held up."""
+        if self._failing:
+            _log.info("store_recovered")
+            self._on_health(self._wal.pinned)
+        self._failing, self._retry, self._delay_s = False, [], _FIRST_RETRY_S
+        self._busy_since = None
 
     def _wait_on(self, batch: list[Entry], noted: Acknowledged) -> bool:
         """Try again soon, for as long as somebody's transaction may last; else False."""
@@ -278,7 +290,7 @@ class Journal(JournalQueue):
         Returns the entries that are left to be told, and their error.
         """
         for at, entry in enumerate(batch):
-            error = self._writer.commit([entry], NOTHING, alone=entry.alone)
+            error = self._writer.commit([entry], NOTHING, alone=is_alone([entry]))
             if isinstance(error, sqlite3.IntegrityError):
                 _log.critical("entry_refused", row=entry.rows[0][:2], error=str(error))
                 if not entry.done:

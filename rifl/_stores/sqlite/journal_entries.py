@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, Protocol
 
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.statements import MOST_AT_ONCE, Statement
+from rifl._stores.sqlite.statements import Statement
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 
 _PATIENCE_S = 0.5
@@ -18,12 +18,8 @@ RIDING_ACKNOWLEDGEMENTS = 64
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
 OWNER = "SELECT value FROM rifl_meta WHERE name='opening'"
-_INSERT, _INSERT_ALONE = (
-    "INSERT INTO rifl_call VALUES",
-    "INSERT INTO rifl_call SELECT * FROM (VALUES",
-)
-# The last parameters of these two are the time and the number of the commit; of a client's
-# row, the time.
+_INSERT = "INSERT INTO rifl_call VALUES"
+# Each row of the first two has the time and the number of the commit; of a client's row, the time.
 _INTENT_ROW, _RECORD_ROW = "(?, ?, ?, ?, NULL, ?, ?)", "(?, ?, ?, ?, ?, ?, ?)"
 _UNLESS_RECORDED = (
     "ON CONFLICT DO UPDATE SET "
@@ -36,10 +32,19 @@ _UNLESS_RECORDED = (
 _INTENT = Statement(_INSERT, _INTENT_ROW)
 _RECORD = Statement(_INSERT, _RECORD_ROW, _UNLESS_RECORDED)
 # Each a whole transaction: whose file it is, the rows, and the fsync in one step. Every
-# step gives the interpreter's lock up and has to get it back.
+# step gives the interpreter's lock up and has to get it back. Before the rows come the time and
+# the number of the commit.
 ALONE = {
-    _INTENT: Statement(_INSERT_ALONE, _INTENT_ROW, f") WHERE ({OWNER})=?"),
-    _RECORD: Statement(_INSERT_ALONE, _RECORD_ROW, f") WHERE ({OWNER})=? {_UNLESS_RECORDED}"),
+    _INTENT: Statement(
+        "INSERT INTO rifl_call SELECT *, NULL, ?, ? FROM (VALUES",
+        "(?, ?, ?, ?)",
+        f") WHERE ({OWNER})=?",
+    ),
+    _RECORD: Statement(
+        "INSERT INTO rifl_call SELECT *, ?, ? FROM (VALUES",
+        "(?, ?, ?, ?, ?)",
+        f") WHERE ({OWNER})=? {_UNLESS_RECORDED}",
+    ),
 }
 # Not a list of row values: SQLite scans the table for these.
 _DELETE = Statement("DELETE FROM rifl_call WHERE", "(client_id=? AND identity=?)", joint=" OR ")
@@ -98,7 +103,9 @@ class Entry(Pending):
 
     INTENT, RECORD, DELETE, OVERWRITE = _INTENT, _RECORD, _DELETE, _OVERWRITE
     NAMESPACE, MOVE = _NAMESPACE, _MOVE
-    __slots__ = ("alone", "durable", "failure", "home", "journal", "patient", "rows", "statement")
+    # The journal that has it; and the same where that has yet to be told that somebody waits.
+    home: Committer | None = None
+    journal: Committer | None = None
 
     def __init__(
         self,
@@ -114,12 +121,6 @@ class Entry(Pending):
         self.patient = patient
         self.failure = failure
         self.durable = durable
-        # Whether it can be a transaction of its own in one step.
-        self.alone = statement in ALONE and len(rows) <= MOST_AT_ONCE
-        # The journal that has it.
-        self.home: Committer | None = None
-        # Set where its journal has yet to be told that somebody waits.
-        self.journal: Committer | None = None
 
     @classmethod
     def empty(

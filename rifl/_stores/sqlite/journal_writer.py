@@ -95,14 +95,15 @@ class JournalWriter:
 
     def _write_alone(self, batch: list[Entry], now: tuple[int, int]) -> None:
         """Write a batch in one step that is its own transaction."""
-        rows = [row + now for entry in batch for row in entry.rows]
-        statement = ALONE[batch[0].statement]
-        if statement.write_once(self._connection, rows, self._guard.opening) < len(rows):
+        first, guard = batch[0], self._guard
+        rows = first.rows if len(batch) == 1 else [row for entry in batch for row in entry.rows]
+        written = ALONE[first.statement].write_once(self._connection, rows, now, (guard.opening,))
+        if written < len(rows):
             # Some records stood already, or nothing was written at all.
             self._check_owner()
-            self._guard.check()
+            guard.check()
         else:
-            self._guard.committed(now[1])
+            guard.committed(now[1])
 
     def _write(
         self, batch: list[Entry], noted: Acknowledged, now: tuple[int, int], *, probe: bool
@@ -169,10 +170,10 @@ class JournalWriter:
 
 def is_alone(batch: list[Entry]) -> bool:
     """Whether a batch can be written in one step that is its own transaction."""
-    if len(batch) == 1:
-        return batch[0].alone
     if not batch or batch[0].statement not in ALONE:
         return False
+    if len(batch) == 1:
+        return len(batch[0].rows) <= MOST_AT_ONCE
     kind = batch[0].statement
     count = 0
     for entry in batch:

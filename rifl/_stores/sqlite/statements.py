@@ -46,13 +46,18 @@ class Statement(NamedTuple):
             left -= size
 
     def write_once(
-        self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], *last: object
+        self,
+        connection: sqlite3.Connection,
+        rows: Sequence[tuple[Any, ...]],
+        before: tuple[Any, ...] = (),
+        after: tuple[Any, ...] = (),
     ) -> int:
-        """Execute it in one step, with ``last`` for parameters of its tail; how many rows changed.
+        """Execute it in one step; how many rows changed.
 
-        ``rows``: at most ``MOST_AT_ONCE``.
+        ``rows``: at most ``MOST_AT_ONCE``. ``before`` and ``after``: parameters of its head and
+        its tail.
         """
-        parameters = (*chain.from_iterable(rows), *last)
+        parameters = (*before, *chain.from_iterable(rows), *after)
         return connection.execute(_sql(self, len(rows)), parameters).rowcount
 
 

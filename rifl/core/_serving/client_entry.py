@@ -21,8 +21,7 @@ _MOST_RAN = 1024
 class Attempt:
     """One run of a call, from its claim until it is settled.
 
-    ``waiters`` are called, outside any lock, when it is. ``number`` is the
-    attempt token: unique within this incarnation of the server. ``record``: what it
+    ``waiters`` are called, outside any lock, when it is. ``record``: what it
     ended with, None where that made the call new again. ``recorded``: what the handler
     put into a transaction, whether or not that committed. ``committed``: the same, once
     that is known to have committed; None says nothing. ``undone``: the handler's
@@ -49,11 +48,10 @@ class Attempt:
     beside = False
     waiters: Sequence[Callable[[], None]] = ()
 
-    def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:
+    def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy) -> None:
         self.entry = entry
         self.call = call
         self.policy = policy
-        self.number = number
 
 
 class ClientEntry:

@@ -81,7 +81,6 @@ class ClientTable:
         self._clients: dict[int, ClientEntry] = {}
         self._idle = IdleClients()
         self._to_look_at: list[int] = []
-        self._attempts = 0
         self._attempt_class = attempts
         # Set while new calls are refused: draining, or the store is not writable.
         self.refusing: RiflError | None = None
@@ -193,12 +192,10 @@ class ClientTable:
             entry = self._begin(entry, call, alive=alive)
         if entry.token is not call.token:
             entry.token = call.token
-        number = self._attempts = self._attempts + 1
         attempt: Attempt = _new(self._attempt_class)
         attempt.entry = entry
         attempt.call = call
         attempt.policy = policy
-        attempt.number = number
         entry.running[call.identity] = attempt
         decision: Decision = _decision(Decision, (_NEW, attempt, None, True))
         return decision
