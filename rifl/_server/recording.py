@@ -65,11 +65,13 @@ def _in_block(noted: Noted) -> bool:
 
 
 def _completion(noted: Noted, reply: Any) -> CompletionRecord:
-    serialize = noted.rifl_serving.serialize
+    serialize, attempt = noted.rifl_serving.serialize, noted.rifl_attempt
+    response = reply if serialize is None else serialize(reply)
+    if not noted.spoke:
+        return bounded(CompletionRecord(response=response), attempt)
     completion = CompletionRecord(
-        response=reply if serialize is None else serialize(reply),
+        response=response,
         initial_metadata=noted.noted_initial,
         trailing_metadata=noted.noted_trailing,
     )
-    attempt = noted.rifl_attempt
     return bounded(sendable(completion, attempt.policy.max_metadata_bytes), attempt)

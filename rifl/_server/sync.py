@@ -177,9 +177,10 @@ def unary_behavior(
             call = arrive(method, request, context, deserialize)
             remaining_s = context.time_remaining
             admitted: Any = claim(store, call, policy, remaining_s)
-            if not isinstance(admitted, Attempt):
-                admitted = shell.drive(admitted, context)
-            if not isinstance(admitted, Attempt):
+            if not (
+                isinstance(admitted, Attempt)
+                or isinstance(admitted := shell.drive(admitted, context), Attempt)
+            ):
                 told = admitted
             elif isinstance(started := start(store, admitted, remaining_s), Attempt):
                 handled = run(request, context, started, raised)

@@ -169,7 +169,7 @@ class Unsealing:
 @pytest.mark.parametrize("place", [*_SQL, "redis"], indirect=True)
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_a_failing_read_after_the_commit_wedges_nothing(place: Any, kind: str) -> None:
-    """The caller is told unknown, a retry gets the answer, and nothing runs on (§4)."""
+    """The caller is told unknown, if need be, a retry gets the answer, and nothing runs on (§4)."""
     runs: list[bytes] = []
     unsealing = Unsealing()
 
@@ -192,7 +192,11 @@ def test_a_failing_read_after_the_commit_wedges_nothing(place: Any, kind: str) -
         RawClient(served.address) as client,
     ):
         told = client.call(METHOD, what.encode(), 1)
-        assert told.refusal == ("ABORTED", "OUTCOME_UNKNOWN", "unknown")
+        if place.url.startswith("sqlite"):
+            # What stands is what the run wrote, to the byte: it need not be unsealed.
+            assert (told.response, told.outcome) == (b"recorded", "")
+        else:
+            assert told.refusal == ("ABORTED", "OUTCOME_UNKNOWN", "unknown")
         assert dedup.statistics().running == 0
         unsealing.failing = False
         again = client.call(METHOD, what.encode(), 1, attempt=2)

@@ -21,15 +21,15 @@ from rifl.core._shared.record import CompletionRecord
 class _Block:
     """What entering and leaving a shared transaction means to the call."""
 
+    _turn: BlockTurn
+
     def __init__(
         self, of: SharedTransactions, attempt: SqliteAttempt, remaining_s: float | None
     ) -> None:
         self._of = of
         self._attempt = attempt
-        self._limit_s = LONGEST_WAIT_S
-        if remaining_s is not None:
-            self._limit_s = min(max(0.0, remaining_s), LONGEST_WAIT_S)
-        self._turn: BlockTurn
+        left_s = LONGEST_WAIT_S if remaining_s is None else max(0.0, remaining_s)
+        self._limit_s = min(left_s, LONGEST_WAIT_S)
 
     def _begin(self) -> None:
         attempt = self._attempt

@@ -75,14 +75,15 @@ class ConnectionProxy:
     that were not fetched are gone. Any thread, one at a time.
     """
 
+    row_factory: Any = None
+    # The newest, and of those before it only what somebody holds: a block may make any number.
+    _cursor: _CursorProxy | None = None
+    _cursors: weakref.WeakSet[_CursorProxy] | None = None
+    _open = True
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._lock = threading.RLock()
-        # The newest, and of those before it only what somebody holds: a block may make any number.
-        self._cursor: _CursorProxy | None = None
-        self._cursors: weakref.WeakSet[_CursorProxy] | None = None
-        self._open = True
-        self.row_factory: Any = None
 
     @property
     def in_transaction(self) -> bool:
@@ -92,20 +93,12 @@ class ConnectionProxy:
     def cursor(self) -> sqlite3.Cursor:
         """Return a cursor, which closes with the turn."""
         with self._lock:
-            self._check()
-            cursor = self._connection.cursor(_CursorProxy)
-            cursor.proxy = self
-            cursor.row_factory = self.row_factory
-            if self._cursor is not None:
-                if self._cursors is None:
-                    self._cursors = weakref.WeakSet()
-                self._cursors.add(self._cursor)
-            self._cursor = cursor
-            return cursor
+            return self._lend()
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Execute one statement on a cursor of its own, and return that."""
-        return self.cursor().execute(sql, parameters)
+        with self._lock:
+            return sqlite3.Cursor.execute(self._lend(), sql, parameters)
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
         """Execute a statement for each of the parameters."""
@@ -139,6 +132,19 @@ class ConnectionProxy:
                 self._cursor.close()
             self._cursor = self._cursors = None
             return was_open
+
+    def _lend(self) -> _CursorProxy:
+        """Return a new cursor; called with the lock held."""
+        self._check()
+        cursor = self._connection.cursor(_CursorProxy)
+        cursor.proxy = self
+        cursor.row_factory = self.row_factory
+        if self._cursor is not None:
+            if self._cursors is None:
+                self._cursors = weakref.WeakSet()
+            self._cursors.add(self._cursor)
+        self._cursor = cursor
+        return cursor
 
     def _check(self) -> None:
         if not self._open:

@@ -17,6 +17,7 @@ import shutil
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -70,7 +71,7 @@ class Guard:
 
     ``opening``: a random number in the file itself. What is written, also by connections of
     handlers, is written only where that stands: another file at the same path, or the same
-    one under another owner, has another.
+    one under another owner, has another. ``number`` returns the number of the next commit.
 
     By itself it has no files to look at, as for databases in memory.
     """
@@ -79,18 +80,14 @@ class Guard:
         self.opening = secrets.randbits(62)
         # The length of the WAL, as it was last seen.
         self.wal_bytes = 0
-        self._numbers = itertools.count(1)
-
-    def number(self) -> int:
-        """Return the number of the next commit."""
-        return next(self._numbers)
+        self.number: Callable[[], int] = itertools.count(1).__next__
 
     def admit(self, held: FileIdentity | None) -> None:
         """Raise ``StoreLost`` if the file lacks what it held; None: it has no tables of ours."""
 
     def opened(self, connection: sqlite3.Connection, incarnation: int, held: FileIdentity) -> None:
         """Begin: the file was admitted and has this opening's mark."""
-        self._numbers = itertools.count(held.commits + 1)
+        self.number = itertools.count(held.commits + 1).__next__
 
     def check(self) -> None:
         """Raise ``Replaced`` if the files are others by now."""

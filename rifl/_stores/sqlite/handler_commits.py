@@ -76,28 +76,32 @@ class HandlerCommits(BatchCommits):
         for wake in waiters:
             wake()
 
-    def _row(self, attempt: Attempt, record: CompletionRecord) -> RecordRow | MovedRows:
+    def _row(self, attempt: SqliteAttempt, record: CompletionRecord) -> RecordRow | MovedRows:
         """Return the row of an attempt that may still be recorded, else raise."""
+        call = attempt.call
         if attempt.policy.kind is not Kind.ATOMIC:
-            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
-        database, call, entry = self._databases.of(attempt), attempt.call, attempt.entry
-        of_rows = isinstance(call, RowCall)
-        with self._lock:
-            current = not attempt.ended
-            current = current and (of_rows or not is_stale(attempt))
-            unknown = not of_rows and database.name not in entry.registered
-            client = self._client_row(entry) if unknown else None
-        if not current:
-            raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
-        mine = of_sqlite(attempt)
-        self._check_file(mine, database)
-        guard = database.guard
+            raise WrongDatabase(f"{call.method} is not declared atomic")
+        database = self._databases.of(attempt)
         if isinstance(call, RowCall):
-            return MovedRows(database.path, guard.opening, guard.number(), call.moves)
-        data = self._codec.to_bytes(record, self._completed_at(call), seed=call.seed)
-        mine.stored = data
+            return self._moved_rows(attempt, call, database)
+        entry, guard = attempt.entry, database.guard
+        with self._lock:
+            if attempt.ended or is_stale(attempt):
+                raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
+            client = None if database.name in entry.registered else self._client_row(entry)
+        self._check_file(attempt, database)
+        data = self._codec.to_bytes(record, self._completed_at(call), call.seed)
+        attempt.stored = data
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         return RecordRow(database.path, guard.opening, guard.number(), client, row)
+
+    def _moved_rows(self, attempt: SqliteAttempt, call: RowCall, database: Database) -> MovedRows:
+        with self._lock:
+            if attempt.ended:
+                raise StaleRpc(f"{call.rpc_id} was settled")
+        self._check_file(attempt, database)
+        guard = database.guard
+        return MovedRows(database.path, guard.opening, guard.number(), call.moves)
 
     @staticmethod
     def _check_file(attempt: SqliteAttempt, database: Database) -> None:

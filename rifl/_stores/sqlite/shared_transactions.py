@@ -254,7 +254,8 @@ class BlockTurn(Later):
     None if it left none, or raises as ``SharedTransactions.outcome``.
     """
 
-    __slots__ = ("_of", "attempt", "connection", "group", "met", "record")
+    record: CompletionRecord | None = None
+    met = False
 
     def __init__(
         self,
@@ -267,8 +268,6 @@ class BlockTurn(Later):
         self.group = group
         self.attempt = attempt
         self.connection = connection
-        self.record: CompletionRecord | None = None
-        self.met = False
 
     def cut_off(self) -> None:
         """Undo and end a turn that its handler left open: nobody else would."""

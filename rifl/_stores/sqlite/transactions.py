@@ -37,7 +37,7 @@ class SqliteTransactions(RecordingTransactions):
     def __init__(
         self,
         database_of: Callable[[Attempt], Database],
-        row_of: Callable[[Attempt, CompletionRecord], RecordRow | MovedRows],
+        row_of: Callable[[SqliteAttempt, CompletionRecord], RecordRow | MovedRows],
     ) -> None:
         """``row_of``: an attempt's row; raises where it may not be recorded any more."""
         self._database_of = database_of
@@ -58,7 +58,7 @@ class SqliteTransactions(RecordingTransactions):
                 f"a sqlite3.Connection, or SQLAlchemy's over sqlite3, is wanted, not a "
                 f"{type(connection)!r}"
             )
-        row = self._row_of(attempt, record)
+        row = self._row_of(mine, record)
         # Noted first: if a record stands already, that is what will be answered, whatever
         # became of one it shared before.
         mine.recorded, mine.shared = record, None
@@ -80,7 +80,7 @@ class SqliteTransactions(RecordingTransactions):
             return
         if not (hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level")):
             raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(connection)!r}")
-        row = self._row_of(attempt, record)
+        row = self._row_of(mine, record)
         mine.recorded, mine.shared = record, None
         mine.unsynced = not await write_record_async(connection, row)
         _check_not_sealed(mine)

@@ -63,20 +63,18 @@ class SharedTransaction:
     ``checked``: the file is where it was, as was seen since it was begun.
     """
 
-    __slots__ = (
-        "checked", "done", "error", "gathered", "handlers", "opened_at", "seen", "unknown"
-    )  # fmt: skip
+    # Set on the class, not for every one.
+    handlers = 0
+    checked = False
+    # Whether somebody waits for others to come, and how many had when it last looked.
+    gathered = False
+    seen = 0
+    error: Exception | None = None
+    unknown = False
 
     def __init__(self, opened_at: float) -> None:
         self.opened_at = opened_at
-        self.handlers = 0
-        self.checked = False
-        # Whether somebody waits for others to come, and how many had when it last looked.
-        self.gathered = False
-        self.seen = 0
         self.done = Pending()
-        self.error: Exception | None = None
-        self.unknown = False
 
 
 class WriteQueue:
@@ -161,17 +159,18 @@ class WriteQueue:
         self, group: SharedTransaction, now: float, *, more: bool
     ) -> tuple[Next, Pending | None]:
         self._in_a_row = 0
-        after = self.handed_on(group, now)
-        if after[0] is Next.COMMIT and not self._waiting:
-            age = now - group.opened_at
-            young = age < LONGEST_S and group.handlers < self._expected_commit.expected
-            if young or (more and self._has_room(group, now)):
-                self._held = False
-                if group.gathered:
-                    return Next.WAIT, None
-                group.gathered, group.seen = True, group.handlers
-                return Next.GATHER, None
-        return after
+        if self._waiting:
+            return self.handed_on(group, now)
+        young = (
+            group.handlers < self._expected_commit.expected and now - group.opened_at < LONGEST_S
+        )
+        if young or (more and self._has_room(group, now)):
+            self._held = False
+            if group.gathered:
+                return Next.WAIT, None
+            group.gathered, group.seen = True, group.handlers
+            return Next.GATHER, None
+        return Next.COMMIT, None
 
     def handed_on(self, group: SharedTransaction, now: float) -> tuple[Next, Pending | None]:
         """Give up a turn in an open transaction: the same, without a handler's effects."""
