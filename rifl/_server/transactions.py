@@ -104,8 +104,7 @@ def _blocks_of(noted: Noted) -> SharedBlocks:
 def _transaction(context: Any, connection: Any) -> Iterator[Any]:
     commit = committer(connection)
     noted = noted_of(context)
-    owner = holder(connection)
-    if noted is None and hasattr(owner, "pgconn"):
+    if noted is None and hasattr(owner := holder(connection), "pgconn"):
         # psycopg's own, which begins on a connection in autocommit, too.
         with owner.transaction():
             yield connection
@@ -129,8 +128,7 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
 async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any]:
     commit = committer(connection)
     noted = noted_of(context)
-    owner = holder(connection)
-    if noted is None and hasattr(owner, "pgconn"):
+    if noted is None and hasattr(owner := holder(connection), "pgconn"):
         async with owner.transaction():
             yield connection
         return

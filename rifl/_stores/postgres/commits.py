@@ -53,7 +53,8 @@ def begin(transaction: Any) -> bool:
         return False
     _check_idle(connection)
     with connection.lock:
-        connection.wait(_beginning(connection))
+        _send_begin(connection)
+        connection.wait(_answered(connection))
     _hold(connection)
     return True
 
@@ -65,7 +66,8 @@ async def begin_async(transaction: Any) -> bool:
         return False
     _check_idle(connection)
     async with connection.lock:
-        await connection.wait(_beginning(connection))
+        _send_begin(connection)
+        await connection.wait(_answered(connection))
     _hold(connection)
     return True
 
@@ -83,7 +85,11 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Written) -
     riders = _let_go(connection)
     try:
         with connection.lock:
-            connection.wait(_committing(connection, backend, finish, riders))
+            alone = _send_alone(connection, backend, finish)
+            if alone:
+                connection.wait(_answered(connection))
+            _send_commit(connection, backend, None if alone else finish, riders)
+            _check_committed(connection.wait(_answered(connection)))
     except psycopg.Error as error:
         _refuse(error, backend, finish, riders)
         raise
@@ -99,7 +105,11 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
     riders = _let_go(connection)
     try:
         async with connection.lock:
-            await connection.wait(_committing(connection, backend, finish, riders))
+            alone = _send_alone(connection, backend, finish)
+            if alone:
+                await connection.wait(_answered(connection))
+            _send_commit(connection, backend, None if alone else finish, riders)
+            _check_committed(await connection.wait(_answered(connection)))
     except psycopg.Error as error:
         _refuse(error, backend, finish, riders)
         raise
@@ -155,10 +165,9 @@ def _connection(transaction: Any) -> Any:
     return transaction
 
 
-def _beginning(connection: _Any) -> Generator[Any, Any, None]:
+def _send_begin(connection: _Any) -> None:
     begun = _begun(connection.isolation_level, connection.read_only, connection.deferrable)
     connection.pgconn.send_query(begun)
-    yield from _answered(connection)
 
 
 @functools.cache
@@ -175,30 +184,38 @@ def _begun(
     return " ".join(parts).encode()
 
 
-def _committing(
-    connection: _Any, backend: PostgresBackend, finish: Written, riders: Sequence[Rider]
-) -> Generator[Any, Any, None]:
-    """Record, have what rides follow, and commit: as a rule by a single message.
+def _send_alone(connection: _Any, backend: PostgresBackend, finish: Written) -> bool:
+    """Send a large record by itself; false: it goes with the commit."""
+    if len(finish.record) <= _IN_TEXT:
+        return False
+    types = types_of(finish)
+    function = f"SELECT {backend.schema}.{function_of(finish)}_or_fail_1"
+    called = f"{function}({placeholders(lambda at: f'${at}', types)})".encode()
+    connection.pgconn.send_query_params(called, *parameters(types, arguments_of(backend, finish)))
+    return True
+
+
+def _send_commit(
+    connection: _Any, backend: PostgresBackend, finish: Written | None, riders: Sequence[Rider]
+) -> None:
+    """Send the record, unless that was done, what rides, and the commit, in a single message.
 
     All in one text, since what has no parameters goes by the simple protocol: there an
     error ends the message, and what follows is not done.
     """
-    arguments, types = arguments_of(backend, finish), types_of(finish)
-    end = f"{last_statements(riders)}; COMMIT" if riders else "COMMIT"
-    if len(finish.record) > _IN_TEXT:
-        function = f"SELECT {backend.schema}.{function_of(finish)}_or_fail_1"
-        called = f"{function}({placeholders(lambda at: f'${at}', types)})".encode()
-        connection.pgconn.send_query_params(called, *parameters(types, arguments))
-        yield from _answered(connection)
-        connection.pgconn.send_query(end.encode())
-    else:
+    message = f"{last_statements(riders)}; COMMIT" if riders else "COMMIT"
+    if finish is not None:
         function = f"{function_of(finish)}_or_fail_1"
-        called_so = with_literals(backend.schema, function, types, arguments)
-        connection.pgconn.send_query(f"{called_so}; {end}".encode())
-    committed = yield from _answered(connection)
+        arguments = arguments_of(backend, finish)
+        called = with_literals(backend.schema, function, types_of(finish), arguments)
+        message = f"{called}; {message}"
+    connection.pgconn.send_query(message.encode())
+
+
+def _check_committed(answer: bytes | None) -> None:
     # To a COMMIT of what has failed the answer is ROLLBACK, which is no error.
-    if committed != b"COMMIT":
-        raise psycopg.InternalError(f"COMMIT was answered with {committed!r}")
+    if answer != b"COMMIT":
+        raise psycopg.InternalError(f"COMMIT was answered with {answer!r}")
 
 
 def _answered(connection: _Any) -> Generator[Any, Any, bytes | None]:

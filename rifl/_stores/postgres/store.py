@@ -191,10 +191,10 @@ class PostgresStore(SharedStore):
 
     def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
         """Return what the handler's transaction left, or who waits for one that is shared."""
-        if attempt.committed is None and isinstance(attempt, SharedAttempt):
-            shared = attempt.shared
-            if shared is not None:
-                return shared
+        if attempt.committed is not None:
+            return attempt.committed
+        if isinstance(attempt, SharedAttempt) and attempt.shared is not None:
+            return attempt.shared
         return super().committed(attempt)
 
     def close(self) -> None:

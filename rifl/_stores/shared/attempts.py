@@ -37,6 +37,7 @@ class SharedAttempt(Attempt):
     claim, made since, keeps from being carried out.
     """
 
+    entry = _NO_ENTRY
     awaited = False
     block: Any = None
     claimed = False
@@ -50,7 +51,8 @@ class SharedAttempt(Attempt):
     def __init__(
         self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
     ) -> None:
-        super().__init__(_NO_ENTRY, call, policy)
+        self.call = call
+        self.policy = policy
         self.number = number
         self.token = token
         self.owner = owner

@@ -30,6 +30,8 @@ class Refusing:
 
     def __init__(self, tell: Callable[[RiflError | None], None]) -> None:
         self._tell = tell
+        # Whether nothing is refused: as ``refusal`` says, for who asks with every call.
+        self.serving = True
         self._turn = threading.Lock()
         self._told = _State.SERVING
         self._draining = False
@@ -89,8 +91,11 @@ class Refusing:
         return _State.SERVING, None
 
     def _say(self) -> None:
+        # At once, and again in turn: the last to have it is who looks last.
+        self.serving = self._now()[0] is _State.SERVING
         with self._turn:
             state, refusal = self._now()
+            self.serving = state is _State.SERVING
             if state is not self._told:
                 self._told = state
                 self._tell(refusal)

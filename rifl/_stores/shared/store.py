@@ -249,7 +249,7 @@ class SharedStore:
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle with a record that is durable already."""
-        self._settlement.settle(attempt)
+        self._attempts.settle(of_shared(attempt))
         return None
 
     def abandon(self, attempt: Attempt) -> Later | None:

@@ -62,7 +62,7 @@ class UnclaimedRuns:
         if (
             not may_run_unclaimed(call, policy)
             or call.method in self._always
-            or self._refusing.refusal() is not None
+            or not self._refusing.serving
         ):
             return None
         attempt = self._attempts.arrive_first(call, policy)
