@@ -27,7 +27,7 @@ def constant_client(client: Any) -> None:
     To be called after ``WARM_UP_CALLS`` calls. Left out are the tracker and the header.
     """
     session = client.session
-    issued = session.try_begin(*client.stamp(), client.now())
+    issued = session.try_begin(client.stamp(), client.now())
     if issued is None:
         raise RuntimeError("there is no lease, or no room")
     key, value = client.header(issued)
@@ -35,7 +35,7 @@ def constant_client(client: Any) -> None:
     headers = itertools.cycle(
         [(key, value[:-_SEED_BYTES] + os.urandom(_SEED_BYTES)) for _ in range(_HEADERS)]
     )
-    session.try_begin = lambda time_us, seed, now: issued
+    session.try_begin = lambda stamp, now: issued
     session.complete = lambda call, sent_at=None: None
     client.header = lambda call: next(headers)
 

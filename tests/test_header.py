@@ -27,7 +27,7 @@ def lease(client_id: int = 7, token: bytes = TOKEN) -> ClientLease:
 
 
 def issued(held: ClientLease, seq: int, first: int = 1, **given_: object) -> IssuedCall:
-    call = IssuedCall(held, seq, first, (), 11, 22)
+    call = IssuedCall(held, seq, first, (), (11, 22))
     for name, value in given_.items():
         setattr(call, name, value)
     return call

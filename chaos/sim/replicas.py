@@ -18,7 +18,7 @@ from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import POINTS, StoreBackend, StoreServer
 from chaos.sim.world import World
 from lease_server._shared_authority import SharedAuthority
-from rifl._stores.shared.attempts import SharedAttempt
+from rifl._stores.shared.attempts import SharedAttempt, of_shared
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.requests import Beat, Ending, Finish, RecordUnclaimed, Written
 from rifl._stores.shared.store import SharedStore
@@ -109,7 +109,7 @@ class _SimulatedStore(SharedStore):
         backend.reach()
         self.transactions.record(attempt, record, None)
         backend.hear(Point.FINISH_REQUEST)
-        if attempt.number % 2:
+        if of_shared(attempt).number % 2:
             # The others commit by themselves: what became of that is read.
             attempt.committed = record
 

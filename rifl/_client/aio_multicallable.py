@@ -82,7 +82,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             if self._deduplicated and not client.window_waiters:
                 stamp = client.stamp()
                 with client.lock:
-                    issued = client.session.try_begin(*stamp, sent_at)
+                    issued = client.session.try_begin(stamp, sent_at)
 
         def recovery(issued: IssuedCall | None, on_end: Callable[[], None]) -> AioExchange:
             invocation = Invocation(

@@ -116,7 +116,7 @@ class Resolver(Asking):
         )
         if self._call.key is None:
             request.seq = self._call.seq
-            request.seed = self._call.seed
+            request.seed = self._call.stamp[1]
         else:
             request.key = self._call.key
         return request

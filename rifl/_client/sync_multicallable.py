@@ -96,7 +96,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             if self._fast and not client.window_waiters:
                 stamp = client.stamp()
                 with client.lock:
-                    call = client.session.try_begin(*stamp, sent_at)
+                    call = client.session.try_begin(stamp, sent_at)
         if call is None:
             client.check_usable()
             exchange = BlockingExchange(

@@ -96,15 +96,16 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
     lease = call.lease
     first = call.first_incomplete
     header = lease.encoded or _prefix(lease, max_response_bytes)
-    numbers = first_attempt(call.seq, first, call.time_us, call.seed) if call.attempt == 1 else b""
+    time_us, seed = call.stamp
+    numbers = first_attempt(call.seq, first, time_us, seed) if call.attempt == 1 else b""
     header += (
         numbers
         or rifl_pb2.CallHeader(
             seq=call.seq,
             first_incomplete=first,
             attempt=call.attempt,
-            time_us=call.time_us,
-            seed=call.seed,
+            time_us=time_us,
+            seed=seed,
         ).SerializeToString()
     )
     if call.completed:
@@ -120,18 +121,20 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
 def encode_batch_header(rpc: BatchRpc, max_response_bytes: int = 0) -> bytes:
     """Return the value of ``rifl-bin`` for one RPC of a batch: it names no call."""
     call = rpc.calls[0]
+    time_us, seed = call.stamp
     return (call.lease.encoded or _prefix(call.lease, max_response_bytes)) + rifl_pb2.CallHeader(
         first_incomplete=rpc.first_incomplete,
         completed=pairs_from_ranges(rpc.first_incomplete, rpc.completed),
         attempt=rpc.attempt,
-        time_us=call.time_us,
-        seed=call.seed,
+        time_us=time_us,
+        seed=seed,
     ).SerializeToString()
 
 
 def _keyed(call: IssuedCall, max_response_bytes: int) -> bytes:
+    time_us, seed = call.stamp
     return (call.lease.encoded or _prefix(call.lease, max_response_bytes)) + rifl_pb2.CallHeader(
-        key=call.key, attempt=call.attempt, time_us=call.time_us, seed=call.seed
+        key=call.key, attempt=call.attempt, time_us=time_us, seed=seed
     ).SerializeToString()
 
 

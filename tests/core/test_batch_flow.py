@@ -67,7 +67,7 @@ def test_only_what_has_no_answer_is_sent_again_under_its_identity() -> None:
     assert again.items == [1, 2]
     assert again.calls == first.calls[1:]
     assert (first.attempt, again.attempt) == (1, 2)
-    assert {(call.time_us, call.seed) for call in again.calls} == {(5, 6)}
+    assert {call.stamp for call in again.calls} == {(5, 6)}
     answer(batch, DONE, AttemptAnswer("OK", Outcome.REPLAYED), now=2.0)
     assert batch.step(2.0) is BatchAction.DONE
     assert [ended.outcome.value for ended in batch.ended] == ["executed", "executed", "replayed"]

@@ -35,7 +35,7 @@ def session(**kwargs: object) -> ClientSession:
 
 
 def issue(made: ClientSession, now: float = 1.0) -> IssuedCall:
-    call = made.begin(11, 22, now)
+    call = made.begin((11, 22), now)
     assert call is not None
     return call
 
@@ -107,7 +107,7 @@ class TestTable:
     def test_no_room_for_a_key_is_final(self) -> None:
         """Keys are never acknowledged, so the next attempt would find no more (DESIGN §3, §4)."""
         made = session()
-        call = made.begin_keyed(b"k", 1, 2, 1.0)
+        call = made.begin_keyed(b"k", (1, 2), 1.0)
         assert call is not None
         full = AttemptAnswer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED")
         decision = made.answered(call, full, 1.0, 0.5)
@@ -132,7 +132,7 @@ class TestTable:
             if label is Outcome.UNKNOWN and (promised or key is None):
                 continue
             made = session()
-            call = issue(made) if key is None else made.begin_keyed(key, 1, 2, 1.0)
+            call = issue(made) if key is None else made.begin_keyed(key, (1, 2), 1.0)
             assert call is not None
             decision = made.answered(call, AttemptAnswer("UNAVAILABLE", label, reason), 1.0, 0.0)
             assert decision.outcome is (Outcome.NOT_EXECUTED if promised else Outcome.UNKNOWN)
@@ -170,7 +170,7 @@ class TestTable:
         assert {errors.NotYours, errors.RequestTooLarge, errors.ForkedProcess} < set(refusals)
         for refusal in refusals:
             made = session()
-            call = issue(made) if key is None else made.begin_keyed(key, 1, 2, 1.0)
+            call = issue(made) if key is None else made.begin_keyed(key, (1, 2), 1.0)
             assert call is not None
             assert made.answered(call, AttemptAnswer("UNAVAILABLE"), 1.0, 0.0).step is Step.RETRY
             made.next_attempt(call)
@@ -283,7 +283,7 @@ class TestLease:
         assert made.lease.expires_at == 35.0
         made.complete(issue(made, 6.0), 4.0)
         assert made.lease.expires_at == 35.0
-        assert made.begin(0, 0, 35.0) is None
+        assert made.begin((0, 0), 35.0) is None
 
     def test_steps(self) -> None:
         """Idle clients renew after a third of the term, busy ones do not (DESIGN §5)."""
@@ -410,7 +410,7 @@ def test_any_interleaving_keeps_the_invariants(
     for event, number in events:
         if event == "issue":
             try:
-                call = made.begin(number, number, now)
+                call = made.begin((number, number), now)
             except WindowExceeded:
                 assert made.lease is not None
                 assert made.lease.tracker.incomplete == window

@@ -96,7 +96,7 @@ def test_waits_for_a_lease_then_for_the_window() -> None:
     assert flow.start(0.0) is Action.LEASE
     assert flow.wake_at == 5.0
     made.granted(Grant(client_id=7, token=b"t", term_s=60.0, deduplicated=("*",)), 0.0)
-    other = made.begin(0, 0, 1.0)
+    other = made.begin((0, 0), 1.0)
     assert other is not None
     assert flow.woken(1.0) is Action.WINDOW
     assert flow.woken(5.0) is Action.RAISE
@@ -107,7 +107,7 @@ def test_waits_for_a_lease_then_for_the_window() -> None:
 def test_without_a_deadline_a_full_window_is_what_is_told() -> None:
     """A call that may not wait any longer, and had no deadline, says what it waited for (§3)."""
     made = session(window=1, max_elapsed_s=5.0)
-    made.begin(0, 0, 0.0)
+    made.begin((0, 0), 0.0)
     flow = CallFlow(made, Invocation(METHOD, 0.0))
     assert flow.start(0.0) is Action.WINDOW
     assert flow.woken(5.0) is Action.RAISE
@@ -258,7 +258,7 @@ def test_an_answered_hedge_is_acknowledged_a_while_later() -> None:
     assert flow.start(0.0) is Action.SEND
     assert flow.woken(0.1) is Action.SEND
     assert flow.answered(1, AttemptAnswer("OK"), 0.2, 0.5) is Action.RETURN
-    soon, later = made.begin(1, 2, 0.3), made.begin(1, 2, 1.3)
+    soon, later = made.begin((1, 2), 0.3), made.begin((1, 2), 1.3)
     assert soon is not None
     assert later is not None
     assert (soon.seq, soon.first_incomplete) == (2, 1)
@@ -284,7 +284,7 @@ def test_what_is_acknowledged_later_is_bounded_and_gives_way() -> None:
         hedged(float(turn) / 10)
     assert lease.tracker.incomplete == 2
     assert made.idle
-    calls = [made.begin(1, 2, 0.7) for _ in range(8)]
+    calls = [made.begin((1, 2), 0.7) for _ in range(8)]
     assert all(call is not None for call in calls)
     assert not made.idle
     made.lost(lease)
@@ -339,9 +339,9 @@ def test_every_flow_ends_truthfully(
             action, identity = flow.woken(now), None
             continue
         if flow.call is not None and identity is not None and flow.call.attempt > 1:
-            assert (flow.call.rpc_id, flow.call.time_us, flow.call.seed) == identity
+            assert (flow.call.rpc_id, flow.call.stamp) == identity
         if flow.call is not None:
-            identity = (flow.call.rpc_id, flow.call.time_us, flow.call.seed)
+            identity = (flow.call.rpc_id, flow.call.stamp)
         assert len(flow.attempts_under_way) <= 2
         if flow.attempts_under_way and not (prefer_timer and flow.wake_at is not None):
             lost_lease = answer.reason == "LEASE_EXPIRED"

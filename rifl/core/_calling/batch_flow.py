@@ -223,8 +223,8 @@ class BatchFlow(BatchItems):
     def _issue(self, at: int, now: float) -> IssuedCall | None:
         key = self._keys[at]
         if key is None:
-            return self._session.begin(*self._invocation.stamp, now)
-        return self._session.begin_keyed(key, *self._invocation.stamp, now)
+            return self._session.begin(self._invocation.stamp, now)
+        return self._session.begin_keyed(key, self._invocation.stamp, now)
 
     def _send(self, items: list[int], now: float) -> BatchAction:
         calls: list[IssuedCall] = []

@@ -206,9 +206,9 @@ class CallFlow:
             return self._end(Action.RAISE, Outcome.NOT_EXECUTED, BadHeader.reason)
         try:
             if self._key is None:
-                self.call = session.begin(*invocation.stamp, now)
+                self.call = session.begin(invocation.stamp, now)
             else:
-                self.call = session.begin_keyed(self._key, *invocation.stamp, now)
+                self.call = session.begin_keyed(self._key, invocation.stamp, now)
         except WindowExceeded:
             self._window_full = True
             self.wake_at = _earliest(self._give_up_at, session.unresolved_until())

@@ -84,17 +84,17 @@ class ClientSession(LeaseUpkeep):
 
     # Calls.
 
-    def begin(self, time_us: int, seed: int, now: float) -> IssuedCall | None:
+    def begin(self, stamp: tuple[int, int], now: float) -> IssuedCall | None:
         """Issue an identity and its first header; None without a usable lease.
 
         Raises ``WindowExceeded`` when the window is full.
         """
-        call = self.try_begin(time_us, seed, now)
+        call = self.try_begin(stamp, now)
         if call is None and self.usable(now):
             raise WindowExceeded("as many calls as the window takes are incomplete")
         return call
 
-    def try_begin(self, time_us: int, seed: int, now: float) -> IssuedCall | None:
+    def try_begin(self, stamp: tuple[int, int], now: float) -> IssuedCall | None:
         """As ``begin``, but None also when the window is full."""
         lease = self.lease
         if lease is None or now >= lease.expires_at:
@@ -119,9 +119,9 @@ class ClientSession(LeaseUpkeep):
                 or (seq & 3 and span <= lease.window >> 1)
             ):
                 completed = self._ranges(lease)
-        return IssuedCall(lease, seq, first_incomplete, completed, time_us, seed)
+        return IssuedCall(lease, seq, first_incomplete, completed, stamp)
 
-    def begin_keyed(self, key: bytes, time_us: int, seed: int, now: float) -> IssuedCall | None:
+    def begin_keyed(self, key: bytes, stamp: tuple[int, int], now: float) -> IssuedCall | None:
         """Issue a call under the caller's own key; None without a usable lease.
 
         It takes no room in the window and is never acknowledged: the server keeps
@@ -129,7 +129,7 @@ class ClientSession(LeaseUpkeep):
         """
         if not self.usable(now):
             return None
-        call = IssuedCall(self.lease, 0, 1, (), time_us, seed)  # type: ignore[arg-type]
+        call = IssuedCall(self.lease, 0, 1, (), stamp)  # type: ignore[arg-type]
         call.key = key
         return call
 

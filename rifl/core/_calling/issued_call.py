@@ -14,7 +14,8 @@ class IssuedCall:
 
     ``attempt`` numbers the latest attempt. ``may_have_run`` becomes true with
     the first attempt whose answer did not say otherwise; while it is false, no attempt
-    that was answered has run. ``decode`` belongs to the shell.
+    that was answered has run. ``stamp`` is the client's time in microseconds and a random seed.
+    ``decode`` belongs to the shell.
     """
 
     # What most calls leave as it is; set on the class, not for every call. A keyed call has no
@@ -30,15 +31,13 @@ class IssuedCall:
         seq: int,
         first_incomplete: int,
         completed: Sequence[tuple[int, int]],
-        time_us: int,
-        seed: int,
+        stamp: tuple[int, int],
     ) -> None:
         self.lease = lease
         self.seq = seq
         self.first_incomplete = first_incomplete
         self.completed = completed
-        self.time_us = time_us
-        self.seed = seed
+        self.stamp = stamp
 
     @property
     def rpc_id(self) -> RpcId:
