@@ -17,7 +17,7 @@ from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.commits import with_literals
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend as open_postgres
-from rifl._stores.postgres.transaction import arguments_of, types_of
+from rifl._stores.postgres.transaction import SHAPES, arguments_of
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend as open_redis
@@ -187,7 +187,7 @@ class PostgresStore(Subject):
 
     def commit(self, request: RecordUnclaimed) -> Ending:
         backend = self.backends["a"]
-        function, types = "record_unclaimed_or_fail_1", types_of(request)
+        function, types = "record_unclaimed_or_fail_1", SHAPES[type(request)][1]
         called = with_literals("same", function, types, arguments_of(backend, request))
         try:
             self._connection.execute(called.encode())

@@ -23,12 +23,11 @@ from rifl._stores.postgres.riders import (
 from rifl._stores.postgres.statements import parameters
 from rifl._stores.postgres.transaction import (
     NOT_OURS,
+    SHAPES,
     arguments_of,
     elsewhere,
-    function_of,
     judge,
     placeholders,
-    types_of,
 )
 from rifl._stores.shared.requests import Written
 
@@ -188,9 +187,9 @@ def _send_alone(connection: _Any, backend: PostgresBackend, finish: Written) -> 
     """Send a large record by itself; false: it goes with the commit."""
     if len(finish.record) <= _IN_TEXT:
         return False
-    types = types_of(finish)
-    function = f"SELECT {backend.schema}.{function_of(finish)}_or_fail_1"
-    called = f"{function}({placeholders(lambda at: f'${at}', types)})".encode()
+    function, types = SHAPES[type(finish)]
+    parameter_list = placeholders(lambda at: f"${at}", types)
+    called = f"SELECT {backend.schema}.{function}_or_fail_1({parameter_list})".encode()
     connection.pgconn.send_query_params(called, *parameters(types, arguments_of(backend, finish)))
     return True
 
@@ -205,9 +204,9 @@ def _send_commit(
     """
     message = f"{last_statements(riders)}; COMMIT" if riders else "COMMIT"
     if finish is not None:
-        function = f"{function_of(finish)}_or_fail_1"
+        function, types = SHAPES[type(finish)]
         arguments = arguments_of(backend, finish)
-        called = with_literals(backend.schema, function, types_of(finish), arguments)
+        called = with_literals(backend.schema, f"{function}_or_fail_1", types, arguments)
         message = f"{called}; {message}"
     connection.pgconn.send_query(message.encode())
 

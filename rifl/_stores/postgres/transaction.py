@@ -16,7 +16,7 @@ from rifl._stores.drivers import (
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.request_statements import acknowledged_of, identity_of
-from rifl._stores.shared.requests import MoveInside, RecordUnclaimed, Written
+from rifl._stores.shared.requests import Finish, MoveInside, RecordUnclaimed, Written
 from rifl._stores.shared.transactions import NeedsClaim
 from rifl.core._shared.errors import LeaseExpired, StaleRpc
 
@@ -27,7 +27,13 @@ _UNCLAIMED_TYPES = (
     *("int8multirange", "int8", "bool"),
 )
 _MOVE_TYPES = ("text", "bytea", "bytea", "bytea", "bool")
-# What is written in a handler's transaction.
+# What is written in a handler's transaction: what the function that writes it is called, but for
+# its version, and the types of its parameters.
+SHAPES: dict[type[Written], tuple[str, tuple[str, ...]]] = {
+    RecordUnclaimed: ("record_unclaimed", _UNCLAIMED_TYPES),
+    Finish: ("record", _RECORD_TYPES),
+    MoveInside: ("move", _MOVE_TYPES),
+}
 # What a database says that has no tables or functions of ours.
 NOT_OURS = {"42883", "3F000", "42P01", "42501"}
 
@@ -80,14 +86,15 @@ def _write_by_name(
     transaction: DbApiTransaction, backend: PostgresBackend, finish: Written
 ) -> None:
     transaction.check()
-    where = f"{backend.schema}.{function_of(finish)}_1"
+    function, types = SHAPES[type(finish)]
+    where = f"{backend.schema}.{function}_1"
     try:
         # In autocommit each statement has a transaction of its own, and another number.
         numbers = [transaction.fetch(_NUMBER, ())[0] for _ in range(2)]
         if numbers[0] != numbers[1]:
             raise WrongDatabase("the connection is in autocommit mode: begin a transaction first")
         row = transaction.fetch(
-            f"SELECT {where}({placeholders(transaction.placeholder, types_of(finish))})",
+            f"SELECT {where}({placeholders(transaction.placeholder, types)})",
             arguments_of(backend, finish),
         )
     except Exception as error:
@@ -102,32 +109,19 @@ def _check(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -
         )
 
 
-def function_of(finish: Written) -> str:
-    """Return what the function that writes it is called, but for its version."""
-    if isinstance(finish, RecordUnclaimed):
-        return "record_unclaimed"
-    return "move" if isinstance(finish, MoveInside) else "record"
-
-
-def types_of(finish: Written) -> tuple[str, ...]:
-    """Return the types of that function's parameters."""
-    if isinstance(finish, RecordUnclaimed):
-        return _UNCLAIMED_TYPES
-    return _MOVE_TYPES if isinstance(finish, MoveInside) else _RECORD_TYPES
-
-
 def placeholders(placeholder: Any, types: tuple[str, ...]) -> str:
     """Return the function's parameters as SQL."""
     return ", ".join(f"CAST({placeholder(n)} AS {name})" for n, name in enumerate(types, 1))
 
 
 def _text(backend: PostgresBackend, finish: Written) -> bytes:
-    parameters = placeholders(lambda _: "%s", types_of(finish))
-    return f"SELECT {backend.schema}.{function_of(finish)}_1({parameters})".encode()
+    function, types = SHAPES[type(finish)]
+    parameters = placeholders(lambda _: "%s", types)
+    return f"SELECT {backend.schema}.{function}_1({parameters})".encode()
 
 
 def arguments_of(backend: PostgresBackend, finish: Written) -> tuple[Any, ...]:
-    """Return what the function that writes it is told, in the order of ``types_of``."""
+    """Return what the function that writes it is told, in the order of its types."""
     if isinstance(finish, MoveInside):
         key, expected, value = finish.move
         return (backend.store_id, key.encode(), expected or b"", value, backend.durable)
