@@ -253,6 +253,32 @@ def test_acknowledged_rows_are_deleted(files):
     assert files.rows(files.other) == []
 
 
+@pytest.mark.parametrize("policy", [PLAIN, IDEMPOTENT, ATOMIC], ids=lambda each: each.kind.value)
+def test_the_rows_of_many_acknowledged_calls_go_with_the_next_commit(files, policy):
+    """Of 64 calls: what waits for company is bounded, also where nobody looks for leases (§4)."""
+    client = files.client()
+    for seq in range(1, 66):
+        if policy is ATOMIC:
+            files.atomic(call(client, seq, first=seq), ATOMIC)
+        else:
+            wait(files.store.finish(files.begin(call(client, seq, first=seq), policy), FIRST))
+    if policy is ATOMIC:
+        # Of the journal's: a handler's own commit takes nothing along.
+        wait(files.store.finish(files.begin(call(client, 66, first=65), IDEMPOTENT), FIRST))
+    assert files.rows(files.main) == [65, *([66] if policy is ATOMIC else [])]
+
+
+def test_a_few_acknowledged_calls_are_noted_at_the_end(files):
+    """A stop leaves no row of theirs, and a copy that comes late is STALE after it (§4)."""
+    client = files.client()
+    for seq in (1, 2):
+        wait(files.store.finish(files.begin(call(client, seq, first=seq), IDEMPOTENT), FIRST))
+    files.store.close()
+    assert files.rows(files.main) == [2]
+    files.open()
+    assert files.store.claim(call(client, 1), IDEMPOTENT).verdict is Verdict.STALE
+
+
 @pytest.mark.parametrize("policy", [PLAIN, IDEMPOTENT], ids=["plain", "idempotent"])
 def test_a_running_call_that_is_acknowledged_leaves_no_row(files, policy):
     """Acknowledged before its intent, or before its record: no row stays behind (§4)."""
