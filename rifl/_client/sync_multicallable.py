@@ -54,10 +54,58 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
-        *,
-        _with_call: bool = False,
     ) -> Any:
         """See ``grpc.UnaryUnaryMultiCallable.__call__``."""
+        return self._call(
+            False, request, timeout, metadata, credentials, wait_for_ready, compression
+        )
+
+    def with_call(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> tuple[Any, Any]:
+        """See ``grpc.UnaryUnaryMultiCallable.with_call``."""
+        found: tuple[Any, Any] = self._call(
+            True, request, timeout, metadata, credentials, wait_for_ready, compression
+        )
+        return found
+
+    def future(  # type: ignore[override]
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> CallFuture:
+        """See ``grpc.UnaryUnaryMultiCallable.future``."""
+        client = self._client
+        client.check_usable()
+        body = self._serialise(request)
+        invocation, given = client.invoked(
+            self._method, metadata, timeout, decode=self._deserializer
+        )
+        send = self._sender(body, given, credentials, wait_for_ready, compression)
+        future = CallFuture(client, invocation, send)
+        future.begin(invalid_metadata(given))
+        return future
+
+    def _call(
+        self,
+        with_call: bool,
+        request: Any,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Any:
         client = self._client
         lease = client.lease
         serializer = self._serializer
@@ -78,7 +126,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             self._deduplicated = self._method in lease.methods
             self._take_path()
             self._lease = lease
-        invoke: Any = self._inner_with_call if _with_call else self._inner
+        invoke: Any = self._inner_with_call if with_call else self._inner
         if lease is not None and key is None:
             if not self._deduplicated:
                 try:
@@ -105,7 +153,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 self._sender(body, metadata, credentials, wait_for_ready, compression),
             )
             exchange.begin(invalid_metadata(metadata))
-            return self._run(exchange, _with_call)
+            return self._run(exchange, with_call)
         header = client.header(call)
         limit = self._attempt_timeout_s
         try:
@@ -126,7 +174,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 call,
             )
             exchange.resume(sent_at, error, invalid_metadata(metadata))  # type: ignore[arg-type]
-            return self._run(exchange, _with_call)
+            return self._run(exchange, with_call)
         except BaseException as error:
             # Interrupted: the call may have run.
             call.decode = self._deserializer
@@ -146,48 +194,6 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         if observer is not None:
             client.tell_first(self._method, call, sent_at, "OK", begun)
         return reply
-
-    def with_call(
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> tuple[Any, Any]:
-        """See ``grpc.UnaryUnaryMultiCallable.with_call``."""
-        found: tuple[Any, Any] = self(
-            request,
-            timeout,
-            metadata,
-            credentials,
-            wait_for_ready,
-            compression,
-            _with_call=True,
-        )
-        return found
-
-    def future(  # type: ignore[override]
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> CallFuture:
-        """See ``grpc.UnaryUnaryMultiCallable.future``."""
-        client = self._client
-        client.check_usable()
-        body = self._serialise(request)
-        invocation, given = client.invoked(
-            self._method, metadata, timeout, decode=self._deserializer
-        )
-        send = self._sender(body, given, credentials, wait_for_ready, compression)
-        future = CallFuture(client, invocation, send)
-        future.begin(invalid_metadata(given))
-        return future
 
     def _invocation(
         self, sent_at: float, timeout: float | None, key: bytes | None, begun: Any
