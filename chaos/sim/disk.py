@@ -7,10 +7,11 @@ SQLite's and the store's own.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -235,6 +236,11 @@ class SimulatedJournal(Journal):
         if awaited:
             entry.journal = self
         return entry
+
+    @contextlib.contextmanager
+    def turn(self, limit_s: float) -> Iterator[None]:
+        """Have the file: nobody else does in the midst of an event."""
+        yield
 
     def lead(self) -> None:
         """Commit what waits now, for who would block until it is durable."""

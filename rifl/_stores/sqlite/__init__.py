@@ -5,8 +5,9 @@
 - ``recovery``: what earlier incarnations left; ``removals``: whose rows go.
 - ``databases``: the store's file and those that methods name; ``database``: one of these;
   ``schema``, ``statements``: its tables and what is written.
-- ``journal`` on ``journal_queue``: group commit of ``journal_entries``; ``journal_writer``: one
-  commit of them; ``long_wal``: its length; ``write_queue``: who writes to the file next.
+- ``journal`` on ``journal_lead``, on ``journal_queue``: group commit of ``journal_entries``, and
+  whose turn it is; ``journal_writer``: one commit of them; ``long_wal``: its length;
+  ``write_queue``: who writes to the file next.
 - ``transactions``: handlers' own; ``record_row``: what is written in them; ``rows``: what is
   moved conditionally.
 - ``shared_transactions`` on ``shared_connection``: many calls in one commit; ``blocks``: a

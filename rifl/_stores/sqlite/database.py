@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import struct
@@ -125,6 +126,11 @@ class Database:
         if self._journal is None:
             raise InvariantViolated("rows are written before the journal is started")
         return self._journal
+
+    def turn(self, limit_s: float) -> contextlib.AbstractContextManager[None]:
+        """Have the file for a transaction on another connection; see ``Journal.turn``."""
+        journal = self._journal
+        return contextlib.nullcontext() if journal is None else journal.turn(limit_s)
 
     @property
     def shared(self) -> SharedTransactions:

@@ -6,18 +6,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rifl._log import get_logger
 from rifl._stores.sqlite.file_guard import Guard, Replaced
 from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, Entry
-from rifl._stores.sqlite.journal_queue import JournalQueue
+from rifl._stores.sqlite.journal_lead import HELD, JournalLead
 from rifl._stores.sqlite.journal_writer import is_alone, is_busy, is_fatal
 from rifl._stores.sqlite.long_wal import LongWal
 from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S
-
-if TYPE_CHECKING:
-    from rifl._stores.sqlite.shared_transactions import SharedTransactions
 
 _log = get_logger("rifl.store")
 _FIRST_RETRY_S = 0.05
@@ -26,7 +23,6 @@ _LAST_RETRY_S = 1.0
 # only after this. Callers give up at their deadlines.
 _BUSY_PAUSE_S = 0.01
 BUSY_S = 30.0
-_HELD = "a handler has kept its turn in the shared transaction for too long"
 
 
 class _Round(NamedTuple):
@@ -41,7 +37,7 @@ class _Round(NamedTuple):
     closing: bool
 
 
-class Journal(JournalQueue):
+class Journal(JournalLead):
     """Writes entries to one database, all that wait in one transaction.
 
     Entries of a batch are written intents and records first, then deletions and
@@ -73,8 +69,6 @@ class Journal(JournalQueue):
         self._wal = LongWal(connection, guard)
         self._on_health = on_health
         self._on_commit = on_commit
-        # Where handlers write to the file too, in turn with us; set once, if at all.
-        self.shared: SharedTransactions | None = None
         self._retry: list[Entry] = []
         self._failing = False
         # Since when another connection's transaction is in the way.
@@ -166,17 +160,13 @@ class Journal(JournalQueue):
         """Commit, for one who has taken the lead, and leave it; False if that was the last."""
         shared, refused = self.shared, None
         if shared is not None and not shared.alone(LONGEST_WAIT_S):
-            shared, refused = None, sqlite3.OperationalError(_HELD)
+            shared, refused = None, sqlite3.OperationalError(HELD)
         try:
             return self._write(self._take(), refused)
         finally:
             if shared is not None:
                 shared.released()
-            with self._wake:
-                self._led = False
-                if self._is_called():
-                    # What came meanwhile waits for somebody.
-                    self._wake.notify()
+            self._leave_lead()
 
     def _gather(self) -> None:
         """Wait for the entries that are expected, as long as some come."""

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from lease_server._errors import StorageUnavailable
@@ -30,8 +30,9 @@ _SESSION = (
 class SqliteLeaseStorage:
     """``lease_server._storage.LeaseStorage`` over a connection of its own.
 
-    Every write is one transaction, fsynced before its method returns. Clients are
-    registered by the store, with what else it commits.
+    Every write is one transaction, fsynced before its method returns, in turn with the store's
+    commits; what only reads waits for nobody who writes. Clients are registered by the store,
+    with what else it commits.
     """
 
     random_bits = RANDOM_BITS
@@ -42,8 +43,13 @@ class SqliteLeaseStorage:
         connect: Callable[[Path], sqlite3.Connection] = connect,
         guard: Guard | None = None,
         register: Callable[[int], Pending] | None = None,
+        turn: Callable[[float], AbstractContextManager[None]] = lambda limit_s: nullcontext(),
     ) -> None:
-        """``register``: has the store write a client's row; None: nothing is granted."""
+        """``register``: has the store write a client's row; None: nothing is granted.
+
+        ``turn``: waits until the store commits nothing, for so many seconds at most.
+        """
+        self._turn = turn
         self._register = register
         self._connection = connect(path)
         # A caller's thread waits here: it comes again where the file is another's for longer.
@@ -55,7 +61,7 @@ class SqliteLeaseStorage:
 
     def store_id(self) -> int:
         """The file's, whatever it is called and wherever it is."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return short_store_id(f"sqlite:{get_meta(connection, 'store_id')}")
 
     def reserve_ids(self, count: int) -> tuple[int, int]:
@@ -69,6 +75,10 @@ class SqliteLeaseStorage:
 
     def secrets(self) -> list[Secret]:
         """The secrets, newest first; the first call ever makes one."""
+        with self._reading() as connection:
+            found = _secrets(connection)
+        if found:
+            return found
         with self._transaction() as connection:
             return _secrets(connection) or _rotate(connection)
 
@@ -79,7 +89,7 @@ class SqliteLeaseStorage:
 
     def load_sessions(self) -> list[SessionRow]:
         """Every session row."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [_session(row) for row in connection.execute(_SESSION)]
 
     def put_session(self, row: SessionRow) -> SessionRow:
@@ -113,7 +123,7 @@ class SqliteLeaseStorage:
 
     def known_clients(self) -> list[int]:
         """Ids of clients and sessions that have a row, or records."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [
                 row[0]
                 for row in connection.execute(
@@ -141,19 +151,41 @@ class SqliteLeaseStorage:
             self._connection.close()
 
     @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._at_work(), self._begun("BEGIN") as connection:
+            yield connection
+
+    @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._at_work(), self._my_turn(), self._begun("BEGIN IMMEDIATE") as connection:
+            before = connection.total_changes
+            yield connection
+            self._commit(written=connection.total_changes > before)
+
+    @contextmanager
+    def _begun(self, begin: str) -> Iterator[sqlite3.Connection]:
+        self._connection.execute(begin)
+        try:
+            yield self._connection
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _my_turn(self) -> Iterator[None]:
+        try:
+            with self._turn(_PATIENCE_S):
+                yield
+        except RiflError as error:
+            raise StorageUnavailable(str(error)) from error
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
         with self._lock:
             if self._stopped is not None:
                 raise StorageUnavailable(f"the store has stopped: {self._stopped}")
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                before = self._connection.total_changes
-                try:
-                    yield self._connection
-                    self._commit(written=self._connection.total_changes > before)
-                finally:
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
+                yield
             except sqlite3.Error as error:
                 fsync = "FSYNC" in (getattr(error, "sqlite_errorname", "") or "")
                 if fsync or isinstance(error, Replaced):

@@ -81,7 +81,11 @@ class SqliteStore(HandlerCommits):
         self._any_idempotent = False
         self._removals = Removals(self._databases, self._lock)
         self.leases = SqliteLeaseStorage(
-            self._main.path, medium.connect, self._main.guard, self._register
+            self._main.path,
+            medium.connect,
+            self._main.guard,
+            self._register,
+            self._main.turn,
         )
         self.transactions = self.shared_blocks = SqliteTransactions(self._databases.of, self._row)
         self.rows = SqliteRows(self, self._main)
