@@ -11,7 +11,8 @@ What ``python -m benchmarks`` measures, in pairs:
 Commands of their own:
 
 - ``groups``: what replication costs, by ``served`` servers of the ``keyed`` service; ``ways``,
-  ``waits``: of recorded calls; ``recovery``: until a replica leads again.
+  ``waits``: of recorded calls; ``recovery``: until a replica leads again; ``slow_log``: over a
+  disk that is slow.
 - ``ceiling``: what a compiled module could gain, by ``constant`` rules;
   ``switches``: how often threads sleep and are woken.
 - ``batches``, ``steps``: a batch's row; a call's steps in Redis and PostgreSQL.

@@ -2,8 +2,8 @@
 
 Latency over injected delay on every hop; throughput and processor time on one machine;
 the share of answers that took one round trip, by how skewed the keys are; the pause
-after a leader is killed; how soon a replica leads over a long log. Prints a table, and
-one JSON object as its last line.
+after a leader is killed; how soon a replica leads over a long log; who is answered while the
+disk of a log is slow. Prints a table, and one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from benchmarks.callers import run_sync
 from benchmarks.keyed import PUT
 from benchmarks.recovery import recovery
 from benchmarks.served import behind, group, process
+from benchmarks.slow_log import SYNC_MS, WRITE_MS, slow_log
 from benchmarks.ways import FLAVORS, WAYS, Measured, side_by_side
 from chaos.etcd_cluster import EtcdCluster
 from chaos.group_processes import GroupProcesses
@@ -42,7 +43,7 @@ from rifl.v1 import rifl_pb2
 _KEYS = 1000
 _DELAYS_MS = (0, 1, 5)
 _SKEWS = (0.0, 0.5, 0.8, 0.99)
-_PARTS = ("latency", "throughput", "share", "failover", "recovery")
+_PARTS = ("latency", "throughput", "share", "failover", "recovery", "slow")
 _STARTS = 3
 _CALLERS = (1, 16, 64)
 # Where a log is, by its name.
@@ -71,6 +72,10 @@ def _stub(channel: Any, method: str) -> Any:
 
 def _request(key: int) -> rifl_pb2.MetadataEntry:
     return rifl_pb2.MetadataEntry(key=f"key-{key}", value=b"x" * 24)
+
+
+def _put(channel: rifl.Channel, key: int) -> object:
+    return _stub(channel, PUT)(_request(key), timeout=60.0)
 
 
 def _keyed(stub: Any, draw: Callable[[], int]) -> Callable[..., Any]:
@@ -184,6 +189,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--pairs", type=int, default=5, help="of runs that take turns in that time")
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--slow-s", type=float, default=40.0, help="for how long a disk is slow")
     parser.add_argument("--only", choices=_PARTS)
     parser.add_argument(
         "--log",
@@ -242,6 +248,15 @@ def main() -> int:
                     f"{slowest.entries:,} entries, recovered from the {way}: at most "
                     f"{slowest.seconds:.2f} s, {slowest.cpu_s:.2f} s of processor time"
                 )
+        if wanted("slow") and options.log == "sqlite":
+            url = f"sqlite:///{directory / 'log-slow'}?group=bench"
+            slow = slow_log(directory, url, options.slow_s, _put)
+            result["slow"] = slow._asdict()
+            console.print(
+                f"{options.slow_s:g} s of {WRITE_MS} ms a write and {SYNC_MS} ms a sync: "
+                f"{slow.answers} answers, {slow.pause_s:.1f} s without one at most, "
+                f"the lead lost {slow.lost} times"
+            )
     except (grpc.RpcError, RuntimeError) as error:
         console.print(f"{error}", style="red")
         return 1

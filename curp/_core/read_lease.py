@@ -10,6 +10,39 @@ from curp._core.steps import Pause
 from curp.log._errors import may_pass
 
 _RENEWALS_PER_TERM = 4
+# A lease runs from when the engine judges it, and is seen, also to run on, once it is committed:
+# so long is one that is asked for, in what a renewal takes, beside the pause before the next one.
+_COMMITS = 3
+# And no longer than so many terms: as long is a leader missed that died.
+_MOST_TERMS = 8
+
+
+class LeaseLength:
+    """How long a lease is asked for: a term, or longer while the engine is slow.
+
+    By what the engine took for the last one that it granted, so that it is over for nobody
+    before it can be renewed. Where a term is enough it is a term. One thread.
+    """
+
+    def __init__(self, term_s: float) -> None:
+        self._term_s = term_s
+        self.every_s = term_s / _RENEWALS_PER_TERM
+        self._took_s = 0.0
+
+    def took(self, seconds: float) -> None:
+        """Take how long the engine took to grant one."""
+        self._took_s = seconds
+
+    @property
+    def asked_s(self) -> float:
+        """How long the next one is to be."""
+        wanted_s = _COMMITS * self._took_s + self.every_s
+        return min(max(self._term_s, wanted_s), _MOST_TERMS * self._term_s)
+
+    @property
+    def first_pause_s(self) -> float:
+        """When to renew one that was just taken, of which so much was over when it was seen."""
+        return max(0.0, self.every_s - self._took_s)
 
 
 class ReadLease:
@@ -18,6 +51,9 @@ class ReadLease:
     Invariant 10 (DESIGN §7): it counts from when the renewal that succeeded was
     *sent*, and ends earlier by ``drift`` of its term: a clock here may run slower
     than the engine's by as much, and a take-over waits out the engine's lease.
+
+    It counts on a term, however much longer the lease is that was asked for: a renewal that was
+    sent before, and not answered, may arrive later, and asks for a term at least.
 
     Times are seconds of one clock that also counts while the machine sleeps
     (``CLOCK_BOOTTIME``). Not thread-safe, but ``valid`` may be asked at any time.
@@ -33,10 +69,10 @@ class ReadLease:
         self._until = -math.inf
         self._ends = -math.inf
 
-    def renewed(self, sent_at: float) -> None:
-        """Take that the engine granted a renewal which was sent then."""
+    def renewed(self, sent_at: float, asked_s: float = 0.0) -> None:
+        """Take that the engine granted a renewal which was sent then, for a term or longer."""
         self._until = max(self._until, sent_at + self._length_s)
-        self._ends = max(self._ends, sent_at + self._term_s)
+        self._ends = max(self._ends, sent_at + max(self._term_s, asked_s))
 
     def end(self) -> None:
         """Answer no more reads, until renewed."""
@@ -59,7 +95,9 @@ class ReadLease:
 
 
 class Renew(NamedTuple):
-    """Ask the engine to renew the leadership's lease, under the number in force."""
+    """Ask the engine to renew the leadership's lease so long, under the number in force."""
+
+    term_s: float
 
 
 class Resume(NamedTuple):
@@ -67,7 +105,7 @@ class Resume(NamedTuple):
 
 
 def keep_lease(
-    lease: ReadLease, term_s: float, clock: Callable[[], float], over: Callable[[], bool]
+    lease: ReadLease, length: LeaseLength, clock: Callable[[], float], over: Callable[[], bool]
 ) -> Generator[Pause | Renew | Resume, Any, None]:
     """Renew until the leadership ends. Raises what the engine refuses with.
 
@@ -75,10 +113,12 @@ def keep_lease(
     on trying, and the read lease runs out by itself (invariant 10). ``over``: whether the
     leadership is let go of, so that nothing is read by the lease any more.
     """
-    while not (yield Pause(term_s / _RENEWALS_PER_TERM)):
-        sent_at = clock()
+    pause_s = length.first_pause_s
+    while not (yield Pause(pause_s)):
+        pause_s = length.every_s
+        sent_at, asked_s = clock(), length.asked_s
         try:
-            yield Renew()
+            yield Renew(asked_s)
         except Exception as error:
             if may_pass(error):
                 continue
@@ -86,7 +126,9 @@ def keep_lease(
             raise
         if over():
             return
-        if lease.over(clock()):
+        now = clock()
+        length.took(now - sent_at)
+        if lease.over(now):
             yield Resume()
         if not over():
-            lease.renewed(sent_at)
+            lease.renewed(sent_at, asked_s)

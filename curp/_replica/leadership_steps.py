@@ -7,7 +7,7 @@ from typing import Any
 
 from curp._core.handover import EndLease
 from curp._core.leader import Leader, LeaderBounds
-from curp._core.read_lease import ReadLease
+from curp._core.read_lease import LeaseLength, ReadLease
 from curp._core.recovery import Recovered
 from curp._core.role import (
     AwaitEnd,
@@ -53,6 +53,7 @@ class LeadershipSteps:
         self._succession = Succession(
             settings.name, parts.incarnation, term_s=settings.tuning.lease_term_s
         )
+        self._lease_length = LeaseLength(settings.tuning.lease_term_s)
         self._closing = Once()
         self.follower = Follower(
             settings.name, parts.engine, parts.store, parts.services, parts.hooks, parts.guard
@@ -95,20 +96,20 @@ class LeadershipSteps:
         self._error = self.not_handed_over = None
         if self._closing.done:
             over.end()
-        sent_at = parts.boottime()
-        number = parts.engine.take_leadership(
-            parts.incarnation, settings.address, term_s=settings.tuning.lease_term_s
-        )
+        sent_at, length = parts.boottime(), self._lease_length
+        asked_s = length.asked_s
+        number = parts.engine.take_leadership(parts.incarnation, settings.address, term_s=asked_s)
+        length.took(parts.boottime() - sent_at)
         self.role = Role.RECOVERING
         self._number, self._took_at = number, parts.driver.clock()
         _log.info("taking_over", replica=settings.name, configuration=number)
         read_lease = ReadLease(settings.tuning.lease_term_s, drift=settings.tuning.drift)
-        read_lease.renewed(sent_at)
+        read_lease.renewed(sent_at, asked_s)
         self._keeper = LeaseKeeper(
             parts.engine,
             number,
             read_lease,
-            term_s=settings.tuning.lease_term_s,
+            length=length,
             clock=parts.boottime,
             refused=lambda error: self._end(over, error),
             driver=parts.driver,

@@ -240,6 +240,6 @@ class Leading:
             self._keeper.configuration = self._engine.next_configuration(
                 number,
                 {LIST_KEY: witness_list_to_bytes(ended)},
-                term_s=self._settings.tuning.lease_term_s,
+                term_s=self._keeper.length.asked_s,
             )
         _log.info("number_ended", replica=self._settings.name, configuration=number)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from curp._core.read_lease import ReadLease, Renew, Resume, keep_lease
+from curp._core.read_lease import LeaseLength, ReadLease, Renew, Resume, keep_lease
 from curp._core.steps import Pause
 from curp._replica.driver import Bounded, Driver, Once
 from curp.log._engine import LogEngine
@@ -25,24 +25,27 @@ class LeaseKeeper:
         configuration: int,
         read_lease: ReadLease,
         *,
-        term_s: float,
+        length: LeaseLength,
         clock: Callable[[], float],
         refused: Callable[[Exception], None],
         driver: Driver,
     ) -> None:
-        """``clock``: the seconds that read leases are counted by."""
+        """``clock``: the seconds that read leases are counted by.
+
+        ``length``: of the replica's leases, this one and those of its next leaderships.
+        """
         self._engine = engine
         self.configuration = configuration
         self.read_lease = read_lease
         # Called before a lease that was over runs again: it was renewed in time by nobody else.
         self.resuming: Callable[[], None] = lambda: None
-        self._term_s = term_s
+        self.length = length
         self._refused = refused
         self._over = Once()
         # Held while a renewal is under way: the number changes in between.
         self.renewing = threading.Lock()
         self._work = driver.work()
-        rule = keep_lease(read_lease, term_s, clock, lambda: self._over.done)
+        rule = keep_lease(read_lease, length, clock, lambda: self._over.done)
         self._loop = driver.loop("curp-lease", rule, self._step, self._work, self._ended)
 
     def start(self) -> None:
@@ -65,7 +68,7 @@ class LeaseKeeper:
             return Bounded(self._over, step.seconds)
         if isinstance(step, Renew):
             with self.renewing:
-                self._engine.renew_leadership(self.configuration, term_s=self._term_s)
+                self._engine.renew_leadership(self.configuration, term_s=step.term_s)
         elif isinstance(step, Resume):
             self.resuming()
         else:

@@ -36,8 +36,8 @@ class Tuning:
     """Times and sizes of one replica, for ``Replica(tuning=curp.Tuning(...))``.
 
     ``lease_term_s`` (1 s): length of the leadership's lease, and so about how long a lost
-    leader is missed. ``drift`` (0.1): the share of it that reads give up for clocks that
-    run differently. ``client_term_s`` (60 s): length of a client's lease.
+    leader is missed; longer while the log is slow. ``drift`` (0.1): the share of it that reads
+    give up for clocks that run differently. ``client_term_s`` (60 s): length of a client's lease.
     ``witness_timeout_s`` (2 s): how long a witness is waited for.
 
     ``batch_entries`` (64): entries are appended to the log when so many wait, or when one

@@ -182,7 +182,7 @@ class WitnessListKeeper:
                 number = self._engine.next_configuration(
                     step.configuration,
                     {LIST_KEY: witness_list_to_bytes(step.witnesses)},
-                    term_s=self._settings.tuning.lease_term_s,
+                    term_s=self._keeper.length.asked_s,
                 )
                 self._keeper.configuration = number
             # No list is served under it yet: everything is synced.

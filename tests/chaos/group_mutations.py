@@ -245,14 +245,14 @@ def read_lease_without_margin() -> AbstractContextManager[Any]:
 def read_lease_from_the_reply() -> AbstractContextManager[Any]:
     original = read_lease.keep_lease
 
-    def keep_lease(lease: ReadLease, term_s: float, clock: Any, over: Any) -> Any:
+    def keep_lease(lease: ReadLease, length: Any, clock: Any, over: Any) -> Any:
         class FromTheReply:
             end, over = lease.end, lease.over
 
-            def renewed(self, sent_at: float) -> None:
-                lease.renewed(clock())
+            def renewed(self, sent_at: float, asked_s: float) -> None:
+                lease.renewed(clock(), asked_s)
 
-        return original(FromTheReply(), term_s, clock, over)  # type: ignore[arg-type]
+        return original(FromTheReply(), length, clock, over)  # type: ignore[arg-type]
 
     return unittest.mock.patch.object(lease_keeper, "keep_lease", keep_lease)
 
