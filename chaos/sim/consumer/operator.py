@@ -17,7 +17,7 @@ from sharedlog._core.commit import Commit
 from sharedlog._core.consumer.members import resume, stopped_key
 from sharedlog._core.consumer.names import hold_name, producer_name
 from sharedlog._core.consumer.operating import reset
-from sharedlog._core.errors import LogError, StoreWentBack
+from sharedlog._core.errors import InvalidRequest, LogError, StoreWentBack
 from sharedlog._core.holds import BEGINNING, Start
 from sharedlog._core.holds import forget as forget_holds
 from sharedlog._core.incarnation import read_incarnation
@@ -79,6 +79,10 @@ class Operator:
         cast.service.begin_anew()
         cast.heard.clear()
         cast.redone = True
+        self._reset()
+
+    def _reset(self) -> None:
+        cast = self._cast
 
         def rule() -> Rule[int]:
             incarnation = yield from read_incarnation()
@@ -86,7 +90,14 @@ class Operator:
             now_us = int(cast.loop.now * 1e6)
             return (yield from reset(CONSUMER, starts, incarnation, now_us, _RETENTION_US))
 
-        Course(cast, self, rule, Point.OPERATOR, self._go_on).go()
+        Course(cast, self, rule, Point.OPERATOR, self._was_reset).go()
+
+    def _was_reset(self, epoch: object, error: LogError | None) -> None:
+        if isinstance(error, InvalidRequest):
+            # A copy of what a process said before it was stopped came late: it seems to be there.
+            self.process.after(_EVERY_S, self._reset)
+        else:
+            self._go_on(epoch, error)
 
     def _see(self, asked: Asked, commit: Commit) -> None:
         """Mend what a shard was stopped for, as it is let go on: a part of a transaction."""
