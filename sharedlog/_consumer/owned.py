@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+from sharedlog._core.consumer.holding import Done
 from sharedlog._core.consumer.members import Lease
 from sharedlog._core.consumer.operating import Told
 from sharedlog._core.consumer.shard import Shard
@@ -11,8 +12,8 @@ from sharedlog._core.consumer.shard import Shard
 # Between two attempts at what failed: doubled, up to that.
 _SHORTEST_S, _LONGEST_S = 0.05, 10.0
 _DOUBLINGS = 16
-# How often holds are moved, and checkpoints where nothing is to be done.
-_HELD_S, _PASSED_S = 0.5, 10.0
+# How often checkpoints are moved where nothing is to be done.
+_PASSED_S = 10.0
 
 
 class Owned:
@@ -30,7 +31,9 @@ class Owned:
         self.not_before_s = 0.0
         # What the log tells of it; None: that was not read yet.
         self.told: Told | None = None
-        self._held_s = self._passed_s = 0.0
+        # Through where it is done, and owes the log nothing; None: it is not known since a lease.
+        self.done: Done | None = None
+        self._passed_s = 0.0
         # Its last turn was a timer's.
         self.fired = False
         # When each timer was due last.
@@ -60,13 +63,6 @@ class Owned:
         self.busy = False
         pause_s = min(_SHORTEST_S * 2 ** min(self.failures - 1, _DOUBLINGS), _LONGEST_S)
         self.not_before_s = now_s + pause_s
-
-    def holds(self, now_s: float) -> bool:
-        """Whether its hold is to be moved now; then not again for a while."""
-        due = now_s - self._held_s >= _HELD_S
-        if due:
-            self._held_s = now_s
-        return due
 
     def passes(self, now_s: float) -> bool:
         """Whether its checkpoint is to follow the log now, where nothing is to be done."""

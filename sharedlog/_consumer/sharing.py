@@ -13,7 +13,7 @@ from sharedlog._consumer.events import Events
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
 from sharedlog._consumer.standbys import Standbys
-from sharedlog._core.consumer.holding import Begins
+from sharedlog._core.consumer.holding import Begins, move_holds
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
 from sharedlog._core.consumer.members import Lease, leave, look, plan, take
@@ -177,7 +177,7 @@ class Sharing:
             try:
                 own.settled()
                 self._carrier.carry(own.shard.settle())
-                self._carrier.carry(own.shard.move_hold(_now_us()))
+                self._carrier.carry(move_holds([own.shard.done], _now_us()))
             except Fenced as error:
                 self.drop(tag, str(error))
                 return

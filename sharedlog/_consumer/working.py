@@ -11,12 +11,16 @@ from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.sharing import Settings, Sharing
+from sharedlog._core.consumer.holding import move_holds
 from sharedlog._core.consumer.members import stop, take
 from sharedlog._core.consumer.operating import Told, tell, told_of
 from sharedlog._core.consumer.reconciling import check_given
 from sharedlog._core.consumer.shard import Shard, Turned
 from sharedlog._core.errors import Fenced, LogStopped, LogUnavailable, StoreUnavailable
 from sharedlog._log.place import Place
+
+# How often holds are moved.
+_HELD_S = 0.5
 
 
 class Work:
@@ -44,6 +48,7 @@ class Work:
         self._own = self.sharing.owned
         # Messages whose effects this process has committed.
         self.done = 0
+        self._held_s = 0.0
 
     @property
     def shards(self) -> list[str]:
@@ -63,6 +68,7 @@ class Work:
         done = self._turns()
         while not done and self._settling.wait(self._at_work()):
             done = self._turns()
+        self._move_holds()
         return done
 
     def idle_s(self) -> float:
@@ -178,6 +184,7 @@ class Work:
             died = own.lease.died
             self._carrier.carry(shard.take_over(own.lease, _now_us(), settings.retention_us))
             own.lease = None
+            own.done = shard.done
             self._events.took_over(shard, died=died)
         return True
 
@@ -222,9 +229,22 @@ class Work:
         """Have the log know what is done, now and then."""
         if own.passes(now_s):
             self._carrier.carry(own.shard.pass_by(_now_us(), idle=idle))
-        if own.holds(now_s):
-            self._carrier.carry(own.shard.move_hold(_now_us()))
+        own.done = own.shard.done
         own.busy = self._carrier.carry(own.shard.tend(_now_us()))
+
+    def _move_holds(self) -> None:
+        """Let the log trim what is done, now and then: of all shards in one step."""
+        now_s = self._clock()
+        if now_s - self._held_s < _HELD_S:
+            return
+        self._held_s = now_s
+        done = [own.done for own in self._at_work() if own.done is not None]
+        try:
+            self._carrier.carry(move_holds(done, _now_us()))
+        except LogStopped:
+            raise
+        except LogUnavailable as error:
+            self.sharing.unavailable(error)
 
     def _waits(self, own: Owned, why: str) -> None:
         own.failed(self._clock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
@@ -93,15 +94,54 @@ class ShardHold:
                 continue
             return begins
 
-    def move(self, place: Position | None, now_us: int) -> Rule[None]:
-        """Let the log trim what is done, through a place; or renew the hold, where that is due."""
+    def due(self, place: Position | None, now_us: int) -> dict[str, Position | None]:
+        """Return through where it is to be moved, None: renewed; empty: neither is due."""
         hold = self._held[self._tag]
-        if place is not None and (place.lsn, place.ordinal) <= hold.place:
-            place = None
-        if place is None and 4 * (now_us - hold.renewed_us) <= hold.retention_us:
-            return
-        try:
-            self._held = yield from move(self._held, {self._tag: place}, now_us)
-        except HoldMoved:
-            # By a successor: this one learns of it by its next commit.
-            return
+        if place is not None and (place.lsn, place.ordinal) > hold.place:
+            return {self._tag: place}
+        if 4 * (now_us - hold.renewed_us) > hold.retention_us:
+            return {self._tag: None}
+        return {}
+
+    @property
+    def held(self) -> dict[str, Hold]:
+        """It, as it was seen last, by its tag."""
+        return self._held
+
+    def moved(self, held: Mapping[str, Hold]) -> None:
+        """Take how it is now, among others."""
+        self._held = {self._tag: held[self._tag]}
+
+
+class Done(NamedTuple):
+    """Through where a shard is done, by which its hold is moved."""
+
+    hold: ShardHold
+    place: Position | None
+
+
+def move_holds(done: Sequence[Done], now_us: int) -> Rule[None]:
+    """Let the log trim what shards have done; or renew their holds, where that is due.
+
+    All of them in one step, as far as an engine takes that: each step is waited for.
+    """
+    due: list[Done] = []
+    held: dict[str, Hold] = {}
+    places: dict[str, Position | None] = {}
+    for each in done:
+        if where := each.hold.due(each.place, now_us):
+            due.append(each)
+            held |= each.hold.held
+            places |= where
+    if not due:
+        return
+    try:
+        held = yield from move(held, places, now_us)
+    except HoldMoved:
+        # By a successor: this one learns of it by its next commit. The others' are moved alone.
+        if len(due) > 1:
+            for each in due:
+                yield from move_holds([each], now_us)
+        return
+    for each in due:
+        each.hold.moved(held)

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from sharedlog._core.consumer.asked import Asked, Bury, Failed, Fire, Ran, Run
 from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.consumer.holding import Begins, ShardHold
+from sharedlog._core.consumer.holding import Begins, Done, ShardHold
 from sharedlog._core.consumer.keeping import Keeper
 from sharedlog._core.consumer.members import Lease, gone_on, resumed
 from sharedlog._core.errors import TrimmedLog
@@ -213,9 +213,10 @@ class Shard:
         """Do some of what is to be done aside; whether there is more."""
         return (yield from self._unless_behind(self.keeper.tend(now_us)))
 
-    def move_hold(self, now_us: int) -> Rule[None]:
-        """Let the log trim what the store has the effects of."""
-        yield from self._hold.move(self.checkpoint.position, now_us)
+    @property
+    def done(self) -> Done:
+        """What the store has the effects of, by which its hold is moved (``move_holds``)."""
+        return Done(self._hold, self.checkpoint.position)
 
     def _unless_behind(self, rule: Asked[_T]) -> Asked[_T]:
         """Carry a rule out, whose ``TrimmedLog`` is ``Fenced`` where it is this process's fault.
