@@ -25,9 +25,9 @@ from sharedlog._core.catalog import find_stream
 from sharedlog._core.draft import check_spread, tags_for
 from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked
 from sharedlog._core.query.attempt import TaskResult, batch_of
-from sharedlog._core.query.closing import BatchSummary, Closed, close, remove_write
+from sharedlog._core.query.closing import Closed, close, remove_write
 from sharedlog._core.query.joining import begin_write
-from sharedlog._core.query.state import WRITE, Ticket, draw_plan
+from sharedlog._core.query.state import WRITE, Ticket, draw_plan, run_of
 from sharedlog._core.stream_schema import declare_schema
 from sharedlog._core.streams import MAX_TAGS, tag_of
 from sharedlog._log.place import Place
@@ -83,7 +83,7 @@ class Writing:
         """Append one task's rows, pending."""
         context: Any = TaskContext.get()
         turns = itertools.count(context.partitionId() if context is not None else 0)
-        writer = TaskWriter(self.place(), ticket)
+        writer = TaskWriter(self.place(), ticket, self.plan.options.stream)
         told = (
             each
             for batch in batches
@@ -139,13 +139,7 @@ class BatchWriter(DataSourceArrowWriter):
         results = check_messages(messages)
         place, plan = self._writing.place(), self._writing.plan
         closed = commit(place, plan.options, results)
-        told = batch_of(results)
-        job = closed.query.identity in (JOB, WRITE)
-        if told.replayed and job and differs(closed, told):
-            raise AlreadyCommitted(
-                f"{closed.query.name!r} has committed {closed.query.rows} rows, others than these "
-                f"{told.rows}: nothing of these is in the log"
-            )
+        check_again(closed, results)
         if plan.made:
             until_answered(place, lambda: remove_write(closed.query.name))
 
@@ -186,14 +180,7 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
         results = check_messages(messages)
         if results[0].ticket.batch != batchId:
             raise SinkError(f"tasks are of {results[0].ticket}, and the commit of batch {batchId}")
-        closed = commit(place_of(self._options.url()), self._options, results)
-        told = batch_of(results)
-        if told.replayed and differs(closed, told):
-            _logger().warning(
-                "sharedlog %s: batch %d was committed with %d rows, and run again it has other "
-                "ones (%d): the plan is not deterministic, or the checkpoint is a copy",
-                *(closed.query.name, batchId, closed.query.rows, told.rows),
-            )
+        check_again(commit(place_of(self._options.url()), self._options, results), results)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing is undone: what no marker names nobody reads."""
@@ -224,9 +211,31 @@ def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) ->
     return closed
 
 
-def differs(closed: Closed, told: BatchSummary) -> bool:
-    """Whether a batch that was committed before had other rows than it has now."""
-    return (closed.query.rows, closed.query.content) != (told.rows, told.content)
+def check_again(closed: Closed, results: Sequence[TaskResult]) -> None:
+    """Have a batch that was committed before be the same one, or say that it is not.
+
+    Raises ``AlreadyCommitted`` where nothing but another write under the name explains that: of a
+    job, and where one run wrote both, which runs no micro-batch twice.
+    """
+    query, ticket, told = closed.query, results[0].ticket, batch_of(results)
+    if not told.replayed or (query.rows, query.content) == (told.rows, told.content):
+        return
+    if query.identity in (JOB, WRITE):
+        raise AlreadyCommitted(
+            f"{query.name!r} has committed {query.rows} rows, and these {told.rows} are others, or "
+            "of another stream: nothing of these is in the log. Another write has another name"
+        )
+    if query.closed_run and query.closed_run == run_of(ticket.run):
+        raise AlreadyCommitted(
+            f"this run has committed {query.rows} rows of batch {ticket.batch} as {query.name!r}, "
+            f"and these {told.rows} are others, or of another stream: nothing of these is in the "
+            "log. Within foreachBatch each write has a name of its own"
+        )
+    _logger().warning(
+        "sharedlog %s: batch %d was committed with %d rows, and run again it has other ones (%d): "
+        "the plan is not deterministic, or the checkpoint is a copy",
+        *(query.name, ticket.batch, query.rows, told.rows),
+    )
 
 
 def _logger() -> logging.Logger:

@@ -6,6 +6,7 @@ import itertools
 import secrets
 import threading
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -102,9 +103,13 @@ def _said() -> tuple[str, str, str]:
 class TaskWriter:
     """Appends what one attempt of a task has, pending. One thread, and one that signs."""
 
-    def __init__(self, place: Place, ticket: Ticket) -> None:
-        """Join the batch; raises ``Fenced``, ``CheckpointWentBack``, ``PredecessorMismatch``."""
+    def __init__(self, place: Place, ticket: Ticket, stream: str = "") -> None:
+        """Join the batch; ``stream``: where its rows go, which tells them, too.
+
+        Raises ``Fenced``, ``CheckpointWentBack``, ``PredecessorMismatch``.
+        """
         self._place = place
+        self._where = zlib.crc32(stream.encode())
         self._attempt = Attempt(ticket, secrets.token_bytes(16))
         until_answered(place, self._attempt.join)
         limits = place.engine.limits
@@ -126,7 +131,8 @@ class TaskWriter:
             with self._signing():
                 for group in self._groups(self._counted(messages)):
                     self._append(group)
-        return self._attempt.result(self._rows, self._content, self._size, self._count)
+        content = self._content + self._where * self._rows
+        return self._attempt.result(self._rows, content, self._size, self._count)
 
     def _counted(self, messages: Iterable[RowMessage]) -> Iterator[Placed]:
         for message, content, rows in messages:

@@ -115,6 +115,7 @@ def close(ticket: Ticket, batch: BatchSummary, *, at_once: int = OPERATIONS) -> 
             state=PlanState.CLOSED,
             closed=ticket.batch,
             closed_by=ticket.plan,
+            closed_run=found.run,
             rows=batch.rows,
             content=batch.content,
             checkpoint=ticket.checkpoint,

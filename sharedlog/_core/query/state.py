@@ -57,8 +57,9 @@ class Query(NamedTuple):
 
     ``identity``: whose name it is, Spark's id of the query, or of a job a word of ours. ``run``,
     ``plan``, ``batch``: who was in last, and for what. ``closed``: the highest batch that was
-    committed, -1 for none, by ``closed_by``, a plan; ``lsn``: of its marker, 0 where it had no
-    rows; ``rows``, ``content``: what it committed. ``deposed``: runs that others followed.
+    committed, -1 for none, by ``closed_by``, a plan; ``closed_run``: the run that committed it, or
+    that wrote it twice since; ``lsn``: of its marker, 0 where it had no rows; ``rows``,
+    ``content``: what it committed. ``deposed``: runs that others followed.
     ``checkpoint``: where that says its batch is, "" where it did not say. Since the row was made:
     ``batches``, ``all_rows`` and ``entries`` that it committed; ``undone``: attempts of tasks whose
     entries no marker named, about, as a crash on the way may leave some out.
@@ -80,6 +81,7 @@ class Query(NamedTuple):
     all_rows: int = 0
     entries: int = 0
     undone: int = 0
+    closed_run: str = ""
     lsn: int = 0
 
     @property
@@ -210,6 +212,8 @@ def admitted(ticket: Ticket, found: Query) -> Query:
         return found
     deposed = found.deposed if found.run == run else _followed(found)
     state = PlanState.CLOSED if ticket.batch == found.closed else PlanState.OPEN
+    if state is PlanState.CLOSED and found.run == run:
+        found = found._replace(closed_run=run)
     return found._replace(
         state=state, run=run, plan=ticket.plan, batch=ticket.batch, deposed=deposed
     )

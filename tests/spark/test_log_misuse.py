@@ -1,0 +1,79 @@
+"""Mistakes of users and operators: one name twice, another log under the URL (§16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+import sharedlog
+import sharedlog.spark
+from tests.spark.log_chain import Chain
+from tests.spark.starting import run_on_what_is_there
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
+    """A log with a stream to read and two to write."""
+    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
+        made.stream("orders", 2)
+        made.stream("paid", 3)
+        made.stream("billed", 3)
+        yield made
+
+
+@pytest.fixture
+def chain(spark: Any, log: sharedlog.Log, tmp_path: Path) -> Chain:
+    """A chain that has not run."""
+    return Chain(spark, log, tmp_path)
+
+
+def _append(frame: Any, chain: Chain, **options: str) -> None:
+    given = {"log": chain.url, "stream": "paid", "name": "pay", **options}
+    frame.write.format("sharedlog").options(**given).mode("append").save()
+
+
+def test_a_jobs_name_is_of_one_stream(chain: Chain) -> None:
+    """The same rows for another stream are another write: it was told to be done, and was not."""
+    frame = chain.spark.createDataFrame([("a", "b")], "key string, value string")
+    _append(frame, chain, name="daily")
+    with pytest.raises(PySparkException, match=r"AlreadyCommitted.*another stream"):
+        _append(frame, chain, name="daily", stream="billed")
+    _append(frame, chain, name="daily")
+    assert chain.written() == {"b": 1}
+
+
+def test_two_writes_of_a_micro_batch_under_one_name_are_refused(
+    chain: Chain, tmp_path: Path
+) -> None:
+    """The second one was taken for the first one run again, and its rows were lost silently."""
+    chain.publish(10)
+
+    def run(stream: str, other: str) -> None:
+        def write(frame: Any, batch: int) -> None:
+            mine = frame.filter("key < 'k3'")
+            _append(mine, chain)
+            # The same rows again are what a function gives that tries again.
+            _append(mine, chain)
+            _append(frame.filter(other), chain, stream=stream)
+
+        writer = (
+            chain.source()
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+        )
+        run_on_what_is_there(writer.start, tmp_path / "checkpoint")
+
+    refused = r"AlreadyCommitted.*a name of its own"
+    with pytest.raises(PySparkException, match=refused):
+        run("paid", "key >= 'k3'")
+    # Another run knows what the first write did, and refuses what comes under its name again.
+    with pytest.raises(PySparkException, match=refused):
+        run("billed", "key < 'k3'")
+    assert chain.written() == {f"o{at}": 1 for at in range(10) if at % 7 < 3}
