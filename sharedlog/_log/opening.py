@@ -49,7 +49,7 @@ def create_log(
     ``LogUnavailable``.
     """
     _check(url, timeout, observer)
-    if _served(url):
+    if is_served(url):
         raise InvalidRequest("a served log is made where it lives, before it is served")
     seals = Seals.of(seal, unseal)
     incarnation = secrets.token_hex(8)
@@ -126,12 +126,13 @@ def patiently(url: str, timeout: timedelta, attempt: Callable[[], _T]) -> _T:
         pause_s = min(2 * pause_s, _LONGEST_S)
 
 
-def _served(url: str) -> bool:
+def is_served(url: str) -> bool:
+    """Whether a URL names a server that has a log."""
     return url.partition(":")[0] in ("grpc", "grpcs")
 
 
 def _engine(url: str, patience_s: float) -> Engine:
-    if _served(url):
+    if is_served(url):
         from sharedlog._remote.remote import RemoteLog
 
         return RemoteLog(url)

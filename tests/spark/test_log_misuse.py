@@ -48,6 +48,32 @@ def test_a_jobs_name_is_of_one_stream(chain: Chain) -> None:
     assert chain.written() == {"b": 1}
 
 
+def test_another_log_under_the_url_is_opened_anew(chain: Chain, log: sharedlog.Log) -> None:
+    """Spark keeps its Python processes: they had the old files open, and refused for ever."""
+    frame = chain.spark.createDataFrame([("a", "b")], "key string, value string")
+    _append(frame, chain)
+    log.close()
+    for each in chain.directory.glob("log.db*"):
+        each.unlink()
+    with sharedlog.create(chain.url) as now:
+        chain.log = now
+        now.stream("orders", 2)
+        now.stream("paid", 3)
+        chain.publish(5)
+        read = chain.spark.read.format("sharedlog").options(log=chain.url, stream="orders").load()
+        assert read.count() == 5
+        _append(frame, chain)
+        assert chain.written() == {"b": 1}
+
+
+def test_a_served_log_is_refused_before_it_is_looked_for(spark: Any) -> None:
+    """Nobody has to wait for a server that is not what is needed."""
+    sharedlog.spark.register(spark)
+    reader = spark.read.format("sharedlog").options(log="grpc://127.0.0.1:1", stream="orders")
+    with pytest.raises(PySparkException, match=r"InvalidRequest.*opens the log itself"):
+        reader.load()
+
+
 def test_two_writes_of_a_micro_batch_under_one_name_are_refused(
     chain: Chain, tmp_path: Path
 ) -> None:
