@@ -16,7 +16,7 @@ from sharedlog._core.publishing import Placed, size_of
 from sharedlog._core.stream_schema import StreamSchema
 from sharedlog._core.streams import substream_of
 from sharedlog.spark._message_types import class_of
-from sharedlog.spark._messages import RowMessage
+from sharedlog.spark._messages import RowMessage, checked_keys
 from sharedlog.spark._options import SinkError
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -87,7 +87,7 @@ class ProtobufRows:
         values = self._plan().requests(batch)
         keys: list[bytes | None] = [None] * batch.num_rows
         if self._key is not None:
-            keys = key_values(batch.column(self._key))
+            keys = checked_keys(key_values(batch.column(self._key)))
         about, count = About(content_type=PROTOBUF, schema_name=self._of.name), len(tags)
         for value, key in zip(values, keys, strict=True):
             if isinstance(value, RowError):

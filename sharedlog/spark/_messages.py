@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import pyarrow
 
-from sharedlog._core.envelope import About, pack
+from sharedlog._core.envelope import MAX_KEY_BYTES, About, pack
+from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.publishing import Placed, size_of
 from sharedlog._core.streams import substream_of
 from sharedlog.spark._options import SinkError
@@ -73,7 +74,9 @@ class RawRows:
         """
         values = _bytes(batch.column("value"))
         keyed = self._key in self._names
-        keys = _bytes(batch.column(self._key)) if keyed else [None] * batch.num_rows
+        keys: list[bytes | None] = [None] * batch.num_rows
+        if keyed:
+            keys = checked_keys(_bytes(batch.column(self._key)))
         abouts = self._abouts(batch)
         count = len(tags)
         for value, key, about in zip(values, keys, abouts, strict=False):
@@ -104,6 +107,14 @@ class RawRows:
                 causation_id=_text(said, "causation_id", row),
                 event_time_us=None if times is None else times[row],
             )
+
+
+def checked_keys(keys: list[bytes | None]) -> list[bytes | None]:
+    """Return messages' keys; raises ``InvalidRequest`` for one that is too long."""
+    longest = max(map(len, filter(None, keys)), default=0)
+    if longest > MAX_KEY_BYTES:
+        raise InvalidRequest(f"a key of {longest} bytes; {MAX_KEY_BYTES} are the most")
+    return keys
 
 
 def _text(said: dict[str, list[Any]], name: str, row: int) -> str:

@@ -139,7 +139,7 @@ class SourceOptions:
             raise SourceError("maxRowsPerTrigger or maxBytesPerTrigger: one of them")
         stream, hold = options.get("stream", ""), options.get("name")
         try:
-            check_name(stream)
+            _check_stream(stream)
             if hold is not None:
                 check_name(_PREFIX + hold, "query")
         except InvalidRequest as error:
@@ -201,7 +201,7 @@ class SinkOptions:
             raise SinkError(f"adopt is true or false, not {adopt!r}")
         stream, query = options.get("stream", ""), options.get("name")
         try:
-            check_name(stream)
+            _check_stream(stream)
             if query is not None:
                 check_name(query, "query")
             place, values = LogPlace.read(options), ValueOptions.read(options)
@@ -244,6 +244,12 @@ def _at(text: str, option: str) -> str | datetime:
             "as 2026-01-31T12:00:00+00:00"
         )
     return found
+
+
+def _check_stream(stream: str) -> None:
+    if not stream:
+        raise InvalidRequest('name the stream: option("stream", "...")')
+    check_name(stream)
 
 
 def _plain(location: str) -> str:

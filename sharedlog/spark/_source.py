@@ -190,6 +190,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         if _ReadMaxBytes and isinstance(limit, _ReadMaxBytes):
             most_bytes = limit.max_bytes
         found = planner.last(begin.lsn, most, most_bytes)
+        self._take(begin)
         if self._end is not None and found.lsn > self._end:
             found = found._replace(lsn=max(self._end, begin.lsn))
         return start if found.lsn == begin.lsn else found.json()
@@ -211,7 +212,10 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return what the tasks of a micro-batch read: the same for the same offsets."""
-        return self._plan().ranges(Offset.read(start), Offset.read(end))
+        begin = Offset.read(start)
+        found = self._plan().ranges(begin, Offset.read(end))
+        self._take(begin)
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read a range, on an executor."""
@@ -236,20 +240,28 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             self._hold(self._done)
             self._done, self._moved_s = None, time.monotonic()
 
-    def _hold(self, at: Offset) -> None:
-        """Have the log keep what is behind an offset, and from there on only."""
+    def _take(self, at: Offset) -> None:
+        """Have the query's holds, behind an offset where they are not there yet.
+
+        Also where a query goes on: one whose holds were dropped is told so before it reads
+        (``TrimmedLog``), and one to which nothing comes renews them.
+        """
         name = self._options.hold
-        if name is None:
+        if name is None or self._held:
             return
         planner = self._plan()
-        place, now_us = planner.place, time.time_ns() // 1000
-        if not self._held:
-            starts = dict.fromkeys(planner.tags, at.lsn + 1)
-            retention_us = hold_retention_us(planner.stream)
-            self._held = place.run(take(name, starts, place.incarnation, now_us, retention_us))
+        starts = dict.fromkeys(planner.tags, at.lsn + 1)
+        times = (time.time_ns() // 1000, hold_retention_us(planner.stream))
+        place = planner.place
+        self._held = place.run(take(name, starts, place.incarnation, *times))
+
+    def _hold(self, at: Offset) -> None:
+        """Have the log keep what is behind an offset, and from there on only."""
+        self._take(at)
         behind = [tag for tag, hold in self._held.items() if at.lsn > hold.place[0]]
         if not behind:
             return
+        place, now_us = self._plan().place, time.time_ns() // 1000
         found = place.run(place_at(at.lsn, place.incarnation))
         if found is not None:
             places = {tag: found._replace(substream=substream_number(tag)) for tag in behind}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from pyspark.errors import PySparkException
 
 import sharedlog
 import sharedlog.spark
+from sharedlog.spark._messages import RawRows
 from tests.spark.log_chain import Chain
 from tests.spark.starting import run_on_what_is_there
 
@@ -66,12 +69,35 @@ def test_another_log_under_the_url_is_opened_anew(chain: Chain, log: sharedlog.L
         assert chain.written() == {"b": 1}
 
 
+def test_a_query_whose_hold_was_dropped_does_not_go_on(chain: Chain, log: sharedlog.Log) -> None:
+    """Also where nothing came since: nothing keeps what it has not read (DESIGN-LOG §12)."""
+    chain.publish(5)
+    chain.run(reads={"name": "pay"}, change=lambda frame: frame.select("key", "value"))
+    log.drop_hold("spark.pay")
+    with pytest.raises(PySparkException, match="was dropped"):
+        chain.run(reads={"name": "pay"}, change=lambda frame: frame.select("key", "value"))
+
+
 def test_a_served_log_is_refused_before_it_is_looked_for(spark: Any) -> None:
     """Nobody has to wait for a server that is not what is needed."""
     sharedlog.spark.register(spark)
     reader = spark.read.format("sharedlog").options(log="grpc://127.0.0.1:1", stream="orders")
     with pytest.raises(PySparkException, match=r"InvalidRequest.*opens the log itself"):
         reader.load()
+
+
+def test_a_key_is_as_long_as_any_messages() -> None:
+    """A longer one is refused where it is written, as ``publish`` does."""
+    schema = pyarrow.schema([("key", pyarrow.string()), ("value", pyarrow.string())])
+    rows = RawRows(schema, None)
+
+    def written(length: int) -> int:
+        batch = pyarrow.RecordBatch.from_pylist([{"key": "k" * length, "value": "v"}], schema)
+        return len(list(rows.messages(batch, ["tag"], itertools.count(), 1)))
+
+    assert written(1024) == 1
+    with pytest.raises(sharedlog.InvalidRequest, match="1024"):
+        written(1025)
 
 
 def test_two_writes_of_a_micro_batch_under_one_name_are_refused(
