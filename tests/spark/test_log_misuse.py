@@ -13,7 +13,9 @@ from pyspark.errors import PySparkException
 
 import sharedlog
 import sharedlog.spark
+from sharedlog._core.incarnation import replace_incarnation
 from sharedlog.spark._messages import RawRows
+from sharedlog.spark._opened import place_of
 from tests.spark.log_chain import Chain
 from tests.spark.starting import run_on_what_is_there
 
@@ -67,6 +69,24 @@ def test_another_log_under_the_url_is_opened_anew(chain: Chain, log: sharedlog.L
         assert read.count() == 5
         _append(frame, chain)
         assert chain.written() == {"b": 1}
+
+
+@pytest.mark.parametrize("saw_more", [False, True])
+def test_a_log_that_is_declared_restored_is_opened_anew(
+    log: sharedlog.Log, tmp_path: Path, monkeypatch: Any, saw_more: bool
+) -> None:
+    """Until an operator says so a handle that saw more than there is stays away."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    before = place_of(url)
+    if saw_more:
+
+        def damaged(keys: object) -> None:
+            raise sharedlog.CorruptLog(f"less than this process saw: {keys}")
+
+        monkeypatch.setattr(before.engine, "get", damaged)
+    assert place_of(url) is before
+    log._run(replace_incarnation("ab" * 8))
+    assert place_of(url).incarnation == "ab" * 8
 
 
 def test_a_query_whose_hold_was_dropped_does_not_go_on(chain: Chain, log: sharedlog.Log) -> None:
