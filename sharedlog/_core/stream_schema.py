@@ -39,7 +39,9 @@ def declare_schema(stream: str, schema: StreamSchema) -> Rule[None]:
             if found != schema:
                 raise SchemaChanged(
                     f"the values of stream {stream!r} are {_told(found)}, and these are "
-                    f"{_told(schema)}{'' if found[:2] != schema[:2] else ' with other columns'}"
+                    f"{_told(schema)}{'' if found[:2] != schema[:2] else ' with other columns'}: "
+                    "nothing is written; an operator may have others declared (sharedlog queries "
+                    "URL --forget-schema STREAM)"
                 )
             return
         try:
