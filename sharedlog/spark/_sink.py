@@ -23,12 +23,12 @@ from pyspark.sql.types import StructType
 from rifl.spark._arrow import arrow_schema, record_batches
 from sharedlog._core.catalog import find_stream
 from sharedlog._core.draft import check_spread, tags_for
-from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked
+from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked, SchemaChanged
 from sharedlog._core.query.attempt import TaskResult, batch_of
 from sharedlog._core.query.closing import Closed, close, remove_write
 from sharedlog._core.query.joining import begin_write
 from sharedlog._core.query.state import WRITE, Ticket, draw_plan, run_of
-from sharedlog._core.stream_schema import declare_schema
+from sharedlog._core.stream_schema import declare_schema, find_schema
 from sharedlog._core.streams import MAX_TAGS, tag_of
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
@@ -106,19 +106,26 @@ def _rows_of(
     """Return what makes messages of rows, as the stream's values are declared from now on."""
     form = options.values.format
     if form == "raw":
+        found = until_answered(place, lambda: find_schema(options.stream))
+        if found is not None and "content_type" not in schema.names:
+            raise SchemaChanged(
+                f"the values of stream {options.stream!r} are declared as {found.format}, and rows "
+                f'of raw values do not say what they are: option("valueFormat", "{found.format}"), '
+                "or a column content_type; nothing is written"
+            )
         return RawRows(schema, options.key)
     rows: ArrowRows | ProtobufRows
     if form == "arrow":
         rows = ArrowRows(schema, options.key)
         declared = arrow_schema_of(rows.schema)
     else:
-        found = schema_of(place, options.stream, options.values)
-        if found is None:
+        known = schema_of(place, options.stream, options.values)
+        if known is None:
             raise SinkError(
                 f"the values of stream {options.stream!r} are not declared: name the protobuf "
                 "message, and its module or descriptorFile"
             )
-        declared = found
+        declared = known
         rows = ProtobufRows(schema, options.key, declared)
     until_answered(place, lambda: declare_schema(options.stream, declared))
     return rows

@@ -7,8 +7,8 @@ are offsets and ranges.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -22,8 +22,10 @@ from sharedlog._core.holds import Hold, move, take
 from sharedlog._core.message import Message
 from sharedlog._core.ranges import Range, RangeReader, last_offset
 from sharedlog._core.reading import place_at
+from sharedlog._core.steps import Rule
 from sharedlog._core.streams import substream_number, tag_of
 from sharedlog._log.following import start_of
+from sharedlog._log.resending import until_answered
 from sharedlog.spark._columns import Columns, columns_of, schema_of
 from sharedlog.spark._filters import Selection, wanted_by
 from sharedlog.spark._offsets import Offset, behind_trimmed, first_offset, ranges_of
@@ -40,6 +42,7 @@ _ReadMaxRows: Any = getattr(_limits, "ReadMaxRows", None)
 _ReadMaxBytes: Any = getattr(_limits, "ReadMaxBytes", None)
 _ReadAllAvailable: Any = getattr(_limits, "ReadAllAvailable", None)
 _AvailableNow: Any = getattr(_limits, "SupportsTriggerAvailableNow", object)
+_T = TypeVar("_T")
 _ROWS = 10_000
 # A hold is moved so often at most: each time is a wait for the disk.
 _MOVED_S = 1.0
@@ -74,18 +77,22 @@ class Planner:
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self.place = place_of(options.url())
-        self.stream = self.place.run(find_stream(options.stream))
+        self.stream = self.run(lambda: find_stream(options.stream))
         self.tags = [tag_of(options.stream, each) for each in range(self.stream.substreams)]
+
+    def run(self, rule: Callable[[], Rule[_T]]) -> _T:
+        """Run a rule until the log answers: a query does not end for what passes."""
+        return until_answered(self.place, rule)
 
     def at(self, where: Any) -> Offset:
         """Return the offset behind which a place begins."""
         start = start_of(self.place, self.stream, where)
-        return self.place.run(first_offset(self.tags, self.place.incarnation, start))
+        return self.run(lambda: first_offset(self.tags, self.place.incarnation, start))
 
     def last(self, after: int, most: int | None, most_bytes: int | None = None) -> Offset:
         """Return the offset through which to read next."""
         try:
-            lsn = self.place.run(last_offset(self.options.stream, after, most, most_bytes))
+            lsn = self.run(lambda: last_offset(self.options.stream, after, most, most_bytes))
         except TrimmedLog as error:
             raise behind_trimmed(after, error) from error
         return Offset(lsn, self.place.incarnation)
@@ -99,11 +106,12 @@ class Planner:
                     f"{self.place.incarnation}: another log, or one that was restored; begin a "
                     "new checkpoint behind a position"
                 )
-        rule = ranges_of(self.tags, start, end, self.options.partition_rows)
+        rows = self.options.partition_rows
         try:
-            return [LogRange(each, self.place.incarnation) for each in self.place.run(rule)]
+            found = self.run(lambda: ranges_of(self.tags, start, end, rows))
         except TrimmedLog as error:
             raise behind_trimmed(start.lsn, error) from error
+        return [LogRange(each, self.place.incarnation) for each in found]
 
 
 class BatchReader(DataSourceReader):
@@ -252,8 +260,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         planner = self._plan()
         starts = dict.fromkeys(planner.tags, at.lsn + 1)
         times = (time.time_ns() // 1000, hold_retention_us(planner.stream))
-        place = planner.place
-        self._held = place.run(take(name, starts, place.incarnation, *times))
+        incarnation = planner.place.incarnation
+        self._held = planner.run(lambda: take(name, starts, incarnation, *times))
 
     def _hold(self, at: Offset) -> None:
         """Have the log keep what is behind an offset, and from there on only."""
@@ -261,11 +269,11 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         behind = [tag for tag, hold in self._held.items() if at.lsn > hold.place[0]]
         if not behind:
             return
-        place, now_us = self._plan().place, time.time_ns() // 1000
-        found = place.run(place_at(at.lsn, place.incarnation))
+        planner, now_us = self._plan(), time.time_ns() // 1000
+        found = planner.run(lambda: place_at(at.lsn, planner.place.incarnation))
         if found is not None:
             places = {tag: found._replace(substream=substream_number(tag)) for tag in behind}
-            self._held = place.run(move(self._held, places, now_us))
+            self._held = planner.run(lambda: move(self._held, places, now_us))
 
     def _renew(self) -> None:
         """Show that the query is there, where nothing came for it."""
@@ -276,7 +284,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             if 4 * (now_us - hold.renewed_us) > hold.retention_us
         }
         if silent:
-            self._held = self._plan().place.run(move(self._held, silent, now_us))
+            self._held = self._plan().run(lambda: move(self._held, silent, now_us))
 
 
 def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
@@ -296,7 +304,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
     substream = substream_number(partition.range.tag)
     stream, seals = options.stream, place.seals
     rows = columns(options)
-    while found := place.run(reader.read(_ROWS)):
+    while found := until_answered(place, lambda: reader.read(_ROWS)):
         yield from rows.batches(
             [
                 Message(

@@ -53,6 +53,15 @@ def test_a_jobs_name_is_of_one_stream(chain: Chain) -> None:
     assert chain.written() == {"b": 1}
 
 
+def test_raw_rows_are_no_columns(chain: Chain, log: sharedlog.Log) -> None:
+    """Of a stream that is declared they say what they are, or who reads columns is stuck."""
+    sharedlog.spark.declare_columns(log, "paid", pyarrow.schema([("cents", pyarrow.int64())]))
+    frame = chain.spark.createDataFrame([("a", "b")], "key string, value string")
+    with pytest.raises(PySparkException, match=r"SchemaChanged.*content_type.*nothing is written"):
+        _append(frame, chain)
+    assert chain.written() == {}
+
+
 def test_another_log_under_the_url_is_opened_anew(chain: Chain, log: sharedlog.Log) -> None:
     """Spark keeps its Python processes: they had the old files open, and refused for ever."""
     frame = chain.spark.createDataFrame([("a", "b")], "key string, value string")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pyspark.errors import PySparkException
 import sharedlog
 import sharedlog.spark
 from sharedlog import TrimmedLog
+from sharedlog._log.place import Place
 from sharedlog.spark._options import SourceError, SourceOptions
 from sharedlog.spark._source import StreamReader
 from tests.spark.starting import LIMITED, run_on_what_is_there
@@ -164,6 +166,34 @@ def test_holds_are_not_moved_with_each_of_many_micro_batches(
         now_s[0] += 1.0
         assert reader.latestOffset(offsets[-1]) == offsets[-1]
         assert log.holds("spark.q")[0].place[0] == offsets[-1]["lsn"]
+
+
+def test_a_query_waits_for_a_log_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it does for what it appends: planning, tasks and holds go on (L3)."""
+    run, failing = Place.run, itertools.cycle([True, False])
+
+    def fails(place: Place, rule: Any) -> Any:
+        if next(failing):
+            raise sharedlog.LogUnavailable("it is started again")
+        return run(place, rule)
+
+    url = f"sqlite:///{tmp_path / 'away.db'}"
+    with sharedlog.create(url) as log:
+        log.stream("orders", 1)
+        log.publish("orders", "a")
+        monkeypatch.setattr(Place, "run", fails)
+        reader = StreamReader(SourceOptions.read({"log": url, "stream": "orders", "name": "q"}))
+        begun = reader.initialOffset()
+        end = reader.latestOffset(begun)
+        (task,) = reader.partitions(begun, end)
+        rows = [row for batch in reader.read(task) for row in batch.to_pylist()]
+        reader.commit(end)
+        assert reader.latestOffset(end) == end
+        monkeypatch.undo()
+        assert [row["value"] for row in rows] == [b"a"]
+        assert log.holds("spark.q")[0].place[0] == end["lsn"]
 
 
 def test_a_query_that_was_away_for_longer_than_messages_are_kept_is_told_what_to_do(
