@@ -13,6 +13,7 @@ from benchmarks.constant import WARM_UP_CALLS, constant_client, constant_server
 from tests.test_hot_path import CALLS, METHOD, handlers, per_call, traced
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flavor", ["sync", "aio"])
 def test_all_sides_are_measured(flavor: str) -> None:
     """Each ratio is there, of calls that all were answered; what it is depends on the load."""

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.recovery import recovery
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_replica_recovers_in_seconds_from_a_log_and_from_a_snapshot(tmp_path: Path) -> None:
     """What 100,000 entries may take, ten thousand take surely; all of them are read (§7)."""
     found = recovery(tmp_path, 10_000, 1)

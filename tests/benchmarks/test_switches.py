@@ -15,6 +15,7 @@ _STRACE = """\
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flavor", ["sync", "aio"])
 def test_sleeps_of_both_ends_are_counted(flavor: str) -> None:
     """Whoever waits for an answer sleeps: server and client, on every side."""

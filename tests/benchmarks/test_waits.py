@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.waits import measure
 
 
+@pytest.mark.long
 def test_every_call_is_timed_and_recorded_ones_in_their_parts() -> None:
     """All kinds are measured as often; a record is sent before its verdict and its answer."""
     took, parts = measure(0.0, 20)

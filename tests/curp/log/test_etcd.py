@@ -77,6 +77,8 @@ def place(shared_etcd, group):
     place.close()
 
 
+# What is made now is in ``test_commits``.
+@pytest.mark.long
 class TestEtcdConformance(LogConformance):
     """``EtcdEngine``."""
 

@@ -61,7 +61,12 @@ def cluster(module_etcd):
         node.resume()
 
 
-@pytest.fixture(params=[created_older, created], ids=["format1", "format2"])
+@pytest.fixture(
+    params=[
+        pytest.param(created_older, id="format1", marks=pytest.mark.long),
+        pytest.param(created, id="format2"),
+    ]
+)
 def make(request):
     """Creates a log of each format: older ones are served on."""
     return request.param

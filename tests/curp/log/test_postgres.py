@@ -31,5 +31,7 @@ def place(shared_postgres, group):
     place.close()
 
 
+# What is made now is in ``test_commits``.
+@pytest.mark.long
 class TestPostgresConformance(LogConformance):
     """``PostgresEngine``."""

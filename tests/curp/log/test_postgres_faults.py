@@ -26,20 +26,28 @@ from tests.stores.postgres.pgbouncer import PgBouncer
 from tests.stores.postgres.servers import DroppingProxy
 from tests.stores.postgres.test_standby import Pair
 
-_FORMATS = pytest.mark.parametrize("make", [created_older, created], ids=["format1", "format2"])
+_OLDER = pytest.param(created_older, id="format1", marks=pytest.mark.long)
+_FORMATS = pytest.mark.parametrize("make", [_OLDER, pytest.param(created, id="format2")])
 # What locks the row that each write locks, which its function then waits for.
 _WRITES = pytest.mark.parametrize(
     ("make", "lock", "as_name", "function"),
     [
-        (
+        pytest.param(
             created_older,
             "SELECT 1 FROM curp.log WHERE name = %s FOR UPDATE",
             str.encode,
             "append_1",
+            id="format1",
+            marks=pytest.mark.long,
         ),
-        (created, "SELECT 1 FROM curp_2.log WHERE name = %s FOR UPDATE", str, "commit_1"),
+        pytest.param(
+            created,
+            "SELECT 1 FROM curp_2.log WHERE name = %s FOR UPDATE",
+            str,
+            "commit_1",
+            id="format2",
+        ),
     ],
-    ids=["format1", "format2"],
 )
 
 

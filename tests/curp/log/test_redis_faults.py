@@ -241,7 +241,11 @@ def test_good_settings_are_told(own_redis, opened):
 
 
 @pytest.mark.parametrize(
-    ("make", "entries"), [(created_older, "log"), (created, "entries")], ids=["format1", "format2"]
+    ("make", "entries"),
+    [
+        pytest.param(created_older, "log", id="format1", marks=pytest.mark.long),
+        pytest.param(created, "entries", id="format2"),
+    ],
 )
 def test_replicas_must_acknowledge_where_that_was_asked_for(
     own_redis, tmp_path_factory, opened, make, entries
