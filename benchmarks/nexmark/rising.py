@@ -121,7 +121,8 @@ class _Side:
     def _step(self, rate: int, seconds: float, patience_s: float = PATIENCE_S) -> Delays:
         self._driver.mend()
         step = Step(rate, seconds, self._events)
-        self._events += step.events
+        # Nothing that follows it has a number twice.
+        self._events += step.events + int(rate * _WARM_PATIENCE_S)
         return run_step(self._load, self._query, step, patience_s)
 
 

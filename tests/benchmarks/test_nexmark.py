@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import queue
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow
 import pyarrow.compute
 import pytest
 
+from benchmarks.nexmark import load
 from benchmarks.nexmark.answers import answers, compare
 from benchmarks.nexmark.events import Events
+from benchmarks.nexmark.load import Load, Step, run_step
 from benchmarks.nexmark.queries import STAGES, stages_of
 from benchmarks.nexmark.saturation import (
     HALF,
@@ -294,3 +301,39 @@ def test_delays_have_no_end_where_not_all_rows_came() -> None:
     assert (rows, *map(round, delays)) == (101, 5, 10)
     assert Delays.of([]).p99 == float("inf")
     assert Delays.of([1.0, 2.0], all_came=False) == (2, float("inf"), float("inf"))
+
+
+class _Late(Load):
+    """A pipeline that has a row of each bid once it sees another one, a while later."""
+
+    def __init__(self) -> None:
+        self._bids: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+
+    def encode(self, tables: dict[str, pyarrow.Table]) -> list[tuple[str, bytes]]:
+        """Return the bids' times."""
+        times = tables["bids"]["date_time"].cast(pyarrow.int64()).to_pylist()
+        return [("bids", json.dumps(times).encode())]
+
+    def send(self, messages: list[tuple[str, bytes]]) -> None:
+        """Take them."""
+        self._bids.put(json.loads(messages[0][1]))
+
+    def arrivals(self, stream: str, over: threading.Event) -> Iterator[tuple[float, list[int]]]:
+        """Yield what is a second old by the bids themselves."""
+        waiting: list[int] = []
+        yield time.time(), []
+        while not over.is_set():
+            with contextlib.suppress(queue.Empty):
+                waiting += self._bids.get(timeout=0.05)
+            if waiting:
+                closed = [each for each in waiting if each < waiting[-1] - _SECOND]
+                waiting = waiting[len(closed) :]
+                yield time.time(), closed
+
+
+def test_windows_of_a_step_close_by_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that a query of windows holds no rate at all: its last rows never come (§16)."""
+    monkeypatch.setattr(load, "_LAST_S", 0.2)
+    found = run_step(_Late(), "q", Step(1000, 0.5, 0), patience_s=5.0)
+    assert found.rows == 460
+    assert 1.0 < found.p50 < 2.0
