@@ -7,6 +7,7 @@ is measured. After that each gets a few events first: Spark ends workers that ha
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,6 +30,8 @@ __all__ = ["rising"]
 
 # Nobody is to stand still in the midst of a first micro-batch.
 _WARM_S, _WARM_PATIENCE_S = 1.0, 300.0
+# For the next row of what a pipeline was overrun with.
+_DRAIN_PATIENCE_S = 60.0
 # Of a query that joins or counts windows so few events may make no row at all.
 _TURN_PATIENCE_S = 5.0
 # Steps of a system in a row.
@@ -102,6 +105,10 @@ class _Side:
         measured = Measured(self._query, self._side, why, rate, delays)
         self.found = Found((*self.found.steps, measured))
         self._keep(measured)
+        if math.isinf(delays.p99):
+            # What is left of it would be before the next one's; or its driver had no room for it,
+            # and begins anew.
+            self._warm(_WARM_S, _DRAIN_PATIENCE_S)
 
     def search(self, most: int) -> None:
         """Measure rates that are to be tried, a few of them."""
