@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import datasource
 
 import rifl.spark
+import sharedlog
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
@@ -156,3 +157,21 @@ def bank(tmp_path: Path) -> Iterator[BankProcess]:
     process = BankProcess(tmp_path, "--store", f"sqlite:///{tmp_path}/rifl.db")
     yield process
     process.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
+    """A log with a stream to read and one to write."""
+    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
+        made.stream("orders", 2)
+        made.stream("paid", 3)
+        yield made
+
+
+@pytest.fixture
+def chain(spark: Any, log: sharedlog.Log, tmp_path: Path) -> Any:
+    """A chain that has not run."""
+    # It imports this module.
+    from tests.spark.log_chain import Chain
+
+    return Chain(spark, log, tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,6 @@ from tests.spark.failing import losing_its_shuffle
 from tests.spark.log_chain import Chain, failing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
-    """A log with a stream to read and one to write."""
-    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
-        made.stream("orders", 2)
-        made.stream("paid", 3)
-        yield made
-
-
-@pytest.fixture
-def chain(spark: Any, log: sharedlog.Log, tmp_path: Path) -> Chain:
-    """A chain that has not run."""
-    return Chain(spark, log, tmp_path)
 
 
 @pytest.mark.long

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +21,14 @@ from tests.spark.starting import run_on_what_is_there
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
-    """A log with a stream to read and two to write."""
-    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
-        made.stream("orders", 2)
-        made.stream("paid", 3)
-        made.stream("billed", 3)
-        yield made
-
-
-@pytest.fixture
-def chain(spark: Any, log: sharedlog.Log, tmp_path: Path) -> Chain:
-    """A chain that has not run."""
-    return Chain(spark, log, tmp_path)
-
-
 def _append(frame: Any, chain: Chain, **options: str) -> None:
     given = {"log": chain.url, "stream": "paid", "name": "pay", **options}
     frame.write.format("sharedlog").options(**given).mode("append").save()
 
 
-def test_a_jobs_name_is_of_one_stream(chain: Chain) -> None:
+def test_a_jobs_name_is_of_one_stream(chain: Chain, log: sharedlog.Log) -> None:
     """The same rows for another stream are another write: it was told to be done, and was not."""
+    log.stream("billed", 3)
     frame = chain.spark.createDataFrame([("a", "b")], "key string, value string")
     _append(frame, chain, name="daily")
     with pytest.raises(PySparkException, match=r"AlreadyCommitted.*another stream"):
@@ -130,9 +114,10 @@ def test_a_key_is_as_long_as_any_messages() -> None:
 
 
 def test_two_writes_of_a_micro_batch_under_one_name_are_refused(
-    chain: Chain, tmp_path: Path
+    chain: Chain, log: sharedlog.Log, tmp_path: Path
 ) -> None:
     """The second one was taken for the first one run again, and its rows were lost silently."""
+    log.stream("billed", 3)
     chain.publish(10)
 
     def run(stream: str, other: str) -> None:

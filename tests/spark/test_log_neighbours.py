@@ -6,7 +6,6 @@ import collections
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +26,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _ARROW = sharedlog.About(content_type="application/vnd.apache.arrow.stream")
 _BEFORE = pyarrow.schema([("account", pyarrow.string()), ("cents", pyarrow.int64())])
 _AFTER = _BEFORE.append(pyarrow.field("currency", pyarrow.string()))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
-    """A log with a stream to read and one to write."""
-    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
-        made.stream("orders", 2)
-        made.stream("paid", 3)
-        yield made
-
-
-@pytest.fixture
-def chain(spark: Any, log: sharedlog.Log, tmp_path: Path) -> Chain:
-    """A chain that has not run."""
-    return Chain(spark, log, tmp_path)
 
 
 def _publish(log: sharedlog.Log, columns: pyarrow.Schema, row: dict[str, Any]) -> None:

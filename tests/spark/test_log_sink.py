@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import itertools
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +28,6 @@ from tests.spark.log_chain import Chain, failing
 from tests.spark.starting import LIMITED, run_on_what_is_there
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
-    """A log with a stream to read and one to write."""
-    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
-        made.stream("orders", 2)
-        made.stream("paid", 3)
-        yield made
-
-
-@pytest.fixture
-def chain(spark: Any, log: sharedlog.Log, tmp_path: Path) -> Chain:
-    """A chain that has not run."""
-    return Chain(spark, log, tmp_path)
 
 
 def test_a_query_writes_each_row_once_though_tasks_fail_and_a_batch_runs_again(
