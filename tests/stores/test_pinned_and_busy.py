@@ -133,6 +133,54 @@ def test_a_call_waits_for_a_writer_no_longer_than_its_deadline(files: OneFile) -
     wait(files.store.finish(again.attempt, FIRST))
 
 
+@pytest.mark.parametrize("policy", [PLAIN, IDEMPOTENT], ids=["plain", "idempotent"])
+def test_a_deadline_that_comes_while_a_commit_is_tried_is_kept_too(
+    files: OneFile, monkeypatch: pytest.MonkeyPatch, policy: rifl.MethodPolicy
+) -> None:
+    """The try fails for the writer, and nobody waits for the next: not for half a minute (§6)."""
+    client = files.client()
+    _complete(files, 1, client)
+    if policy is PLAIN:
+        # The intent, without which it does not begin.
+        start = files.store.start
+        waits = files.store.claim(call(client, 2), PLAIN).attempt
+        refusal: type[Exception] = StoreUnavailable
+    else:
+        start = lambda attempt: files.store.finish(attempt, FIRST)  # noqa: E731
+        waits = files.begin(call(client, 2), IDEMPOTENT)
+        refusal = RecordPending
+    journal_ = files.store._main.journal
+    given_up = threading.Event()
+    give_up, commit = journal_.give_up, journal_._writer.commit
+
+    def gives_up(entry: Any) -> None:
+        give_up(entry)
+        given_up.set()
+
+    def tries(*args: Any, **options: Any) -> Exception | None:
+        # What is tried is in nobody's queue when its deadline comes.
+        assert given_up.wait(10.0)
+        return commit(*args, **options)
+
+    writer = _Writer(files.main)
+    monkeypatch.setattr(journal_, "give_up", gives_up)
+    monkeypatch.setattr(journal_._writer, "commit", tries)
+    pending = start(waits)
+    journal_.call()
+    until(lambda: not journal_._queue, "it is being committed")
+    began = time.monotonic()
+    with pytest.raises(refusal, match="another connection"):
+        pending.wait_for_call(_left(0.2))
+    assert time.monotonic() - began < 5.0
+    writer.end()
+    if policy is IDEMPOTENT:
+        until(lambda: waits.ended, "the record is durable")
+    else:
+        files.store.abandon(waits)
+    _complete(files, 3, client)
+    assert files.rows(files.main) == ([1, 3] if policy is PLAIN else [1, 2, 3])
+
+
 def test_a_record_that_waits_for_a_writer_is_written_later(files: OneFile) -> None:
     """The call ran: at its deadline it is pending, and then durable, with nobody waiting (§6)."""
     client = files.client()

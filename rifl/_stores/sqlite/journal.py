@@ -256,7 +256,12 @@ class Journal(JournalLead):
             return False
         with self._wake:
             # Back into the queue, where callers may give their entries up.
-            self._queue[:0] = batch[len(self._retry) :]
+            again = batch[len(self._retry) :]
+            self._queue[:0] = again
+            for entry in again:
+                # At its deadline it was in our hands, not in the queue.
+                if entry.given_up:
+                    self._let_go(entry)
         self._put_back(noted)
         return True
 

@@ -106,6 +106,8 @@ class Entry(Pending):
     # The journal that has it; and the same where that has yet to be told that somebody waits.
     home: Committer | None = None
     journal: Committer | None = None
+    # Whether nobody waits for it any more.
+    given_up = False
 
     def __init__(
         self,

@@ -104,15 +104,20 @@ class JournalQueue:
     def give_up(self, entry: Entry) -> None:
         """Wait no longer for an entry that waits for another connection's transaction.
 
-        Its call is not begun, or its record is written later. Nothing happens to one that is
-        being committed.
+        Its call is not begun, or its record is written later. One that is just being committed
+        is let go where that fails for the other's transaction, and it would wait again.
         """
         with self._wake:
-            if entry in self._queue and not entry.done:
-                if not entry.patient:
-                    self._queue.remove(entry)
-                # With the lock: nobody can take it and tell meanwhile.
-                entry.fail(entry.failure(sqlite3.OperationalError(_WRITING)))
+            entry.given_up = True
+            if entry in self._queue:
+                self._let_go(entry)
+
+    def _let_go(self, entry: Entry) -> None:
+        """Tell who gave an entry up that waits; with the lock, so that nobody takes it meanwhile."""
+        if not entry.done:
+            if not entry.patient:
+                self._queue.remove(entry)
+            entry.fail(entry.failure(sqlite3.OperationalError(_WRITING)))
 
     def call(self) -> None:
         """Have the journal's own thread see to what is queued."""
