@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Refused, stamped
-from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.errors import LogError, LogFull, LogUnavailable
 from sharedlog._core.steps import Lsns
 from sharedlog._engines.etcd.budget import Budget
 from sharedlog._engines.etcd.calls import LEASE_GRANT, absent, delete, equal, get, put, unchanged
@@ -144,10 +144,14 @@ class Commits:
             )
         except LogError as error:
             # Of these alone: the others were not sent.
-            self._state = None
+            known, self._state = self._state.revision, None
+            told = self._full(error, plan, asked, mark, known)
+            if told is None:
+                self._settle(plan)
+                return unsettled
             for each in mine:
-                each.failed(error)
-            return unsettled if not isinstance(error, LogUnavailable) else self._gave_up(unsettled)
+                each.failed(told)
+            return unsettled if not isinstance(told, LogUnavailable) else self._gave_up(unsettled)
         self._space.moved(revision)
         self._fresh = True
         if instead is None:
@@ -157,10 +161,8 @@ class Commits:
             self._settle(plan)
             return unsettled
         self._state = _state(instead, keys, found)
-        if instead.head.mark == mark or (
-            plan.place is not None and found[-1].kvs and found[-1].kvs[0].value.startswith(mark)
-        ):
-            # It was done, and its reply was lost.
+        if _was_done(plan, mark, instead, found):
+            # Its reply was lost.
             self._settle(plan)
             return unsettled
         if plan.place is not None and instead.first > plan.place.last:
@@ -168,6 +170,31 @@ class Commits:
                 each.failed(LogUnavailable("what was appended was trimmed before its reply came"))
             return unsettled
         return mine + unsettled
+
+    def _full(
+        self,
+        error: LogError,
+        plan: _Plan,
+        asked: Sequence[pb.RequestOp],
+        mark: bytes,
+        known: int,
+    ) -> LogError | None:
+        """Return what to tell of a transaction that failed so; None if it was done.
+
+        etcd looks for room before it proposes one, and refuses it, and again as it applies it, and
+        then does it and says the same (``quotaApplierV3`` in etcdserver/apply/quota.go).
+        """
+        if not isinstance(error, LogFull):
+            return error
+        try:
+            facts, found = self._log.read(*asked)
+        except LogError as unread:
+            return unread
+        if _was_done(plan, mark, facts, found):
+            return None
+        if facts.head_revision == known or (plan.place and facts.first <= plan.place.last):
+            return error
+        return LogUnavailable(f"{error}; others wrote since, and whether it was done is not known")
 
     def _gave_up(self, unsettled: list[Pending]) -> list[Pending]:
         """Fail those, too, that were not sent: nobody waits for one time-out after another."""
@@ -266,6 +293,13 @@ def _known(
 ) -> bool:
     """Whether all of a refusal is known: what the keys hold, and nobody is about to write them."""
     return all(one.key in values and one.key not in view for one in conditions)
+
+
+def _was_done(plan: _Plan, mark: bytes, facts: Facts, found: Sequence[pb.RangeResponse]) -> bool:
+    """Whether a transaction is among what was done, by what is so now: its mark is there."""
+    if facts.head.mark == mark:
+        return True
+    return plan.place is not None and any(one.value.startswith(mark) for one in found[-1].kvs)
 
 
 def _holds(key: bytes, value: bytes | None) -> pb.Compare:

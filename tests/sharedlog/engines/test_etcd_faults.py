@@ -269,6 +269,57 @@ def test_a_cluster_that_takes_no_writes(small_etcd, opened):
     assert engine.first() == tail + 1
 
 
+def test_an_append_that_is_done_and_told_that_there_is_no_room(url, opened, monkeypatch):
+    """etcd says NOSPACE of the one by which it was full as well: it is looked for (L3, L8)."""
+    engine = opened(url)
+    mine = patiently(lambda: producer(engine))
+    writes = engine._log.write
+    meanwhile = []
+
+    def full(*request, **options):
+        # As its quota applier has it: applied, and an error all the same.
+        monkeypatch.setattr(engine._log, "write", writes)
+        writes(*request, **options)
+        for one in meanwhile:
+            one()
+        raise LogFull("etcd: database space exceeded")
+
+    def refused(*request, **options):
+        monkeypatch.setattr(engine._log, "write", writes)
+        for one in meanwhile:
+            one()
+        raise LogFull("etcd: database space exceeded")
+
+    monkeypatch.setattr(engine._log, "write", full)
+    assert appended(engine, mine, 1) == 1
+    monkeypatch.setattr(engine._log, "write", full)
+    assert carry_out(engine, raise_fence("f")) == 1
+    monkeypatch.setattr(engine._log, "write", refused)
+    with pytest.raises(LogFull):
+        appended(engine, mine, 2)
+    other = opened(url)
+    theirs = producer(other)
+    seqs = iter(range(1, 10))
+    meanwhile.append(lambda: appended(other, theirs, next(seqs)))
+    # Its mark is no longer the head's.
+    monkeypatch.setattr(engine._log, "write", full)
+    assert appended(engine, mine, 2) == 2
+    monkeypatch.setattr(engine._log, "write", refused)
+    with pytest.raises(LogFull):
+        appended(engine, mine, 3)
+    for each in (full, refused):
+        # Of what appends nothing no more is known than that others wrote since.
+        monkeypatch.setattr(engine._log, "write", each)
+        with pytest.raises(LogUnavailable) as caught:
+            carry_out(engine, raise_fence("f"))
+        assert caught.value.appended is None
+    meanwhile.append(lambda: other.remove(other.tail()))
+    monkeypatch.setattr(engine._log, "write", full)
+    with pytest.raises(LogUnavailable) as caught:
+        appended(engine, mine, 3)
+    assert caught.value.appended is None
+
+
 def test_each_member_is_defragmented_the_one_that_leads_last(cluster, url, opened):
     """The log goes on; at a member that does not answer it stops, before the next ones (§18)."""
     engine = opened(url)
