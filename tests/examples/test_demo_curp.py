@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("log", [pytest.param("sqlite", marks=pytest.mark.long), "etcd"])
+@pytest.mark.parametrize("log", ["sqlite", pytest.param("etcd", marks=pytest.mark.long)])
 def test_leaders_are_killed_and_nothing_is_lost(tmp_path: Path, log: str) -> None:
     """Exactly once through a leader killed under load; the last line is the count (§7)."""
     flags = ["--seconds", "1", "--callers", "4", "--log", log]

@@ -81,14 +81,8 @@ def test_a_stage_of_a_micro_batch_that_runs_again_adds_nothing(
     assert list(chain.log._engine.scan("query-task/")) == []
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [
-        "redis",
-        pytest.param("postgres", marks=pytest.mark.long),
-        pytest.param("etcd", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["redis", "postgres", "etcd"])
 def test_a_query_over_each_engine_whose_tasks_fail_and_whose_batch_runs_again(
     spark: Any, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:

@@ -59,7 +59,10 @@ class _LogServer:
 
 
 @pytest.fixture(
-    params=["redis", "postgres", pytest.param("etcd", marks=pytest.mark.long)],
+    params=[
+        "redis",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("postgres", "etcd")),
+    ],
 )
 def log_server(request: pytest.FixtureRequest, group: str) -> _LogServer:
     """Where a log is, of each engine for several machines."""
