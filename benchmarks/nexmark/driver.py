@@ -89,7 +89,7 @@ def _session(options: argparse.Namespace) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.memory": "1g",
+        "spark.driver.memory": "3g",
         "spark.executor.memory": "512m",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
