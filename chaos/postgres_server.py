@@ -84,7 +84,9 @@ class PostgresServer:
         self._run("initdb", "-D", data, "-U", "rifl", "--auth=trust", "--no-sync", "-E", "UTF8")
 
     def start(self) -> None:
-        """Start it, and wait until it answers; RuntimeError if it does not."""
+        """Start it, and wait until it answers; RuntimeError if it does not, or runs already."""
+        if self._process is not None and self._process.poll() is None:
+            raise RuntimeError("it runs: the one that is started now would never be ended")
         arguments = [str(self.binaries / "postgres"), "-D", str(self.directory / "data")]
         arguments += ["-p", str(self.port)]
         for name, value in self.settings.items():

@@ -95,7 +95,6 @@ def address(store: str, directory: Path) -> Iterator[str]:
     """Tell where a store is, a server of its own behind it if it needs one."""
     if store == "postgres":
         database = PostgresServer(fsync="off")
-        database.start()
         try:
             yield database.url(durability="warn", beat_s=30, dead_after_s=120)
         finally:
