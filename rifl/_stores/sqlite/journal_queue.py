@@ -113,7 +113,7 @@ class JournalQueue:
                 self._let_go(entry)
 
     def _let_go(self, entry: Entry) -> None:
-        """Tell who gave an entry up that waits; with the lock, so that nobody takes it meanwhile."""
+        """Tell who gave up an entry that waits; under the lock, so that nobody takes it."""
         if not entry.done:
             if not entry.patient:
                 self._queue.remove(entry)
