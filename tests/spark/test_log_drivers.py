@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,6 @@ from tests.spark.log_chain import Killed
 from tests.spark.starting import LIMITED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[sharedlog.Log]:
-    """A log with a stream to read and one to write."""
-    with sharedlog.create(f"sqlite:///{tmp_path / 'log.db'}") as made:
-        made.stream("orders", 2)
-        made.stream("paid", 3)
-        yield made
 
 
 _ORDERS, _BATCH = 60, 20
