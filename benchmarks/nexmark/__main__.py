@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.nexmark.batches import PARTS, Batches, batches
+from benchmarks.nexmark.batches import PARTS, Batches, Medians, batches
 from benchmarks.nexmark.parts import SIDES, TARGETS, alone, alone_summary, system
 from benchmarks.nexmark.rising import rising
 from benchmarks.nexmark.saturation import Measured, Queries, by_query, notes, summary
@@ -111,14 +111,21 @@ def _alone(folder: Path, options: argparse.Namespace, ratios: dict[str, float]) 
 
 
 def _batches(folder: Path, options: argparse.Namespace) -> Batches:
-    found = batches(folder / "batches", options, system)
-    sys.stdout.write(f"\n| {options.queries[0]} over | Spark | {' | '.join(PARTS)} |\n")
-    sys.stdout.write("| --- " * (2 + len(PARTS)) + "|\n")
+    def tell(side: str, name: str, each: Medians) -> None:
+        told = " | ".join(f"{each.get(part, 0):.0f}" for part in PARTS)
+        sys.stdout.write(f"| {side} | {name} | {told} |\n")
+        sys.stdout.flush()
+
+    def head(what: str) -> None:
+        sys.stdout.write(f"\n| {what} | Spark | {' | '.join(PARTS)} |\n")
+        sys.stdout.write("| --- " * (2 + len(PARTS)) + "|\n")
+
+    head(f"one run of {options.queries[0]} over")
+    found = batches(folder / "batches", options, system, tell)
+    head(f"{options.queries[0]} over")
     for side, of in found.items():
         for name, each in of.items():
-            told = " | ".join(f"{each.get(part, 0):.0f}" for part in PARTS)
-            sys.stdout.write(f"| {side} | {name} | {told} |\n")
-    sys.stdout.flush()
+            tell(side, name, each)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from benchmarks.nexmark.events import Events
 from benchmarks.nexmark.fleet import DriverProcess
 from benchmarks.nexmark.load import Load, Step, run_step
 
-__all__ = ["OPTIONS", "PARTS", "Batches", "batches"]
+__all__ = ["OPTIONS", "PARTS", "Batches", "Medians", "batches"]
 
 # As Spark names them, in their order; the rest of a micro-batch is little.
 PARTS = (
@@ -44,27 +45,29 @@ _RATE, _SECONDS = 2000, 6.0
 
 Medians = dict[str, float]
 Batches = dict[str, dict[str, Medians]]
+Told = Callable[[str, str, Medians], None]
 System = Callable[
     [Path, argparse.Namespace, str], AbstractContextManager[tuple[Load, Sequence[str]]]
 ]
 
 
-def batches(folder: Path, options: argparse.Namespace, system: System) -> Batches:
+def batches(folder: Path, options: argparse.Namespace, system: System, told: Told) -> Batches:
     """Return, by side and option, the medians of a micro-batch's parts in milliseconds.
 
-    In rounds, so that what else the machine does befalls all of them.
+    In rounds, so that what else the machine does befalls all of them. ``told`` gets those of each
+    run as soon as it is over.
     """
     found: dict[tuple[str, str], list[dict[str, int]]] = {}
     sides = [each for each in options.sides if each != "synced"]
-    for number in range(options.rounds):
+    places = itertools.count()
+    for _ in range(options.rounds):
         for name, conf in OPTIONS.items():
             for side in sides:
                 # What others take is told of what is compared: as it is.
                 if side == "log" or not conf:
-                    place = folder / f"{number}-{len(found)}-{side}"
-                    found.setdefault((side, name), []).extend(
-                        _run(place, options, side, conf, system)
-                    )
+                    of_one = _run(folder / str(next(places)), options, side, conf, system)
+                    found.setdefault((side, name), []).extend(of_one)
+                    told(side, name, _medians(of_one))
     return {
         side: {name: _medians(each) for (of, name), each in found.items() if of == side}
         for side in sides

@@ -9,6 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sharedlog.spark._options import SinkError, SinkOptions, SourceOptions
+from sharedlog.spark._settled import settled
 from sharedlog.spark._sink import BatchWriter, StreamWriter, Writing
 from sharedlog.spark._source import BatchReader, FilteredReader, Planner, StreamReader, columns
 
@@ -57,7 +58,10 @@ class LogDataSource(DataSource):
         options = SinkOptions.read(dict(self.options))
         # Where Spark commits it has this object from elsewhere, and asks for a writer only to call
         # commit: no need to plan again.
-        writing = None if self._travelled else Writing(options, schema, stream=True)
+        writing = None
+        if not self._travelled:
+            with settled("plan"):
+                writing = Writing(options, schema, stream=True)
         return StreamWriter(options, schema, writing)
 
     def __getstate__(self) -> dict[str, Any]:

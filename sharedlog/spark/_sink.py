@@ -37,6 +37,7 @@ from sharedlog.spark._columns import arrow_schema_of, schema_of
 from sharedlog.spark._messages import RawRows
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SinkError, SinkOptions
+from sharedlog.spark._settled import settled
 from sharedlog.spark._tasks import (
     JOB,
     TaskWriter,
@@ -89,7 +90,8 @@ class Writing:
             for batch in batches
             for each in self.rows.messages(batch, self.tags, turns, now_us())
         )
-        return CommitMessage(writer.write(told))
+        with settled("write"):
+            return CommitMessage(writer.write(told))
 
     def place(self) -> Place:
         """Return the log, as this process has it open; raises ``LogForked`` for another one."""
@@ -206,7 +208,8 @@ def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
 def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) -> Closed:
     """Commit a batch, and tell; run again it finds that it did."""
     ticket, batch = results[0].ticket, batch_of(results)
-    closed = until_known(place, lambda: close(ticket, batch))
+    with settled("commit"):
+        closed = until_known(place, lambda: close(ticket, batch))
     _logger().info(
         "sharedlog %s: batch=%d stream=%s rows=%d entries=%d appends=%d bytes=%d undone=%d "
         "lsn=%d%s",

@@ -31,6 +31,7 @@ from sharedlog.spark._filters import Selection, wanted_by
 from sharedlog.spark._offsets import Offset, behind_trimmed, first_offset, ranges_of
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SourceError, SourceOptions
+from sharedlog.spark._settled import settled
 
 try:
     from pyspark.sql.streaming import datasource as _limits
@@ -304,12 +305,14 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
     substream = substream_number(partition.range.tag)
     stream, seals = options.stream, place.seals
     rows = columns(options)
-    while found := until_answered(place, lambda: reader.read(_ROWS)):
-        yield from rows.batches(
-            [
-                Message(
-                    each.envelope, each.position, stream, substream, each.at_us, each.state, seals
-                )
-                for each in found
-            ]
-        )
+    with settled("read"):
+        while found := until_answered(place, lambda: reader.read(_ROWS)):
+            yield from rows.batches(
+                [
+                    Message(
+                        *(each.envelope, each.position, stream, substream),
+                        *(each.at_us, each.state, seals),
+                    )
+                    for each in found
+                ]
+            )
