@@ -54,22 +54,24 @@ System = Callable[
 def batches(folder: Path, options: argparse.Namespace, system: System, told: Told) -> Batches:
     """Return, by side and option, the medians of a micro-batch's parts in milliseconds.
 
-    In rounds, so that what else the machine does befalls all of them. ``told`` gets those of each
-    run as soon as it is over.
+    In rounds, so that what else the machine does befalls all of them, each in another order.
+    ``told`` gets those of each run as soon as it is over.
     """
     found: dict[tuple[str, str], list[dict[str, int]]] = {}
     sides = [each for each in options.sides if each != "synced"]
+    # What others take is told of what is compared: as it is.
+    runs = [(side, name) for name, conf in OPTIONS.items() for side in sides if not conf]
+    runs += [("log", name) for name, conf in OPTIONS.items() if conf and "log" in sides]
     places = itertools.count()
-    for _ in range(options.rounds):
-        for name, conf in OPTIONS.items():
-            for side in sides:
-                # What others take is told of what is compared: as it is.
-                if side == "log" or not conf:
-                    of_one = _run(folder / str(next(places)), options, side, conf, system)
-                    found.setdefault((side, name), []).extend(of_one)
-                    told(side, name, _medians(of_one))
+    for number in range(options.rounds):
+        first = number * len(runs) // options.rounds
+        for side, name in (*runs[first:], *runs[:first]):
+            place = folder / str(next(places))
+            of_one = _run(place, options, side, OPTIONS[name], system)
+            found.setdefault((side, name), []).extend(of_one)
+            told(side, name, _medians(of_one))
     return {
-        side: {name: _medians(each) for (of, name), each in found.items() if of == side}
+        side: {name: _medians(found[side, name]) for of, name in runs if of == side}
         for side in sides
     }
 

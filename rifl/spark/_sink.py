@@ -15,6 +15,7 @@ from rifl.spark._arrow import arrow_schema, record_batches
 from rifl.spark._dead_letters import DeadLetterFile, drop_files, publish_files
 from rifl.spark._driver import process_driver
 from rifl.spark._errors import IdentityError, PlanError, RowError, raise_error_of_all_rows
+from rifl.spark._freezing import freezing
 from rifl.spark._options import WriteOptions
 from rifl.spark._report import Counts, report, tell_aborted
 from rifl.spark._session_names import MicroBatch
@@ -78,9 +79,10 @@ class RiflDataSource(DataSource):
             raise PlanError("a query has one sink of its own, which needs no name")
         # Where Spark commits it has this object from elsewhere, and asks for a
         # writer only to call commit: no need to plan again.
-        plan = (
-            None if self._travelled else WritePlan.make(options, arrow_schema(schema), stream=True)
-        )
+        plan = None
+        if not self._travelled:
+            with freezing("plan"):
+                plan = WritePlan.make(options, arrow_schema(schema), stream=True)
         return StreamWriter(options, schema, plan)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -213,8 +215,9 @@ def commit_stream(options: WriteOptions, results: Sequence[TaskResult], batch_id
     if batch is None or batch.batch != batch_id:
         raise IdentityError(f"tasks say {batch}, and the commit is of batch {batch_id}")
     _publish(options, results)
-    driver = process_driver(options.connection, options.timeout_s)
-    driver.end_session(batch.closed_by_commit, results[0].client_id)
+    with freezing("commit"):
+        driver = process_driver(options.connection, options.timeout_s)
+        driver.end_session(batch.closed_by_commit, results[0].client_id)
     _tell(options, results[0].session, batch_id, results)
 
 

@@ -19,7 +19,7 @@ whatever driver, has the same rows, and is committed once. See docs/spark-log.md
   ``_column_rows``: those with columns of their own; ``_message_types``: of protobuf
 - ``_declaring``: columns that a program declares without Spark
 - ``_filters``: what a batch query has to read at all
-- ``_opened``: the log, opened once in each process; ``_settled``: what else is there once
+- ``_opened``: the log, opened once in each process
 """
 
 from __future__ import annotations

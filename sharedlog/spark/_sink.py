@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rifl.spark._arrow import arrow_schema, record_batches
+from rifl.spark._freezing import freezing
 from sharedlog._core.catalog import find_stream
 from sharedlog._core.draft import check_spread, tags_for
 from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked, SchemaChanged
@@ -37,7 +38,6 @@ from sharedlog.spark._columns import arrow_schema_of, schema_of
 from sharedlog.spark._messages import RawRows
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SinkError, SinkOptions
-from sharedlog.spark._settled import settled
 from sharedlog.spark._tasks import (
     JOB,
     TaskWriter,
@@ -90,7 +90,7 @@ class Writing:
             for batch in batches
             for each in self.rows.messages(batch, self.tags, turns, now_us())
         )
-        with settled("write"):
+        with freezing("write"):
             return CommitMessage(writer.write(told))
 
     def place(self) -> Place:
@@ -208,7 +208,7 @@ def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
 def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) -> Closed:
     """Commit a batch, and tell; run again it finds that it did."""
     ticket, batch = results[0].ticket, batch_of(results)
-    with settled("commit"):
+    with freezing("commit"):
         closed = until_known(place, lambda: close(ticket, batch))
     _logger().info(
         "sharedlog %s: batch=%d stream=%s rows=%d entries=%d appends=%d bytes=%d undone=%d "

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from rifl.spark._freezing import freezing
 from sharedlog._core.catalog import find_stream, hold_retention_us
 from sharedlog._core.errors import LogForked, TrimmedLog
 from sharedlog._core.holds import Hold, move, take
@@ -31,7 +32,6 @@ from sharedlog.spark._filters import Selection, wanted_by
 from sharedlog.spark._offsets import Offset, behind_trimmed, first_offset, ranges_of
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SourceError, SourceOptions
-from sharedlog.spark._settled import settled
 
 try:
     from pyspark.sql.streaming import datasource as _limits
@@ -305,7 +305,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
     substream = substream_number(partition.range.tag)
     stream, seals = options.stream, place.seals
     rows = columns(options)
-    with settled("read"):
+    with freezing("read"):
         while found := until_answered(place, lambda: reader.read(_ROWS)):
             yield from rows.batches(
                 [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import gc
 import itertools
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,23 @@ def test_an_empty_micro_batch_writes_no_entry(chain: Chain) -> None:
     chain.publish(5)
     chain.run()
     assert chain.written() == collections.Counter(f"o{number}" for number in range(5, 10))
+
+
+def test_workers_freeze_what_they_have_loaded(chain: Chain) -> None:
+    """Spark collects garbage behind each task, which goes through all modules else; of processes
+    that are not Spark's workers, as this one, nothing is frozen."""
+    frozen = gc.get_freeze_count()
+    chain.publish(40)
+    chain.run()
+    found = chain.spark.range(16, numPartitions=8).mapInPandas(_frozen, "objects bigint")
+    # The workers of the query's tasks, and maybe others.
+    assert max(row.objects for row in found.collect()) > 10_000
+    assert gc.get_freeze_count() <= frozen
+
+
+def _frozen(frames: Iterable[Any]) -> Iterator[Any]:
+    for frame in frames:
+        yield frame.assign(objects=gc.get_freeze_count())[["objects"]]
 
 
 def _write(chain: Chain, rows: list[tuple[str, str]], **options: str) -> None:

@@ -21,11 +21,11 @@ _done: Counter[str] = Counter()
 
 
 @contextmanager
-def settled(what: str) -> Iterator[None]:
-    """Do something in a worker of Spark's; what it loads is passed over from then on.
+def freezing(what: str) -> Iterator[None]:
+    """Do something in a worker of Spark's; behind it what was loaded is frozen (``gc.freeze``).
 
-    ``what``: of the few things that a worker does, each of which loads something. What the
-    collector passes over is freed as before when nobody refers to it; a cycle of it is not.
+    ``what``: of the few things that a worker does, each of which loads something; behind the first
+    two times. What is frozen is freed as before when nobody refers to it; a cycle of it is not.
     """
     yield
     if _done[what] < _TIMES and _is_worker():
