@@ -8,6 +8,6 @@
 - ``demo``: answers under failures, ``make demo-nexmark``
 - ``load``: events at a rate, and how late rows are; ``rising``: all systems in turns at such rates,
   ``saturation``: which ones, and what they tell
-- ``alone``: sources and sinks for themselves; ``batches``: the parts of a micro-batch; ``parts``:
-  the systems that ``python -m benchmarks.nexmark`` measures
+- ``alone``: sources and sinks for themselves; ``batches``: the parts of a micro-batch,
+  ``steps``: those on the log; ``parts``: the systems that ``python -m benchmarks.nexmark`` measures
 """

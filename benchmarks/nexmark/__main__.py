@@ -25,6 +25,7 @@ from benchmarks.nexmark.parts import SIDES, TARGETS, alone, alone_summary, syste
 from benchmarks.nexmark.rising import rising
 from benchmarks.nexmark.saturation import Measured, Queries, by_query, notes, summary
 from benchmarks.nexmark.schemas import OUTPUTS
+from benchmarks.nexmark.steps import steps
 
 # All queries, in about half an hour; and some of them.
 _SHORT = {
@@ -79,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.only in (None, "alone"):
             figures["alone"] = _alone(folder, options, ratios)
         if options.only in (None, "batches"):
+            figures["steps"] = _steps(folder)
             figures["batches"] = _batches(folder, options)
         if options.only in (None, "rising"):
             queries = _rising(folder, options)
@@ -106,6 +108,15 @@ def _alone(folder: Path, options: argparse.Namespace, ratios: dict[str, float]) 
     sys.stdout.write("\n| alone | rows a second |\n| --- | --- |\n")
     for name, each in found.items():
         sys.stdout.write(f"| {name} | {each:,} |\n")
+    sys.stdout.flush()
+    return found
+
+
+def _steps(folder: Path) -> dict[str, float]:
+    found = {name: round(each, 1) for name, each in steps(folder).items()}
+    sys.stdout.write("\n| of the log alone, a micro-batch's | ms |\n| --- | --- |\n")
+    for name, each in found.items():
+        sys.stdout.write(f"| {name} | {each:.1f} |\n")
     sys.stdout.flush()
     return found
 

@@ -17,7 +17,7 @@ from rifl.core._shared.errors import InProgress
 from rifl.core._shared.outcome import Outcome
 from rifl.spark._connections import WorkerChannel
 from rifl.spark._errors import DeliveryError, RowError
-from rifl.spark._freezing import freezing
+from rifl.spark._freezing import freeze
 from rifl.spark._keys import KeyPlan
 from rifl.spark._options import WriteOptions
 from rifl.spark._pacing import Pace, portion_end
@@ -152,18 +152,18 @@ class Delivery:
         """
         self._task = task
         retries = self._worker.retries
-        with freezing("send"):
-            for batch in batches:
-                for start in range(0, batch.num_rows, _MAPPED_ROWS):
-                    self._send(batch.slice(start, _MAPPED_ROWS))
-                    yield from self._finished()
-                    self.counts.retries = self._worker.retries - retries
-            while self._under_way or self._again:
-                self._resend()
-                self._collect()
+        for batch in batches:
+            for start in range(0, batch.num_rows, _MAPPED_ROWS):
+                self._send(batch.slice(start, _MAPPED_ROWS))
                 yield from self._finished()
+                self.counts.retries = self._worker.retries - retries
+        while self._under_way or self._again:
+            self._resend()
+            self._collect()
             yield from self._finished()
-            self.counts.retries = self._worker.retries - retries
+        yield from self._finished()
+        self.counts.retries = self._worker.retries - retries
+        freeze("send")
 
     def _send(self, rows: pyarrow.RecordBatch) -> None:
         requests = self._messages.requests(rows)

@@ -1,4 +1,4 @@
-"""What a Python worker of Spark's has loaded, kept from the collector of garbage.
+"""Modules that a Python worker of Spark's has loaded, kept from the collector of garbage.
 
 Spark has its workers collect garbage behind each task, each planning and each commit
 (``pyspark.daemon``). With the modules that Arrow and pandas bring that takes 20 ms of a core each
@@ -10,8 +10,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 _COLLECTS = "pyspark.daemon"
 # Spark loads some of what it needs when the first task of a kind is over.
@@ -20,14 +18,12 @@ _TIMES = 2
 _done: Counter[str] = Counter()
 
 
-@contextmanager
-def freezing(what: str) -> Iterator[None]:
-    """Do something in a worker of Spark's; behind it what was loaded is frozen (``gc.freeze``).
+def freeze(what: str) -> None:
+    """Freeze what this worker of Spark's has loaded (``gc.freeze``), behind what it did.
 
     ``what``: of the few things that a worker does, each of which loads something; behind the first
     two times. What is frozen is freed as before when nobody refers to it; a cycle of it is not.
     """
-    yield
     if _done[what] < _TIMES and _is_worker():
         _done[what] += 1
         # Else what is garbage already would stay.

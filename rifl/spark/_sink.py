@@ -15,7 +15,7 @@ from rifl.spark._arrow import arrow_schema, record_batches
 from rifl.spark._dead_letters import DeadLetterFile, drop_files, publish_files
 from rifl.spark._driver import process_driver
 from rifl.spark._errors import IdentityError, PlanError, RowError, raise_error_of_all_rows
-from rifl.spark._freezing import freezing
+from rifl.spark._freezing import freeze
 from rifl.spark._options import WriteOptions
 from rifl.spark._report import Counts, report, tell_aborted
 from rifl.spark._session_names import MicroBatch
@@ -81,8 +81,8 @@ class RiflDataSource(DataSource):
         # writer only to call commit: no need to plan again.
         plan = None
         if not self._travelled:
-            with freezing("plan"):
-                plan = WritePlan.make(options, arrow_schema(schema), stream=True)
+            plan = WritePlan.make(options, arrow_schema(schema), stream=True)
+            freeze("plan")
         return StreamWriter(options, schema, plan)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -215,9 +215,9 @@ def commit_stream(options: WriteOptions, results: Sequence[TaskResult], batch_id
     if batch is None or batch.batch != batch_id:
         raise IdentityError(f"tasks say {batch}, and the commit is of batch {batch_id}")
     _publish(options, results)
-    with freezing("commit"):
-        driver = process_driver(options.connection, options.timeout_s)
-        driver.end_session(batch.closed_by_commit, results[0].client_id)
+    driver = process_driver(options.connection, options.timeout_s)
+    driver.end_session(batch.closed_by_commit, results[0].client_id)
+    freeze("commit")
     _tell(options, results[0].session, batch_id, results)
 
 

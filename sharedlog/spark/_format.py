@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from rifl.spark._freezing import freezing
+from rifl.spark._freezing import freeze
 from sharedlog.spark._options import SinkError, SinkOptions, SourceOptions
 from sharedlog.spark._sink import BatchWriter, StreamWriter, Writing
 from sharedlog.spark._source import BatchReader, FilteredReader, Planner, StreamReader, columns
@@ -60,8 +60,8 @@ class LogDataSource(DataSource):
         # commit: no need to plan again.
         writing = None
         if not self._travelled:
-            with freezing("plan"):
-                writing = Writing(options, schema, stream=True)
+            writing = Writing(options, schema, stream=True)
+            freeze("plan")
         return StreamWriter(options, schema, writing)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rifl.spark._arrow import arrow_schema, record_batches
-from rifl.spark._freezing import freezing
+from rifl.spark._freezing import freeze
 from sharedlog._core.catalog import find_stream
 from sharedlog._core.draft import check_spread, tags_for
 from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked, SchemaChanged
@@ -90,8 +90,9 @@ class Writing:
             for batch in batches
             for each in self.rows.messages(batch, self.tags, turns, now_us())
         )
-        with freezing("write"):
-            return CommitMessage(writer.write(told))
+        message = CommitMessage(writer.write(told))
+        freeze("write")
+        return message
 
     def place(self) -> Place:
         """Return the log, as this process has it open; raises ``LogForked`` for another one."""
@@ -208,8 +209,8 @@ def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
 def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) -> Closed:
     """Commit a batch, and tell; run again it finds that it did."""
     ticket, batch = results[0].ticket, batch_of(results)
-    with freezing("commit"):
-        closed = until_known(place, lambda: close(ticket, batch))
+    closed = until_known(place, lambda: close(ticket, batch))
+    freeze("commit")
     _logger().info(
         "sharedlog %s: batch=%d stream=%s rows=%d entries=%d appends=%d bytes=%d undone=%d "
         "lsn=%d%s",

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from rifl.spark._freezing import freezing
+from rifl.spark._freezing import freeze
 from sharedlog._core.catalog import find_stream, hold_retention_us
 from sharedlog._core.errors import LogForked, TrimmedLog
 from sharedlog._core.holds import Hold, move, take
@@ -305,14 +305,13 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
     substream = substream_number(partition.range.tag)
     stream, seals = options.stream, place.seals
     rows = columns(options)
-    with freezing("read"):
-        while found := until_answered(place, lambda: reader.read(_ROWS)):
-            yield from rows.batches(
-                [
-                    Message(
-                        *(each.envelope, each.position, stream, substream),
-                        *(each.at_us, each.state, seals),
-                    )
-                    for each in found
-                ]
-            )
+    while found := until_answered(place, lambda: reader.read(_ROWS)):
+        yield from rows.batches(
+            [
+                Message(
+                    each.envelope, each.position, stream, substream, each.at_us, each.state, seals
+                )
+                for each in found
+            ]
+        )
+    freeze("read")

@@ -183,9 +183,9 @@ class Connection:
         request.success.extend(grouped(writes, 1))
         self.cluster.check_size(request)
         if found is None:
-            done = self.cluster.send(request, again=True).succeeded
-            if done or (found := self._look()) == made:
+            if _put_once(self.cluster, keys, request, made):
                 return made
+            found = self._look()
         if found is None:
             raise CorruptLog(f"{self.address} has parts of a log {name!r}, and not its id")
         raise LogExists(f"{self.address} has a log {name!r} already: open it")
@@ -208,9 +208,7 @@ class Connection:
         return value
 
     def _look(self) -> bytes | None:
-        response = self.cluster.send(pb.TxnRequest(success=[get(self.keys.id)]), again=True)
-        (found,) = newest(response.responses)
-        return None if found is None else found.value
+        return _id_of(self.cluster, self.keys)
 
 
 def _home(address: EtcdAddress, name: str) -> Home:
@@ -225,18 +223,35 @@ def accept_cluster(address: EtcdAddress, name: str, new: Mapping[str, bytes]) ->
     keys = Keys(_home(address, name).root)
     with contextlib.closing(Cluster(address, LOG)) as cluster:
         while True:
-            response = cluster.send(pb.TxnRequest(success=[get(keys.id)]), again=True)
-            (value,) = newest(response.responses)
+            value = _id_of(cluster, keys)
             if value is None:
                 raise NoSuchLog(f"{address} has no log {name!r}")
-            found = LogId.read(value.value)
+            found = LogId.read(value)
             if found.cluster == cluster.id:
                 return ""
             made = LogId(secrets.token_hex(16), found.format, cluster.id).value()
             writes = [put(keys.id, made), *(put(keys.key(key), each) for key, each in new.items())]
-            request = pb.TxnRequest(compare=[equal(keys.id, value.value)], success=writes)
-            if cluster.send(request, again=True).succeeded:
+            request = pb.TxnRequest(compare=[equal(keys.id, value)], success=writes)
+            if _put_once(cluster, keys, request, made):
                 return f"it was made in cluster {found.cluster}, and this is cluster {cluster.id}"
+
+
+def _id_of(cluster: Cluster, keys: Keys) -> bytes | None:
+    response = cluster.send(pb.TxnRequest(success=[get(keys.id)]), again=True)
+    (found,) = newest(response.responses)
+    return None if found is None else found.value
+
+
+def _put_once(cluster: Cluster, keys: Keys, request: pb.TxnRequest, made: bytes) -> bool:
+    """Put an id by a transaction that is sent again if its reply is lost; whether it is there."""
+    try:
+        done = cluster.send(request, again=True).succeeded
+    except LogFull:
+        # etcd says so of what it did, too (see ``Commits._full``).
+        if _id_of(cluster, keys) == made:
+            return True
+        raise
+    return done or _id_of(cluster, keys) == made
 
 
 _FACTS = 4

@@ -11,11 +11,12 @@ import pytest
 
 from chaos.etcd_cluster import EtcdCluster
 from sharedlog._core.commit import Commit, NewEntry
-from sharedlog._core.errors import CorruptLog, LogFull, LogUnavailable
+from sharedlog._core.errors import CorruptLog, LogExists, LogFull, LogUnavailable
 from sharedlog._core.fences import raise_fence
 from sharedlog._core.incarnation import new_log, read_incarnation
 from sharedlog._core.producers import append
 from sharedlog._engines.driving import carry_out
+from sharedlog._engines.etcd.cluster import Cluster
 from sharedlog._engines.etcd.opening import create_log, open_log
 from sharedlog._engines.opening import accept_loss, defragment
 from tests.helpers.etcd_backups import restore
@@ -320,6 +321,38 @@ def test_an_append_that_is_done_and_told_that_there_is_no_room(url, opened, monk
     assert caught.value.appended is None
 
 
+@pytest.fixture
+def told_full(monkeypatch):
+    """Have etcd say NOSPACE of what decides, be it done or not, as its quota applier does."""
+    send = Cluster.send
+
+    @contextlib.contextmanager
+    def within(*, is_done):
+        def full(self, request, **options):
+            if not request.compare:
+                return send(self, request, **options)
+            if is_done:
+                send(self, request, **options)
+            raise LogFull("etcd: database space exceeded")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Cluster, "send", full)
+            yield
+
+    return within
+
+
+def test_a_log_that_is_made_and_told_that_there_is_no_room(cluster, name, told_full):
+    """It is there, and its maker's; one that was refused is not, and is made later (L8)."""
+    url = cluster.url(log=name)
+    with told_full(is_done=False), pytest.raises(LogFull):
+        create_log(url, {})
+    with told_full(is_done=True):
+        create_log(url, {}).close()
+    with pytest.raises(LogExists):
+        create_log(url, {})
+
+
 def test_each_member_is_defragmented_the_one_that_leads_last(cluster, url, opened):
     """The log goes on; at a member that does not answer it stops, before the next ones (§18)."""
     engine = opened(url)
@@ -340,7 +373,7 @@ def test_each_member_is_defragmented_the_one_that_leads_last(cluster, url, opene
 
 
 @pytest.mark.parametrize("token", ["", "another"])
-def test_a_cluster_restored_from_a_backup(tmp_path, opened, token):
+def test_a_cluster_restored_from_a_backup(tmp_path, opened, token, told_full):
     """Whoever saw more stops, by the cluster's number or its revision (§12)."""
     with EtcdCluster(tmp_path / "lone", nodes=1) as lone:
         url = created(lone.url(log="l"))
@@ -365,7 +398,10 @@ def test_a_cluster_restored_from_a_backup(tmp_path, opened, token):
                 with pytest.raises(CorruptLog, match="was made in cluster"):
                     open_log(url)
                 keys = new_log("0" * 16)
-                assert "was made in cluster" in accept_loss(url, keys)
+                with told_full(is_done=False), pytest.raises(LogFull):
+                    accept_loss(url, keys)
+                with told_full(is_done=True):
+                    assert "was made in cluster" in accept_loss(url, keys)
                 assert accept_loss(url, keys) == ""
                 again = opened(url)
                 assert (again.tail(), carry_out(again, read_incarnation())) == (1, "0" * 16)
