@@ -254,7 +254,7 @@ test: $(INSTALLED) postgresql spin toxiproxy etcd java
 
 # What takes minutes each: a Spark driver killed again and again, storms over replicas.
 test-long: $(INSTALLED) postgresql etcd java browser
-	@$(PYTHON) -m pytest -m long $(PYTEST_FLAGS)
+	@$(PYTHON) -m pytest -m long --hypothesis-profile=search $(PYTEST_FLAGS)
 
 # Pages for people, as a browser shows them; with SHOTS=DIRECTORY it leaves pictures there.
 test-browser: $(INSTALLED) browser

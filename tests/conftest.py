@@ -32,8 +32,10 @@ __all__ = [
     "shared_redis",
 ]
 
-# Other work on the machine must not fail an example.
-settings.register_profile("rifl", deadline=None)
+# Other work on the machine must not fail an example. What is drawn is the same in each run;
+# --hypothesis-profile=search draws something else each time.
+settings.register_profile("rifl", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None)
 settings.load_profile("rifl")
 
 # A shell's background job ignores it, and so would every process that a test interrupts.

@@ -148,7 +148,8 @@ class LogEngine(Protocol):
 
         ``append_id`` (16 bytes, unique) names this append: asked again with the same
         one and the same ``expected_tail`` after a lost reply, it is recognised and not
-        repeated, even by then under an older number, until its entries are trimmed.
+        repeated, even by then under an older number, until its entries are trimmed; behind
+        that it may be recognised, or ``TailMismatch``.
         ``metadata`` is written in the same step, None deleting a key. Raises
         ``Deposed``, ``TailMismatch`` (with the tail found), ``ConditionFailed``, in
         this order. A tail found below the expected one went back: the store forgot
