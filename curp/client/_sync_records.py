@@ -200,7 +200,11 @@ class _Stream:
             self._unary.instead = True
         for record in lost:
             if self._code in SENT_SINGLY and not record.done:
-                self._unary.send(record)
+                try:
+                    self._unary.send(record)
+                except ValueError:
+                    # The channel was closed meanwhile; the stream may have had it before.
+                    _end_one(record, None)
             else:
                 _end_one(record, None)
 

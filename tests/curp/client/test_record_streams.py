@@ -12,9 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import rifl
+from curp._core.pending_records import PendingRecords, QuickDuration
+from curp.client._record import Record
+from curp.client._sync_records import _Stream, _Unary
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessClient, WitnessHandlers
 from tests.curp.client.scripted import CLIENTS, METHOD, ScriptedGroup, calling, field
@@ -222,3 +226,29 @@ def test_the_threads_of_a_stream_end_with_its_channel(how: str) -> None:
         gc.collect()
         until(lambda: not _threads() - before, "the reading threads' end")
         until(lambda: threading.active_count() <= all_before + 3, "gRPC's threads' end")
+
+
+class _NoStream(grpc.RpcError):
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_records_of_a_stream_that_ends_behind_its_channel_have_an_end_each() -> None:
+    """A witness that was let go may just have said that it has no streams (DESIGN §7)."""
+    channel = grpc.insecure_channel("127.0.0.1:1")
+    stream = _Stream(PendingRecords(QuickDuration()), _Unary(channel))
+    closed = threading.Event()
+
+    def replies(_: Any) -> Iterator[Any]:
+        closed.wait(WAIT_S)
+        raise _NoStream
+        yield
+
+    records = [Record(b"one"), Record(b"two")]
+    for record in records:
+        stream.send(record)
+    stream.begin(replies)
+    channel.close()
+    closed.set()
+    assert all(record.wait(WAIT_S) for record in records)
+    assert [record.verdict for record in records] == [None, None]
