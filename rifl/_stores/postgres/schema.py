@@ -23,7 +23,7 @@ from rifl._stores.postgres.history import continue_history, stop, stopped
 LAYOUT = 1
 # Counts corrections of those functions, which keep names, arguments and results: the
 # first replica that knows more of them than the store has makes them, for all.
-FUNCTIONS = 13
+FUNCTIONS = 14
 _OLDEST_SERVER = 140000
 _DIRECTORY = files("rifl._stores.postgres") / "sql"
 _NOTE = """

@@ -506,6 +506,41 @@ def test_the_open_transaction_of_a_dead_replica_is_ended(
     assert effects() == 1
 
 
+def test_a_transaction_that_records_is_never_nobodys(
+    replicas, shared_server, database, effects, schema
+):
+    """Else whoever looks just then takes its replica for gone, and ends it (DESIGN §6)."""
+    one = replicas()
+    client = one.client()
+    database.execute(f"SELECT pg_advisory_lock(hashtextextended(owner, 3)) FROM {schema}.replicas")
+    database.commit()
+    with shared_server.connect() as connection, ThreadPoolExecutor(1) as pool:
+        attempt = one.begin(call(client, 1), UNCLAIMED)
+        connection.execute(INSERT)
+        recorded = pool.submit(one.store.transactions.record, attempt, FIRST, connection)
+        pid = connection.info.backend_pid
+        try:
+            until(lambda: _waits(database, pid), "it is on its way")
+            asked = f"SELECT o_owner FROM {schema}.who_commits_1(%s, 1, NULL)"
+            assert database.execute(asked, (client,)).fetchone() == (None,)
+        finally:
+            database.rollback()
+            database.execute("SELECT pg_advisory_unlock_all()")
+            database.commit()
+        recorded.result(DEADLINE_S)
+        (owner,) = database.execute(asked, (client,)).fetchone()
+        assert owner
+        connection.commit()
+    assert effects() == 1
+
+
+def _waits(database, pid):
+    asked = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %s"
+    (found,) = database.execute(asked, (pid,)).fetchone()
+    database.rollback()
+    return found > 0
+
+
 def _not_in_progress(handler, replica, client):
     try:
         return handler.serve(replica, call(client, 1, attempt=2))

@@ -94,10 +94,11 @@ BEGIN
         result := 'gone';
         EXIT judging WHEN client_state <> 'open';
         result := 'fenced';
+        -- By this a take-over finds whose transaction it is: before there is anything to find,
+        -- else it is nobody's for a moment, and is ended.
+        ignored := pg_advisory_xact_lock_shared(hashtextextended(p_owner, 3));
         -- Of a call that is being claimed, or recorded by another copy, the store is to be asked.
         EXIT judging WHEN NOT pg_try_advisory_xact_lock(hashint8extended(p_seq, p_client));
-        -- By this a take-over finds whose transaction it is.
-        ignored := pg_advisory_xact_lock_shared(hashtextextended(p_owner, 3));
         -- All that is known lies in first incomplete .. top, and what the call acknowledges takes
         -- no room, whether or not it has gone.
         IF greatest(top, p_seq) - p_first >= p_window THEN
