@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -32,7 +30,6 @@ from rifl.core._shared.errors import LeaseExpired
 from sharedlog._consumer.redis_transaction import RedisTransaction
 from sharedlog._core.consumer import members
 
-CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 # Where a change of what seeds draw has moved the one of the table, so many are searched.
 WITHIN = 1_000
 
@@ -47,7 +44,7 @@ def _asks_far_more(broken: Result, held: Callable[[], Result]) -> bool:
 
 
 class Found(NamedTuple):
-    """A defect by its name in the CHANGELOG, and a seed of today's that shows it.
+    """A defect, and a seed that shows it today.
 
     ``behind``: breaks the rule that came later and stands behind the defect's; without that
     nothing shows. It is broken with the defect and without it, and alone breaks no promise there.
@@ -236,9 +233,3 @@ def test_a_defect_is_found_again(found: Found) -> None:
             assert simulate(schedule).problems == []
             return
     pytest.fail(f"{WITHIN} seeds of {found.kind} do not show it")
-
-
-def test_what_was_found_is_told() -> None:
-    """The CHANGELOG names each of them, and none that is not kept here."""
-    told = re.findall(r"`chaos\.sim`: \*([^*]+)\*", CHANGELOG.read_text().replace("\n  ", " "))
-    assert sorted(told) == sorted(found.name for found in FOUND)
