@@ -98,10 +98,11 @@ def test_names_and_arguments_are_those_of_the_code(page: Path, code: str) -> Non
 
 
 def test_the_quick_start_runs(tmp_path: Path) -> None:
-    """The README's server and clients are processes; a key's call happens once (DESIGN §1)."""
+    """The README's server and client, and the keyed client of keys.md, as processes (DESIGN §1)."""
     port = free_port()
     names = ["server.py", "client.py", "keyed.py"]
-    for name, code in zip(names, blocks(README), strict=True):
+    programs = [*blocks(README), blocks(ROOT / "docs" / "keys.md")[0]]
+    for name, code in zip(names, programs, strict=True):
         assert "127.0.0.1:50051" in code
         here = code.replace(":50051", f":{port}").replace("timeout=5)", "timeout=60)")
         (tmp_path / name).write_text(here.replace("timeout=5,", "timeout=60,"))
@@ -236,7 +237,10 @@ def _errors(reader: Reader, handled: str) -> None:
     assert reader.run(code.replace("...", "caught = 1"), call=call)["caught"]
 
 
-def _keys(reader: Reader, nightly: str) -> None:
+def _keys(reader: Reader, keyed: str, nightly: str) -> None:
+    # The quick start's test runs the first program.
+    assert "rifl.key" in keyed
+
     class Row:
         id = "7"
 
