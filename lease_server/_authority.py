@@ -128,26 +128,22 @@ class Authority(Protocol):
         retention_s: float = 0.0,
         secret: bytes = b"",
         *,
-        adopting: bool = False,
         source: str = "",
     ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new.
 
         ``retention_s`` 0 asks for the default; an opener that asks for more than
         the session has extends it. ``secret`` is the verifier (see ``session_secret``) of
-        what the caller shows, and has to be the session's; ``adopting``: one that has none
-        takes it. Whether a caller may do without is asked before. ``source``: where one is
-        whom nobody authenticated. Raises BadRequest, NotYours, SessionClosed,
-        TooManySessions, StorageUnavailable.
+        what the caller shows, and has to be the session's. Whether a caller may do without is
+        asked before. ``source``: where an unauthenticated caller is. Raises BadRequest,
+        NotYours, SessionClosed, TooManySessions, StorageUnavailable.
         """
 
-    def close_session(
-        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
-    ) -> int:
+    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
         """Close for ever, durably; the id, whose rows a later ``expire`` drops.
 
         A numbered session (see ``SessionTable``) closes with all below it. Closing an
-        ended session again returns its id. ``secret`` and ``adopting`` as in
+        ended session again returns its id. ``secret`` as in
         ``open_session``. Raises BadRequest, NotYours, SessionClosed for a name never
         opened, StorageUnavailable.
         """

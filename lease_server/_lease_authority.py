@@ -122,11 +122,9 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
             at = self._clock() if now is None else now
             return self._book.holds(client_id) and not self._book.alive(client_id, at)
 
-    def close_session(
-        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
-    ) -> int:
+    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
         """Close for ever, durably; the id, which the next ``expire`` returns."""
-        client_id, ended_now = self._book.close(name, peer, secret, adopting=adopting)
+        client_id, ended_now = self._book.close(name, peer, secret)
         with self._lock:
             self._drops += ended_now
         return client_id
@@ -179,11 +177,9 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         peer: bytes,
         retention_s: float,
         secret: bytes,
-        *,
-        adopting: bool,
         source: str,
     ) -> tuple[SessionRow, bool]:
-        return self._book.open(name, peer, retention_s, secret, adopting=adopting, source=source)
+        return self._book.open(name, peer, retention_s, secret, source)
 
     def _grant_id(self) -> int:
         """One grant, under the lock."""

@@ -46,7 +46,7 @@ class SeriesBook:
             key = (peer, found[0])
             self._ids.setdefault(key, {})[found[1]] = client_id
             self._place[client_id] = (key, found[1])
-            self._owner[key] = secret or self._owner.get(key, b"")
+            self._owner[key] = secret
 
     def owner(self, peer: bytes, name: str) -> bytes | None:
         """Return the secret of a series of which a row is held, empty if it has none."""

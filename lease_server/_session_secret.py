@@ -33,12 +33,12 @@ def verifier(secret: bytes, name: str) -> bytes:
     return hmac.new(secret, _LABEL + scope, hashlib.sha256).digest()
 
 
-def require_owner(kept: bytes, shown: bytes, *, adopting: bool) -> None:
+def require_owner(kept: bytes, shown: bytes) -> None:
     """Raise NotYours unless the verifier shown is the one kept, compared in constant time.
 
-    What has none opens without one; with ``adopting`` also to who brings the first.
+    A session without a secret keeps an empty one, and opens by that alone.
     """
-    if not (hmac.compare_digest(kept, shown) or (adopting and not kept)):
+    if not hmac.compare_digest(kept, shown):
         raise not_yours()
 
 

@@ -88,17 +88,17 @@ class SessionTable:
                 used=used is None or row.client_id in used,
             )
 
-    def require_owner(self, peer: bytes, name: str, secret: bytes, *, adopting: bool) -> None:
+    def require_owner(self, peer: bytes, name: str, secret: bytes) -> None:
         """Raise NotYours unless ``secret`` opens the name, and the series that it is in.
 
         See ``session_secret.require_owner``. A name that was never seen is anybody's.
         """
         row = self.get(peer, name)
         if row is not None:
-            require_owner(row.secret, secret, adopting=adopting)
+            require_owner(row.secret, secret)
         owner = self._series.owner(peer, name)
         if owner is not None:
-            require_owner(owner, secret, adopting=adopting)
+            require_owner(owner, secret)
 
     def find(self, peer: bytes, name: str, now: float) -> SessionRow | None:
         """The open session of that name, its retention renewed; None if never seen.
@@ -164,8 +164,6 @@ class SessionTable:
         else:
             self._open_of[row.peer] -= 1
             self._open_from[standing.source] -= 1
-            # It may have taken a secret.
-            self._series.put(row.client_id, row.peer, row.name, row.secret)
         self._rows[row.client_id] = row
         if row.state is SessionState.OPEN:
             self._open_of[row.peer] += 1

@@ -103,8 +103,6 @@ class SessionBook:
         peer: bytes,
         retention_s: float,
         secret: bytes,
-        *,
-        adopting: bool,
         source: str = "",
     ) -> tuple[SessionRow, bool]:
         """The open session of that name, and whether this call created it."""
@@ -112,7 +110,7 @@ class SessionBook:
         granted_s = self._policy.retention_s(retention_s)
         with self._writing:
             with self._lock:
-                self._table.require_owner(peer, name, secret, adopting=adopting)
+                self._table.require_owner(peer, name, secret)
                 row = self._table.find(peer, name, self._clock())
                 if row is None:
                     self._table.require_room(peer, source)
@@ -129,20 +127,12 @@ class SessionBook:
                     source,
                 )
             else:
-                wanted = replace(
-                    row,
-                    retention_s=max(granted_s, row.retention_s),
-                    secret=row.secret or secret,
-                )
+                wanted = replace(row, retention_s=max(granted_s, row.retention_s))
             if wanted != row:
                 row = self._install(wanted, used=not fresh)
-        return opened_row(
-            row, wanted if fresh else None, secret, adopting=adopting, events=self._events
-        )
+        return opened_row(row, wanted if fresh else None, secret, self._events)
 
-    def close(
-        self, name: str, peer: bytes, secret: bytes, *, adopting: bool
-    ) -> tuple[int, list[int]]:
+    def close(self, name: str, peer: bytes, secret: bytes) -> tuple[int, list[int]]:
         """Close for ever, a numbered session with all below it; the ids that ended now.
 
         The first is the session's own, or that of the one which ended it before.
@@ -151,7 +141,7 @@ class SessionBook:
         ended: list[int] = []
         with self._writing:
             with self._lock:
-                self._table.require_owner(peer, name, secret, adopting=adopting)
+                self._table.require_owner(peer, name, secret)
                 row = self._table.get(peer, name)
                 ended_by = self._table.ended_by(peer, name)
                 lower = self._table.open_below(peer, name)
@@ -211,19 +201,14 @@ class SessionBook:
 
 
 def opened_row(
-    row: SessionRow,
-    wanted: SessionRow | None,
-    secret: bytes,
-    *,
-    adopting: bool,
-    events: Events,
+    row: SessionRow, wanted: SessionRow | None, secret: bytes, events: Events
 ) -> tuple[SessionRow, bool]:
     """Return a session's row that stands, and whether it is the new one that was wanted.
 
     Where another server opened the name first, it is that one's. Raises NotYours, or
     SessionClosed.
     """
-    require_owner(row.secret, secret, adopting=adopting)
+    require_owner(row.secret, secret)
     if row.state is not SessionState.OPEN:
         raise SessionClosed(f"session {row.name!r} is closed or past its retention")
     created = wanted is not None and row.client_id == wanted.client_id

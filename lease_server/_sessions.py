@@ -22,8 +22,8 @@ class SessionState(enum.Enum):
 class SessionsFrom(enum.Enum):
     """Who may open sessions on a channel that has no authenticated peer.
 
-    AUTHENTICATED: who shows the session's secret. ANYONE: whoever knows the name, too; a
-    session that has no secret yet takes the first one it is opened with.
+    AUTHENTICATED: a caller that shows the session's secret. ANYONE: also a caller without a
+    secret, which opens sessions that were opened without one, by their names.
     """
 
     AUTHENTICATED = "authenticated"

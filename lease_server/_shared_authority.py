@@ -47,14 +47,10 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
         """Whether the id is a named session's; asking renews it."""
         return self._storage.renew(client_id) in (Standing.SESSION, Standing.CLOSED)
 
-    def close_session(
-        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
-    ) -> int:
+    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
         """Close for ever, durably, on every server; the id."""
         SessionTable.check_name(name)
-        row, now = self._storage.close_session(
-            name, peer, self._wall_clock(), secret, adopting=adopting
-        )
+        row, now = self._storage.close_session(name, peer, self._wall_clock(), secret)
         if now:
             self._events.info("session_closed", client_id=row.client_id, name=name)
         return row.client_id
@@ -82,8 +78,6 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
         peer: bytes,
         retention_s: float,
         secret: bytes,
-        *,
-        adopting: bool,
         source: str,
     ) -> tuple[SessionRow, bool]:
         SessionTable.check_name(name)
@@ -97,10 +91,8 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
             secret,
             source,
         )
-        row = self._storage.open_session(
-            wanted, self._policy, adopting=adopting, unused_s=self.term_s
-        )
-        return opened_row(row, wanted, secret, adopting=adopting, events=self._events)
+        row = self._storage.open_session(wanted, self._policy, unused_s=self.term_s)
+        return opened_row(row, wanted, secret, self._events)
 
 
 def open_authority(storage: SoleLeaseStorage | SharedLeaseStorage, **options: Any) -> Authority:

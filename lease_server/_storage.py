@@ -141,25 +141,19 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
         """Have the lease end at the next sweep. Unknown ids are fine."""
 
     def open_session(
-        self,
-        row: SessionRow,
-        policy: SessionPolicy,
-        *,
-        adopting: bool = False,
-        unused_s: float = math.inf,
+        self, row: SessionRow, policy: SessionPolicy, *, unused_s: float = math.inf
     ) -> SessionRow:
         """Insert the session and its client row, or return the row that stands.
 
         Until a call is made in it, it has a lease of ``unused_s`` in place of its retention,
         and is forgotten with its name when that ends.
 
-        A longer retention extends the standing one's; ``adopting``: one without a secret
-        takes the row's. Raises TooManySessions, and NotYours where the row's secret is not
-        that of the standing one, or of its series.
+        A longer retention extends the standing one's. Raises TooManySessions, and NotYours if
+        the row's secret is not that of the standing one, or of its series.
         """
 
     def close_session(
-        self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
+        self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
     ) -> tuple[SessionRow, bool]:
         """Close for ever; the row, and whether it was open until now.
 

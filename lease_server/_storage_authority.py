@@ -212,8 +212,6 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         peer: bytes,
         retention_s: float,
         secret: bytes,
-        *,
-        adopting: bool,
         source: str,
     ) -> tuple[SessionRow, bool]:
         """The open session of that name, and whether this call created it."""
@@ -225,11 +223,10 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         retention_s: float = 0.0,
         secret: bytes = b"",
         *,
-        adopting: bool = False,
         source: str = "",
     ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new; see ``Authority``."""
-        row, created = self._open(name, peer, retention_s, secret, adopting=adopting, source=source)
+        row, created = self._open(name, peer, retention_s, secret, source)
         token = self._signer.token(row.client_id, peer)
         term_s = min(self.term_s, row.retention_s)
         return OpenedSession(row.client_id, token, row.retention_s, created, term_s)

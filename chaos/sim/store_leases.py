@@ -77,18 +77,13 @@ class StoreLeases:
             client.due = 0.0
 
     def open_session(
-        self,
-        row: SessionRow,
-        policy: SessionPolicy,
-        *,
-        adopting: bool = False,
-        unused_s: float = math.inf,
+        self, row: SessionRow, policy: SessionPolicy, *, unused_s: float = math.inf
     ) -> SessionRow:
         """Insert the session, or the row that stands."""
         data = self._reach()
         standing = self._store.sessions.get((row.peer, row.name))
         if standing is not None:
-            require_owner(standing.secret, row.secret, adopting=adopting)
+            require_owner(standing.secret, row.secret)
         if standing is None:
             length_s = min(unused_s, row.retention_s)
             client = Client(length_s, self._store.clock() + length_s, "session")
@@ -101,9 +96,6 @@ class StoreLeases:
         if self.renew(standing.client_id) is not Standing.SESSION:
             # Its retention ended while a call of it ran.
             return replace(standing, state=SessionState.EXPIRED)
-        if row.secret and not standing.secret:
-            standing = replace(standing, secret=row.secret)
-            self._store.sessions[row.peer, row.name] = standing
         if row.retention_s > standing.retention_s:
             standing = replace(standing, retention_s=row.retention_s)
             self._store.sessions[row.peer, row.name] = standing
@@ -116,14 +108,14 @@ class StoreLeases:
         return standing
 
     def close_session(
-        self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
+        self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
     ) -> tuple[SessionRow, bool]:
         """Close for ever."""
         data = self._reach()
         row = self._store.sessions.get((peer, name))
         if row is None:
             raise SessionClosed(f"no session {name!r} is known here")
-        require_owner(row.secret, secret, adopting=adopting)
+        require_owner(row.secret, secret)
         if row.state is not SessionState.OPEN:
             return row, False
         row = replace(row, state=SessionState.CLOSED, changed_at_unix_s=unix_s)

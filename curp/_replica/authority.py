@@ -112,19 +112,14 @@ class GroupAuthority:
         retention_s: float = 0.0,
         secret: bytes = b"",
         *,
-        adopting: bool = False,
         source: str = "",
     ) -> OpenedSession:
         """See ``Authority``."""
-        return self.current.open_session(
-            name, peer, retention_s, secret, adopting=adopting, source=source
-        )
+        return self.current.open_session(name, peer, retention_s, secret, source=source)
 
-    def close_session(
-        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
-    ) -> int:
+    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
         """See ``Authority``."""
-        return self.current.close_session(name, peer, secret, adopting=adopting)
+        return self.current.close_session(name, peer, secret)
 
     def rotate_secret(self) -> None:
         """See ``Authority``."""

@@ -153,7 +153,6 @@ class LeaseRequests:
             peer,
             request.retention_ms / 1000,
             self._shown(request.secret, request.name, peer),
-            adopting=self._anyone,
             source="" if peer else source,
         )
         return pb.OpenSessionReply(
@@ -176,7 +175,7 @@ class LeaseRequests:
         """CloseSessionRequest to CloseSessionReply. Blocks on the storage."""
         request = _parse(pb.CloseSessionRequest, raw)
         shown = self._shown(request.secret, request.name, peer)
-        self._authority.close_session(request.name, peer, shown, adopting=self._anyone)
+        self._authority.close_session(request.name, peer, shown)
         return pb.CloseSessionReply().SerializeToString()
 
     def _shown(self, secret: bytes, name: str, peer: bytes) -> bytes:

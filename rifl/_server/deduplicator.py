@@ -88,9 +88,9 @@ class Deduplicator:
     of a named session stay as long as it does.
 
     ``sessions_from``: who may open and close named sessions on a channel without an
-    authenticated peer: who shows the session's secret (``"authenticated"``), or
-    ``"anyone"`` who knows its name. A session that has none is then anybody's, and takes
-    the first secret that it is opened with; one that has a secret opens by it only.
+    authenticated peer: a caller that shows the session's secret (``"authenticated"``), or
+    also one without a secret (``"anyone"``), whose sessions then open by their names. A
+    session that was opened with a secret opens by that secret only.
 
     ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
     bytes, called from many threads; ``memory:`` stores nothing to be sealed.

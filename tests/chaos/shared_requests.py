@@ -263,23 +263,20 @@ class Sequence:
 
     def _open(self, name: str) -> Step:
         client_id = next(self.ids)
-        secret, adopting = self._shown(), self.random.random() < 0.5
-        row = SessionRow(client_id, name, PEER, SessionState.OPEN, TERM_S, UNIX_S, secret)
+        row = SessionRow(client_id, name, PEER, SessionState.OPEN, TERM_S, UNIX_S, self._shown())
         self.sessions.setdefault(name, client_id)
 
         def take(subject: Subject) -> Any:
-            found = subject.leases.open_session(row, SessionPolicy(), adopting=adopting)
+            found = subject.leases.open_session(row, SessionPolicy())
             return found.client_id, found.state, found.secret
 
         return Step(f"open {row}", take)
 
     def _close(self, name: str) -> Step:
-        secret, adopting = self._shown(), self.random.random() < 0.5
+        secret = self._shown()
 
         def take(subject: Subject) -> Any:
-            row, was_open = subject.leases.close_session(
-                name, PEER, UNIX_S, secret, adopting=adopting
-            )
+            row, was_open = subject.leases.close_session(name, PEER, UNIX_S, secret)
             return row.client_id, row.state, was_open
 
         return Step(f"close {name}", take)

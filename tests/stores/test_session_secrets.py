@@ -132,24 +132,63 @@ def test_the_sessions_of_a_series_have_one_secret(serve: Callable[..., Server]) 
     assert server.open("query#3", MINE) > 0
 
 
-def test_a_session_without_a_secret_takes_the_first_where_anyone_may_open_it(
-    serve: Callable[..., Server],
+@pytest.mark.parametrize("name", ["job", "query#1"])
+def test_a_session_without_a_secret_opens_by_its_name_where_anyone_may_open_it(
+    serve: Callable[..., Server], name: str
 ) -> None:
-    """The stated way for sessions of before: open, taken, then by the secret alone (§5)."""
+    """A name opens what has no secret, and no secret does, at any time or server (§5)."""
     anyone, strict = serve(SessionsFrom.ANYONE), serve()
-    old = anyone.open("job")
-    refused(lambda: strict.open("job"), lambda: strict.open("job", MINE))
-    refused(lambda: strict.close("job", MINE))
-    assert anyone.open("job") == old
-    assert anyone.open("job", MINE) == old
-    refused(lambda: anyone.open("job"), lambda: anyone.close("job"))
-    refused(lambda: anyone.open("job", OTHERS))
-    # The one that is opened next reads what was taken.
-    assert serve().open("job", MINE) == old
-    number = anyone.open("query#1")
-    assert anyone.open("query#1", MINE) == number
-    refused(lambda: anyone.open("query#2"), lambda: anyone.open("query#2", OTHERS))
-    serve().close("job", MINE)
+    mine = anyone.open(name)
+    refused(
+        lambda: anyone.open(name, MINE),
+        lambda: anyone.close(name, MINE),
+        lambda: strict.open(name),
+        lambda: strict.open(name, MINE),
+        lambda: strict.close(name),
+        lambda: strict.close(name, MINE),
+    )
+    # The second reads what the first has stored.
+    for server in (anyone, serve(SessionsFrom.ANYONE)):
+        assert server.open(name) == mine
+    anyone.close(name)
+    with pytest.raises(SessionClosed):
+        anyone.open(name)
+    refused(lambda: anyone.open(name, MINE))
+
+
+@pytest.mark.parametrize("name", ["job", "query#1"])
+def test_a_session_with_a_secret_opens_by_that_alone_where_anyone_may_open_sessions(
+    serve: Callable[..., Server], name: str
+) -> None:
+    """Its name does not open it, nor another number of its series (§5)."""
+    anyone = serve(SessionsFrom.ANYONE)
+    mine = anyone.open(name, MINE)
+    refused(
+        lambda: anyone.open(name),
+        lambda: anyone.open(name, OTHERS),
+        lambda: anyone.close(name),
+        lambda: anyone.close(name, OTHERS),
+    )
+    for server in (anyone, serve(SessionsFrom.ANYONE), serve()):
+        assert server.open(name, MINE) == mine
+    anyone.close(name, MINE)
+
+
+def test_a_series_without_a_secret_takes_none_with_one(serve: Callable[..., Server]) -> None:
+    """Closing a number closes those below, so all of a series open by the same (§5, §8)."""
+    anyone = serve(SessionsFrom.ANYONE)
+    first, second = anyone.open("query#1"), anyone.open("query#2")
+    refused(
+        lambda: anyone.open("query#3", MINE),
+        lambda: anyone.close("query#2", MINE),
+        lambda: anyone.close("query#9", MINE),
+    )
+    assert (anyone.open("query#1"), anyone.open("query#2")) == (first, second)
+    anyone.close("query#2")
+    refused(lambda: anyone.open("query#3", MINE))
+    with pytest.raises(SessionClosed):
+        anyone.open("query#1")
+    assert anyone.open("query#3") > second
 
 
 def test_an_authenticated_peer_needs_no_secret(serve: Callable[..., Server]) -> None:

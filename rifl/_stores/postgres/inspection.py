@@ -17,7 +17,7 @@ from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
-from rifl._stores.postgres.schema import migrate, read_meta
+from rifl._stores.postgres.schema import read_meta
 from rifl._stores.shared.replicas import LivingReplicas
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.identity import MAX_SEQ, RpcId
@@ -74,8 +74,7 @@ class PostgresInspection:
                 self._connection.execute(
                     f"SET statement_timeout = {_STATEMENT_MS}; SET lock_timeout = {_LOCK_MS}"
                 )
-                self._store_id, self._layout, stopped = read_meta(self._connection, self._address)
-                self._stopped = bool(stopped)
+                self._met = read_meta(self._connection, self._address)
         except BaseException:
             self._connection.close()
             raise
@@ -96,7 +95,7 @@ class PostgresInspection:
         )[0]
         return Summary(
             url=str(self._address),
-            schema_version=self._layout,
+            schema_version=self._met.layout,
             incarnation=None,
             owner=self._living.told(),
             size_bytes=size_bytes,
@@ -106,33 +105,28 @@ class PostgresInspection:
             records=records,
             record_bytes=record_bytes,
             oldest_unix_s=oldest,
-            stopped=self._stopped,
+            stopped=bool(self._met.stopped),
         )
 
     def restored(self) -> str:
         """See ``Inspection``."""
         if told := self._living.told():
             raise StoreLocked(f"{self._address} is in use by {told}: stop the servers first")
-        with self._errors():
-            migrate(self._connection, self._address)
-            with self._connection.transaction():
-                (fresh,) = self._rows(
-                    "SELECT @.accept_loss_1(%s, %s)", "rifl restored", "restored from a backup"
-                )[0]
-                self._rows(
-                    "WITH closed AS (UPDATE @.sessions SET state = 'closed', "
-                    "changed_at_unix_s = %s WHERE state = 'open' RETURNING client_id) "
-                    "UPDATE @.clients SET state = 'closed', due = '-infinity' "
-                    "WHERE client_id IN (SELECT client_id FROM closed) RETURNING client_id",
-                    time.time(),
-                )
+        with self._errors(), self._connection.transaction():
+            (fresh,) = self._rows(
+                "SELECT @.accept_loss_1(%s, %s)", "rifl restored", "restored from a backup"
+            )[0]
+            self._rows(
+                "WITH closed AS (UPDATE @.sessions SET state = 'closed', "
+                "changed_at_unix_s = %s WHERE state = 'open' RETURNING client_id) "
+                "UPDATE @.clients SET state = 'closed', due = '-infinity' "
+                "WHERE client_id IN (SELECT client_id FROM closed) RETURNING client_id",
+                time.time(),
+            )
         return str(fresh)
 
     def accept_loss(self, who: str, why: str) -> str:
         """See ``Inspection``."""
-        with self._errors():
-            # An older release's has no such function yet.
-            migrate(self._connection, self._address)
         return str(self._rows("SELECT @.accept_loss_1(%s, %s)", who, why)[0][0])
 
     def clients(self, limit: int | None = None) -> list[ClientRow]:
@@ -181,8 +175,6 @@ class PostgresInspection:
     def replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
         """See ``Inspection``."""
         key = _key(rpc_id)
-        with self._errors():
-            migrate(self._connection, self._address)
         try:
             with self._errors(), self._connection.transaction():
                 if seen is None:
@@ -214,38 +206,29 @@ class PostgresInspection:
             if not self.replace(rpc_id, seen, data, note):
                 raise StoreLocked(f"{rpc_id} was recorded or taken over just now; look again")
             return True
-        with self._errors():
-            migrate(self._connection, self._address)
-            with self._connection.transaction():
-                self._connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                # As the call's own transaction would.
-                (found,) = self._rows(
-                    "SELECT @.record_unclaimed_1"
-                    "(%s, %s, %s, %s, '', %s, '', '', 1, '{}', %s, true)",
-                    *(self._store_id, rpc_id.client_id, rpc_id.seq, _VERDICT, data, MAX_SEQ),
-                )[0]
-                if found == "done":
-                    self._remember(rpc_id, note)
-                    return True
-                over = found == "gone" or self._is_acknowledged(rpc_id)
-                raise psycopg.Rollback
+        with self._errors(), self._connection.transaction():
+            self._connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            # As the call's own transaction would.
+            (found,) = self._rows(
+                "SELECT @.record_unclaimed_1(%s, %s, %s, %s, '', %s, '', '', 1, '{}', %s, true)",
+                *(self._met.store_id, rpc_id.client_id, rpc_id.seq, _VERDICT, data, MAX_SEQ),
+            )[0]
+            if found == "done":
+                self._remember(rpc_id, note)
+                return True
+            over = found == "gone" or self._is_acknowledged(rpc_id)
+            raise psycopg.Rollback
         if not over:
             raise StoreLocked(f"{rpc_id} was recorded or begun just now; look again")
         return False
 
     def remember(self, rpc_id: RpcId, note: str) -> None:
         """See ``Inspection``."""
-        with self._errors():
-            # An older release's has no place for it yet.
-            migrate(self._connection, self._address)
-            with self._connection.transaction():
-                self._remember(rpc_id, note)
+        with self._errors(), self._connection.transaction():
+            self._remember(rpc_id, note)
 
     def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
         """See ``Inspection``."""
-        if self._rows("SELECT to_regclass('@.unknown') IS NULL")[0][0]:
-            # An older release's.
-            return
         for client_id, seq, key, method, since, note in self._rows(
             "SELECT client_id, seq, key, method, extract(epoch FROM since)::bigint, note "
             "FROM @.unknown ORDER BY lived"
@@ -281,7 +264,7 @@ class PostgresInspection:
 
     def rotate_secret(self) -> int:
         """See ``Inspection``."""
-        backend = PostgresBackend(self._address, self._pools, self._store_id, history="")
+        backend = PostgresBackend(self._address, self._pools, self._met.store_id, history="")
         try:
             with self._errors():
                 self._pools.blocking.open()
@@ -316,7 +299,7 @@ class PostgresInspection:
     def _finish(self, rpc_id: RpcId, token: str, data: bytes) -> bool:
         ending = self._rows(
             "SELECT ending FROM @.finish_1(%s, %s, %s, %s, %s, %s, 'finish', '')",
-            *(self._store_id, *_key(rpc_id), token, data),
+            *(self._met.store_id, *_key(rpc_id), token, data),
         )
         return bool(ending[0][0] == "done")
 
@@ -327,7 +310,7 @@ class PostgresInspection:
         )
 
     def _release(self, rpc_id: RpcId, token: str, *, running: bool) -> bool:
-        if not self._rows("SELECT @.same_store_1(%s)", self._store_id)[0][0]:
+        if not self._rows("SELECT @.same_store_1(%s)", self._met.store_id)[0][0]:
             raise StoreCorrupt(f"{self._address} is another store than it was")
         key = _key(rpc_id)
         # With the row goes the attempt's token: nothing can be recorded under it any more.

@@ -177,27 +177,21 @@ class PostgresLeaseStorage:
     # -- sessions -------------------------------------------------------------------------
 
     def open_session(
-        self,
-        row: SessionRow,
-        policy: SessionPolicy,
-        *,
-        adopting: bool = False,
-        unused_s: float = math.inf,
+        self, row: SessionRow, policy: SessionPolicy, *, unused_s: float = math.inf
     ) -> SessionRow:
         """Insert the session with its client row, or return the row that stands."""
-        return self._put(row, policy, adopting=adopting, unused_s=unused_s)
+        return self._put(row, policy, unused_s)
 
     def close_session(
-        self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
+        self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
     ) -> tuple[SessionRow, bool]:
         """Close for ever, a numbered session with all below it, names and client rows at once."""
         closed = self._rows(
-            "SELECT * FROM @.close_session_2(%s::bytea, %s, %s, %s::bytea, %s)",
+            "SELECT * FROM @.close_session_1(%s::bytea, %s, %s, %s::bytea)",
             peer,
             name,
             float(unix_s),
             secret,
-            adopting,
         )
         if closed == [(None,)]:
             raise not_yours()
@@ -234,16 +228,11 @@ class PostgresLeaseStorage:
         )
 
     def _put(
-        self,
-        row: SessionRow,
-        policy: SessionPolicy | None,
-        *,
-        adopting: bool = False,
-        unused_s: float = math.inf,
+        self, row: SessionRow, policy: SessionPolicy | None, unused_s: float = math.inf
     ) -> SessionRow:
         result, standing = self._rows(
-            "SELECT * FROM @.put_session_3(%s::int8, %s::bytea, %s, %s, %s, %s, %s, "
-            "%s::int8, %s::int8, %s::int8, %s::int8, %s::bytea, %s, %s, %s, %s::int8, %s::int8)",
+            "SELECT * FROM @.put_session_1(%s::int8, %s::bytea, %s, %s, %s, %s, %s, "
+            "%s::int8, %s::int8, %s::int8, %s::int8, %s::bytea, %s, %s, %s::int8, %s::int8)",
             row.client_id,
             row.peer,
             row.name,
@@ -256,7 +245,6 @@ class PostgresLeaseStorage:
             policy.max_open if policy else 0,
             policy.max_names_per_peer if policy else 0,
             row.secret,
-            adopting,
             float(min(unused_s, row.retention_s)),
             row.source,
             policy.open_from if policy else 0,

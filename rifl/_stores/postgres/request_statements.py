@@ -48,7 +48,7 @@ class RequestStatements:
 
     def __init__(self, schema: str, store_id: str) -> None:
         self._store_id = store_id
-        self.claim = Statement(schema, "claim_2", _CLAIM_TYPES, _CLAIM_RESULTS)
+        self.claim = Statement(schema, "claim_1", _CLAIM_TYPES, _CLAIM_RESULTS)
         self.finish = Statement(schema, "finish_1", _FINISH_TYPES, "text bytea")
         self.finish_unclaimed = Statement(
             schema, "finish_unclaimed_1", _FINISH_UNCLAIMED_TYPES, "text bytea"
@@ -58,7 +58,7 @@ class RequestStatements:
         self.get_rows = _statement(schema, "rows_1", "text text[]")
         self.move_rows = _statement(schema, "move_rows_1", "text text[] bytea[] bytea[]")
         looked = f"{_NOW}, {schema}.copied_1(), {SETTINGS}"
-        self._beat = _statement(schema, "beat_2", _BEAT_TYPES, f"*, {looked}")
+        self._beat = _statement(schema, "beat_1", _BEAT_TYPES, f"*, {looked}")
 
     def pack(self, request: Any, beats: int) -> Packed:
         """Return the statement of a request, and its arguments.

@@ -18,14 +18,15 @@ from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.history import continue_history, stop, stopped
 
-# What this release reads and writes. Functions carry it in their names, so that a newer
-# release can add its own beside those that its older neighbours still call.
+# What this release reads and writes. A newer one is refused.
 LAYOUT = 1
-# Counts corrections of those functions, which keep names, arguments and results: the
-# first replica that knows more of them than the store has makes them, for all.
-FUNCTIONS = 14
+# The first replica that knows a higher number than the store has makes its functions, for all.
+# Older replicas call them meanwhile: a function whose arguments or results change gets a new
+# number in its name, and stands beside the one before.
+FUNCTIONS = 1
 _OLDEST_SERVER = 140000
 _DIRECTORY = files("rifl._stores.postgres") / "sql"
+_PARTS = ("claim", "unclaimed", "finish", "leases", "history", "rows")
 _NOTE = """
 INSERT INTO @schema@.meta VALUES ('functions', '@functions@')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
@@ -40,8 +41,7 @@ def script(schema: str) -> str:
 
 def functions(schema: str) -> str:
     """Return the statements that bring the functions of a schema up to date."""
-    parts = [_read(part) for part in ("claim", "unclaimed", "finish", "leases", "history", "rows")]
-    text = "\n".join([*parts, _NOTE])
+    text = "\n".join([*map(_read, _PARTS), _NOTE])
     given = {"schema": schema, "functions": FUNCTIONS}
     given |= {"kept_s": VERDICTS_KEPT_S, "most_kept": NOTES_KEPT}
     for name, value in given.items():
@@ -79,8 +79,9 @@ def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> Pr
             if meta is None:
                 connection.execute(script(address.schema).encode())
                 meta = _meta(connection, address) or {}
-            store_id, _ = _checked(meta, address)
-            migrate(connection, address)
+            met = _checked(meta, address)
+            if met.functions < FUNCTIONS:
+                connection.execute(functions(address.schema).encode())
             broken, history = continue_history(connection, address, meta)
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreUnreachable(
@@ -90,25 +91,18 @@ def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> Pr
         ) from error
     if broken:
         # For everyone, and after this process, too.
-        stop(connection, address, store_id, broken)
+        stop(connection, address, met.store_id, broken)
         raise StoreCorrupt(stopped(address, broken))
-    return Prepared(store_id, history)
-
-
-def migrate(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
-    """Bring the functions of the schema up to date."""
-    meta = _meta(connection, address) or {}
-    if int(meta.get("functions", "1")) < FUNCTIONS:
-        with connection.transaction():
-            connection.execute(functions(address.schema).encode())
+    return Prepared(met.store_id, history)
 
 
 class Met(NamedTuple):
-    """Id and layout of a store that is there, and why it stopped, if it did."""
+    """A store that is there: id, layout, number of its functions, and why it stopped, if it did."""
 
     store_id: str
     layout: int
-    stopped: str
+    functions: int
+    stopped: str = ""
 
 
 def read_meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> Met:
@@ -123,21 +117,21 @@ def read_meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> 
     why = meta.pop("stopped", "")
     if "stopped_store" in meta:
         meta["store"] = meta["stopped_store"]
-    return Met(*_checked(meta, address), why)
+    return _checked(meta, address)._replace(stopped=why)
 
 
-def _checked(meta: dict[str, str], address: PostgresAddress) -> tuple[str, int]:
+def _checked(meta: dict[str, str], address: PostgresAddress) -> Met:
     if "stopped" in meta:
         raise StoreCorrupt(stopped(address, meta["stopped"]))
     try:
-        layout, store_id = int(meta["layout"]), meta["store"]
+        layout = int(meta["layout"])
+        if layout > LAYOUT:
+            raise StoreSchemaTooNew(
+                f"{address} has layout {layout}; this release knows {LAYOUT}: upgrade it"
+            )
+        return Met(meta["store"], layout, int(meta["functions"]))
     except (KeyError, ValueError) as error:
         raise StoreCorrupt(f"{address}: the meta table is damaged, or none of ours") from error
-    if layout > LAYOUT:
-        raise StoreSchemaTooNew(
-            f"{address} has layout {layout}; this release knows {LAYOUT}: upgrade it"
-        )
-    return store_id, layout
 
 
 def read_store_id(connection: psycopg.Connection[Any], address: PostgresAddress) -> str:

@@ -23,15 +23,10 @@ class SessionRows(LeaseRows):
     """
 
     def open_session(
-        self,
-        row: SessionRow,
-        policy: SessionPolicy,
-        *,
-        adopting: bool = False,
-        unused_s: float = math.inf,
+        self, row: SessionRow, policy: SessionPolicy, *, unused_s: float = math.inf
     ) -> SessionRow:
         """Insert the session, or the row that stands; its client row comes first."""
-        if self._leases("opens", _field(row), row.secret.hex(), int(adopting))[0] != b"ok":
+        if self._leases("opens", _field(row), row.secret.hex())[0] != b"ok":
             raise not_yours()
         standing = self._find(row.name, row.peer)
         if standing is None:
@@ -41,7 +36,7 @@ class SessionRows(LeaseRows):
                 row.client_id, "grant", milliseconds(row.retention_s), _field(row), unused_ms
             )
             try:
-                standing = self._put(row, policy, adopting=adopting)
+                standing = self._put(row, policy, opening=True)
             except (TooManySessions, SessionClosed, NotYours):
                 self.drop_client(row.client_id)
                 raise
@@ -55,19 +50,15 @@ class SessionRows(LeaseRows):
         if self.renew(standing.client_id) is not Standing.SESSION:
             # Its retention ended, and the sweep that found so has yet to say it here.
             return replace(standing, state=SessionState.EXPIRED)
-        if row.secret and not standing.secret:
-            adopted = replace(standing, secret=row.secret)
-            standing = self._put(adopted, policy, adopting=adopting)
         if row.retention_s > standing.retention_s:
-            standing = self._put(
-                replace(standing, retention_s=row.retention_s), policy, adopting=adopting
-            )
+            longer = replace(standing, retention_s=row.retention_s)
+            standing = self._put(longer, policy, opening=True)
             length_ms = milliseconds(standing.retention_s)
             self._lease(standing.client_id, "grant", length_ms, _field(standing), b"")
         return standing
 
     def close_session(
-        self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
+        self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
     ) -> tuple[SessionRow, bool]:
         """Close for ever, a numbered session with all below it; a crash leaves it to be repeated.
 
@@ -75,9 +66,9 @@ class SessionRows(LeaseRows):
         """
         row = self._find(name, peer)
         if row is not None:
-            require_owner(row.secret, secret, adopting=adopting)
+            require_owner(row.secret, secret)
         if numbered(name):
-            self._end_below(name, peer, unix_s, secret.hex(), int(adopting))
+            self._end_below(name, peer, unix_s, secret.hex())
             if row is None:
                 # Forgotten, since a higher number ended.
                 return SessionRow(0, name, peer, SessionState.CLOSED, 0.0, unix_s), False
@@ -91,10 +82,10 @@ class SessionRows(LeaseRows):
         for row in self.load_sessions():
             self._end(row, unix_s)
 
-    def _end_below(self, name: str, peer: bytes, unix_s: float, secret: str, adopting: int) -> None:
+    def _end_below(self, name: str, peer: bytes, unix_s: float, secret: str) -> None:
         ended: bytes | None = None
         while True:
-            reply = self._leases("end", f"{peer.hex()}|{name}", secret, adopting)
+            reply = self._leases("end", f"{peer.hex()}|{name}", secret)
             if reply[0] == b"not-yours":
                 raise not_yours()
             if reply[0] == b"unknown":
@@ -150,9 +141,7 @@ class SessionRows(LeaseRows):
         self._leases("forget", client_id)
         self._command("delete", self._backend.base(client_id) + "client")
 
-    def _put(
-        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool | None = None
-    ) -> SessionRow:
+    def _put(self, row: SessionRow, policy: SessionPolicy, *, opening: bool = False) -> SessionRow:
         reply = self._run(
             SESSION,
             None,
@@ -165,7 +154,7 @@ class SessionRows(LeaseRows):
             policy.max_open,
             policy.max_names_per_peer,
             row.secret.hex(),
-            "" if adopting is None else int(adopting),
+            int(opening),
             row.source,
             policy.open_from,
             policy.names_from,

@@ -202,14 +202,14 @@ def test_a_connection_dropped_at_commit_is_read_back(
 
 
 @pytest.mark.parametrize("reached", [True, False], ids=["committed", "not committed"])
-@pytest.mark.parametrize("word", [b".claim_2(", b".finish_1("])
+@pytest.mark.parametrize("word", [b".claim_1(", b".finish_1("])
 def test_a_connection_of_the_store_dropped_at_commit(
     replicas, shared_server, url, proxy, word, reached
 ):
     """A request whose reply was lost is repeated, and recognised as the same one (§6)."""
     one = replicas(url.replace(f"127.0.0.1:{shared_server.port}", proxy.address))
     client = one.client()
-    if word == b".claim_2(":
+    if word == b".claim_1(":
         proxy.drop_at(word, forward=reached)
     attempt = one.begin(call(client, 1))
     if word == b".finish_1(":

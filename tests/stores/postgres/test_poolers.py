@@ -54,7 +54,7 @@ def test_a_commit_waits_for_the_disk_whatever_its_session_has_set(
     """Who lends sessions may lend one of anybody's: the statement itself sees to it (§6)."""
     replicas()
     statements = (
-        "claim_2('', 1, 1, '', 1, '{}', '', 'm', 'plain', 't', 'o', false, 8, 8, 8, '', '', "
+        "claim_1('', 1, 1, '', 1, '{}', '', 'm', 'plain', 't', 'o', false, 8, 8, 8, '', '', "
         "NULL, NULL)",
         "finish_1('', 1, 1, '', 't', '', 'finish', '')",
     )

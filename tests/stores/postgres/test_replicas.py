@@ -166,7 +166,7 @@ def test_a_claim_that_arrives_after_it_was_taken_back_is_let_go(replicas, shared
         url = url.replace("dead_after_s=0.6", "dead_after_s=30")
         through = url.replace(f":{shared_server.port}", f":{proxy.port}")
         one, two = replicas(f"{through}&timeout_s=0.3"), replicas(url)
-        arriving = late_claim(one, two, proxy, b".claim_2(", when)
+        arriving = late_claim(one, two, proxy, b".claim_1(", when)
         found = two.claim(arriving, IDEMPOTENT)
         if when == "in time" and found.verdict is Verdict.IN_PROGRESS:
             assert two.woken(found.attempt).wait(10)

@@ -26,41 +26,12 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- The time that was lived through: a date when it began, and moved since by nothing but the
--- beats of one replica at a time (``beat_2``). No jump of a clock ends a retention.
-CREATE TABLE IF NOT EXISTS @schema@.age (
-    single boolean PRIMARY KEY DEFAULT true CHECK (single),
-    lived timestamptz NOT NULL DEFAULT clock_timestamp(),
-    sweeper text NOT NULL DEFAULT '',
-    reading double precision NOT NULL DEFAULT 0
-) WITH (fillfactor = 50);
-INSERT INTO @schema@.age DEFAULT VALUES ON CONFLICT DO NOTHING;
-
 -- When a retention that begins now ends; the counter may be one beat behind.
 CREATE OR REPLACE FUNCTION @schema@.ends_1(p_retention interval) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF p_retention IS NULL THEN RETURN NULL; END IF;
     RETURN (SELECT lived FROM @schema@.age) + interval '2 seconds' + p_retention;
-END $$;
-
--- Calls whose outcome was unknown, whatever became of their clients, and what an operator
--- said of them. Kept for a time that was lived through, and the newest ones only.
-CREATE TABLE IF NOT EXISTS @schema@.unknown (
-    client_id bigint NOT NULL,
-    seq bigint NOT NULL,
-    key bytea NOT NULL,
-    method text NOT NULL,
-    since timestamptz,
-    note text,
-    lived timestamptz NOT NULL,
-    PRIMARY KEY (client_id, seq, key)
-);
-DO $$ BEGIN
-    -- As in leases.sql: nobody is locked out.
-    IF to_regclass('@schema@.unknown_lived') IS NULL THEN
-        CREATE INDEX unknown_lived ON @schema@.unknown (lived);
-    END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION @schema@.remember_1(
@@ -162,7 +133,7 @@ END $$;
 --
 -- p_until: by when, by this clock, in seconds. Whoever sent one that is later has given it
 -- up, and has abandoned it; NULL for ever.
-CREATE OR REPLACE FUNCTION @schema@.claim_2(
+CREATE OR REPLACE FUNCTION @schema@.claim_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
     p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
     p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
@@ -381,21 +352,6 @@ BEGIN
         o_found := 'new'; RETURN;
     END LOOP;
 END $$;
-
--- What releases before this one call.
-CREATE OR REPLACE FUNCTION @schema@.claim_1(
-    p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
-    p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
-    p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
-    p_max_key_bytes bigint, p_take_over text, p_lost bytea,
-    p_retention_s double precision, OUT o_found text, OUT o_token text, OUT o_owner text,
-    OUT o_kind text, OUT o_record bytea, OUT o_verified boolean
-) LANGUAGE sql AS $$
-    SELECT * FROM @schema@.claim_2(
-        p_store, p_client, p_seq, p_key, p_first, p_acks, p_fingerprint, p_method, p_kind,
-        p_token, p_owner, p_refusing, p_window, p_max_keys, p_max_key_bytes, p_take_over, p_lost,
-        p_retention_s, NULL)
-$$;
 
 -- Whether a client has no room for one more sequenced call.
 CREATE OR REPLACE FUNCTION @schema@.is_full_1(p_client bigint, p_seq bigint, p_first bigint, p_window bigint)

@@ -180,7 +180,7 @@ END $$;
 -- p_leaving: take it out instead. p_reading: what its own clock shows, in seconds. One
 -- replica's clock counts at a time, and what it has moved since its last beat was lived
 -- through, two seconds at most.
-CREATE OR REPLACE FUNCTION @schema@.beat_2(
+CREATE OR REPLACE FUNCTION @schema@.beat_1(
     p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
     p_dead_beats bigint[], p_reading double precision
 ) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE plpgsql AS $$
@@ -206,16 +206,7 @@ BEGIN
             make_interval(secs => greatest(0, least(2, p_reading - reading)))
             ELSE interval '0' END,
         sweeper = p_owner, reading = p_reading
-    WHERE p_reading IS NOT NULL AND (sweeper = p_owner
-        OR NOT EXISTS (SELECT FROM @schema@.replicas WHERE owner = sweeper));
+    WHERE sweeper = p_owner
+        OR NOT EXISTS (SELECT FROM @schema@.replicas WHERE owner = sweeper);
     RETURN QUERY SELECT owner, beats FROM @schema@.replicas;
 END $$;
-
--- What releases before this one call.
-CREATE OR REPLACE FUNCTION @schema@.beat_1(
-    p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
-    p_dead_beats bigint[]
-) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE sql AS $$
-    SELECT * FROM @schema@.beat_2(
-        p_store, p_owner, p_known, p_leaving, p_dead, p_dead_beats, NULL)
-$$;

@@ -29,16 +29,6 @@ BEGIN
     END IF;
 END $$;
 
-CREATE TABLE IF NOT EXISTS @schema@.losses (
-    accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    who text NOT NULL,
-    why text NOT NULL,
-    stopped text NOT NULL,
-    store_before text NOT NULL,
-    history_before text NOT NULL,
-    history text NOT NULL
-);
-
 -- Serve again from what is there; the store's new id. Processes that know more stay away,
 -- since they know the old one. Clients of before are over: what of theirs is gone would run
 -- again. Ids that may have been granted and lost are never granted again.

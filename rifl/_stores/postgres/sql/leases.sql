@@ -1,15 +1,3 @@
--- Not by IF NOT EXISTS, here and below, which locks the table first: calls that are under way,
--- also of releases that have what is added, would be locked out, or meet this in a deadlock.
-DO $$ BEGIN
-    IF NOT EXISTS (
-        SELECT FROM pg_attribute
-        WHERE attrelid = '@schema@.clients'::regclass AND attname = 'full_term'
-    ) THEN
-        -- Of a session in which no call was made yet its retention, while term is a lease's.
-        ALTER TABLE @schema@.clients ADD COLUMN full_term interval;
-    END IF;
-END $$;
-
 -- Give a lease, or a session's retention, its full length again; how the id stands.
 CREATE OR REPLACE FUNCTION @schema@.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -82,67 +70,32 @@ BEGIN
     RETURN 'dropped';
 END $$;
 
--- What is before the number in the name of a numbered session, null for other names, and
--- the number. A series is closed up to its highest number that ended.
-CREATE OR REPLACE FUNCTION @schema@.series_1(p_name text) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT substring(p_name FROM '^(.+)#(?:0|[1-9][0-9]{0,17})$')
-$$;
-CREATE OR REPLACE FUNCTION @schema@.number_1(p_name text) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT substring(p_name FROM '^.+#(0|[1-9][0-9]{0,17})$')::bigint
-$$;
-DO $$ BEGIN
-    IF to_regclass('@schema@.sessions_series') IS NULL THEN
-        CREATE INDEX sessions_series ON @schema@.sessions
-            (peer, @schema@.series_1(name), @schema@.number_1(name));
-    END IF;
-    IF NOT EXISTS (
-        SELECT FROM pg_attribute
-        WHERE attrelid = '@schema@.sessions'::regclass AND attname = 'secret'
-    ) THEN
-        -- What is kept of the secret that opens a session, empty if it has none.
-        ALTER TABLE @schema@.sessions ADD COLUMN secret bytea NOT NULL DEFAULT '';
-    END IF;
-    IF NOT EXISTS (
-        SELECT FROM pg_attribute
-        WHERE attrelid = '@schema@.sessions'::regclass AND attname = 'source'
-    ) THEN
-        -- Where its opener was, empty for an authenticated one.
-        ALTER TABLE @schema@.sessions ADD COLUMN source text NOT NULL DEFAULT '';
-    END IF;
-END $$;
-
 -- Whether a secret, or the lack of one, opens a name and the series that it is in: closing a
--- number closes others. p_adopting: what has none takes this one. A name that was never
--- seen is anybody's.
-CREATE OR REPLACE FUNCTION @schema@.opens_1(
-    p_peer bytea, p_name text, p_secret bytea, p_adopting boolean
-) RETURNS boolean LANGUAGE sql STABLE AS $$
+-- number closes others, so all sessions of a series have the same. A name that was never seen
+-- is anybody's.
+CREATE OR REPLACE FUNCTION @schema@.opens_1(p_peer bytea, p_name text, p_secret bytea)
+RETURNS boolean LANGUAGE sql STABLE AS $$
     WITH owners AS (
         (SELECT secret FROM @schema@.sessions WHERE peer = p_peer AND name = p_name)
         UNION ALL
-        -- One with a secret stands for a series: all that have one have the same.
         (SELECT secret FROM @schema@.sessions
          WHERE peer = p_peer AND @schema@.series_1(name) = @schema@.series_1(p_name)
-         ORDER BY secret DESC LIMIT 1)
+         LIMIT 1)
     )
-    SELECT NOT EXISTS (
-        SELECT FROM owners WHERE secret <> p_secret AND NOT (secret = '' AND p_adopting)
-    )
+    SELECT NOT EXISTS (SELECT FROM owners WHERE secret <> p_secret)
 $$;
 
 -- Close a session for ever, a numbered one with all below it; the ids that were open.
 -- One null where the secret does not open it.
-CREATE OR REPLACE FUNCTION @schema@.close_session_2(
-    p_peer bytea, p_name text, p_unix_s double precision, p_secret bytea, p_adopting boolean
+CREATE OR REPLACE FUNCTION @schema@.close_session_1(
+    p_peer bytea, p_name text, p_unix_s double precision, p_secret bytea
 ) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF @schema@.series_1(p_name) IS NOT NULL THEN
         -- Against openers of lower numbers.
         LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
     END IF;
-    IF NOT @schema@.opens_1(p_peer, p_name, p_secret, p_adopting) THEN
+    IF NOT @schema@.opens_1(p_peer, p_name, p_secret) THEN
         RETURN NEXT NULL::bigint; RETURN;
     END IF;
     IF NOT EXISTS (SELECT FROM @schema@.sessions WHERE peer = p_peer AND name = p_name) THEN
@@ -162,14 +115,6 @@ BEGIN
     )
     SELECT client_id FROM closed;
 END $$;
-
--- What releases before this one call, which know no secrets.
-CREATE OR REPLACE FUNCTION @schema@.close_session_1(
-    p_peer bytea, p_name text, p_unix_s double precision
-) RETURNS SETOF bigint LANGUAGE sql AS $$
-    SELECT * FROM @schema@.close_session_2(p_peer, p_name, p_unix_s, '', false) AS closed
-    WHERE closed IS NOT NULL
-$$;
 
 -- Sessions that ended and need no row any more: refused for long enough, and not the end
 -- of a series that is in use; or below the end of theirs, for p_superseded_s.
@@ -194,10 +139,10 @@ $$;
 
 -- Insert or update a session; its id, 'full' where there is no room for it, and 'not-yours'
 -- where the secret does not open it. p_opening: an opening, which also makes the client row.
-CREATE OR REPLACE FUNCTION @schema@.put_session_3(
+CREATE OR REPLACE FUNCTION @schema@.put_session_1(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
-    p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea, p_adopting boolean,
+    p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea,
     p_unused_s double precision, p_source text, p_max_open_from bigint,
     p_max_names_from bigint, OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
@@ -207,7 +152,7 @@ DECLARE
 BEGIN
     -- One at a time: names are unique, and bounded in number.
     LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
-    IF p_opening AND NOT @schema@.opens_1(p_peer, p_name, p_secret, p_adopting) THEN
+    IF p_opening AND NOT @schema@.opens_1(p_peer, p_name, p_secret) THEN
         result := 'not-yours'; RETURN;
     END IF;
     SELECT * INTO known FROM @schema@.sessions WHERE peer = p_peer AND name = p_name;
@@ -272,8 +217,6 @@ BEGIN
         IF known.state = 'open' AND @schema@.renew_1(known.client_id) <> 'session' THEN
             -- Its retention ended, and a call of it still runs.
             result := 'over';
-        ELSIF known.state = 'open' AND known.secret = '' AND p_secret <> '' THEN
-            UPDATE @schema@.sessions SET secret = p_secret WHERE client_id = known.client_id;
         END IF;
     ELSIF known.client_id = p_client AND known.state = 'open' THEN
         UPDATE @schema@.sessions
@@ -281,31 +224,6 @@ BEGIN
         WHERE client_id = p_client;
     END IF;
 END $$;
-
--- What releases before this one call, which know no secrets.
-CREATE OR REPLACE FUNCTION @schema@.put_session_2(
-    p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
-    p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
-    p_max_open_of_all bigint, p_max_names_of_peer bigint, OUT result text, OUT standing bigint
-) LANGUAGE sql AS $$
-    SELECT CASE put.result WHEN 'not-yours' THEN 'over' ELSE put.result END,
-        coalesce(put.standing, (SELECT client_id FROM @schema@.sessions
-                                WHERE peer = p_peer AND name = p_name), p_client)
-    FROM @schema@.put_session_3(
-        p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
-        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false, p_retention_s, '', 0,
-        0) AS put
-$$;
-
-CREATE OR REPLACE FUNCTION @schema@.put_session_1(
-    p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
-    p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
-    OUT result text, OUT standing bigint
-) LANGUAGE sql AS $$
-    SELECT * FROM @schema@.put_session_2(
-        p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
-        p_max_open, p_max_names, p_max_names)
-$$;
 
 -- The secrets, newest first; the first call ever makes one, p_rotate adds one.
 CREATE OR REPLACE FUNCTION @schema@.secrets_1(p_fresh bytea, p_rotate boolean)

@@ -1,10 +1,3 @@
--- Rows that are moved conditionally, beside the records: how far others are who hand work to the
--- servers' handlers in an order of their own.
-CREATE TABLE IF NOT EXISTS @schema@.rows (
-    key text PRIMARY KEY,
-    value bytea NOT NULL
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
-
 -- Read rows; those that are not there are left out.
 CREATE OR REPLACE FUNCTION @schema@.rows_1(
     p_store text, p_keys text[], OUT status text, OUT o_keys text[], OUT o_values bytea[]

@@ -1,4 +1,4 @@
--- Layout 1 of the PostgreSQL store. What reads it is in the other files beside this.
+-- Layout 1 of the PostgreSQL store. The functions over it are in the other files beside this.
 CREATE TABLE @schema@.meta (name text PRIMARY KEY, value text NOT NULL);
 
 -- The row of a client is its lease. state: open; session (takes keys only); over (its
@@ -10,7 +10,9 @@ CREATE TABLE @schema@.clients (
     first_incomplete bigint NOT NULL DEFAULT 1,
     acknowledged int8multirange NOT NULL DEFAULT '{}',
     term interval NOT NULL,
-    due timestamptz
+    due timestamptz,
+    -- The retention of a session in which no call was made yet, while term is a lease's.
+    full_term interval
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX clients_due ON @schema@.clients (due);
 
@@ -53,8 +55,24 @@ CREATE TABLE @schema@.sessions (
     state text NOT NULL,
     retention_s double precision NOT NULL,
     changed_at_unix_s double precision NOT NULL,
+    -- What is kept of the secret that opens a session, empty if it has none.
+    secret bytea NOT NULL,
+    -- Where its opener was, empty for an authenticated one.
+    source text NOT NULL,
     UNIQUE (peer, name)
 );
+
+-- What is before the number in the name of a numbered session, null for other names, and
+-- the number. A series is closed up to its highest number that ended. The index keeps what
+-- these return, so they belong to the layout and never change within it.
+CREATE FUNCTION @schema@.series_1(p_name text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT substring(p_name FROM '^(.+)#(?:0|[1-9][0-9]{0,17})$')
+$$;
+CREATE FUNCTION @schema@.number_1(p_name text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT substring(p_name FROM '^.+#(0|[1-9][0-9]{0,17})$')::bigint
+$$;
+CREATE INDEX sessions_series ON @schema@.sessions
+    (peer, @schema@.series_1(name), @schema@.number_1(name));
 
 CREATE TABLE @schema@.replicas (
     owner text PRIMARY KEY,
@@ -67,6 +85,48 @@ CREATE TABLE @schema@.secrets (
     key_id integer NOT NULL,
     value bytea NOT NULL
 );
+
+-- The time that was lived through: a date when it began, and moved since by nothing but the
+-- beats of one replica at a time (``beat_1``). No jump of a clock ends a retention.
+CREATE TABLE @schema@.age (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    lived timestamptz NOT NULL DEFAULT clock_timestamp(),
+    sweeper text NOT NULL DEFAULT '',
+    reading double precision NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+INSERT INTO @schema@.age DEFAULT VALUES;
+
+-- Calls whose outcome was unknown, whatever became of their clients, and what an operator
+-- said of them. Kept for a time that was lived through, and the newest ones only.
+CREATE TABLE @schema@.unknown (
+    client_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    key bytea NOT NULL,
+    method text NOT NULL,
+    since timestamptz,
+    note text,
+    lived timestamptz NOT NULL,
+    PRIMARY KEY (client_id, seq, key)
+);
+CREATE INDEX unknown_lived ON @schema@.unknown (lived);
+
+-- Losses that an operator accepted (``accept_loss_1``).
+CREATE TABLE @schema@.losses (
+    accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    who text NOT NULL,
+    why text NOT NULL,
+    stopped text NOT NULL,
+    store_before text NOT NULL,
+    history_before text NOT NULL,
+    history text NOT NULL
+);
+
+-- Rows that are moved conditionally, beside the records: how far other programs are that hand
+-- work to the servers' handlers in an order of their own.
+CREATE TABLE @schema@.rows (
+    key text PRIMARY KEY,
+    value bytea NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 INSERT INTO @schema@.meta VALUES ('layout', '1'), ('ids', '0');
 INSERT INTO @schema@.meta VALUES ('store', gen_random_uuid()::text);

@@ -45,8 +45,8 @@ end
 if what == 'end' then
   -- 6 field of a numbered session: from here on no number up to it is opened. The id
   -- that was the end of the series before, and open ones up to it, some at a time.
-  -- 7 the secret that is shown, 8 whether what has none takes it
-  if not is_owner(ARGV[6], ARGV[7], ARGV[8] == '1') then return tell('not-yours') end
+  -- 7 the secret that is shown
+  if not is_owner(ARGV[6], ARGV[7]) then return tell('not-yours') end
   local series, number = numbered(ARGV[6])
   local mark, before = closed_up_to(series)
   local row = redis.call('HGET', sessions, ARGV[6])
@@ -61,8 +61,8 @@ if what == 'end' then
 end
 
 if what == 'opens' then
-  -- 6 field, 7 the secret that is shown, 8 whether what has none takes it
-  return tell(is_owner(ARGV[6], ARGV[7], ARGV[8] == '1') and 'ok' or 'not-yours')
+  -- 6 field, 7 the secret that is shown
+  return tell(is_owner(ARGV[6], ARGV[7]) and 'ok' or 'not-yours')
 end
 
 if what == 'place' then

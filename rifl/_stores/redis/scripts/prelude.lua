@@ -217,16 +217,15 @@ local function count_from(id, names, open)
   end
 end
 
--- Whether a secret, or the lack of one, opens a name and its series. adopting: what has
--- none takes this one. A name that was never seen is anybody's.
-local function is_owner(field, secret, adopting)
+-- Whether a secret, or the lack of one, opens a name and its series. A name that was never
+-- seen is anybody's.
+local function is_owner(field, secret)
   local series = numbered(field)
-  local function opens(kept) return kept == secret or (kept == '' and adopting) end
   local kept = redis.call('HMGET', global .. 'owners', 'n' .. field, series and 's' .. series or '')
-  if redis.call('HEXISTS', global .. 'sessions', field) == 1 and not opens(kept[1] or '') then
+  if redis.call('HEXISTS', global .. 'sessions', field) == 1 and (kept[1] or '') ~= secret then
     return false
   end
   local held = series and (redis.call('EXISTS', open_numbers(series)) == 1
     or redis.call('HEXISTS', global .. 'series', series) == 1)
-  return not held or opens(kept[2] or '')
+  return not held or (kept[2] or '') == secret
 end

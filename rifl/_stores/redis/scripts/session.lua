@@ -1,11 +1,10 @@
 -- Insert or update a named session; the row that stands. A row is "id|state|rest",
 -- opaque but for that. ARGV: 5 field, 6 id, 7 row, 8 max names, 9 max open of the
 -- peer, 10 the peer, 11 max open of all, 12 max names of the peer, 13 what is kept of the
--- secret that opens it, empty if it has none, 14 what to do with one that has none yet: '1'
--- gives it this one, '0' refuses, and empty asks for none. A new one of a number that its
--- series is closed up to: 'ended'. 15 where its opener is, empty for an authenticated one, 16 max open
--- and 17 max names of that address. Where the secret opens neither it nor its series:
--- 'not-yours'.
+-- secret that opens it, empty if it has none, 14 whether this is an opening ('1'), whose secret
+-- has to open the name and its series, else: 'not-yours'. A new one of a number that its
+-- series is closed up to: 'ended'. 15 where its opener is, empty for an authenticated one,
+-- 16 max open and 17 max names of that address.
 if went_backwards() then return {'backwards', '0'} end
 local sessions, ids, open = global .. 'sessions', global .. 'session-ids', global .. 'open-of'
 local sources, source = global .. 'sources', ARGV[15]
@@ -20,7 +19,7 @@ if not standing then
 end
 local series, number = numbered(field)
 local peer_open = 0
-if ARGV[14] ~= '' and not is_owner(field, ARGV[13], ARGV[14] == '1') then return tell('not-yours') end
+if ARGV[14] == '1' and not is_owner(field, ARGV[13]) then return tell('not-yours') end
 if standing then
   local id, state = string.match(standing, '^(%d+)|(%a+)|')
   if id ~= ARGV[6] or state ~= 'open' then return reply('row', field, standing) end
