@@ -10,7 +10,10 @@ import psycopg
 __all__ = ["dump_postgres", "dump_redis", "load_postgres", "load_redis"]
 
 _NAMESPACE = "rifl:"
-_TABLES = ("meta", "clients", "calls", "key_counts", "sessions", "replicas", "secrets")
+_TABLES = (
+    *("meta", "clients", "calls", "key_counts", "sessions", "replicas", "secrets"),
+    *("age", "unknown", "losses", "rows"),
+)
 
 
 def dump_redis(client: Any) -> str:

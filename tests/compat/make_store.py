@@ -1,8 +1,8 @@
 """Make the store fixtures of this release: ``python -m tests.compat.make_store``.
 
-Run once for each schema version or layout, by the release that introduced it, and
-never again: later releases have to read what *that* code wrote. Files that are there
-are left alone. They are text, so that a review shows what is in them.
+Until a release is tagged, a fixture is made again whenever its format changes: remove the file,
+and run this. From then on it stays: later releases have to read what *that* code wrote. Files
+that are there are left alone. They are text, so that a review shows what is in them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _postgres() -> str:
 CURRENT: dict[str, Callable[[], str]] = {
     f"schema_{SCHEMA_VERSION}.sql": _sqlite,
     f"redis_{redis_opening.LAYOUT}.json": _redis,
-    f"postgres_{postgres_schema.LAYOUT}_{postgres_schema.FUNCTIONS}.sql": _postgres,
+    "postgres.sql": _postgres,
 }
 
 

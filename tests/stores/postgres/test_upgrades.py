@@ -1,4 +1,8 @@
-"""Functions that a newer release corrects under load, beside replicas of the one before (§6)."""
+"""Functions that a newer release brings under load, beside replicas of this one (§6).
+
+The newer one is made up: its functions have the next number. A claim has a parameter more, and so
+a number of its own; the claim of this release hands on to it. Another body is written anew.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +14,76 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from rifl._stores.postgres import schema
+from rifl._stores import StoreUnreachable
+from rifl._stores.postgres import backend, request_statements, schema
+from rifl._stores.postgres.request_statements import RequestStatements
+from rifl._stores.postgres.statements import Statement
 from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._serving.serving import serve
 from rifl.core._shared.errors import InProgress, RecordPending
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-from tests.compat.dumping import load_postgres
 from tests.stores.postgres.unclaimed_runs import RAISED, UNCLAIMED, drive
-from tests.stores.redis.replica import ATOMIC, IDEMPOTENT, PLAIN, call
+from tests.stores.redis.replica import ATOMIC, IDEMPOTENT, PLAIN, Replica, call
 
-_STORE = Path(__file__).parents[2] / "compat" / "postgres_1_12.sql"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('rifl schema rifl', 0))"
-_OLD = 12
+_OLD = schema.FUNCTIONS
+_NEW = _OLD + 1
 _SWITCHES = 4
 _CLIENTS = 3
 _BETWEEN_S = 0.2
 # Nobody is taken for dead.
 _OPTIONS = "beat_s=0.2&dead_after_s=30"
 _POLICIES = (ATOMIC, UNCLAIMED, IDEMPOTENT, PLAIN)
+
+
+class NewerStatements(RequestStatements):
+    """What a replica of the newer release sends."""
+
+    claims = 0
+
+    def __init__(self, schema: str, store_id: str) -> None:
+        super().__init__(schema, store_id)
+        types = f"{request_statements._CLAIM_TYPES} text"
+        self.claim = Statement(schema, "claim_2", types, request_statements._CLAIM_RESULTS)
+
+    def pack(self, request: Any, beats: int) -> request_statements.Packed:
+        """Say of a claim which release sends it."""
+        statement, arguments = super().pack(request, beats)
+        if statement is not self.claim:
+            return statement, arguments
+        NewerStatements.claims += 1
+        return statement, (*arguments, "newer")
+
+
+def _newer(functions: str) -> str:
+    """Make the functions of the newer release from those of this one."""
+    begins = functions.index("CREATE OR REPLACE FUNCTION rifl.claim_1(")
+    ends = functions.index("$$;", functions.index("END $$;", begins)) + len("$$;")
+    claim = functions[begins:ends]
+    parameters = claim[claim.index("(") : claim.index("LANGUAGE")]
+    names = ", ".join(re.findall(r"(?<!\w)p_\w+", parameters))
+    handed_on = (
+        f"CREATE OR REPLACE FUNCTION rifl.claim_1{parameters}LANGUAGE sql AS "
+        f"$$ SELECT * FROM rifl.claim_2({names}, 'older') $$;"
+    )
+    fresh = _replaced(claim, "claim_1(", "claim_2(")
+    fresh = _replaced(fresh, "OUT o_found", "p_release text, OUT o_found")
+    functions = _replaced(functions, claim, f"{fresh}\n{handed_on}")
+    finishing = "p_what IN ('finish', 'unknown', 'left')"
+    functions = _replaced(functions, finishing, "p_what NOT IN ('abandon', 'look')")
+    return _replaced(functions, f"('functions', '{_OLD}')", f"('functions', '{_NEW}')")
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1, old
+    return text.replace(old, new)
 
 
 class Load:
@@ -112,37 +160,49 @@ class Load:
 
 @pytest.fixture
 def where(shared_server):
-    """Return the URL of a database of its own with the store as the release before left it."""
+    """Return the URL of a database of its own with a store as this release leaves it."""
     with shared_server.connect(autocommit=True) as connection:
         connection.execute("DROP DATABASE IF EXISTS upgraded")
         connection.execute("CREATE DATABASE upgraded")
     url = shared_server.url().replace("/postgres", "/upgraded")
-    load_postgres(url, _STORE.read_text())
+    Replica(url).close()
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE effects (client bigint, seq bigint)")
     return url
 
 
-def test_functions_change_under_load_and_back_and_calls_have_one_effect(
-    where, replicas, monkeypatch
-):
+@pytest.fixture
+def newer(where, replicas, monkeypatch):
+    """Make any number of replicas of the newer release over the store."""
+    functions = _newer(schema.functions("rifl"))
+
+    def make(more: str = ""):
+        with monkeypatch.context() as release:
+            release.setattr(schema, "FUNCTIONS", _NEW)
+            release.setattr(schema, "functions", lambda _: functions + more)
+            release.setattr(backend, "RequestStatements", NewerStatements)
+            return replicas(f"{where}?{_OPTIONS}")
+
+    return make
+
+
+def test_functions_change_under_load_and_back_and_calls_have_one_effect(where, replicas, newer):
     """Whichever a call meets, and an older replica that goes on, and comes back, too (§6)."""
 
     def older():
-        with monkeypatch.context() as before:
-            before.setattr(schema, "FUNCTIONS", _OLD)
-            return replicas(f"{where}?{_OPTIONS}")
+        return replicas(f"{where}?{_OPTIONS}")
 
+    NewerStatements.claims = 0
     with Load(where, [older(), older()]) as load:
         for _ in range(_SWITCHES):
             assert _functions(where) == _OLD
             # One of two is replaced by a newer one, which brings its functions.
-            load.serving = (load.serving[1], replicas(f"{where}?{_OPTIONS}"))
-            assert _functions(where) == schema.FUNCTIONS
+            load.serving = (load.serving[1], newer())
+            assert _functions(where) == _NEW
             threading.Event().wait(_BETWEEN_S)
             # An older one takes its place again, and calls the newer functions.
             load.serving = (load.serving[0], older())
-            assert _functions(where) == schema.FUNCTIONS
+            assert _functions(where) == _NEW
             threading.Event().wait(_BETWEEN_S)
             _put_back(where)
             threading.Event().wait(_BETWEEN_S)
@@ -151,18 +211,31 @@ def test_functions_change_under_load_and_back_and_calls_have_one_effect(
         effects = Counter((int(client), int(seq)) for client, seq in found)
     assert effects == load.done
     assert len(load.done) > 50
+    assert NewerStatements.claims > 10
 
 
-def test_functions_are_brought_up_to_date_beside_calls_that_are_under_way(where, replicas):
-    """They hold locks on our tables, and would be met in a deadlock, or locked out (§6)."""
+def test_functions_are_brought_up_to_date_beside_calls_that_are_under_way(where, newer):
+    """They hold locks on the tables, and would be met in a deadlock, or locked out (§6)."""
     with psycopg.connect(where) as calling:
         calling.execute("ALTER DATABASE upgraded SET lock_timeout = '2s'")
         calling.commit()
         tables = "SELECT string_agg(oid::regclass::text, ', ') FROM pg_class WHERE relkind = 'r' "
         row = calling.execute(tables + "AND relnamespace = 'rifl'::regnamespace").fetchone()
         calling.execute(f"LOCK TABLE {row[0]} IN ROW EXCLUSIVE MODE")
-        replicas(where)
-        assert _functions(where) == schema.FUNCTIONS
+        newer()
+        assert _functions(where) == _NEW
+
+
+def test_functions_are_brought_up_to_date_all_or_none(where, replicas, newer):
+    """A replica that fails at it leaves the store as it was, and older ones serve it (§6)."""
+    with pytest.raises(StoreUnreachable, match="division by zero"):
+        newer("SELECT 1 / 0;")
+    assert _functions(where) == _OLD
+    with psycopg.connect(where) as connection:
+        row = connection.execute("SELECT to_regproc('rifl.claim_2')").fetchone()
+    assert row == (None,)
+    older = replicas(where)
+    older.begin(call(older.client(), 1))
 
 
 def _functions(url: str) -> int:
@@ -173,11 +246,7 @@ def _functions(url: str) -> int:
 
 
 def _put_back(url: str) -> None:
-    """Have the functions of before, as an administrator of that release would."""
-    text = _STORE.read_text()
-    functions = text[text.index("CREATE OR REPLACE FUNCTION") : text.index("\nDELETE FROM rifl.")]
-    # Columns and indexes are there: what would make them locks the tables.
-    functions = re.sub(r"^(ALTER TABLE|CREATE INDEX)[^;]*;", "", functions, flags=re.MULTILINE)
+    """Have the functions of this release, as an administrator of it would."""
     with psycopg.connect(url) as connection:
         connection.execute(_LOCK)
-        connection.execute(functions.encode())
+        connection.execute(schema.functions("rifl").encode())

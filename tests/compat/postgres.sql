@@ -1,5 +1,5 @@
 CREATE SCHEMA IF NOT EXISTS rifl;
--- Layout 1 of the PostgreSQL store. What reads it is in the other files beside this.
+-- Layout 1 of the PostgreSQL store. The functions over it are in the other files beside this.
 CREATE TABLE rifl.meta (name text PRIMARY KEY, value text NOT NULL);
 
 -- The row of a client is its lease. state: open; session (takes keys only); over (its
@@ -11,7 +11,9 @@ CREATE TABLE rifl.clients (
     first_incomplete bigint NOT NULL DEFAULT 1,
     acknowledged int8multirange NOT NULL DEFAULT '{}',
     term interval NOT NULL,
-    due timestamptz
+    due timestamptz,
+    -- The retention of a session in which no call was made yet, while term is a lease's.
+    full_term interval
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX clients_due ON rifl.clients (due);
 
@@ -54,8 +56,24 @@ CREATE TABLE rifl.sessions (
     state text NOT NULL,
     retention_s double precision NOT NULL,
     changed_at_unix_s double precision NOT NULL,
+    -- What is kept of the secret that opens a session, empty if it has none.
+    secret bytea NOT NULL,
+    -- Where its opener was, empty for an authenticated one.
+    source text NOT NULL,
     UNIQUE (peer, name)
 );
+
+-- What is before the number in the name of a numbered session, null for other names, and
+-- the number. A series is closed up to its highest number that ended. The index keeps what
+-- these return, so they belong to the layout and never change within it.
+CREATE FUNCTION rifl.series_1(p_name text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT substring(p_name FROM '^(.+)#(?:0|[1-9][0-9]{0,17})$')
+$$;
+CREATE FUNCTION rifl.number_1(p_name text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT substring(p_name FROM '^.+#(0|[1-9][0-9]{0,17})$')::bigint
+$$;
+CREATE INDEX sessions_series ON rifl.sessions
+    (peer, rifl.series_1(name), rifl.number_1(name));
 
 CREATE TABLE rifl.replicas (
     owner text PRIMARY KEY,
@@ -68,6 +86,48 @@ CREATE TABLE rifl.secrets (
     key_id integer NOT NULL,
     value bytea NOT NULL
 );
+
+-- The time that was lived through: a date when it began, and moved since by nothing but the
+-- beats of one replica at a time (``beat_1``). No jump of a clock ends a retention.
+CREATE TABLE rifl.age (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    lived timestamptz NOT NULL DEFAULT clock_timestamp(),
+    sweeper text NOT NULL DEFAULT '',
+    reading double precision NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+INSERT INTO rifl.age DEFAULT VALUES;
+
+-- Calls whose outcome was unknown, whatever became of their clients, and what an operator
+-- said of them. Kept for a time that was lived through, and the newest ones only.
+CREATE TABLE rifl.unknown (
+    client_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    key bytea NOT NULL,
+    method text NOT NULL,
+    since timestamptz,
+    note text,
+    lived timestamptz NOT NULL,
+    PRIMARY KEY (client_id, seq, key)
+);
+CREATE INDEX unknown_lived ON rifl.unknown (lived);
+
+-- Losses that an operator accepted (``accept_loss_1``).
+CREATE TABLE rifl.losses (
+    accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    who text NOT NULL,
+    why text NOT NULL,
+    stopped text NOT NULL,
+    store_before text NOT NULL,
+    history_before text NOT NULL,
+    history text NOT NULL
+);
+
+-- Rows that are moved conditionally, beside the records: how far other programs are that hand
+-- work to the servers' handlers in an order of their own.
+CREATE TABLE rifl.rows (
+    key text PRIMARY KEY,
+    value bytea NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 INSERT INTO rifl.meta VALUES ('layout', '1'), ('ids', '0');
 INSERT INTO rifl.meta VALUES ('store', gen_random_uuid()::text);
@@ -99,16 +159,6 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- The time that was lived through: a date when it began, and moved since by nothing but the
--- beats of one replica at a time (``beat_2``). No jump of a clock ends a retention.
-CREATE TABLE IF NOT EXISTS rifl.age (
-    single boolean PRIMARY KEY DEFAULT true CHECK (single),
-    lived timestamptz NOT NULL DEFAULT clock_timestamp(),
-    sweeper text NOT NULL DEFAULT '',
-    reading double precision NOT NULL DEFAULT 0
-) WITH (fillfactor = 50);
-INSERT INTO rifl.age DEFAULT VALUES ON CONFLICT DO NOTHING;
-
 -- When a retention that begins now ends; the counter may be one beat behind.
 CREATE OR REPLACE FUNCTION rifl.ends_1(p_retention interval) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
@@ -116,20 +166,6 @@ BEGIN
     IF p_retention IS NULL THEN RETURN NULL; END IF;
     RETURN (SELECT lived FROM rifl.age) + interval '2 seconds' + p_retention;
 END $$;
-
--- Calls whose outcome was unknown, whatever became of their clients, and what an operator
--- said of them. Kept for a time that was lived through, and the newest ones only.
-CREATE TABLE IF NOT EXISTS rifl.unknown (
-    client_id bigint NOT NULL,
-    seq bigint NOT NULL,
-    key bytea NOT NULL,
-    method text NOT NULL,
-    since timestamptz,
-    note text,
-    lived timestamptz NOT NULL,
-    PRIMARY KEY (client_id, seq, key)
-);
-CREATE INDEX IF NOT EXISTS unknown_lived ON rifl.unknown (lived);
 
 CREATE OR REPLACE FUNCTION rifl.remember_1(
     p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz, p_note text
@@ -230,7 +266,7 @@ END $$;
 --
 -- p_until: by when, by this clock, in seconds. Whoever sent one that is later has given it
 -- up, and has abandoned it; NULL for ever.
-CREATE OR REPLACE FUNCTION rifl.claim_2(
+CREATE OR REPLACE FUNCTION rifl.claim_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
     p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
     p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
@@ -272,6 +308,9 @@ BEGIN
         -- it turns out to be is decided below, which looks at everything anew.
         EXIT usual WHEN p_seq = 0 OR p_refusing OR p_take_over <> ''
             OR p_seq < p_first OR p_seq <@ p_acks;
+        IF p_kind = 'atomic' OR p_fingerprint = '' THEN
+            EXIT usual WHEN rifl.is_committing_1(p_client, p_seq);
+        END IF;
         SELECT state, first_incomplete, acknowledged, due < clock_timestamp() + term,
             (SELECT max(seq) FROM rifl.calls WHERE client_id = p_client AND seq > 0)
         INTO client_state, old_first, old_acks, is_due, top
@@ -336,6 +375,9 @@ BEGIN
                 ELSIF NOT rifl.held_1(p_client, p_seq, p_key, known.token, true) THEN
                     o_found := 'running';
                 ELSIF p_lost = '' THEN
+                    -- Locked only now: others may have come to wait since it was looked at.
+                    SELECT waiters INTO known.waiters FROM rifl.calls
+                    WHERE client_id = p_client AND seq = p_seq AND key = p_key;
                     UPDATE rifl.calls
                     SET token = p_token, owner = p_owner, kind = p_kind, waiters = '{}',
                         claimed_at = clock_timestamp()
@@ -349,7 +391,8 @@ BEGIN
                     SET record = p_lost, recorded_at = clock_timestamp(),
                         expires_at = rifl.ends_1(retention)
                     WHERE client_id = p_client AND seq = p_seq AND key = p_key
-                      AND token = p_take_over AND calls.record IS NULL;
+                      AND token = p_take_over AND calls.record IS NULL
+                    RETURNING waiters INTO known.waiters;
                     CONTINUE WHEN NOT FOUND;
                     IF p_seq = 0 THEN
                         PERFORM rifl.count_key_1(p_client, p_key, 0, length(p_lost));
@@ -407,6 +450,16 @@ BEGIN
             END IF;
         END IF;
 
+        IF p_seq > 0 AND (p_kind = 'atomic' OR p_fingerprint = '')
+           AND rifl.is_committing_1(p_client, p_seq) THEN
+            SELECT * INTO o_token, o_owner
+            FROM rifl.who_commits_1(p_client, p_seq, p_take_over);
+            -- It may have ended since, and what it wrote does not show above.
+            CONTINUE WHEN o_token IS NULL
+                OR o_owner = p_owner AND rifl.has_committed_1(p_client, p_seq);
+            o_found := 'recording'; o_kind := 'atomic'; RETURN;
+        END IF;
+
         INSERT INTO rifl.calls
             (client_id, seq, key, fingerprint, method, kind, token, owner, retention)
         VALUES (p_client, p_seq, p_key, p_fingerprint, p_method, p_kind, p_token, p_owner,
@@ -432,21 +485,6 @@ BEGIN
         o_found := 'new'; RETURN;
     END LOOP;
 END $$;
-
--- What releases before this one call.
-CREATE OR REPLACE FUNCTION rifl.claim_1(
-    p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
-    p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
-    p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
-    p_max_key_bytes bigint, p_take_over text, p_lost bytea,
-    p_retention_s double precision, OUT o_found text, OUT o_token text, OUT o_owner text,
-    OUT o_kind text, OUT o_record bytea, OUT o_verified boolean
-) LANGUAGE sql AS $$
-    SELECT * FROM rifl.claim_2(
-        p_store, p_client, p_seq, p_key, p_first, p_acks, p_fingerprint, p_method, p_kind,
-        p_token, p_owner, p_refusing, p_window, p_max_keys, p_max_key_bytes, p_take_over, p_lost,
-        p_retention_s, NULL)
-$$;
 
 -- Whether a client has no room for one more sequenced call.
 CREATE OR REPLACE FUNCTION rifl.is_full_1(p_client bigint, p_seq bigint, p_first bigint, p_window bigint)
@@ -491,6 +529,221 @@ BEGIN
         END;
     END LOOP;
     RETURN false;
+END $$;
+
+-- Calls that nobody claimed: the commit of the handler's transaction decides (DESIGN §4, step 6).
+
+-- Whether such a transaction may be recording a call just now. If not, none does before this
+-- transaction has ended: for each call that lock is a claim's, or one such transaction's.
+CREATE OR REPLACE FUNCTION rifl.is_committing_1(p_client bigint, p_seq bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN NOT pg_try_advisory_xact_lock_shared(hashint8extended(p_seq, p_client));
+END $$;
+
+-- Who records a call that nobody claimed: a token that stands for it, and its replica, empty for
+-- one that is gone. NULL where nobody does any more. p_take_over: a token whose transaction is
+-- to be ended, as in ``held_1``.
+CREATE OR REPLACE FUNCTION rifl.who_commits_1(
+    p_client bigint, p_seq bigint, p_take_over text, OUT o_token text, OUT o_owner text
+) LANGUAGE plpgsql AS $$
+DECLARE
+    holder integer;
+BEGIN
+    WITH held AS (
+        -- Advisory locks in pg_locks: an unsigned half each.
+        SELECT pid, mode, (classid::bigint << 32 | objid::bigint) AS hash FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid <> pg_backend_pid()
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    )
+    SELECT held.pid, coalesce(replicas.owner, '') INTO holder, o_owner
+    FROM held LEFT JOIN rifl.replicas ON EXISTS (
+        SELECT FROM held AS also
+        WHERE also.pid = held.pid AND also.hash = hashtextextended(replicas.owner, 3))
+    WHERE held.hash = hashint8extended(p_seq, p_client) AND held.mode = 'ExclusiveLock'
+    LIMIT 1;
+    IF NOT FOUND THEN RETURN; END IF;
+    o_token := 'recording by ' || o_owner;
+    IF o_token = p_take_over THEN
+        BEGIN
+            IF pg_terminate_backend(holder, 300) THEN o_token := NULL; END IF;
+        EXCEPTION WHEN insufficient_privilege THEN
+            RETURN;
+        END;
+    END IF;
+END $$;
+
+-- Wait for such a transaction to end, which may be a commit that is under way; as ``soon_1`` says.
+CREATE OR REPLACE FUNCTION rifl.has_committed_1(p_client bigint, p_seq bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashint8extended(p_seq, p_client));
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END $$;
+
+-- Record a call that nobody claimed, in the handler's own transaction, which commits in the same
+-- breath: whatever has to roll back is an error, as in ``record_or_fail_1``. Without p_at_once
+-- it is what is returned, and what the call acknowledges is left: the client's row would be
+-- locked for as long as the transaction is open.
+CREATE OR REPLACE FUNCTION rifl.record_unclaimed_or_fail_1(
+    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
+    p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
+    p_durable boolean, p_at_once boolean DEFAULT true
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    result text;
+    client_state text;
+    top bigint;
+    old_first bigint;
+    old_acks int8multirange;
+    is_due boolean;
+    is_mine boolean;
+    -- An expression costs a fraction of a PERFORM.
+    ignored text;
+BEGIN
+    <<judging>>
+    BEGIN
+        result := 'isolation';
+        -- Else no later statement would see what was committed meanwhile.
+        EXIT judging WHEN current_setting('transaction_isolation') <> 'read committed';
+        -- Against its removal, and the end of its lease, until this transaction has ended; not
+        -- against its other calls.
+        SELECT state, (SELECT max(seq) FROM rifl.calls WHERE client_id = p_client AND seq > 0)
+        INTO client_state, top
+        FROM rifl.clients
+        WHERE client_id = p_client
+          AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
+        FOR KEY SHARE SKIP LOCKED;
+        IF NOT FOUND THEN
+            -- Where it is there, it is being removed just now, or a foreign session holds it: a
+            -- claim waits for that, and not for long.
+            result := CASE WHEN NOT rifl.same_store_1(p_store) THEN 'wrong'
+                WHEN EXISTS (SELECT FROM rifl.clients WHERE client_id = p_client) THEN 'fenced'
+                ELSE 'gone' END;
+            EXIT judging;
+        END IF;
+        result := 'gone';
+        EXIT judging WHEN client_state <> 'open';
+        result := 'fenced';
+        -- By this a take-over finds whose transaction it is: before there is anything to find,
+        -- else it is nobody's for a moment, and is ended.
+        ignored := pg_advisory_xact_lock_shared(hashtextextended(p_owner, 3));
+        -- Of a call that is being claimed, or recorded by another copy, the store is to be asked.
+        EXIT judging WHEN NOT pg_try_advisory_xact_lock(hashint8extended(p_seq, p_client));
+        -- All that is known lies in first incomplete .. top, and what the call acknowledges takes
+        -- no room, whether or not it has gone.
+        IF greatest(top, p_seq) - p_first >= p_window THEN
+            EXIT judging WHEN (SELECT count(*) FROM (
+                SELECT FROM rifl.calls
+                WHERE client_id = p_client AND seq >= p_first AND NOT seq <@ p_acks LIMIT p_window
+            ) AS counted) >= p_window;
+        END IF;
+        INSERT INTO rifl.calls
+            (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
+        VALUES (p_client, p_seq, '', p_fingerprint, convert_from(p_method, 'UTF8'), 'atomic',
+                p_token, p_owner, p_record, clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        EXIT judging WHEN NOT FOUND;
+        -- Only now: a record that stood when this began may have been acknowledged, and be gone.
+        -- From here on none can come, and so none can go.
+        IF p_at_once THEN
+            SELECT first_incomplete, acknowledged, due < clock_timestamp() + term
+            INTO old_first, old_acks, is_due
+            FROM rifl.clients WHERE client_id = p_client FOR NO KEY UPDATE SKIP LOCKED;
+            is_mine := FOUND;
+        END IF;
+        IF is_mine IS NOT TRUE THEN
+            SELECT first_incomplete, acknowledged INTO old_first, old_acks
+            FROM rifl.clients WHERE client_id = p_client;
+        END IF;
+        EXIT judging WHEN p_seq < old_first OR p_seq <@ old_acks;
+        -- Where another call applies its own just now, these are left to the next.
+        IF is_mine AND (p_first > old_first OR NOT p_acks <@ old_acks OR is_due) THEN
+            ignored := rifl.apply_1(p_client, old_first, old_acks, p_first, p_acks);
+        END IF;
+        IF p_durable AND current_setting('synchronous_commit') = 'off' THEN
+            -- Else this commit, and the answer it stands for, could be lost in a crash.
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
+        RETURN 'done';
+    END;
+    IF p_at_once THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
+    RETURN result;
+END $$;
+
+CREATE OR REPLACE FUNCTION rifl.record_unclaimed_1(
+    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
+    p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
+    p_durable boolean
+) RETURNS text LANGUAGE sql AS $$
+    SELECT rifl.record_unclaimed_or_fail_1(
+        p_store, p_client, p_seq, p_token, p_owner, p_record, p_fingerprint, p_method, p_first,
+        p_acks, p_window, p_durable, false)
+$$;
+
+-- Record a call of an idempotent method that nobody claimed, where no record stands: what ends
+-- its run. The transaction is its own.
+CREATE OR REPLACE FUNCTION rifl.finish_unclaimed_1(
+    p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
+    p_fingerprint bytea, p_method text, p_first bigint, p_acks int8multirange, p_window bigint,
+    p_unknown boolean, OUT ending text, OUT standing bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+    known rifl.calls;
+    client rifl.clients;
+    ignored text;
+BEGIN
+    ignored := rifl.durable_1();
+    ignored := rifl.soon_1();
+    IF NOT rifl.same_store_1(p_store) THEN ending := 'backwards'; RETURN; END IF;
+    LOOP
+        SELECT * INTO known FROM rifl.calls
+        WHERE client_id = p_client AND seq = p_seq AND key = '';
+        IF FOUND THEN
+            -- Another payload under the same identity is refused by a claim, too.
+            IF known.record IS NULL OR (known.fingerprint <> '' AND p_fingerprint <> ''
+                                        AND known.fingerprint <> p_fingerprint) THEN
+                ending := 'fenced';
+            ELSIF known.record = p_record THEN ending := 'done';
+            ELSE ending := 'stands'; standing := known.record;
+            END IF;
+            RETURN;
+        END IF;
+        -- Against its removal, until this commits.
+        SELECT * INTO client FROM rifl.clients WHERE client_id = p_client FOR KEY SHARE;
+        IF NOT FOUND OR client.state <> 'open' THEN ending := 'gone'; RETURN; END IF;
+        IF p_seq < client.first_incomplete OR p_seq <@ client.acknowledged THEN
+            ending := 'acknowledged'; RETURN;
+        END IF;
+        IF p_first > client.first_incomplete OR NOT p_acks <@ client.acknowledged
+           OR client.due < clock_timestamp() + client.term THEN
+            PERFORM rifl.acknowledge_1(p_client, p_first, p_acks, false);
+        END IF;
+        IF rifl.is_full_1(p_client, p_seq, p_first, p_window) THEN
+            ending := 'fenced'; RETURN;
+        END IF;
+        INSERT INTO rifl.calls
+            (client_id, seq, key, fingerprint, method, kind, token, owner, record, recorded_at)
+        VALUES (p_client, p_seq, '', p_fingerprint, p_method, 'idempotent', p_token,
+                CASE WHEN p_unknown THEN '' ELSE p_owner END, p_record, clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        -- Another copy's, or a claim, was first, and has committed.
+        CONTINUE WHEN NOT FOUND;
+        -- An acknowledgement may have freed the record that stood here since we looked.
+        PERFORM FROM rifl.clients WHERE client_id = p_client
+            AND (p_seq < first_incomplete OR p_seq <@ acknowledged);
+        IF FOUND THEN
+            DELETE FROM rifl.calls WHERE client_id = p_client AND seq = p_seq AND key = '';
+            ending := 'acknowledged'; RETURN;
+        END IF;
+        IF p_unknown THEN
+            PERFORM rifl.remember_1(
+                p_client, p_seq, '', p_method, clock_timestamp(), NULL);
+        END IF;
+        ending := 'done'; RETURN;
+    END LOOP;
 END $$;
 
 -- A client whose lease ended while it ran calls goes with the last one. A session's row
@@ -675,7 +928,7 @@ END $$;
 -- p_leaving: take it out instead. p_reading: what its own clock shows, in seconds. One
 -- replica's clock counts at a time, and what it has moved since its last beat was lived
 -- through, two seconds at most.
-CREATE OR REPLACE FUNCTION rifl.beat_2(
+CREATE OR REPLACE FUNCTION rifl.beat_1(
     p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
     p_dead_beats bigint[], p_reading double precision
 ) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE plpgsql AS $$
@@ -701,22 +954,10 @@ BEGIN
             make_interval(secs => greatest(0, least(2, p_reading - reading)))
             ELSE interval '0' END,
         sweeper = p_owner, reading = p_reading
-    WHERE p_reading IS NOT NULL AND (sweeper = p_owner
-        OR NOT EXISTS (SELECT FROM rifl.replicas WHERE owner = sweeper));
+    WHERE sweeper = p_owner
+        OR NOT EXISTS (SELECT FROM rifl.replicas WHERE owner = sweeper);
     RETURN QUERY SELECT owner, beats FROM rifl.replicas;
 END $$;
-
--- What releases before this one call.
-CREATE OR REPLACE FUNCTION rifl.beat_1(
-    p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
-    p_dead_beats bigint[]
-) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE sql AS $$
-    SELECT * FROM rifl.beat_2(
-        p_store, p_owner, p_known, p_leaving, p_dead, p_dead_beats, NULL)
-$$;
-
--- A session in which no call was made yet: its retention, while term is that of a lease.
-ALTER TABLE rifl.clients ADD COLUMN IF NOT EXISTS full_term interval;
 
 -- Give a lease, or a session's retention, its full length again; how the id stands.
 CREATE OR REPLACE FUNCTION rifl.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
@@ -790,54 +1031,32 @@ BEGIN
     RETURN 'dropped';
 END $$;
 
--- What is before the number in the name of a numbered session, null for other names, and
--- the number. A series is closed up to its highest number that ended.
-CREATE OR REPLACE FUNCTION rifl.series_1(p_name text) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT substring(p_name FROM '^(.+)#(?:0|[1-9][0-9]{0,17})$')
-$$;
-CREATE OR REPLACE FUNCTION rifl.number_1(p_name text) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT substring(p_name FROM '^.+#(0|[1-9][0-9]{0,17})$')::bigint
-$$;
-CREATE INDEX IF NOT EXISTS sessions_series ON rifl.sessions
-    (peer, rifl.series_1(name), rifl.number_1(name));
-
--- What is kept of the secret that opens a session, empty if it has none.
-ALTER TABLE rifl.sessions ADD COLUMN IF NOT EXISTS secret bytea NOT NULL DEFAULT '';
--- Where its opener was, empty for an authenticated one.
-ALTER TABLE rifl.sessions ADD COLUMN IF NOT EXISTS source text NOT NULL DEFAULT '';
-
 -- Whether a secret, or the lack of one, opens a name and the series that it is in: closing a
--- number closes others. p_adopting: what has none takes this one. A name that was never
--- seen is anybody's.
-CREATE OR REPLACE FUNCTION rifl.opens_1(
-    p_peer bytea, p_name text, p_secret bytea, p_adopting boolean
-) RETURNS boolean LANGUAGE sql STABLE AS $$
+-- number closes others, so all sessions of a series have the same. A name that was never seen
+-- is anybody's.
+CREATE OR REPLACE FUNCTION rifl.opens_1(p_peer bytea, p_name text, p_secret bytea)
+RETURNS boolean LANGUAGE sql STABLE AS $$
     WITH owners AS (
         (SELECT secret FROM rifl.sessions WHERE peer = p_peer AND name = p_name)
         UNION ALL
-        -- One with a secret stands for a series: all that have one have the same.
         (SELECT secret FROM rifl.sessions
          WHERE peer = p_peer AND rifl.series_1(name) = rifl.series_1(p_name)
-         ORDER BY secret DESC LIMIT 1)
+         LIMIT 1)
     )
-    SELECT NOT EXISTS (
-        SELECT FROM owners WHERE secret <> p_secret AND NOT (secret = '' AND p_adopting)
-    )
+    SELECT NOT EXISTS (SELECT FROM owners WHERE secret <> p_secret)
 $$;
 
 -- Close a session for ever, a numbered one with all below it; the ids that were open.
 -- One null where the secret does not open it.
-CREATE OR REPLACE FUNCTION rifl.close_session_2(
-    p_peer bytea, p_name text, p_unix_s double precision, p_secret bytea, p_adopting boolean
+CREATE OR REPLACE FUNCTION rifl.close_session_1(
+    p_peer bytea, p_name text, p_unix_s double precision, p_secret bytea
 ) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF rifl.series_1(p_name) IS NOT NULL THEN
         -- Against openers of lower numbers.
         LOCK TABLE rifl.sessions IN SHARE ROW EXCLUSIVE MODE;
     END IF;
-    IF NOT rifl.opens_1(p_peer, p_name, p_secret, p_adopting) THEN
+    IF NOT rifl.opens_1(p_peer, p_name, p_secret) THEN
         RETURN NEXT NULL::bigint; RETURN;
     END IF;
     IF NOT EXISTS (SELECT FROM rifl.sessions WHERE peer = p_peer AND name = p_name) THEN
@@ -857,14 +1076,6 @@ BEGIN
     )
     SELECT client_id FROM closed;
 END $$;
-
--- What releases before this one call, which know no secrets.
-CREATE OR REPLACE FUNCTION rifl.close_session_1(
-    p_peer bytea, p_name text, p_unix_s double precision
-) RETURNS SETOF bigint LANGUAGE sql AS $$
-    SELECT * FROM rifl.close_session_2(p_peer, p_name, p_unix_s, '', false) AS closed
-    WHERE closed IS NOT NULL
-$$;
 
 -- Sessions that ended and need no row any more: refused for long enough, and not the end
 -- of a series that is in use; or below the end of theirs, for p_superseded_s.
@@ -889,10 +1100,10 @@ $$;
 
 -- Insert or update a session; its id, 'full' where there is no room for it, and 'not-yours'
 -- where the secret does not open it. p_opening: an opening, which also makes the client row.
-CREATE OR REPLACE FUNCTION rifl.put_session_3(
+CREATE OR REPLACE FUNCTION rifl.put_session_1(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
-    p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea, p_adopting boolean,
+    p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea,
     p_unused_s double precision, p_source text, p_max_open_from bigint,
     p_max_names_from bigint, OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
@@ -902,7 +1113,7 @@ DECLARE
 BEGIN
     -- One at a time: names are unique, and bounded in number.
     LOCK TABLE rifl.sessions IN SHARE ROW EXCLUSIVE MODE;
-    IF p_opening AND NOT rifl.opens_1(p_peer, p_name, p_secret, p_adopting) THEN
+    IF p_opening AND NOT rifl.opens_1(p_peer, p_name, p_secret) THEN
         result := 'not-yours'; RETURN;
     END IF;
     SELECT * INTO known FROM rifl.sessions WHERE peer = p_peer AND name = p_name;
@@ -967,8 +1178,6 @@ BEGIN
         IF known.state = 'open' AND rifl.renew_1(known.client_id) <> 'session' THEN
             -- Its retention ended, and a call of it still runs.
             result := 'over';
-        ELSIF known.state = 'open' AND known.secret = '' AND p_secret <> '' THEN
-            UPDATE rifl.sessions SET secret = p_secret WHERE client_id = known.client_id;
         END IF;
     ELSIF known.client_id = p_client AND known.state = 'open' THEN
         UPDATE rifl.sessions
@@ -976,31 +1185,6 @@ BEGIN
         WHERE client_id = p_client;
     END IF;
 END $$;
-
--- What releases before this one call, which know no secrets.
-CREATE OR REPLACE FUNCTION rifl.put_session_2(
-    p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
-    p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
-    p_max_open_of_all bigint, p_max_names_of_peer bigint, OUT result text, OUT standing bigint
-) LANGUAGE sql AS $$
-    SELECT CASE put.result WHEN 'not-yours' THEN 'over' ELSE put.result END,
-        coalesce(put.standing, (SELECT client_id FROM rifl.sessions
-                                WHERE peer = p_peer AND name = p_name), p_client)
-    FROM rifl.put_session_3(
-        p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
-        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false, p_retention_s, '', 0,
-        0) AS put
-$$;
-
-CREATE OR REPLACE FUNCTION rifl.put_session_1(
-    p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
-    p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
-    OUT result text, OUT standing bigint
-) LANGUAGE sql AS $$
-    SELECT * FROM rifl.put_session_2(
-        p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
-        p_max_open, p_max_names, p_max_names)
-$$;
 
 -- The secrets, newest first; the first call ever makes one, p_rotate adds one.
 CREATE OR REPLACE FUNCTION rifl.secrets_1(p_fresh bytea, p_rotate boolean)
@@ -1120,16 +1304,6 @@ BEGIN
     END IF;
 END $$;
 
-CREATE TABLE IF NOT EXISTS rifl.losses (
-    accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    who text NOT NULL,
-    why text NOT NULL,
-    stopped text NOT NULL,
-    store_before text NOT NULL,
-    history_before text NOT NULL,
-    history text NOT NULL
-);
-
 -- Serve again from what is there; the store's new id. Processes that know more stay away,
 -- since they know the old one. Clients of before are over: what of theirs is gone would run
 -- again. Ids that may have been granted and lost are never granted again.
@@ -1152,17 +1326,12 @@ BEGIN
     INSERT INTO rifl.meta VALUES ('store', fresh), ('history', rifl.history_1()),
         ('copied', rifl.copied_1()::text);
     UPDATE rifl.meta SET value = (value::int8 + (1::int8 << 53))::text WHERE name = 'ids';
+    -- Not while a transaction is open that has judged its client to live.
+    PERFORM FROM rifl.clients WHERE state = 'open' FOR UPDATE;
     UPDATE rifl.clients SET state = 'over', due = '-infinity' WHERE state = 'open';
     DELETE FROM rifl.replicas;
     RETURN fresh;
 END $$;
-
--- Rows that are moved conditionally, beside the records: how far others are who hand work to the
--- servers' handlers in an order of their own.
-CREATE TABLE IF NOT EXISTS rifl.rows (
-    key text PRIMARY KEY,
-    value bytea NOT NULL
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 -- Read rows; those that are not there are left out.
 CREATE OR REPLACE FUNCTION rifl.rows_1(
@@ -1238,40 +1407,40 @@ BEGIN
 END $$;
 
 
-INSERT INTO rifl.meta VALUES ('functions', '11')
+INSERT INTO rifl.meta VALUES ('functions', '1')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '9c568917-de93-4cc6-a5b8-a7568b01d635');
+VALUES ('store', 'bf19a261-0baf-49f4-b9c1-2ec56325311d');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('functions', '11');
+VALUES ('functions', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7711241871725827731/1');
+VALUES ('history', '7713135204585757501/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-23 05:58:05.531032+00', NULL);
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-28 08:25:19.796541+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-24 05:56:50.735627+00', NULL);
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-29 08:24:05.140642+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'f9d1f126127e372ad82ac17f316c4370', 'be66636bf81a5178', '{}', NULL, '2026-11-23 05:56:50.670458+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'efc4baf9f4afc01d68b2448d08357a01', '2884994a2fef591a', '{}', NULL, '2026-11-28 08:24:04.977849+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7a980df77d576caa2a011c5b0d8eb57a', 'be66636bf81a5178', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-23 05:56:50.685794+00', '2026-11-23 05:56:50.702764+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'f5fa29ecdce431e7da58bf5217191ebd', '2884994a2fef591a', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-28 08:24:05.046001+00', '2026-11-28 08:24:05.057944+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'f1c3fa59019c649a7551ea586f2da398', 'be66636bf81a5178', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-23 05:56:50.718646+00', '2026-11-23 05:56:50.722307+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '01b89a2fbcfc2a24ffd2178b6ab235ea', '2884994a2fef591a', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-28 08:24:05.134245+00', '2026-11-28 08:24:05.135073+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7f4475715ab827596094090af98fb313', 'be66636bf81a5178', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-23 05:56:50.736265+00', '2026-11-23 05:56:50.754307+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7e0c88621a83864846c91529fba7270d', '2884994a2fef591a', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-28 08:24:05.141419+00', '2026-11-28 08:24:05.152441+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'b7f782ac7f6badf446251f50ea83fbef', 'be66636bf81a5178', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-23 05:56:50.770711+00', '2026-11-23 05:56:50.78639+00', '876000:00:00', '2126-10-30 05:56:52.35432+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '75a93cc2d8f83f047c8404fb67d92a01', '2884994a2fef591a', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-28 08:24:05.156318+00', '2026-11-28 08:24:05.162522+00', '876000:00:00', '2126-11-04 08:24:06.001408+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1283,4 +1452,10 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\xb9b9b89e1f4ae647e12545ac17a7828f66e377806b2bb0f4faa44c61c4e34b6a');
+VALUES ('1', '0', E'\\x3a7b27bd876d1531b96ed19384d618ee2b161b7720653b594ba1272c6bb7cd57');
+DELETE FROM rifl.age;
+INSERT INTO rifl.age (single, lived, sweeper, reading) OVERRIDING SYSTEM VALUE
+VALUES ('true', '2026-11-28 08:24:04.464671+00', '2884994a2fef591a', '1169.486766192');
+DELETE FROM rifl.unknown;
+DELETE FROM rifl.losses;
+DELETE FROM rifl.rows;
