@@ -34,8 +34,7 @@ class RecordCodec:
     method names and payload fingerprints are not. A keyed call's record carries
     the time of its completion, by the clock that the store keeps, for its retention.
 
-    With ``seal`` None and no time, a record is stored as the protobuf message it
-    always was.
+    With ``seal`` None and no time, a record is stored as the protobuf message that it is.
     """
 
     def __init__(self, seal: Transform | None = None, unseal: Transform | None = None) -> None:

@@ -52,8 +52,9 @@ class ClientRow(NamedTuple):
     """A client or a session with what is kept for it.
 
     ``completed`` are the acknowledged ranges above ``first_incomplete``,
-    inclusive. Times are Unix seconds, None where an earlier release did not note
-    them, and when a client registered where replicas share the store.
+    inclusive. Times are Unix seconds; ``registered_at_unix_s`` is None if replicas share
+    the store, or if no call was made in the session yet, and ``changed_at_unix_s`` is None
+    if no call is kept.
     ``lease_left_s``: after how many seconds the lease, or the session's retention,
     ends if nobody renews it, below zero where it is due to be swept; None where its
     server alone knows (SQLite), and for a namespace of a peer's keys, whose id is
@@ -75,16 +76,16 @@ class ClientRow(NamedTuple):
 class CallRow(NamedTuple):
     """One call: an intent if ``record_bytes`` is None, else recorded.
 
-    ``changed_at_unix_s`` is when it became that. ``method`` is empty where an earlier
-    release did not note it. ``owner`` is the incarnation of the replica that runs an
-    intent, where replicas share the store.
+    ``changed_at_unix_s`` is when it became that. ``method`` is empty if the call never
+    arrived, and only its outcome was asked for, or settled. ``owner`` is the incarnation of
+    the replica that runs an intent, if replicas share the store.
     """
 
     rpc_id: RpcId
     method: str
     fingerprint: bytes | None
     record_bytes: int | None
-    changed_at_unix_s: int | None
+    changed_at_unix_s: int
     owner: str | None = None
 
 

@@ -180,7 +180,7 @@ def _state(store: Inspection, call: CallRow, before_unix_s: float) -> State | No
             return State.BEGUN
         since = call.changed_at_unix_s
         # Whole seconds, rounded in either way.
-        return State.STUCK if since is None or since - 1 <= before_unix_s else None
+        return State.STUCK if since - 1 <= before_unix_s else None
     if call.record_bytes > _LONGEST_VERDICT:
         return None
     seen = store.stored(call.rpc_id)

@@ -1,8 +1,7 @@
 """Make the store fixtures of this release: ``python -m tests.compat.make_store``.
 
-Until a release is tagged, a fixture is made again whenever its format changes: remove the file,
-and run this. From then on it stays: later releases have to read what *that* code wrote. Files
-that are there are left alone. They are text, so that a review shows what is in them.
+Until a release is tagged, remake a store whenever its format changes: delete the file and run
+this. Files that are there are left alone. They are text, so that a review shows what is in them.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from lease_server import LeaseAuthority, SharedLeaseStorage, open_authority
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from rifl._stores import open_store
 from rifl._stores.postgres import schema as postgres_schema
-from rifl._stores.redis import opening as redis_opening
-from rifl._stores.sqlite.schema import SCHEMA_VERSION
 from rifl._wire.header import fingerprint
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.client_table import Attempt
@@ -36,9 +33,8 @@ from tests.stores.redis.servers import RedisServer
 
 __all__ = ["ANSWER", "CURRENT", "NAMESPACE", "REQUEST", "make"]
 
-# What the calls of the fixtures were sent with; of SQLite's, nothing.
+# The calls of the fixtures were sent with this.
 REQUEST = b"x"
-FINGERPRINT = bytes(range(16))
 # Of callers without a client id, whom nobody authenticated.
 NAMESPACE = namespace_id(b"")
 ANSWER = CompletionRecord(
@@ -76,7 +72,7 @@ def make(url: str) -> None:
     plain, idempotent = MethodPolicy(), MethodPolicy(kind=Kind.IDEMPOTENT)
 
     def begin(policy: MethodPolicy, call: Call) -> Attempt:
-        call.fingerprint = fingerprint(METHOD, REQUEST) if shared else FINGERPRINT
+        call.fingerprint = fingerprint(METHOD, REQUEST)
         call.method = "/bank.Bank/Deposit"
         claimed: Any = store.claim(call, policy)
         attempt = (claimed.wait() if shared else claimed).attempt
@@ -132,8 +128,8 @@ def _postgres() -> str:
 
 # What the fixtures of this release are called, and what makes them.
 CURRENT: dict[str, Callable[[], str]] = {
-    f"schema_{SCHEMA_VERSION}.sql": _sqlite,
-    f"redis_{redis_opening.LAYOUT}.json": _redis,
+    "sqlite.sql": _sqlite,
+    "redis.json": _redis,
     "postgres.sql": _postgres,
 }
 

@@ -1,4 +1,4 @@
-"""SQLite stores of earlier schemas go on where they stopped (DESIGN §6)."""
+"""A SQLite store of this schema goes on where it stopped, and a next schema follows (DESIGN §6)."""
 
 from __future__ import annotations
 
@@ -13,37 +13,35 @@ import pytest
 import rifl
 from lease_server import Secret, make_token
 from rifl._grpc.status import DETAILS_KEY as STATUS_DETAILS_KEY
+from rifl._stores import StoreCorrupt, StoreSchemaTooNew
 from rifl._stores.opening import open_inspection
-from rifl._stores.sqlite.schema import SCHEMA_VERSION
+from rifl._stores.sqlite import schema
 from rifl._wire.labels import OUTCOME_KEY, read_refusal
-from rifl.core._shared.identity import RpcId
 from rifl.v1 import rifl_pb2
-from tests.compat.make_store import ANSWER, REFUSAL
-from tests.echo import served
+from tests.compat.make_store import ANSWER, REFUSAL, REQUEST
+from tests.echo import METHOD, served
 
-FIXTURES = sorted(Path(__file__).parent.glob("schema_*.sql"))
-METHOD = "/bank.Bank/Deposit"
+FIXTURE = Path(__file__).with_name("sqlite.sql")
+# Made up: no release has a second schema.
+_NEXT = "ALTER TABLE rifl_client ADD COLUMN note TEXT NOT NULL DEFAULT 'none'"
 
 
-@pytest.fixture(params=FIXTURES, ids=lambda file: file.stem)
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
     made = tmp_path / "rifl.db"
     with closing(sqlite3.connect(made)) as connection:
-        connection.executescript(request.param.read_text())
-        # The fixture's calls have no real payload behind their fingerprint.
-        connection.execute("UPDATE rifl_call SET fingerprint=NULL")
-        connection.commit()
+        connection.executescript(FIXTURE.read_text())
     return made
 
 
 class _Client:
-    """A client of the release that wrote the store, with the tokens it was given."""
+    """A client of the server that wrote the store, with the tokens it was given."""
 
     def __init__(self, path: Path, channel: grpc.Channel) -> None:
         with closing(sqlite3.connect(path)) as connection:
             secret = Secret(*connection.execute("SELECT * FROM rifl_secret").fetchone())
         self._secret = secret
-        self._method: Any = channel.unary_unary("/test.Echo/Do")
+        self._method: Any = channel.unary_unary(METHOD)
 
     def call(self, client_id: int, **identity: Any) -> tuple[Any, dict[str, Any]]:
         header = rifl_pb2.CallHeader(
@@ -51,22 +49,36 @@ class _Client:
         )
         metadata = [("rifl-bin", header.SerializeToString())]
         try:
-            answer, call = self._method.with_call(b"x", metadata=metadata, timeout=10)
+            answer, call = self._method.with_call(REQUEST, metadata=metadata, timeout=10)
         except grpc.RpcError as error:
             return error, dict(error.trailing_metadata())  # type: ignore[attr-defined]
         return answer, dict(call.trailing_metadata())
 
 
-def test_there_is_a_fixture_for_every_schema() -> None:
-    """No schema version is released without a store of it to read."""
-    assert [file.stem for file in FIXTURES] == [
-        f"schema_{version}" for version in range(1, SCHEMA_VERSION + 1)
-    ]
-    assert all(file.stat().st_size < 50_000 for file in FIXTURES)
+def _columns(path: Path) -> dict[str, list[Any]]:
+    with closing(sqlite3.connect(path)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
+        return {
+            table: connection.execute(f"PRAGMA table_info({table})").fetchall()
+            for (table,) in tables
+        }
+
+
+def _version(path: Path) -> int:
+    with closing(open_inspection(f"sqlite:///{path}")) as store:
+        return store.summary().schema_version
+
+
+def test_the_fixture_has_the_tables_of_a_new_store(path: Path, tmp_path: Path) -> None:
+    """A schema that changes has its fixture remade (DESIGN §6)."""
+    with rifl.Deduplicator(f"sqlite:///{tmp_path}/new.db"):
+        pass
+    assert _columns(path) == _columns(tmp_path / "new.db")
+    assert _version(path) == schema.SCHEMA_VERSION
 
 
 def test_calls_of_before_are_answered_as_they_were(path: Path) -> None:
-    """Retries after an upgrade get the recorded answer, error, unknown or stale (DESIGN §4)."""
+    """Retries after a restart get the recorded answer, error, unknown or stale (DESIGN §4)."""
     with (
         rifl.Deduplicator(f"sqlite:///{path}") as dedup,
         served(dedup) as target,
@@ -88,44 +100,55 @@ def test_calls_of_before_are_answered_as_they_were(path: Path) -> None:
             reasons.append(refusal[0])
         assert reasons == ["OUTCOME_UNKNOWN", "STALE_RPC"]
         answer, _ = client.call(1, seq=8, first_incomplete=4)
-        assert answer == b"x", "and new calls are taken"
+        assert answer == REQUEST, "and new calls are taken"
         with rifl.connect(target) as newer:
-            newer.unary_unary("/test.Echo/Do")(b"y", timeout=10)
+            newer.unary_unary(METHOD)(b"y", timeout=10)
             assert (newer.session.client_id or 0) > 1025, "no id is granted twice"
 
 
-def test_the_schema_is_brought_up_to_date_once(path: Path) -> None:
-    """Opening migrates; rows of before have no times, rows of now do (DESIGN §6)."""
-    with closing(open_inspection(f"sqlite:///{path}")) as before:
-        had_times = before.call(RpcId(1, 6)).changed_at_unix_s is not None  # type: ignore[union-attr]
-        assert len(list(before.calls())) == 4, "an old store can be looked into as it is"
-    for _ in range(2):
-        with (
-            rifl.Deduplicator(f"sqlite:///{path}") as dedup,
-            served(dedup) as target,
-            grpc.insecure_channel(target) as channel,
-        ):
-            _Client(path, channel).call(1, seq=8, first_incomplete=4)
-    with closing(open_inspection(f"sqlite:///{path}")) as after:
-        assert after.summary().schema_version == SCHEMA_VERSION
-        old, new = after.call(RpcId(1, 6)), after.call(RpcId(1, 8))
-        assert (old is not None and old.changed_at_unix_s is not None) == had_times
-        assert new is not None
-        assert new.changed_at_unix_s is not None
-        assert after.client(1) is not None
+def test_a_store_that_was_left_can_be_looked_into(path: Path) -> None:
+    """An inspection reads every row, and changes none (DESIGN §6)."""
+    with closing(open_inspection(f"sqlite:///{path}")) as store:
+        calls = list(store.calls())
+        assert [str(call.rpc_id) for call in calls[:3]] == ["1/4", "1/6", "1/7"]
+        assert [call.record_bytes is None for call in calls] == [True, False, False, False]
+        assert all(call.changed_at_unix_s > 0 for call in calls)
+        assert store.record(calls[1].rpc_id) == ANSWER
+        assert store.client(1) is not None
 
 
-def test_a_migrated_store_has_the_tables_of_a_new_one(path: Path, tmp_path: Path) -> None:
-    """Whichever way a schema came to be, its columns are the same, in order (DESIGN §6)."""
+def test_a_next_schema_brings_a_store_to_it_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release with a new schema migrates a store as it opens it; an older one refuses it (§6)."""
+    with monkeypatch.context() as next_release:
+        next_release.setattr(schema, "SCHEMA_VERSION", schema.SCHEMA_VERSION + 1)
+        next_release.setitem(schema._MIGRATIONS, schema.SCHEMA_VERSION - 1, (_NEXT,))
+        # The second time there is nothing to do, and the column would be there already.
+        for _ in range(2):
+            with (
+                rifl.Deduplicator(f"sqlite:///{path}") as dedup,
+                served(dedup) as target,
+                grpc.insecure_channel(target) as channel,
+            ):
+                answer, _trailing = _Client(path, channel).call(1, seq=6, first_incomplete=4)
+                assert answer == ANSWER.response
+    with pytest.raises(StoreSchemaTooNew):
+        rifl.Deduplicator(f"sqlite:///{path}")
+    with pytest.raises(StoreSchemaTooNew):
+        open_inspection(f"sqlite:///{path}")
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT DISTINCT note FROM rifl_client").fetchall() == [("none",)]
 
-    def columns(file: Path) -> dict[str, list[Any]]:
-        with rifl.Deduplicator(f"sqlite:///{file}"):
-            pass
-        with closing(sqlite3.connect(file)) as connection:
-            tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
-            return {
-                table: connection.execute(f"PRAGMA table_info({table})").fetchall()
-                for (table,) in tables
-            }
 
-    assert columns(path) == columns(tmp_path / "new.db")
+def test_a_migration_is_one_transaction(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A migration that fails half-way leaves the store at its version, unchanged (DESIGN §6)."""
+    before = _columns(path)
+    with monkeypatch.context() as next_release:
+        next_release.setattr(schema, "SCHEMA_VERSION", schema.SCHEMA_VERSION + 1)
+        failing = (_NEXT, "UPDATE no_such_table SET note=1")
+        next_release.setitem(schema._MIGRATIONS, schema.SCHEMA_VERSION - 1, failing)
+        with pytest.raises(StoreCorrupt):
+            rifl.Deduplicator(f"sqlite:///{path}")
+    assert _columns(path) == before
+    assert _version(path) == schema.SCHEMA_VERSION

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,29 +115,4 @@ def test_a_crash_takes_nothing_of_the_retention(tmp_path: Path) -> None:
     aging.live(11)
     assert not aging.is_known(b"0"), "90 seconds were lived through before"
     assert aging.is_known(b"1")
-    aging.store.close()
-
-
-def test_dates_of_before_this_rule_count_from_the_upgrade(tmp_path: Path) -> None:
-    """A record dated by a clock that was behind, or ahead, lasts its retention from there (§5)."""
-    path = tmp_path / "s.db"
-    aging = Aging(f"sqlite:///{path}")
-    aging.record(b"behind")
-    aging.record(b"ahead")
-    aging.store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM rifl_meta WHERE name IN ('lived_s', 'lived_from_s')")
-        for key, at_s in ((b"behind", 5), (b"ahead", 2**32 - 1)):
-            (record,) = connection.execute(
-                "SELECT record FROM rifl_call WHERE identity=?", (key,)
-            ).fetchone()
-            dated = record[:2] + at_s.to_bytes(4, "big") + record[6:]
-            connection.execute("UPDATE rifl_call SET record=? WHERE identity=?", (dated, key))
-    connection.close()
-    aging.open()
-    aging.live(RETENTION_S - 5)
-    assert aging.is_known(b"behind")
-    aging.live(10)
-    assert not aging.is_known(b"behind")
-    assert not aging.is_known(b"ahead")
     aging.store.close()

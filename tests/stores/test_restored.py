@@ -14,7 +14,7 @@ import pytest
 import rifl
 from lease_server._storage import GRANTS_PER_RESTORE, RANDOM_BITS
 from rifl._cli import ExitCode, main
-from rifl._stores import StoreLost, WrongDatabase
+from rifl._stores import StoreLost
 from rifl.core._serving.policy import Kind
 from tests.helpers.raw import RawClient, Reply, header
 from tests.helpers.servers import generic, serve
@@ -196,17 +196,3 @@ def test_the_databases_that_atomic_methods_name_go_on_with_it(tmp_path: Path) ->
         assert connection.execute("SELECT * FROM rifl_client").fetchall() == []
     with rifl.Deduplicator(url, methods=methods):
         pass
-
-
-def test_a_store_of_a_lease_servers_ids_is_told_how_to_go_on(tmp_path: Path) -> None:
-    """Ids of a lease server with a store of its own end by the same command (DESIGN §5)."""
-    path = tmp_path / "store.db"
-    with Running(f"sqlite:///{path}") as running:
-        assert running.ask(running.client(), b"x", 1).ok
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO rifl_meta VALUES ('ids_of', 'another')")
-    with pytest.raises(WrongDatabase, match="rifl restored"):
-        Running(f"sqlite:///{path}")
-    assert _restore(f"sqlite:///{path}", "--yes") == ExitCode.DONE
-    with Running(f"sqlite:///{path}") as running:
-        assert running.ask(running.client(), b"x", 1).ok

@@ -47,7 +47,7 @@ _CLOSE_INTENTS = (
 # Whoever acknowledges a verdict, or lets its client end, takes the record with it.
 _REMEMBER_INTENTS = (
     "INSERT OR IGNORE INTO rifl_unknown SELECT client_id, identity, method, "
-    "coalesce(changed_at_unix_s, CAST(strftime('%s') AS INTEGER)), NULL "
+    "changed_at_unix_s, NULL "
     "FROM rifl_call WHERE record IS NULL"
 )
 # Under which the names of other databases are kept.
@@ -188,19 +188,14 @@ class Database:
         self._writer.executemany("DELETE FROM rifl_client WHERE client_id=?", strays)
         self._writer.execute("COMMIT")
 
-    def lived(self, now_s: float) -> tuple[int, int]:
-        """Return from where the store counts the time that it lives through, and how far it is.
-
-        Counted from ``now_s`` if it never was: what is dated before, by wall clocks, counts
-        as completed then.
-        """
+    def lived(self, now_s: float) -> int:
+        """Return the time that the store has lived through; a new store begins at ``now_s``."""
         if get_meta(self._writer, "lived_s") is None:
-            set_meta(self._writer, "lived_from_s", max(1, int(now_s)))
             set_meta(self._writer, "lived_s", max(1, int(now_s)))
-        began, lived = (get_meta(self._writer, name) for name in ("lived_from_s", "lived_s"))
-        if not (isinstance(began, int) and isinstance(lived, int)):
-            raise ValueError(f"the time it lived through is {began!r} to {lived!r}")
-        return began, lived
+        lived_s = get_meta(self._writer, "lived_s")
+        if not isinstance(lived_s, int):
+            raise ValueError(f"the time that it lived through is {lived_s!r}")
+        return lived_s
 
     def name_others(self, named: Collection[str]) -> None:
         """Note the databases that records go into beside this one; see ``note_named``."""
@@ -266,8 +261,8 @@ class Database:
                 return None, 0
             stored, number = row
             if of is not None and of.stored == stored:
-                return of.recorded, number or 0
-            return self._codec.from_bytes(stored, call), number or 0
+                return of.recorded, number
+            return self._codec.from_bytes(stored, call), number
         except (sqlite3.Error, ValueError) as error:
             raise RecordPending(f"the record of {call.rpc_id} cannot be read: {error}") from error
 

@@ -38,15 +38,18 @@ from rifl.core._shared.record import CompletionRecord
 
 _PAGE = 1000
 _BUSY_TIMEOUT_S = 5.0
-# Rows of this schema, and before it, have no commit number.
-_UNNUMBERED = 2
+_CALL = (
+    "SELECT client_id, identity, method, fingerprint, length(record), changed_at_unix_s "
+    "FROM rifl_call"
+)
 _CLIENTS = """
 SELECT client.client_id, first_incomplete, completed,
     count(call.client_id) - count(call.record), count(call.record),
-    coalesce(sum(length(call.record)), 0), registered, max({changed}),
+    coalesce(sum(length(call.record)), 0), registered_at_unix_s,
+    max(call.changed_at_unix_s),
     session.name, session.peer, session.state, session.retention_s, session.changed_at_unix_s
 FROM (
-    SELECT client_id, first_incomplete, completed, {registered} AS registered FROM rifl_client
+    SELECT client_id, first_incomplete, completed, registered_at_unix_s FROM rifl_client
     UNION ALL
     SELECT client_id, 1, X'', NULL FROM rifl_session
     WHERE client_id NOT IN (SELECT client_id FROM rifl_client)
@@ -62,7 +65,6 @@ class SqliteInspection:
     """See ``rifl._stores.inspection.Inspection``.
 
     The file is opened read-only; beside it SQLite may make its ``-shm`` file.
-    Reads schema 1 as well, whose rows have no times.
     """
 
     def __init__(self, url: str) -> None:
@@ -82,8 +84,8 @@ class SqliteInspection:
         """See ``Inspection``."""
         with self._reading() as connection:
             intents, records, record_bytes, oldest = connection.execute(
-                "SELECT count(*) - count(record), count(record), "  # noqa: S608 - a name of ours
-                f"coalesce(sum(length(record)), 0), min({self._changed}) FROM rifl_call"
+                "SELECT count(*) - count(record), count(record), "
+                "coalesce(sum(length(record)), 0), min(changed_at_unix_s) FROM rifl_call"
             ).fetchone()
             (clients,) = connection.execute("SELECT count(*) FROM rifl_client").fetchone()
             (sessions,) = connection.execute(
@@ -128,7 +130,7 @@ class SqliteInspection:
         while True:
             with self._reading() as connection:
                 rows = connection.execute(
-                    f"{self._call} WHERE (client_id, identity) > (?, ?) {only} "
+                    f"{_CALL} WHERE (client_id, identity) > (?, ?) {only} "
                     "ORDER BY client_id, identity LIMIT ?",
                     (*after, *given, _PAGE),
                 ).fetchall()
@@ -141,7 +143,7 @@ class SqliteInspection:
         """See ``Inspection``."""
         with self._reading() as connection:
             row = connection.execute(
-                f"{self._call} WHERE client_id=? AND identity=?", _key(rpc_id)
+                f"{_CALL} WHERE client_id=? AND identity=?", _key(rpc_id)
             ).fetchone()
         return None if row is None else _call_row(row)
 
@@ -179,8 +181,6 @@ class SqliteInspection:
 
     def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
         """See ``Inspection``."""
-        if self._version <= _UNNUMBERED:
-            return
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT client_id, identity, method, since_unix_s, note FROM rifl_unknown "
@@ -196,9 +196,8 @@ class SqliteInspection:
     def release(self, rpc_id: RpcId) -> bool:
         """See ``Inspection``."""
         with self._owning(), self._writing() as connection:
-            if self._version > _UNNUMBERED:
-                # The row may be the one that tells how much was committed.
-                connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
+            # The row may be the one that tells how much was committed.
+            connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
             deleted = connection.execute(
                 "DELETE FROM rifl_call WHERE client_id=? AND identity=?", _key(rpc_id)
             )
@@ -235,9 +234,6 @@ class SqliteInspection:
             return bool(changed)
 
     def _remember(self, connection: sqlite3.Connection, rpc_id: RpcId, note: str) -> None:
-        if self._version <= _UNNUMBERED:
-            # Migrated by the first server of this release.
-            raise StoreUnreachable(f"{self._path} has schema {self._version}: serve it once before")
         known = connection.execute(
             "SELECT method, since_unix_s FROM rifl_unknown WHERE client_id=? AND identity=? "
             "UNION ALL SELECT method, changed_at_unix_s FROM rifl_call "
@@ -277,19 +273,10 @@ class SqliteInspection:
                 f"{self._path} has schema {self._version}; this release knows up to "
                 f"{SCHEMA_VERSION}"
             )
-        timed = self._version > 1
-        self._changed = "changed_at_unix_s" if timed else "NULL"
-        self._call = (
-            "SELECT client_id, identity, method, fingerprint, length(record), "  # noqa: S608
-            f"{self._changed} FROM rifl_call"
-        )
-        self._registered = "registered_at_unix_s" if timed else "NULL"
 
     def _clients(self, where: str, parameters: tuple[int, ...]) -> list[ClientRow]:
         with self._reading() as connection:
-            changed = "NULL" if self._changed == "NULL" else f"call.{self._changed}"
-            statement = _CLIENTS.format(changed=changed, registered=self._registered, where=where)
-            rows = connection.execute(statement, parameters).fetchall()
+            rows = connection.execute(_CLIENTS.format(where=where), parameters).fetchall()
             return [
                 ClientRow(
                     client_id=row[0],

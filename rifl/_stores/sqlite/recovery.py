@@ -22,9 +22,8 @@ _LOGGED_IDENTITIES = 20
 class Recovery:
     """Gives every open intent its verdict, and reads the trackers back into a ``ClientTable``.
 
-    ``lived_from_s``, ``lived_s``: from where the store counts the time that it lives
-    through, and how far it is; ``now``: the same moment by the store's clock. Nothing else
-    writes to the files yet.
+    ``lived_s``: the time that the store has lived through; ``now``: the same moment by the
+    store's clock. Nothing else writes to the files yet.
     """
 
     def __init__(
@@ -33,14 +32,12 @@ class Recovery:
         policies: MethodPolicies,
         codec: RecordCodec,
         *,
-        lived_from_s: int,
         lived_s: int,
         now: float,
     ) -> None:
         self._table = table
         self._policies = policies
         self._codec = codec
-        self._lived_from_s = lived_from_s
         self._lived_s = lived_s
         self._now = now
 
@@ -90,9 +87,8 @@ class Recovery:
             if not isinstance(identity, bytes):
                 raise ValueError(f"{identity!r} is no identity")
             policy = self._policies.find(method)
-            # What was dated before the store counted may be dated by any clock.
-            dated_s = self._codec.completed_at(head or b"")
-            completed_s = self._lived_s if dated_s is None else max(dated_s, self._lived_from_s)
+            # An operator's settlement of an intent has no date: it counts from this start.
+            completed_s = self._codec.completed_at(head or b"") or self._lived_s
             self._table.restore_key(
                 client_id,
                 identity,

@@ -12,12 +12,8 @@ from pathlib import Path
 
 from lease_server._storage import GRANTS_PER_RESTORE, RANDOM_BITS
 from rifl._stores.sqlite.file_guard import COMMITS, RAISE_COMMITS
-from rifl._stores.sqlite.note_file import remove_note
 from rifl._stores.sqlite.ownership import Ownership
 from rifl._stores.sqlite.schema import accept_copy, connect, get_meta, set_meta
-
-# The first schema whose commits are numbered.
-_NUMBERED = 3
 
 
 def restored(path: Path) -> str:
@@ -51,9 +47,8 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 def begin_anew(connection: sqlite3.Connection, store_id: str) -> None:
     """End all clients and sessions that the database knows, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
-    if _is_numbered(connection):
-        # The rows that go may tell how much was committed.
-        connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
+    # The rows that go may tell how much was committed.
+    connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
     connection.execute("DELETE FROM rifl_call WHERE client_id >= 0")
     connection.execute("DELETE FROM rifl_client WHERE client_id >= 0")
     connection.execute(
@@ -64,17 +59,9 @@ def begin_anew(connection: sqlite3.Connection, store_id: str) -> None:
     set_meta(connection, "next_client_id", next_id + (GRANTS_PER_RESTORE << RANDOM_BITS))
     set_meta(connection, "incarnation", int(get_meta(connection, "incarnation") or 0) + 1)
     set_meta(connection, "store_id", store_id)
-    connection.execute("DELETE FROM rifl_meta WHERE name='ids_of'")
     connection.execute("COMMIT")
 
 
 def _take(connection: sqlite3.Connection, path: Path, store_id: str) -> None:
     begin_anew(connection, store_id)
-    if _is_numbered(connection):
-        accept_copy(path, connection)
-    else:
-        remove_note(path)
-
-
-def _is_numbered(connection: sqlite3.Connection) -> bool:
-    return int(get_meta(connection, "schema_version") or 0) >= _NUMBERED
+    accept_copy(path, connection)

@@ -21,7 +21,7 @@ from rifl._stores.sqlite.note_file import remove_note
 
 _log = get_logger("rifl.store")
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 1
 _BUSY_TIMEOUT_S = 30.0
 _SMALLEST_PAGE = 512
 _WAL_KEPT_BYTES = 8 << 20
@@ -36,28 +36,28 @@ CREATE TABLE rifl_session (
     state TEXT NOT NULL,
     retention_s REAL NOT NULL,
     changed_at_unix_s REAL NOT NULL,
-    secret BLOB NOT NULL DEFAULT x'',
-    source TEXT NOT NULL DEFAULT '',
+    secret BLOB NOT NULL,
+    source TEXT NOT NULL,
     UNIQUE (peer, name)
 );
 CREATE TABLE rifl_client (
     client_id INTEGER PRIMARY KEY,
     first_incomplete INTEGER NOT NULL,
     completed BLOB NOT NULL,
-    registered_at_unix_s INTEGER
+    registered_at_unix_s INTEGER NOT NULL
 );
 -- identity is the seq (an integer) or the key (a blob). record is NULL while
 -- the call is an intent: begun, and not known to have ended. The time is that of
--- the intent, then of the record, and NULL in rows that schema 1 wrote. The commit
--- number is that of the commit which wrote the row last, NULL before schema 3.
+-- the intent, then of the record. The commit number is that of the commit which
+-- wrote the row last.
 CREATE TABLE rifl_call (
     client_id INTEGER NOT NULL,
     identity NOT NULL,
     fingerprint BLOB,
     method TEXT NOT NULL,
     record BLOB,
-    changed_at_unix_s INTEGER,
-    commit_number INTEGER,
+    changed_at_unix_s INTEGER NOT NULL,
+    commit_number INTEGER NOT NULL,
     PRIMARY KEY (client_id, identity)
 ) WITHOUT ROWID;
 -- Calls whose outcome was unknown, whatever became of their clients, and what an operator
@@ -66,7 +66,7 @@ CREATE TABLE rifl_unknown (
     client_id INTEGER NOT NULL,
     identity NOT NULL,
     method TEXT NOT NULL,
-    since_unix_s INTEGER,
+    since_unix_s INTEGER NOT NULL,
     note TEXT,
     PRIMARY KEY (client_id, identity)
 ) WITHOUT ROWID;
@@ -95,25 +95,9 @@ _IDS = (
     "SELECT NULL, max(key_id) FROM (SELECT key_id, value FROM rifl_secret)",
     "SELECT NULL, max(commit_number) FROM (SELECT key, value, commit_number FROM rifl_row)",
 )
-# What brings a database from one version to the next; run in one transaction
-# with the change of the version.
-_MIGRATIONS = {
-    1: (
-        "ALTER TABLE rifl_call ADD COLUMN changed_at_unix_s INTEGER",
-        "ALTER TABLE rifl_client ADD COLUMN registered_at_unix_s INTEGER",
-    ),
-    2: (
-        "ALTER TABLE rifl_call ADD COLUMN commit_number INTEGER",
-        "CREATE TABLE rifl_unknown (client_id INTEGER NOT NULL, identity NOT NULL, "
-        "method TEXT NOT NULL, since_unix_s INTEGER, note TEXT, "
-        "PRIMARY KEY (client_id, identity)) WITHOUT ROWID",
-        "INSERT INTO rifl_meta VALUES ('opening', 0), ('commits', 0), ('closed', 1)",
-        "ALTER TABLE rifl_session ADD COLUMN secret BLOB NOT NULL DEFAULT x''",
-        "ALTER TABLE rifl_session ADD COLUMN source TEXT NOT NULL DEFAULT ''",
-        "CREATE TABLE rifl_row (key TEXT PRIMARY KEY, value BLOB NOT NULL, "
-        "commit_number INTEGER NOT NULL) WITHOUT ROWID",
-    ),
-}
+# The statements that bring a database from a version to the next one, by that version. They
+# run in one transaction with the change of the version. No version has been replaced yet.
+_MIGRATIONS: dict[int, tuple[str, ...]] = {}
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -255,7 +239,7 @@ def _prepare(
             f"{path} has schema {version}; this release knows up to {SCHEMA_VERSION}"
         )
     if version not in range(1, SCHEMA_VERSION + 1):
-        raise StoreCorrupt(f"{path} has no schema version that was ever used: {version}")
+        raise StoreCorrupt(f"{path} is damaged: its schema version is {version}")
     for old in range(version, SCHEMA_VERSION):
         for statement in _MIGRATIONS[old]:
             connection.execute(statement)
@@ -265,11 +249,6 @@ def _prepare(
         raise StoreCorrupt(f"{path} is damaged: it has no store id")
     if store_id not in (None, owner):
         raise WrongDatabase(f"{path} holds the records of another store")
-    if get_meta(connection, "ids_of") is not None:
-        raise WrongDatabase(
-            f"the client ids in {path} are a lease server's of their own, which stores have no "
-            f"more: rifl restored sqlite:///{path} --yes ends them"
-        )
     for ids in _IDS:
         first, last = connection.execute(ids).fetchone()
         if store_id is not None or first is None:

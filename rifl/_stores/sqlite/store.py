@@ -104,14 +104,13 @@ class SqliteStore(HandlerCommits):
         self._any_idempotent = any(policy.kind is Kind.IDEMPOTENT for policy in policies)
         self._databases.open(policies)
         try:
-            lived_from_s, self._lived_s = self._main.lived(self._wall_clock())
+            self._lived_s = self._main.lived(self._wall_clock())
             self._live_on(self._lived_s)
             self._main.name_others([other.name for other in self._databases.others()])
             recovery = Recovery(
                 self._table,
                 policies,
                 self._codec,
-                lived_from_s=lived_from_s,
                 lived_s=self._lived_s,
                 now=self._clock(),
             )
