@@ -66,8 +66,7 @@ class RedisInspection:
                 intents += call.record_bytes is None
                 records += call.record_bytes is not None
                 record_bytes += call.record_bytes or 0
-                if call.changed_at_unix_s is not None:
-                    oldest = min(oldest or call.changed_at_unix_s, call.changed_at_unix_s)
+                oldest = min(oldest or call.changed_at_unix_s, call.changed_at_unix_s)
         sessions = [read_session(*entry) for entry in self._hash("sessions").items()]
         return Summary(
             url=str(self._address),

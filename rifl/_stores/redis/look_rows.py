@@ -52,7 +52,7 @@ def found_call(client_id: int, entry: list[bytes]) -> FoundCall:
         method.decode(errors="replace"),
         fingerprint or None,
         None if running else int(size),
-        int(at_ms) // 1000 or None,
+        int(at_ms) // 1000,
         owner.decode() if running else None,
     )
     return FoundCall(row, token, owner.decode() or None)
@@ -60,7 +60,7 @@ def found_call(client_id: int, entry: list[bytes]) -> FoundCall:
 
 def client_row(client: FoundClient, sessions: dict[bytes, bytes]) -> ClientRow:
     """Return a client's row; ``sessions``: the store's, or the one that it is."""
-    times = [call.changed_at_unix_s for call in client.calls if call.changed_at_unix_s]
+    times = [call.changed_at_unix_s for call in client.calls]
     sizes = [call.record_bytes for call in client.calls if call.record_bytes is not None]
     value = sessions.get(client.field)
     session = None

@@ -20,11 +20,8 @@ from rifl._stores.redis.rights import missing_in_scripts, missing_outside
 from rifl._stores.redis.scripts import OPEN, SERVING
 from rifl._stores.redis.settings import check_settings, refuse_weak
 
-# What this release writes, and up to which it reads:
-# 1  a record behind its fingerprint
-# 2  behind a head, which holds the method and the time as well
-# 3  retentions end by time that was lived through
-LAYOUT = 3
+# This release writes this layout, and reads no higher one.
+LAYOUT = 1
 _ID_BYTES = 16
 # A cluster's servers have some hundred slots each, at least.
 _TAGS_TRIED = 10_000
@@ -71,11 +68,10 @@ def find_backend(address: RedisAddress) -> tuple[RedisBackend, int]:
     except (redis.RedisError, OSError) as error:
         clients.close()
         raise StoreUnreachable(f"{address} cannot be read: {error}") from error
-    if store_id is None:
+    if store_id is None or layout is None:
         clients.close()
         raise WrongDatabase(f"{address} holds no rifl store in the namespace {address.namespace!r}")
-    # Before layout 2 none was noted.
-    found = int(layout or 1)
+    found = int(layout)
     if found > LAYOUT:
         clients.close()
         raise StoreSchemaTooNew(_too_new(address, found))

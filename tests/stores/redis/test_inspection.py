@@ -10,6 +10,7 @@ import pytest
 from rifl._cli import ExitCode, main
 from rifl._stores import StoreSchemaTooNew, open_store
 from rifl._stores.opening import open_inspection
+from rifl._stores.redis import opening
 from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import make
 from tests.stores.inspecting import SharedInspection
@@ -58,4 +59,18 @@ def test_a_newer_layout_is_refused(shared_server, url: str) -> None:
         client.hset(f"{namespace}:{{store}}:meta", "layout", "99")
     for attempt in (open_store, open_inspection):
         with pytest.raises(StoreSchemaTooNew, match="layout 99"):
+            attempt(url)
+
+
+def test_a_next_layout_is_noted_when_its_release_opens_the_store(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a release with a higher layout, made up here, this one refuses the store (§6)."""
+    make(url)
+    with monkeypatch.context() as next_release:
+        next_release.setattr(opening, "LAYOUT", opening.LAYOUT + 1)
+        for _ in range(2):
+            open_store(url).close()
+    for attempt in (open_store, open_inspection):
+        with pytest.raises(StoreSchemaTooNew, match=f"layout {opening.LAYOUT + 1}"):
             attempt(url)

@@ -16,7 +16,7 @@ for at = 8, #ARGV, 2 do
 end
 
 -- One replica's clock counts at a time, and only what it has moved under the eyes of this
--- store: no clock says a date here. It begins with one, as in layouts before.
+-- store: no clock says a date here, but where it begins.
 local moving = redis.call('HMGET', age, 'sweeper', 'reading', 'lived')
 local lived = tonumber(moving[3]) or now_ms()
 if ARGV[6] ~= '1' then

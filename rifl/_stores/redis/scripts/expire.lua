@@ -31,7 +31,7 @@ if namespace then
   local attempts = redis.call('HGETALL', RUN)
   for at = 1, #attempts, 2 do
     local member, attempt = attempts[at], cmsgpack.unpack(attempts[at + 1])
-    if not living[attempt.o] and (attempt.c or 0) < now - LATE_MS then
+    if not living[attempt.o] and attempt.c < now - LATE_MS then
       ended(member, attempt)
       if attempt.k == 'plain' then
         complete(member, attempt, attempt.f, lost, true)

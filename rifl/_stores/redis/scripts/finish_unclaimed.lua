@@ -23,7 +23,7 @@ renew(row[5])
 acknowledge(row[2], row[3] or '', ARGV[6], ARGV[7])
 if redis.call('ZCARD', SEQS) >= tonumber(ARGV[10]) then return reply('fenced') end
 redis.call('ZADD', SEQS, 0, member)
-local run = {m = ARGV[11]}
+local run = {m = ARGV[11], c = now_ms()}
 complete(member, run, fingerprint, record)
 if ARGV[12] == '1' then remember(member, run) end
 return reply('done')

@@ -18,12 +18,11 @@ end
 local function call_of(running_as, kept)
   if running_as then
     local attempt = cmsgpack.unpack(running_as)
-    return '1', attempt.f, attempt.m, string.format('%.0f', attempt.c or 0), attempt.t, attempt.o,
+    return '1', attempt.f, attempt.m, string.format('%.0f', attempt.c), attempt.t, attempt.o,
       '0'
   end
   local head, record = opened(kept)
-  return '0', head.f, head.m or '', string.format('%.0f', head.c or 0), '', head.o or '',
-    tostring(#record)
+  return '0', head.f, head.m, string.format('%.0f', head.c), '', head.o or '', tostring(#record)
 end
 
 if what == 'page' then

@@ -88,16 +88,12 @@ local function running(member)
   return packed and cmsgpack.unpack(packed)
 end
 
--- A record is kept behind a head: 255, the head's length in two bytes, and what is known
--- of the call (f fingerprint, m method, c when it was completed). In layout 1 that was the
--- fingerprint's length in one byte, and the fingerprint.
+-- A record is kept after a head: the head's length in two bytes, and what is known of the
+-- call (f fingerprint, m method, c when it was completed).
 local function opened(kept)
-  local length, high, low = string.byte(kept, 1, 3)
-  if length < 255 then
-    return {f = string.sub(kept, 2, length + 1)}, string.sub(kept, length + 2)
-  end
-  local ends = 3 + 256 * high + low
-  return cmsgpack.unpack(string.sub(kept, 4, ends)), string.sub(kept, ends + 1)
+  local high, low = string.byte(kept, 1, 2)
+  local ends = 2 + 256 * high + low
+  return cmsgpack.unpack(string.sub(kept, 3, ends)), string.sub(kept, ends + 1)
 end
 
 -- Where the outcome is unknown since a replica is gone, with o its name and t the attempt's
@@ -106,7 +102,7 @@ local function closed(attempt, fingerprint, at, record, lost)
   local head = {f = fingerprint, m = attempt.m, c = at}
   if lost then head.o, head.t = attempt.o, attempt.t end
   head = cmsgpack.pack(head)
-  return string.char(255, math.floor(#head / 256), #head % 256) .. head .. record
+  return string.char(math.floor(#head / 256), #head % 256) .. head .. record
 end
 
 local function completed(member)
@@ -126,7 +122,7 @@ end
 -- That a call's outcome is not known is remembered whatever becomes of its client. On a
 -- cluster the store's own keys are out of reach: there it is beside the client's.
 local function remember(member, attempt)
-  local entry = string.format('%.0f', attempt.c or now_ms()) .. '\n' .. (attempt.m or '') .. '\n'
+  local entry = string.format('%.0f', attempt.c) .. '\n' .. attempt.m .. '\n'
   if seen == -1 then
     if redis.call('HLEN', base .. 'unknown') < REMEMBERED then
       redis.call('HSET', base .. 'unknown', member, entry)
