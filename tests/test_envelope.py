@@ -52,14 +52,6 @@ def test_what_is_sent_is_no_message(requests: list[bytes], seq: int) -> None:
                 message.FromString(sent)
 
 
-def test_the_mark_of_earlier_clients_is_taken() -> None:
-    """It was 0x00; the items are the same (DESIGN §4)."""
-    earlier = envelope.encode_batch([b"r"], [b"k"], [], envelope.EARLIER_MARK)
-    now = envelope.encode_batch([b"r"], [b"k"], [])
-    assert (earlier[:1], now[:1], earlier[1:]) == (b"\x00", b"\x07", now[1:])
-    assert [call.rpc_id for call in parse(earlier)] == [call.rpc_id for call in parse(now)]
-
-
 @given(st.lists(st.tuples(st.binary(max_size=20), KEYS), min_size=1, max_size=8))
 def test_what_is_encoded_is_parsed(items: list[tuple[bytes, bytes]]) -> None:
     """Requests and identities come out in their order, keyed and sequenced mixed (DESIGN §4)."""

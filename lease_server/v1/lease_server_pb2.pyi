@@ -21,7 +21,7 @@ class GrantRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GrantReply(_message.Message):
-    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "end_marker", "also_at_most")
+    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
@@ -31,8 +31,6 @@ class GrantReply(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
-    END_MARKER_FIELD_NUMBER: _ClassVar[int]
-    ALSO_AT_MOST_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     term_ms: int
@@ -42,9 +40,7 @@ class GrantReply(_message.Message):
     window: int
     path: str
     store: int
-    end_marker: int
-    also_at_most: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., end_marker: _Optional[int] = ..., also_at_most: _Optional[int] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
     __slots__ = ("client_id", "token", "store", "also")
@@ -59,22 +55,18 @@ class RenewRequest(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., store: _Optional[int] = ..., also: _Optional[_Iterable[_Union[RenewRequest, _Mapping]]] = ...) -> None: ...
 
 class RenewReply(_message.Message):
-    __slots__ = ("client_id", "term_ms", "token", "refused", "also", "end_marker", "also_at_most")
+    __slots__ = ("client_id", "term_ms", "token", "refused", "also")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     ALSO_FIELD_NUMBER: _ClassVar[int]
-    END_MARKER_FIELD_NUMBER: _ClassVar[int]
-    ALSO_AT_MOST_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     term_ms: int
     token: bytes
     refused: str
     also: _containers.RepeatedCompositeFieldContainer[RenewReply]
-    end_marker: int
-    also_at_most: int
-    def __init__(self, client_id: _Optional[int] = ..., term_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., refused: _Optional[str] = ..., also: _Optional[_Iterable[_Union[RenewReply, _Mapping]]] = ..., end_marker: _Optional[int] = ..., also_at_most: _Optional[int] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[int] = ..., term_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., refused: _Optional[str] = ..., also: _Optional[_Iterable[_Union[RenewReply, _Mapping]]] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
     __slots__ = ("client_id", "token")
@@ -99,7 +91,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class OpenSessionReply(_message.Message):
-    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "term_ms", "end_marker", "also_at_most")
+    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "term_ms")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -111,8 +103,6 @@ class OpenSessionReply(_message.Message):
     PATH_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
-    END_MARKER_FIELD_NUMBER: _ClassVar[int]
-    ALSO_AT_MOST_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     retention_ms: int
@@ -124,9 +114,7 @@ class OpenSessionReply(_message.Message):
     path: str
     store: int
     term_ms: int
-    end_marker: int
-    also_at_most: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., term_ms: _Optional[int] = ..., end_marker: _Optional[int] = ..., also_at_most: _Optional[int] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., term_ms: _Optional[int] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("name", "secret")

@@ -114,7 +114,7 @@ class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: i
         async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             resending.check()
             return self._inner(
-                resending.attempt(marked=0 if header is None else client.end_marker),
+                resending.attempt(marked=header is not None),
                 timeout=timeout_s,
                 metadata=given if header is None else (*given, header),
                 credentials=credentials,

@@ -17,8 +17,6 @@ from rifl._grpc.codes import status_code
 from rifl._wire.envelope import (
     BATCH_KEY,
     BATCH_VALUE,
-    EARLIER_MARK,
-    MARK,
     ItemReply,
     Unreadable,
     encode_batch,
@@ -270,9 +268,7 @@ class BatchRun:
         if any(call.key is not None for call in rpc.calls):
             keys = [call.key or b"" for call in rpc.calls]
         seqs = [call.seq for call in rpc.calls if call.key is None]
-        # Servers that know the second form of the end marker know the newer mark, too.
-        mark = MARK if self._state.end_marker > 1 else EARLIER_MARK
-        body = encode_batch([self._requests[at] for at in rpc.items], keys, seqs, mark)
+        body = encode_batch([self._requests[at] for at in rpc.items], keys, seqs)
         self._number += 1
         route = None if self._route is None else self._route.attempt(self._number, ())
         header = self._state.batch_header(rpc)

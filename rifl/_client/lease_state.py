@@ -60,8 +60,6 @@ class LeaseState:
         self.path: Any = None
         self.lock = threading.Lock()
         self.lease: ClientLease | None = None
-        # Up to which form the server knows the message that ends a request stream; 0: none.
-        self.end_marker = 0
         self.closed = False
         # Nothing new is taken, what is under way goes on.
         self.closing = False
@@ -118,7 +116,6 @@ class LeaseState:
 
     def granted(self, reply: Any, sent_at: float) -> None:
         """Take a ``GrantReply`` or ``OpenSessionReply``; wakes all who waited for it."""
-        session = self.settings.session_name is not None
         if not reply.client_id:
             # A generic handler for every method, in front of ours.
             self.grant_failed(
@@ -130,14 +127,12 @@ class LeaseState:
         grant = Grant(
             client_id=reply.client_id,
             token=reply.token,
-            # An earlier release says a session's retention only.
-            term_s=(reply.term_ms or (reply.retention_ms if session else 0)) / 1000,
+            term_s=reply.term_ms / 1000,
             deduplicated=tuple(reply.deduplicated),
             not_deduplicated=tuple(reply.not_deduplicated),
             window=reply.window,
             streams=reply.heartbeat == lease_pb.HEARTBEAT_STREAM,
             store=reply.store,
-            also_at_most=reply.also_at_most,
         )
         with self.lock:
             before = self.session.store
@@ -147,7 +142,6 @@ class LeaseState:
         if not takes:
             self.grant_failed(_another_session())
             return
-        self.end_marker = reply.end_marker
         if reply.path and self.path is None and self._connect is not None:
             self.path = open_path(
                 reply.path,
@@ -170,12 +164,8 @@ class LeaseState:
         if reply.refused:
             self.lease_lost(lease, reply.refused)
             return
-        # What the server that answers now can do: it may be of another version than the one before.
-        self.end_marker = reply.end_marker
         with self.lock:
-            self.session.renewed(
-                lease, reply.term_ms / 1000, reply.token, sent_at, reply.also_at_most
-            )
+            self.session.renewed(lease, reply.term_ms / 1000, reply.token, sent_at)
             woken = self._lease_is_back(lease) if lease is self.session.lease else []
         for waiter in woken:
             waiter.wake()

@@ -68,11 +68,8 @@ class Resending(_Kept):
         self._iterator: Iterator[Any] | None = None
         self._lock = threading.Lock()
 
-    def attempt(self, *, marked: int = 0) -> Iterator[bytes]:
-        """Yield the stream from its beginning, and the message that ends it.
-
-        ``marked`` is the form that the server takes of that one, 0 for none.
-        """
+    def attempt(self, *, marked: bool = False) -> Iterator[bytes]:
+        """Yield the stream from its beginning; ``marked``: and the message that ends it."""
         at = 0
         while True:
             with self._lock:
@@ -87,7 +84,7 @@ class Resending(_Kept):
             at += 1
             yield message
         if marked:
-            yield end_marker(at, marked)
+            yield end_marker(at)
 
     def _read(self) -> None:
         try:
@@ -148,11 +145,8 @@ class AioResending(_Kept):
             if not sent.done():
                 sent.set_result(None)
 
-    async def attempt(self, *, marked: int = 0) -> AsyncIterator[bytes]:
-        """Yield the stream from its beginning, and the message that ends it.
-
-        ``marked`` is the form that the server takes of that one, 0 for none.
-        """
+    async def attempt(self, *, marked: bool = False) -> AsyncIterator[bytes]:
+        """Yield the stream from its beginning; ``marked``: and the message that ends it."""
         at = 0
         while True:
             message = self._kept.take(at)
@@ -173,7 +167,7 @@ class AioResending(_Kept):
                     if not (self._kept.has(at) or self._kept.ended):
                         await self._read()
         if marked:
-            yield end_marker(at, marked)
+            yield end_marker(at)
 
     async def _read(self) -> None:
         source: Any = self._source

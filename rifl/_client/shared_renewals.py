@@ -66,7 +66,7 @@ class Renewals:
         Until ``until``, or until they are told, their clients do not renew them. Any thread.
         """
         with first.lock:
-            room = first.session.room_for_companions(lease)
+            room = first.session.room_for_companions()
         taken: list[Companion] = []
         if not room:
             return taken

@@ -99,8 +99,8 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
         def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             resending.check()
             entries = given if header is None else (*given, header)
-            marked = 0 if header is None else client.end_marker
-            return self._inner.future(resending.attempt(marked=marked), timeout_s, entries, *rest)
+            attempt = resending.attempt(marked=header is not None)
+            return self._inner.future(attempt, timeout_s, entries, *rest)
 
         return kind(client, invocation, send)
 

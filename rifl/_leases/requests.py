@@ -17,13 +17,9 @@ from lease_server._errors import BadRequest, LeaseError
 from lease_server._session_secret import check_secret, not_yours, verifier
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl.core._shared.identity import DEFAULT_WINDOW
+from rifl.core._shared.identity import ALSO_AT_MOST, DEFAULT_WINDOW
 
 _M = TypeVar("_M", bound=Message)
-# The newest of the two forms of the message that ends a request stream: see the proto.
-_END_MARKER = 2
-# How many leases one renewal renews besides its first: some 12 KiB, and about a millisecond.
-ALSO_AT_MOST = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +83,6 @@ class LeaseRequests:
             window=self._terms.window,
             path=self._terms.path,
             store=self._authority.store,
-            end_marker=_END_MARKER,
-            also_at_most=ALSO_AT_MOST,
         ).SerializeToString()
 
     def renew(self, raw: bytes, peer: bytes) -> bytes:
@@ -121,8 +115,6 @@ class LeaseRequests:
             client_id=client_id,
             term_ms=_ms(self._authority.term_s),
             token=token,
-            end_marker=_END_MARKER,
-            also_at_most=ALSO_AT_MOST,
         )
 
     def keep_alive(self, raw: bytes, peer: bytes) -> tuple[bytes, int, bool]:
@@ -167,8 +159,6 @@ class LeaseRequests:
             window=self._terms.window,
             path=self._terms.path,
             store=self._authority.store,
-            end_marker=_END_MARKER,
-            also_at_most=ALSO_AT_MOST,
         ).SerializeToString()
 
     def close_session(self, raw: bytes, peer: bytes) -> bytes:

@@ -15,7 +15,7 @@ from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._stores.base import Store
 from rifl._stores.pending import wake_on_loop
-from rifl._wire.envelope import MARKS, is_batch
+from rifl._wire.envelope import MARK, is_batch
 from rifl.core._serving.admission import Fetch, Steps, Wait
 from rifl.core._serving.answer import Answer, Handled
 from rifl.core._serving.client_entry import Attempt
@@ -202,7 +202,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     batched = batched_behavior(shell, method, policy, run, send)
 
     async def deduplicated(request: bytes, context: Any) -> Any:
-        if request[:1] in MARKS and is_batch(context.invocation_metadata()):
+        if request[:1] == MARK and is_batch(context.invocation_metadata()):
             return await batched(request, context)
         call: Call | None = None
         began = replies.begin() if observed else 0.0

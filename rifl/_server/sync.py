@@ -18,7 +18,7 @@ from rifl._server.reply import SentReply, is_bare
 from rifl._server.sync_batches import batched_behavior
 from rifl._stores.base import Store
 from rifl._stores.pending import Pending
-from rifl._wire.envelope import MARKS, is_batch
+from rifl._wire.envelope import MARK, is_batch
 from rifl.core._serving.admission import Fetch, Steps, Wait
 from rifl.core._serving.answer import Answer, Handled
 from rifl.core._serving.client_entry import Attempt
@@ -168,7 +168,7 @@ def unary_behavior(
     batched = batched_behavior(shell, method, policy, run, send)
 
     def deduplicated(request: bytes, context: Any) -> Any:
-        if request[:1] in MARKS and is_batch(context.invocation_metadata()):
+        if request[:1] == MARK and is_batch(context.invocation_metadata()):
             return batched(request, context)
         call: Call | None = None
         raised: list[BaseException] = []

@@ -24,12 +24,9 @@ from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2
 
 BATCH_KEY, BATCH_VALUE = "rifl-batch", "1"
-# A tag of wire type 7, which there is not: a server that is not wrapped fails to parse it. Of
-# earlier versions' 0x00, a tag of field 0, protobuf.js and newer C++ runtimes make an unknown
-# field and, of a batch, an empty message now and then.
+# A tag of wire type 7, which there is not: a server that is not wrapped fails to parse it.
+# (protobuf.js and newer C++ runtimes take 0x00, a tag of field 0, for an unknown field.)
 MARK = b"\x07"
-EARLIER_MARK = b"\x00"
-MARKS = (MARK, EARLIER_MARK)
 # In front of an answer, which only a client of ours parses.
 REPLY_MARK = b"\x00"
 # Tags and lengths of an item's three fields, at most.
@@ -100,11 +97,9 @@ def item_bytes(request: bytes, key: bytes | None) -> int:
     return len(request) + len(key or b"") + _ITEM_OVERHEAD_BYTES
 
 
-def encode_batch(
-    requests: Sequence[bytes], keys: Sequence[bytes], seqs: Sequence[int], mark: bytes = MARK
-) -> bytes:
+def encode_batch(requests: Sequence[bytes], keys: Sequence[bytes], seqs: Sequence[int]) -> bytes:
     """Return a batch's request; ``keys`` is empty, or has one an item, empty for sequenced."""
-    return mark + rifl_pb2.Batch(requests=requests, keys=keys, seqs=seqs).SerializeToString()
+    return MARK + rifl_pb2.Batch(requests=requests, keys=keys, seqs=seqs).SerializeToString()
 
 
 def parse_batch(
@@ -119,7 +114,7 @@ def parse_batch(
     if len(body) > max_bytes:
         raise BatchTooLarge(f"a batch has at most {max_bytes} bytes, not {len(body)}")
     first = _parse_header(header)
-    if body[:1] not in MARKS:
+    if body[:1] != MARK:
         raise BadHeader("the request of a batch begins with 0x07")
     try:
         batch = rifl_pb2.Batch.FromString(body[1:])

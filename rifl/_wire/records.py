@@ -8,7 +8,6 @@ from struct import Struct
 
 from google.protobuf.message import DecodeError
 
-from rifl._wire.labels import without_labels
 from rifl._wire.varint import varint
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
@@ -53,7 +52,7 @@ def record_to_message(record: CompletionRecord) -> rifl_pb2.CompletionRecord:
 
 
 def record_to_bytes(record: CompletionRecord) -> bytes:
-    """Serialise a record for a store; neighbouring versions read each other's."""
+    """Serialise a record for a store."""
     response = record.response
     if response and record == (0, "", response, (), (), _EXECUTED, "", ()):
         # Nearly all records: a response and nothing else. Fields 3, 6 and 8, as
@@ -119,12 +118,7 @@ def _record(message: rifl_pb2.CompletionRecord) -> CompletionRecord:
 
 
 def _metadata(entries: Collection[rifl_pb2.MetadataEntry]) -> Metadata:
-    if not entries:
-        return ()
-    # Also what a version recorded that did not strip what handlers say.
-    return without_labels(
-        tuple(
-            (entry.key, entry.value if entry.key.endswith("-bin") else entry.value.decode("ascii"))
-            for entry in entries
-        )
+    return tuple(
+        (entry.key, entry.value if entry.key.endswith("-bin") else entry.value.decode("ascii"))
+        for entry in entries
     )

@@ -35,9 +35,11 @@ from rifl._client.lease_requests import (
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import Renewals, settle
 from rifl._client.state import ClientState
-from rifl._leases.requests import ALSO_AT_MOST, LeaseRequests, Terms
+from rifl._leases.requests import LeaseRequests, Terms
 from rifl._leases.service import status_of
+from rifl.core._calling import lease_upkeep
 from rifl.core._calling.lease_upkeep import LeaseStep
+from rifl.core._shared.identity import ALSO_AT_MOST
 from tests.client.conftest import FAST, Caller, Connect
 from tests.client.protocol_server import ProtocolServer
 
@@ -96,9 +98,11 @@ class World:
         reply = REPLIES["Grant"].FromString(self.requests.grant(b"", b""))
         client.granted(reply, self.clock.now)
 
-    def due(self, client: Client) -> LeaseRequest:
-        """The request that is due, or it fails."""
-        request = next_request(client)
+    def due(self, client: Client, most: int = ALSO_AT_MOST) -> LeaseRequest:
+        """The request that is due, with ``most`` companions, or it fails."""
+        with pytest.MonkeyPatch.context() as bounded:
+            bounded.setattr(lease_upkeep, "ALSO_AT_MOST", most)
+            request = next_request(client)
         assert isinstance(request, LeaseRequest), request
         return request
 
@@ -223,9 +227,7 @@ def test_who_asks_already_is_not_taken_along() -> None:
     world = World(2)
     first, second = world.clients
     world.clock.now += TERM_S / 3
-    assert first.session.lease is not None
-    first.session.lease.also_at_most = 0
-    assert world.ids(world.due(first)) == [first.client_id]
+    assert world.ids(world.due(first, most=0)) == [first.client_id]
     assert world.ids(world.due(second)) == [second.client_id]
 
 
@@ -234,10 +236,7 @@ def test_a_channel_that_fails_takes_nobody_along() -> None:
     world = World(2)
     first, second = world.clients
     world.clock.now += TERM_S / 3
-    assert first.session.lease is not None
-    first.session.lease.also_at_most = 0
-    failed(first, world.due(first), LOST)
-    first.session.lease.also_at_most = ALSO_AT_MOST
+    failed(first, world.due(first, most=0), LOST)
     world.clock.now += 1
     again = world.due(first)
     assert world.ids(again) == [first.client_id]
@@ -273,8 +272,8 @@ def test_a_companion_that_closes_meanwhile_stays_closed() -> None:
     assert len(world.renewals._members) == 2
 
 
-def test_a_server_that_knows_of_no_companions() -> None:
-    """An earlier server is asked by each, as before; one that went back answers the first (§5)."""
+def test_a_companion_that_is_not_answered_asks_for_itself() -> None:
+    """A server may answer the first one only: nothing is known of the others' leases (§5)."""
     world = World(2)
     first, second = world.clients
     world.clock.now += TERM_S / 3
@@ -285,11 +284,9 @@ def test_a_server_that_knows_of_no_companions() -> None:
     world.clock.now += 1
     alone = world.due(second)
     assert world.ids(alone) == [second.client_id]
-    replied(second, alone, REPLIES["Renew"](client_id=second.client_id, term_ms=60_000))
+    world.answer(second, alone)
     world.clock.now += TERM_S / 3
-    # Neither said how many: nobody takes anybody along.
-    assert world.ids(world.due(first)) == [first.client_id]
-    assert world.ids(world.due(second)) == [second.client_id]
+    assert world.ids(world.due(first)) == [first.client_id, second.client_id]
 
 
 def test_an_answer_about_another_lease_counts_for_nothing() -> None:

@@ -138,7 +138,7 @@ def _lease() -> list[dict[str, Any]]:
             also=[lease_pb.RenewRequest(client_id=9, token=_TOKEN, store=_STORE)],
         ),
         lease_pb.RenewReply(
-            client_id=7, term_ms=60_000, also_at_most=256,
+            client_id=7, term_ms=60_000,
             also=[lease_pb.RenewReply(client_id=9, refused="LEASE_EXPIRED")],
         ),
         lease_pb.RenewReply(client_id=7, refused="LEASE_EXPIRED"),

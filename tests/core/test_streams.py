@@ -18,13 +18,13 @@ from rifl.core._shared.stream_end import end_marker
 _messages = st.lists(st.binary(max_size=4), max_size=6)
 
 
-def fingerprint(messages: list[bytes], method: str = "/s/M", form: int = 2) -> bytes | None:
+def fingerprint(messages: list[bytes], method: str = "/s/M") -> bytes | None:
     call = Call(1, b"", 1, method=method)
     stream = RequestStream(call, 0)
     for message in messages:
         stream.take(message)
     assert call.fingerprint is None
-    assert not stream.take(end_marker(len(messages), form))
+    assert not stream.take(end_marker(len(messages)))
     return call.fingerprint
 
 
@@ -33,8 +33,6 @@ def test_a_fingerprint_tells_streams_apart(one: list[bytes], other: list[bytes])
     """Their bytes and their boundaries count, and the method (DESIGN §4)."""
     assert (fingerprint(one) == fingerprint(other)) == (one == other)
     assert fingerprint(one) != fingerprint(one, "/s/Other")
-    # Nor does it matter which of its forms the marker had.
-    assert fingerprint(one) == fingerprint(one, form=1)
 
 
 @given(_messages, st.integers(0, 7), st.integers(1, 120))

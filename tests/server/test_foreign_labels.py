@@ -13,9 +13,7 @@ from google.rpc import error_details_pb2, status_pb2
 import rifl
 from rifl._grpc.status import DETAILS_KEY, details_bin
 from rifl._wire.envelope import REPLY_MARK, encode_batch, parse_reply
-from rifl._wire.records import record_from_bytes, record_to_bytes
 from rifl.core._shared.outcome import Outcome
-from rifl.core._shared.record import CompletionRecord
 from tests.calls.services import whole
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import KINDS, serve
@@ -180,13 +178,6 @@ def test_a_batch_s_items_forward_nothing_of_ours(forwarding):
     for item in parse_reply(raw, 2).items():
         assert item.outcome is Outcome.EXECUTED
         assert item.record.trailing_metadata == (("upstream", "kept"),)
-
-
-def test_what_an_earlier_version_recorded_is_read_without_labels():
-    """A record that was made before labels were stripped is answered without them (§3)."""
-    record = CompletionRecord(10, "old", None, _SENT, _SENT)
-    read_back = record_from_bytes(record_to_bytes(record))
-    assert read_back.trailing_metadata == read_back.initial_metadata == (("upstream", "kept"),)
 
 
 @pytest.mark.parametrize("kind", ["sync", "aio"])

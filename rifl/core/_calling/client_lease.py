@@ -38,10 +38,7 @@ class MethodPatterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What the lease server gave. ``store``: whose records the id belongs to; 0: not said.
-
-    ``also_at_most``: how many leases a renewal may renew besides its first.
-    """
+    """What the lease server gave. ``store``: whose records the id belongs to; 0: not said."""
 
     client_id: int
     token: bytes
@@ -51,7 +48,6 @@ class Grant:
     window: int = DEFAULT_WINDOW
     streams: bool = False
     store: int = 0
-    also_at_most: int = 0
 
 
 class ClientLease:
@@ -64,7 +60,6 @@ class ClientLease:
     """
 
     __slots__ = (
-        "also_at_most",
         "asked_until",
         "client_id",
         "encoded",
@@ -88,7 +83,6 @@ class ClientLease:
         self.term_s = grant.term_s
         self.streams = grant.streams
         self.store = grant.store
-        self.also_at_most = grant.also_at_most
         self.asked_until = -math.inf
         self.methods = MethodPatterns(grant.deduplicated, grant.not_deduplicated)
         self.window = window

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.retry import RetryPolicy, shortened_s
+from rifl.core._shared.identity import ALSO_AT_MOST
 
 # Between two requests for a lease, however little time the calls have that wait for it.
 _SHORTEST_LEASE_PAUSE_S = 0.05
@@ -15,8 +16,6 @@ _SHORTEST_LEASE_PAUSE_S = 0.05
 # A lease may be renewed along with another one so much of its term before it is due: half of
 # the time between two renewals.
 _EARLY_OF_TERM = 1 / 6
-# Whatever a server allows.
-_COMPANIONS = 256
 
 
 class LeaseStep(enum.Enum):
@@ -64,17 +63,9 @@ class LeaseUpkeep:
         self._lease_failures = 0
         return self.lease
 
-    def renewed(
-        self,
-        lease: ClientLease,
-        term_s: float,
-        token: bytes,
-        sent_at: float,
-        also_at_most: int = 0,
-    ) -> None:
+    def renewed(self, lease: ClientLease, term_s: float, token: bytes, sent_at: float) -> None:
         """Note a renewal asked for at ``sent_at``; an empty token means the old one."""
         self._lease_failures = 0
-        lease.also_at_most = also_at_most
         lease.asked_until = -math.inf
         if term_s > 0:
             lease.term_s = term_s
@@ -138,10 +129,10 @@ class LeaseUpkeep:
 
     # Renewals that several channels of a process share (DESIGN §5).
 
-    def room_for_companions(self, lease: ClientLease) -> int:
-        """Return how many other leases the renewal of ``lease`` may renew, too."""
-        # Where this channel's requests fail, others' leases had better not hang on them.
-        return 0 if self._lease_failures else min(lease.also_at_most, _COMPANIONS)
+    def room_for_companions(self) -> int:
+        """Return how many other leases a renewal may renew, too."""
+        # While this channel's requests fail, no other lease depends on them.
+        return 0 if self._lease_failures else ALSO_AT_MOST
 
     def accompany(self, other: ClientLease, now: float, until: float) -> ClientLease | None:
         """Have the renewal of another channel's lease renew ours, too, if it is due soon.

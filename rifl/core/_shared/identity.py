@@ -11,6 +11,8 @@ MAX_KEY_BYTES = 64
 MAX_SEQ = 2**63 - 1
 # How many calls of a client id may be unacknowledged at once, where nobody says otherwise.
 DEFAULT_WINDOW = 512
+# How many further leases one renewal may renew: some 12 KiB, and about a millisecond.
+ALSO_AT_MOST = 256
 
 
 @dataclass(frozen=True, slots=True)
