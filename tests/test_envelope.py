@@ -93,6 +93,7 @@ def batch(requests: object = (b"r",), keys: object = (), seqs: object = (1,)) ->
     [
         (b"\x00", {}),
         (b"\x00\x00", {}),
+        (b"\x00" + batch()[1:], {}),
         (b"\x07", {}),
         (batch()[1:], {}),
         (b"\x0f" + batch()[1:], {}),
@@ -135,8 +136,8 @@ def test_a_header_that_is_none_is_a_bad_header(value: bytes) -> None:
     "body",
     [
         batch([b"r"] * 9, [], range(1, 10)),
-        b"\x00" + b"\x0a\x00" * 1_000_000,
-        b"\x00\x0a\x01r" + b"\x12\x00" * 1_000_000,
+        b"\x07" + b"\x0a\x00" * 1_000_000,
+        b"\x07\x0a\x01r" + b"\x12\x00" * 1_000_000,
         batch([b"r"], [], range(1_000_000)),
         batch([b"r" * 5000]),
     ],
@@ -155,7 +156,7 @@ def test_a_batch_beyond_its_bounds_is_too_large(body: bytes) -> None:
 def test_garbage_is_a_batch_or_a_bad_header(value: bytes, body: bytes) -> None:
     """Nothing else is raised for input from a peer (DESIGN §9)."""
     try:
-        calls = envelope.parse_batch(value, METHOD, b"\x00" + body, max_items=8, max_bytes=4096)
+        calls = envelope.parse_batch(value, METHOD, b"\x07" + body, max_items=8, max_bytes=4096)
     except (BadHeader, BatchTooLarge):
         return
     for call in calls:
