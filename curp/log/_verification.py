@@ -32,8 +32,8 @@ def _nothing() -> None:
 def verify(engine: LogEngine, *, between: Callable[[], None] = _nothing) -> Verification:
     """Read everything up to the tail found at the start; may run beside a leader.
 
-    Raises ``CorruptLog`` for a missing or damaged entry, an index of tags that says
-    otherwise than the entries, a damaged snapshot, or one that does not reach the
+    Raises ``CorruptLog`` for a missing or damaged entry, an index of tags, a first or last
+    LSN that say otherwise than the entries, a damaged snapshot, or one that does not reach the
     oldest entry. What is trimmed or replaced meanwhile is left out. ``between`` is called
     before each read of entries.
     """
@@ -57,6 +57,8 @@ def verify(engine: LogEngine, *, between: Callable[[], None] = _nothing) -> Veri
             if entry.lsn <= tail:
                 _count(entry, carried, sizes)
         position = found[-1].lsn
+    # An engine that has read the last entry finds whether the log names that one as its end.
+    engine.tail()
     for tag, lsns in carried.items():
         _check_tag(engine, tag, lsns, tail, between)
     return Verification(

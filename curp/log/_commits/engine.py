@@ -159,14 +159,26 @@ class CommitLog:
             raise EngineUnavailable("it was in the way, and is no longer")
 
     def tail(self) -> int:
-        """See ``LogEngine``."""
+        """See ``LogEngine``. Raises ``CorruptLog`` if its key and its entries do not agree."""
         with meanings():
-            return self._engine.tail()
+            tail = self._engine.tail()
+            there = Tail.read(self._engine.get((TAIL,))[TAIL])
+            # Appends come between the two, but none is taken back.
+            if there.lsn < tail or (there.lsn > tail and there.lsn > self._engine.tail()):
+                raise CorruptLog(f"the log's tail is damaged: it is {there.lsn}, and not {tail}")
+        known = self._known
+        if known is not None and known.lsn == there.lsn and known != there:
+            raise CorruptLog.with_another(there.lsn)
+        return there.lsn
 
     def first(self) -> int:
-        """See ``LogEngine``."""
+        """See ``LogEngine``. Raises ``CorruptLog`` if more was removed than was trimmed."""
         with meanings():
-            return self._engine.first()
+            first = self._engine.first()
+            trimmed = read_number(TRIMMED, self._engine.get((TRIMMED,))[TRIMMED])
+        if trimmed < first - 1:
+            raise CorruptLog(f"the log begins at {first}, and was trimmed through {trimmed}")
+        return first
 
     def read(
         self,

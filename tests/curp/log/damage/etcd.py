@@ -1,0 +1,218 @@
+"""Damage to a group's log in etcd: all that its tests know of the keys."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from sharedlog._engines.etcd.address import EtcdAddress
+from sharedlog._engines.etcd.calls import (
+    LEASE_GRANT,
+    LEASE_TIME_TO_LIVE,
+    TXN,
+    delete,
+    get,
+    put,
+    scan,
+)
+from sharedlog._engines.etcd.client import Client
+from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from sharedlog._engines.owner import LOG
+
+__all__ = ["Damage"]
+
+# In front of each append's entries.
+_MARK_BYTES = 16
+_COUNTED = {"entries": "log/", "tags": "tag/", "pieces": "key/pieces/"}
+
+
+class Damage:
+    """A group's log in a cluster, damaged without its engines."""
+
+    def __init__(self, server: Any, group: str, prefix: str = "curp") -> None:
+        self.server = server
+        self.group = group
+        self._root = f"{prefix}/{quote(group, safe='')}/"
+
+    def url(self, **options: object) -> str:
+        """Return the log's URL."""
+        url: str = self.server.url(group=self.group, **options)
+        return url
+
+    def behind(self, path: Any) -> str:
+        """Lead a path to one node; return the log's URL by that path alone."""
+        path.lead_to(self.server.nodes[0].port)
+        hosts = ",".join(node.host for node in self.server.nodes)
+        return self.url(timeout_s=1, try_s=0.5).replace(hosts, path.target)
+
+    # Entries and their listings under tags. Each append of a test has one entry.
+
+    def drop_entry(self, lsn: int) -> None:
+        """Remove an entry, and nothing else."""
+        self._change(delete(self._entry(lsn).key))
+
+    def change_entry(self, lsn: int, how: str = "bit") -> None:
+        """Flip a bit of an entry's body, tear its end off, empty it, or change its tags."""
+        found = self._entry(lsn)
+        mark, packed = found.value[:_MARK_BYTES], found.value[_MARK_BYTES:]
+        record = pb.LogRecord.FromString(packed)
+        (entry,) = record.entries
+        if how == "bit":
+            entry.body = entry.body[:-1] + bytes([entry.body[-1] ^ 1])
+        elif how == "tags":
+            entry.tags[:] = ["other"]
+        else:
+            assert how in ("torn", "empty")
+        changed = mark + record.SerializeToString()
+        self._change(put(found.key, {"torn": changed[:-3], "empty": b""}.get(how, changed)))
+
+    def list_entry(self, lsn: int, tag: str) -> None:
+        """List an entry under a tag."""
+        self._change(put(self._listing(lsn, tag), b""))
+
+    def unlist_entry(self, lsn: int, tag: str) -> None:
+        """Remove an entry's listing under a tag."""
+        self._change(delete(self._listing(lsn, tag)))
+
+    # The log's own keys, and the pieces of snapshots among them.
+
+    def key(self, name: str) -> bytes:
+        """Return what a key holds."""
+        return self._get(f"key/{name}").value
+
+    def set_key(self, name: str, value: bytes | None) -> None:
+        """Have a key hold something else, or be gone."""
+        self.set_part(f"key/{name}", value)
+
+    def set_part(self, name: str, value: bytes | None) -> None:
+        """Have what the log is found by, its ``id`` or ``head``, be something else, or gone."""
+        key = self._root.encode() + name.encode()
+        self._change(delete(key) if value is None else put(key, value))
+
+    def pieces(self) -> list[str]:
+        """Return the keys of all pieces of snapshots, in their order."""
+        root = f"{self._root}key/"
+        return [each.key.decode().removeprefix(root) for each in self._scan("key/pieces/")]
+
+    # The whole log.
+
+    def count(self, kind: str) -> int:
+        """Return how many entries, listings under tags, or pieces there are."""
+        return len(self._scan(_COUNTED[kind]))
+
+    def set_format(self, number: int) -> None:
+        """Have it be a log of another release."""
+        self._set_id(format=number)
+
+    def move_cluster(self) -> None:
+        """Have it be made in another cluster than the one that it is in."""
+        self._set_id(cluster=json.loads(self._get("id").value)["cluster"] + 1)
+
+    def drop(self) -> None:
+        """Delete all keys."""
+        self._change(delete(self._root.encode(), _behind(self._root)))
+
+    def keep(self) -> Callable[[], None]:
+        """Copy the log's keys; return what puts the copy into their place.
+
+        A key with a lease of etcd's is not copied: its lease may be over by then.
+        """
+        older = [each for each in self._scan("") if not each.lease]
+        assert older
+
+        def restore() -> None:
+            self.drop()
+            self._change(*(put(each.key, each.value) for each in older))
+
+        return restore
+
+    # Who waits, and for what.
+
+    def hears(self, engine: Any) -> bool:
+        """Whether the engine's watch tells of appends."""
+        return bool(_engine_of(engine)._watch.count > 0)
+
+    def told(self, engine: Any) -> int:
+        """Return how often the engine's watch told of something."""
+        return int(_engine_of(engine)._watch.count)
+
+    def asked(self, engine: Any) -> Any:
+        """Return the node that the engine asks now."""
+        return self.server.nodes[_engine_of(engine)._log.client._at]
+
+    # Leases and users.
+
+    def lease(self) -> str:
+        """Return the number of the lease of etcd's that the leader's runs by."""
+        return f"{self._get('key/lease').lease:x}"
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the leader's lease have run for longer."""
+        found = self._get("key/lease")
+        with self._client() as client:
+            asked = pb.LeaseTimeToLiveRequest(id=found.lease)
+            left_s = client.call(LEASE_TIME_TO_LIVE, asked, again=True).ttl - int(seconds)
+            step = delete(found.key)
+            if left_s > 0:
+                granted = client.call(LEASE_GRANT, pb.LeaseGrantRequest(ttl=left_s), again=True)
+                step = put(found.key, found.value, lease=granted.id)
+            client.call(TXN, pb.TxnRequest(success=[step]), again=True)
+
+    def forget_sign_in(self, engine: Any) -> None:
+        """Have the engine present a token that no node knows."""
+        _engine_of(engine)._log.client._token = "none-of-theirs"  # noqa: S105 - no secret
+
+    def grant_late(self, engine: Any) -> None:
+        """Have the lease that the engine is granted next be over by the time it is used."""
+        client = _engine_of(engine)._log.client
+        call = client.call
+
+        def late(method: Any, request: Any, **options: Any) -> Any:
+            if method is not LEASE_GRANT:
+                return call(method, request, **options)
+            client.call = call
+            return pb.LeaseGrantResponse(id=12345)
+
+        client.call = late
+
+    def _set_id(self, **changed: object) -> None:
+        told = json.loads(self._get("id").value)
+        self.set_part("id", json.dumps({**told, **changed}).encode())
+
+    def _entry(self, lsn: int) -> pb.KeyValue:
+        return self._get(f"log/{_place(lsn)}")
+
+    def _listing(self, lsn: int, tag: str) -> bytes:
+        return f"{self._root}tag/{quote(tag, safe='')}/{_place(lsn)}".encode()
+
+    def _get(self, name: str) -> pb.KeyValue:
+        (found,) = self._change(get(f"{self._root}{name}".encode())).responses[0].range.kvs
+        return found
+
+    def _scan(self, prefix: str) -> list[pb.KeyValue]:
+        first = self._root + prefix
+        asked = scan(first.encode(), _behind(first), 0)
+        return list(self._change(asked).responses[0].range.kvs)
+
+    def _change(self, *steps: pb.RequestOp) -> pb.TxnResponse:
+        with self._client() as client:
+            return client.call(TXN, pb.TxnRequest(success=steps), again=True)
+
+    def _client(self) -> contextlib.closing[Client]:
+        base = self.server.url().partition("?")[0]
+        return contextlib.closing(Client(EtcdAddress.parse(base, {}, LOG, prefix=""), LOG))
+
+
+def _place(lsn: int) -> str:
+    return f"{lsn:016x}{1:04x}"
+
+
+def _behind(prefix: str) -> bytes:
+    return prefix[:-1].encode() + bytes([ord(prefix[-1]) + 1])
+
+
+def _engine_of(engine: Any) -> Any:
+    return engine._engine
