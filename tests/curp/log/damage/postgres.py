@@ -103,6 +103,10 @@ class Damage:
         """Have it be a log of another release."""
         self._change(f"UPDATE {{0}}.meta SET value = '{number}'")
 
+    def set_history(self, history: str) -> None:
+        """Have it be written on another server, and on another of its histories."""
+        self._change(f"UPDATE {{0}}.log SET history = '{history}' WHERE log_id = {{1}}")
+
     def drop(self) -> None:
         """Drop the schema."""
         self._run(f"DROP SCHEMA {self.schema} CASCADE")
