@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from chaos.etcd_cluster import EtcdCluster
-from curp.log import open_engine
-from sharedlog._engines.etcd.calls import TXN, delete, put, scan
-from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
+from tests.curp.log.damage import etcd, postgres
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 
 __all__ = ["Restore", "keep_etcd", "keep_postgres", "keep_redis", "keep_sqlite"]
 
-# Puts the log as it was into the place of the log as it is. Nobody has it open.
+# Puts the log as it was into the place of the log as it is.
 Restore = Callable[[], None]
 
 
@@ -52,49 +49,9 @@ def keep_redis(server: RedisServer, group: str) -> Restore:
 
 def keep_postgres(server: PostgresServer, group: str) -> Restore:
     """Copy the log's rows."""
-    with server.connect() as connection:
-        found = connection.execute(
-            "SELECT log_id FROM curp_2.log WHERE name = %s", (group,)
-        ).fetchone()
-        assert found is not None
-        tables = connection.execute(
-            "SELECT table_name FROM information_schema.columns "
-            "WHERE table_schema = 'curp_2' AND column_name = 'log_id'"
-        ).fetchall()
-        older = {}
-        for (table,) in tables:
-            rows = f"SELECT * FROM curp_2.{table} WHERE log_id = {found[0]}"
-            with connection.cursor().copy(f"COPY ({rows}) TO STDOUT") as copy:
-                older[table] = b"".join(bytes(data) for data in copy)
-
-    def restore() -> None:
-        with server.connect() as connection:
-            for table, rows in older.items():
-                connection.execute(f"DELETE FROM curp_2.{table} WHERE log_id = {found[0]}")
-                with connection.cursor().copy(f"COPY curp_2.{table} FROM STDIN") as copy:
-                    copy.write(rows)
-
-    return restore
+    return postgres.Damage(server, group).keep()
 
 
 def keep_etcd(cluster: EtcdCluster, group: str) -> Restore:
     """Copy the log's keys; that of a lease went with the leader."""
-    url, first, end = cluster.url(group=group), f"curp/{group}/".encode(), f"curp/{group}0".encode()
-
-    @contextlib.contextmanager
-    def changing() -> Iterator[Callable[..., Any]]:
-        with contextlib.closing(open_engine(url, read_only=True)) as engine:
-            client = engine._engine._log.client  # type: ignore[attr-defined]  # a CommitLog's
-            yield lambda *steps: client.call(TXN, pb.TxnRequest(success=steps), again=True)
-
-    with changing() as change:
-        older = list(change(scan(first, end, 0)).responses[0].range.kvs)
-    assert older
-    assert not any(each.lease for each in older)
-
-    def restore() -> None:
-        with changing() as change:
-            change(delete(first, end))
-            change(*(put(each.key, each.value) for each in older))
-
-    return restore
+    return etcd.Damage(cluster, group).keep()
