@@ -40,6 +40,7 @@ def verify(engine: LogEngine, *, between: Callable[[], None] = _nothing) -> Veri
     tail = engine.tail()
     lsn, chunks, size = _snapshot(engine)
     first = engine.first()
+    engine.all_metadata()
     if first > 1 and (lsn is None or lsn + 1 < first):
         raise CorruptLog(f"the log begins at {first}, and no snapshot reaches it")
     carried: dict[str, list[int]] = {}

@@ -141,6 +141,8 @@ class CommitLog:
                 except Refused as refused:
                     found = refused.found
                 else:
+                    if tail != expected_tail + len(entries):
+                        raise CorruptLog(f"the log went on at {tail}, not behind {expected_tail}")
                     self._known = Tail(tail, append_id)
                     return tail
             else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sharedlog._core.errors import LogFull, LogUnavailable
+import contextlib
+
+from sharedlog._core.errors import CorruptLog, LogFull, LogUnavailable
 from sharedlog._engines.etcd.calls import delete, put, scan, unchanged
 from sharedlog._engines.etcd.connection import Connection, Facts
 from sharedlog._engines.etcd.keys import AppendPlace
@@ -53,7 +55,10 @@ class Removal:
             place = AppendPlace.read(kv.key)
             if place.last > last:
                 return doomed, tags, False
-            mine = {tag for row in unpack(place, kv.value) for tag in row.tags}
+            mine: set[str] = set()
+            # A damaged one goes without its listings: below what is removed none is read.
+            with contextlib.suppress(CorruptLog):
+                mine.update(tag for row in unpack(place, kv.value) for tag in row.tags)
             if doomed and len(tags | mine) > _MOST_TAGS:
                 return doomed, tags, True
             doomed.append(place)

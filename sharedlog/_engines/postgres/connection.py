@@ -36,6 +36,8 @@ _MISSING = (
     psycopg.errors.InvalidSchemaName,
     psycopg.errors.DataCorrupted,
     psycopg.errors.IndexCorrupted,
+    # Of two entries with one LSN: they are numbered under the lock of the log's row.
+    psycopg.errors.UniqueViolation,
 )
 
 

@@ -133,7 +133,10 @@ class PostgresEngine:
         begin = prefix.encode()
         # No byte of UTF-8 is 255.
         _, rows = self._ask(statements.SCAN, {"from": begin, "to": begin + b"\xff"})
-        return {key.decode(): value for key, value in rows if key is not None}
+        try:
+            return {key.decode(): value for key, value in rows if key is not None}
+        except UnicodeDecodeError as error:
+            raise CorruptLog(f"a key of the log is damaged: {error}") from error
 
     def remaining(self, key: str) -> float:
         """See ``Engine``; by the server's clock (see ``ServerTerms``)."""
@@ -154,6 +157,8 @@ class PostgresEngine:
             raise TrimmedLog(f"what follows LSN {after} was trimmed", head.removed + 1)
         there = parts[0][0] or 0
         rows = [_row(part[1:]) for part in parts if part[1] is not None]
+        if rows and rows[-1].lsn > head.tail:
+            raise CorruptLog(f"the log ends at LSN {head.tail}, and has an entry {rows[-1].lsn}")
         if tag is None:
             lsns = [row.lsn for row in rows]
             if lsns != list(range(after + 1, after + 1 + len(rows))):
@@ -181,10 +186,11 @@ class PostgresEngine:
         """See ``Engine``."""
         while True:
             _, rows = self._ask(statements.DOOMED, {"through": through, "limit": _PIECE})
-            doomed = [(lsn, _tags(tags)) for lsn, tags in rows if lsn is not None]
+            # As they are: damaged ones go, too.
+            doomed = [(lsn, tags.split(_BETWEEN)) for lsn, tags in rows if lsn is not None]
             if not doomed:
                 return
-            tagged = [(tag.encode(), lsn) for lsn, tags in doomed for tag in set(tags)]
+            tagged = [(tag, lsn) for lsn, tags in doomed for tag in set(tags) if tag]
             last = doomed[-1][0]
             arguments = [last, [tag for tag, _ in tagged], [lsn for _, lsn in tagged]]
             (steps,) = self._connection.call("remove_1", "int8 bytea[] int8[]", arguments)

@@ -23,7 +23,8 @@ SELECT {HEAD}, k.key, k.ends, k.term_s, {{0}}.now_1() FROM {{0}}.log l
 LEFT JOIN {{0}}.key k ON k.log_id = l.log_id AND k.key = %(key)b
 WHERE l.incarnation = %(log)s
 """  # noqa: S608 - our own words
-# Each row: how many entries there are within the limit, and one of them. Bodies are summed up by
+# Each row: how many entries there are within the limit, and one of them; there is none behind the
+# tail unless the log is damaged. Bodies are summed up by
 # their sizes, which are known without reading them.
 _BOUNDED = f"""
 SELECT {HEAD}, e.there, e.lsn, e.at_us, e.tags, e.checksum, e.body FROM {{0}}.log l
@@ -38,7 +39,7 @@ READ = (
     _BOUNDED
     % """
     SELECT lsn, at_us, tags, checksum, body FROM {0}.entry
-    WHERE log_id = l.log_id AND lsn > %(after)s::int8 AND lsn <= l.tail
+    WHERE log_id = l.log_id AND lsn > %(after)s::int8
     ORDER BY lsn LIMIT %(limit)s::int8
     """
 )
@@ -47,7 +48,7 @@ READ_TAG = (
     % """
     SELECT t.lsn, n.at_us, n.tags, n.checksum, n.body FROM {0}.tag t
     LEFT JOIN {0}.entry n ON n.log_id = t.log_id AND n.lsn = t.lsn
-    WHERE t.log_id = l.log_id AND t.tag = %(tag)b AND t.lsn > %(after)s::int8 AND t.lsn <= l.tail
+    WHERE t.log_id = l.log_id AND t.tag = %(tag)b AND t.lsn > %(after)s::int8
     ORDER BY t.lsn LIMIT %(limit)s::int8
     """
 )

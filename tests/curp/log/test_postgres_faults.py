@@ -164,6 +164,19 @@ def test_a_table_that_is_dropped(apart, table):
     assert verified(apart.url)
 
 
+@pytest.mark.parametrize("lsn", [1, 4, 10, 20])
+def test_a_log_whose_row_says_another_end(apart, lsn):
+    """It is CorruptLog to readers, and nothing is acknowledged in another place (DESIGN §7)."""
+    apart.fill()
+    writer = Writer(apart.open())
+    assert writer.append(b"more") == 11
+    apart.damage.set_end(lsn)
+    assert verified(apart.url)
+    for ask in (lambda: apart.open().read(2), apart.open().tail, lambda: writer.append(b"x")):
+        with pytest.raises(CorruptLog):
+            ask()
+
+
 def test_a_log_that_is_restored_in_another_server(damage, opened, capsys):
     """It stops for everyone, until an operator accepts what may be lost (DESIGN §6, §7)."""
     url = created(damage.url())

@@ -17,6 +17,7 @@ from curp.log._errors import (
     EngineUnavailable,
     InvalidRequest,
     LeaseHeld,
+    LogError,
     LogExists,
     NoSuchLog,
     TailMismatch,
@@ -208,6 +209,79 @@ def test_what_is_trimmed_is_gone(broken):
     assert (count("entries"), count("tags"), count("pieces")) == (0, 0, 1)
     with pytest.raises(TrimmedLog):
         broken.open().read(9)
+    assert verified(broken.url) == ""
+
+
+@pytest.mark.parametrize("how", ["bit", "torn", "empty", "tags", "gone"])
+def test_a_snapshot_behind_a_damaged_entry_lets_the_log_go_on(broken, how):
+    """A trim removes damaged entries as it does others (DESIGN §7)."""
+    writer = Writer(broken.open())
+    writer.append(b"more", tags=("u",))
+    writer.snapshot(10, b"all")
+    if how == "gone":
+        broken.damage.drop_entry(7)
+    else:
+        broken.damage.change_entry(7, how)
+    for through in (7, 10):
+        broken.open().trim(through, configuration=writer.configuration)
+    assert writer.append(b"and more") == 12
+    assert [entry.body for entry in broken.open().read(10)] == [b"more", b"and more"]
+    assert verified(broken.url) == ""
+
+
+# Any bit.
+
+
+def _answers(place):
+    """What a log says that may be wrong of it, by what was asked; errors by type are right."""
+    right = [Entry(lsn, b"body %d" % lsn, ("t",)) for lsn in range(3, 11)]
+    with contextlib.ExitStack() as stack:
+        try:
+            engine = stack.enter_context(contextlib.closing(open_engine(place.url)))
+        except LogError:
+            return {}
+
+        def snapshot():
+            found = engine.load_snapshot()
+            return found is None or [found.lsn, *found.chunks] == [4, b"one", b"two"]
+
+        def more():
+            leader = Writer(engine)
+            leader.append(b"more")
+            leader.snapshot(10, b"s")
+            engine.trim(9, configuration=leader.configuration)
+            return True
+
+        asked = {
+            "entries": lambda: engine.read(2) == right,
+            "tagged": lambda: all(entry in right for entry in engine.read(2, tag="t")),
+            "snapshot": snapshot,
+            "metadata": lambda: engine.metadata("k") in (None, b"v"),
+            "all metadata": lambda: engine.all_metadata().get("k") in (None, b"v"),
+            "leader": lambda: engine.leadership() is not None or True,
+            "more": more,
+        }
+        found = {}
+        for question, ask in asked.items():
+            with contextlib.suppress(LogError):
+                found[question] = ask()
+        return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bit", [0, 3, 7])
+def test_any_bit_that_is_flipped(broken, bit):
+    """No answer is wrong, and no error is without a type, whichever bit it is (DESIGN §7, §9)."""
+    Writer(broken.open()).engine.put_metadata({"k": b"v"}, configuration=2)
+    restore = broken.damage.keep()
+    flipped = 0
+    for stored in broken.damage.stored():
+        if broken.damage.flip(stored, bit):
+            flipped += 1
+            answers = _answers(broken)
+            assert False not in answers.values(), (stored, answers)
+        restore()
+    assert flipped > 20
     assert verified(broken.url) == ""
 
 

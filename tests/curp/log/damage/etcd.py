@@ -97,6 +97,28 @@ class Damage:
         root = f"{self._root}key/"
         return [each.key.decode().removeprefix(root) for each in self._scan("key/pieces/")]
 
+    # Any bit.
+
+    def stored(self) -> list[Any]:
+        """Return all that is kept of the log, but for its metadata: their writers check those."""
+        keys = [each for each in self._scan("") if b"/key/metadata/" not in each.key]
+        return [(each, where) for each in keys for where in ("key", "value")]
+
+    def flip(self, stored: Any, bit: int) -> bool:
+        """Flip one bit; whether that could be done."""
+        found, where = stored
+        root = self._root.encode()
+        kept = found.key.removeprefix(root) if where == "key" else found.value
+        if not kept:
+            return False
+        place = min(bit, len(kept) - 1)
+        changed = kept[:place] + bytes([kept[place] ^ 1 << bit]) + kept[place + 1 :]
+        if where == "value":
+            self._change(put(found.key, changed))
+        else:
+            self._change(delete(found.key), put(root + changed, found.value))
+        return True
+
     # The whole log.
 
     def count(self, kind: str) -> int:

@@ -23,6 +23,19 @@ _CHANGES = {
     "tags": "tags = 'other'",
 }
 _PIECES = "FROM {0}.key WHERE log_id = {1} AND convert_from(key, 'UTF8') LIKE 'pieces/%'"
+# What is flipped: the table, its column, and of which of its rows.
+_STORED = [
+    *(("log", each, "true") for each in ("name", "incarnation", "history", "stopped")),
+    *(("log", each, "true") for each in ("tail", "removed", "at_us", "steps")),
+    *(("entry", each, "lsn = 5") for each in ("lsn", "at_us", "tags", "checksum", "body")),
+    *(("tag", each, "lsn = 5") for each in ("tag", "lsn")),
+]
+_FLIPS = {
+    "bytea": "set_bit({0}, least({1}, octet_length({0}) * 8 - 1), "
+    "1 - get_bit({0}, least({1}, octet_length({0}) * 8 - 1)))",
+    "bigint": "{0} # (1::int8 << {1})",
+    "text": "CASE WHEN {0} = '' THEN '?' ELSE overlay({0} PLACING chr(ascii({0}) # 1) FROM 1) END",
+}
 _COUNTED = {
     "entries": "FROM {0}.entry WHERE log_id = {1}",
     "tags": "FROM {0}.tag WHERE log_id = {1}",
@@ -92,6 +105,34 @@ class Damage:
         """Return the keys of all pieces of snapshots, in their order."""
         return [bytes(key).decode() for (key,) in self._ask(f"SELECT key {_PIECES} ORDER BY key")]
 
+    # Any bit.
+
+    def stored(self) -> list[Any]:
+        """Return all that is kept of the log, but for its metadata: their writers check those."""
+        keys = self._ask(
+            "SELECT encode(key, 'hex') FROM {0}.key WHERE log_id = {1} "
+            "AND convert_from(key, 'UTF8') NOT LIKE 'metadata/%' ORDER BY key"
+        )
+        rows = [f"key = decode('{key}', 'hex')" for (key,) in keys]
+        return [*_STORED, *(("key", each, row) for row in rows for each in ("key", "value"))]
+
+    def flip(self, stored: Any, bit: int) -> bool:
+        """Flip one bit; whether that could be done."""
+        table, column, row = stored
+        ((kind,),) = self._ask(
+            "SELECT data_type FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = %s AND column_name = %s",
+            *(self.schema, table, column),
+        )
+        flipped = _FLIPS[kind].format(column, bit)
+        statement = f"UPDATE {{0}}.{table} SET {column} = {flipped} WHERE log_id = {{1}} AND {row}"
+        try:
+            self._change(statement)
+        except (psycopg.errors.UniqueViolation, psycopg.errors.ArraySubscriptError):
+            # Another row has that already, or there is no bit.
+            return False
+        return True
+
     # The whole log.
 
     def count(self, kind: str) -> int:
@@ -102,6 +143,10 @@ class Damage:
     def set_format(self, number: int) -> None:
         """Have it be a log of another release."""
         self._change(f"UPDATE {{0}}.meta SET value = '{number}'")
+
+    def set_end(self, lsn: int) -> None:
+        """Have the log's row say that it ends there."""
+        self._change(f"UPDATE {{0}}.log SET tail = {lsn} WHERE log_id = {{1}}")
 
     def set_history(self, history: str) -> None:
         """Have it be written on another server, and on another of its histories."""
