@@ -414,6 +414,27 @@ def test_an_older_copy_stops_leader_and_standby(damage):
                 assert "CorruptLog" in said or "TailMismatch" in said
 
 
+@pytest.mark.parametrize("what", ["entry", "configuration", "leader", "tail", "snapshot"])
+def test_a_replica_stops_over_a_damaged_log(damage, what):
+    """It says so by type, and serves nothing over it (DESIGN §7)."""
+    url = created(damage.url())
+    with replica(url) as running:
+        running.until_leading()
+        client = ByHand(running.address)
+        for seq in (1, 2, 3):
+            assert client.deposit(str(seq), "alice", seq).ok
+    with contextlib.closing(open_engine(url)) as engine:
+        last = engine.tail()
+    if what == "entry":
+        damage.change_entry(last)
+    else:
+        damage.set_key(what, b"\xff?")
+    with replica(url, "r2") as running:
+        until(lambda: running.replica.role == "stopped", "it stops", _DEADLINE_S)
+        assert "CorruptLog" in running.replica.waiting_for
+    assert verified(url)
+
+
 # Servers that cannot be asked, and who waits.
 
 

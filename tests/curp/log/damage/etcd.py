@@ -48,18 +48,18 @@ class Damage:
         hosts = ",".join(node.host for node in self.server.nodes)
         return self.url(timeout_s=1, try_s=0.5).replace(hosts, path.target)
 
-    # Entries and their listings under tags. Each append of a test has one entry.
+    # Entries and their listings under tags. An append is one key.
 
     def drop_entry(self, lsn: int) -> None:
-        """Remove an entry, and nothing else."""
-        self._change(delete(self._entry(lsn).key))
+        """Remove an entry's append, and nothing else."""
+        self._change(delete(self._append(lsn)[0].key))
 
     def change_entry(self, lsn: int, how: str = "bit") -> None:
         """Flip a bit of an entry's body, tear its end off, empty it, or change its tags."""
-        found = self._entry(lsn)
+        found, place = self._append(lsn)
         mark, packed = found.value[:_MARK_BYTES], found.value[_MARK_BYTES:]
         record = pb.LogRecord.FromString(packed)
-        (entry,) = record.entries
+        entry = record.entries[place]
         if how == "bit":
             entry.body = entry.body[:-1] + bytes([entry.body[-1] ^ 1])
         elif how == "tags":
@@ -204,11 +204,18 @@ class Damage:
         told = json.loads(self._get("id").value)
         self.set_part("id", json.dumps({**told, **changed}).encode())
 
-    def _entry(self, lsn: int) -> pb.KeyValue:
-        return self._get(f"log/{_place(lsn)}")
+    def _append(self, lsn: int) -> tuple[pb.KeyValue, int]:
+        """Return the append of an entry, and the entry's place in it."""
+        for found in self._scan("log/"):
+            # Its last LSN, and how many entries it has.
+            last, count = int(found.key[-20:-4], 16), int(found.key[-4:], 16)
+            if last - count < lsn <= last:
+                return found, lsn - (last - count) - 1
+        raise AssertionError(f"there is no entry {lsn}")
 
     def _listing(self, lsn: int, tag: str) -> bytes:
-        return f"{self._root}tag/{quote(tag, safe='')}/{_place(lsn)}".encode()
+        name = self._append(lsn)[0].key.rpartition(b"/")[2].decode()
+        return f"{self._root}tag/{quote(tag, safe='')}/{name}".encode()
 
     def _get(self, name: str) -> pb.KeyValue:
         (found,) = self._change(get(f"{self._root}{name}".encode())).responses[0].range.kvs
@@ -226,10 +233,6 @@ class Damage:
     def _client(self) -> contextlib.closing[Client]:
         base = self.server.url().partition("?")[0]
         return contextlib.closing(Client(EtcdAddress.parse(base, {}, LOG, prefix=""), LOG))
-
-
-def _place(lsn: int) -> str:
-    return f"{lsn:016x}{1:04x}"
 
 
 def _behind(prefix: str) -> bytes:
