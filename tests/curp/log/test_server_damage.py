@@ -258,7 +258,7 @@ def _answers(place):
             "snapshot": snapshot,
             "metadata": lambda: engine.metadata("k") in (None, b"v"),
             "all metadata": lambda: engine.all_metadata().get("k") in (None, b"v"),
-            "leader": lambda: engine.leadership() is not None or True,
+            "leader": lambda: engine.leadership() or True,
             "more": more,
         }
         found = {}

@@ -11,7 +11,6 @@ from urllib.parse import quote
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import (
     LEASE_GRANT,
-    LEASE_TIME_TO_LIVE,
     TXN,
     delete,
     get,
@@ -32,10 +31,10 @@ _COUNTED = {"entries": "log/", "tags": "tag/", "pieces": "key/pieces/"}
 class Damage:
     """A group's log in a cluster, damaged without its engines."""
 
-    def __init__(self, server: Any, group: str, prefix: str = "curp") -> None:
+    def __init__(self, server: Any, group: str) -> None:
         self.server = server
         self.group = group
-        self._root = f"{prefix}/{quote(group, safe='')}/"
+        self._root = f"curp/{quote(group, safe='')}/"
 
     def url(self, **options: object) -> str:
         """Return the log's URL."""
@@ -127,11 +126,8 @@ class Damage:
 
     def set_format(self, number: int) -> None:
         """Have it be a log of another release."""
-        self._set_id(format=number)
-
-    def move_cluster(self) -> None:
-        """Have it be made in another cluster than the one that it is in."""
-        self._set_id(cluster=json.loads(self._get("id").value)["cluster"] + 1)
+        told = json.loads(self._get("id").value)
+        self.set_part("id", json.dumps({**told, "format": number}).encode())
 
     def drop(self) -> None:
         """Delete all keys."""
@@ -171,18 +167,6 @@ class Damage:
         """Return the number of the lease of etcd's that the leader's runs by."""
         return f"{self._get('key/lease').lease:x}"
 
-    def pass_time(self, seconds: float) -> None:
-        """Let the leader's lease have run for longer."""
-        found = self._get("key/lease")
-        with self._client() as client:
-            asked = pb.LeaseTimeToLiveRequest(id=found.lease)
-            left_s = client.call(LEASE_TIME_TO_LIVE, asked, again=True).ttl - int(seconds)
-            step = delete(found.key)
-            if left_s > 0:
-                granted = client.call(LEASE_GRANT, pb.LeaseGrantRequest(ttl=left_s), again=True)
-                step = put(found.key, found.value, lease=granted.id)
-            client.call(TXN, pb.TxnRequest(success=[step]), again=True)
-
     def forget_sign_in(self, engine: Any) -> None:
         """Have the engine present a token that no node knows."""
         _engine_of(engine)._log.client._token = "none-of-theirs"  # noqa: S105 - no secret
@@ -199,10 +183,6 @@ class Damage:
             return pb.LeaseGrantResponse(id=12345)
 
         client.call = late
-
-    def _set_id(self, **changed: object) -> None:
-        told = json.loads(self._get("id").value)
-        self.set_part("id", json.dumps({**told, **changed}).encode())
 
     def _append(self, lsn: int) -> tuple[pb.KeyValue, int]:
         """Return the append of an entry, and the entry's place in it."""
