@@ -83,7 +83,7 @@ class Connection:
         if word == b"other":
             raise CorruptLog(f"{self._address} has lost the log, or has another one in its place")
         if word == b"damaged":
-            raise CorruptLog(f"{self._address} has lost parts of the log's head")
+            raise CorruptLog(f"{self._address} has lost parts of the log's head, or of its keys")
         if word == b"back":
             raise CorruptLog(
                 f"{self._address}: the log went back: it has made {rest[0]} steps, and {seen} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 import time
@@ -131,14 +132,17 @@ class RedisEngine:
         """See ``Engine``."""
         _, _, found = self._redis.run(SCAN, [prefix])
         pairs = iter(found)
-        return {key.decode(): value for key, value in zip(pairs, pairs, strict=True)}
+        try:
+            return {key.decode(): value for key, value in zip(pairs, pairs, strict=True)}
+        except UnicodeDecodeError as error:
+            raise CorruptLog(f"a key of the log is damaged: {error}") from error
 
     def remaining(self, key: str) -> float:
         """See ``Engine``; by the server's clock (see ``ServerTerms``)."""
         _, _, (kept, ends_us, term_us, now_us) = self._redis.run(REMAINING, [key])
         if ends_us is None:
             return float("inf") if kept == b"1" else 0.0
-        term = Term(0, "", int(ends_us) / 1e6, int(term_us) / 1e6)
+        term = Term(0, "", _number(ends_us, key) / 1e6, _number(term_us, key) / 1e6)
         return self._terms.remaining_s(term, int(now_us) / 1e6)
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
@@ -186,8 +190,12 @@ class RedisEngine:
             _, tail, found = self._redis.run(DOOMED, [through, _PIECE])
             # Entries that are missing are removed, too.
             last = min(through, tail) if len(found) < 2 * _PIECE else _lsn_of(found[-2])
-            tags = sorted({tag for packed in found[1::2] for tag in _tags(packed)})
-            keys = [self._redis.tag_key(tag) for tag in tags]
+            tags: set[str] = set()
+            for packed in found[1::2]:
+                # Damaged ones are removed, too.
+                with contextlib.suppress(UnicodeDecodeError):
+                    tags.update(_tags(packed))
+            keys = [self._redis.tag_key(tag) for tag in sorted(tags)]
             self._redis.run(REMOVE, [last], keys)
             if len(found) < 2 * _PIECE:
                 return
@@ -218,7 +226,13 @@ def _row(values: Sequence[bytes]) -> Row:
     lsn, tags, checksum, at_us, body = values
     if not checksum.isdigit() or int(checksum) != _checksum(tags, body):
         raise CorruptLog(f"LSN {_lsn_of(lsn)} is missing, or damaged: its checksum is wrong")
-    return Row(_lsn_of(lsn), body, _tags(tags), int(at_us))
+    return Row(_lsn_of(lsn), body, _tags(tags), _number(at_us, f"LSN {_lsn_of(lsn)}"))
+
+
+def _number(value: bytes | None, whose: str) -> int:
+    if value is None or not value.isdigit():
+        raise CorruptLog(f"{whose} is damaged: {value!r} is no time")
+    return int(value)
 
 
 def _checksum(tags: bytes, body: bytes) -> int:

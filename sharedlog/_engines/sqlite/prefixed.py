@@ -21,14 +21,25 @@ class Prefixed(sqlite3.Connection):
         """See ``sqlite3.Connection``."""
         if self.prefix is not _TABLES:
             sql = self._named.get(sql) or self._name(sql)
-        return super().execute(sql, parameters)
+        try:
+            return super().execute(sql, parameters)
+        except UnicodeDecodeError as error:
+            raise _damaged(error) from error
 
     def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
         """See ``sqlite3.Connection``."""
         if self.prefix is not _TABLES:
             sql = self._named.get(sql) or self._name(sql)
-        return super().executemany(sql, parameters)
+        try:
+            return super().executemany(sql, parameters)
+        except UnicodeDecodeError as error:
+            raise _damaged(error) from error
 
     def _name(self, sql: str) -> str:
         # Our own statements, of which there are few.
         return self._named.setdefault(sql, sql.replace(_TABLES, self.prefix))
+
+
+def _damaged(error: UnicodeDecodeError) -> sqlite3.Error:
+    # SQLite's message quotes a damaged schema, and the module cannot read the message.
+    return sqlite3.DatabaseError(f"Could not decode to UTF-8 what SQLite says of it: {error}")

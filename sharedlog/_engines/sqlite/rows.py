@@ -139,6 +139,9 @@ def head_of(connection: sqlite3.Connection) -> Head:
     row = connection.execute(_HEAD).fetchone()
     if row is None:
         raise CorruptLog("the log's head is gone")
+    # SQLite keeps values of any type, and a flipped bit makes one of another.
+    if not all(type(value) is int for value in row):
+        raise CorruptLog("the log's head is damaged: what should be numbers is none")
     head = Head(*row)
     if not head.removed <= head.indexed <= head.tail:
         raise CorruptLog("the log's head is damaged: it says another end of the index of tags")
@@ -292,15 +295,15 @@ def read_tagged(
 
 def remove(connection: sqlite3.Connection, head: Head, last: int) -> None:
     """Remove the rows up to this LSN, and their tags'."""
-    at_us = connection.execute(
-        "SELECT at_us FROM sharedlog_entry WHERE lsn = ?", (last,)
-    ).fetchone()[0]
+    # Damaged rows, too: what a snapshot has reached is not read again.
     texts = connection.execute(
-        "SELECT DISTINCT tags FROM sharedlog_entry WHERE lsn <= ?", (last,)
+        "SELECT DISTINCT tags FROM sharedlog_entry WHERE lsn <= ? AND typeof(tags) = 'text'",
+        (last,),
     ).fetchall()
     tags.remove(connection, (text for (text,) in texts), last)
     connection.execute("DELETE FROM sharedlog_entry WHERE lsn <= ?", (last,))
-    connection.execute(_REMOVED, (last, at_us, head.silent + 1))
+    # The newest row's time is asked for here once no row is left.
+    connection.execute(_REMOVED, (last, head.at_us, head.silent + 1))
 
 
 def _bounded(cursor: Iterable[tuple[Any, ...]], wanted: Sequence[int]) -> tuple[list[Row], bool]:

@@ -147,6 +147,8 @@ def _below(lsns: Sequence[int]) -> bytes | None:
 
 def _lsns(tag: str, last: int, below: bytes | None) -> list[int]:
     """Return the LSNs of a row of the index, growing; raises ``CorruptLog``."""
+    if not isinstance(last, int):
+        raise CorruptLog(f"the index of {tag!r} is damaged: {last!r} is no LSN")
     if below is None:
         return [last]
     if not isinstance(below, bytes) or not below or len(below) % 4:

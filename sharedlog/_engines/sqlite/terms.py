@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 
+from sharedlog._core.errors import CorruptLog
 from sharedlog._engines.terms import BootTerms, Term
 
 _ALL = "SELECT key, 0, boot, expires_at, term_s FROM sharedlog_term"
@@ -13,7 +15,12 @@ _DROP = "DELETE FROM sharedlog_term WHERE key = ?"
 
 def read_terms(connection: sqlite3.Connection) -> dict[str, Term]:
     """Return all of them, by key; in a transaction."""
-    return {key: Term(*term) for key, *term in connection.execute(_ALL)}
+    found = {key: Term(*term) for key, *term in connection.execute(_ALL)}
+    for key, term in found.items():
+        told = isinstance(term.expires_at, float) and isinstance(term.term_s, float)
+        if not (told and math.isfinite(term.expires_at) and math.isfinite(term.term_s)):
+            raise CorruptLog(f"the term of the log's key {key!r} is damaged")
+    return found
 
 
 class Terms:
