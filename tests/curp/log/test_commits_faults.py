@@ -1,11 +1,10 @@
-"""A group's log of format 2 when something is wrong, and beside one of format 1 (DESIGN §7)."""
+"""A group's log when something is wrong (DESIGN §7)."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import shutil
 
 import pytest
 
@@ -18,15 +17,11 @@ from curp.log._errors import (
     CorruptLog,
     Deposed,
     EngineUnavailable,
-    LogExists,
-    LogMoved,
     NoSuchLog,
     TailMismatch,
 )
-from curp.log._older import open_older
 from curp.log._opening import accept_loss, open_engine, open_new
 from curp.log._postgres.schema import script as older_script
-from curp.log._states import check_state
 from sharedlog._core.commit import Commit, Put
 from sharedlog._core.errors import LogUnavailable
 from sharedlog._engines.etcd.calls import TXN, get, put
@@ -34,7 +29,7 @@ from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 from sharedlog._engines.postgres.schema import script
 from tests.curp.log.conformance import TERM_S, Writer, append_id
-from tests.curp.logs import created_older
+from tests.curp.log.damage.sqlite import SqliteLog
 
 
 class Losing(MemoryEngine):
@@ -217,17 +212,20 @@ def _accepted(url: str) -> None:
 
 
 def test_a_file_that_lacks_commits(tmp_path):
-    """An older copy of it is refused (DESIGN §7)."""
-    url = f"sqlite:///{tmp_path}/log.db?group=bank"
-    with contextlib.closing(open_new(url, new_log(), layout=2)) as engine:
-        writer = Writer(engine)
-        writer.append(b"a")
-    shutil.copy(tmp_path / "log.db", tmp_path / "older")
-    with contextlib.closing(open_engine(url)) as engine:
-        writer.engine = engine
-        writer.append(b"b")
-    shutil.copy(tmp_path / "older", tmp_path / "log.db")
-    _accepted(url)
+    """An older copy lacks what was acknowledged, entries or not: it is refused (DESIGN §6, §7)."""
+    log = SqliteLog(tmp_path)
+    writer = Writer(log.open())
+    writer.append(b"a")
+    log.close()
+    log.copy_to(tmp_path / "older", "")
+    writer.engine = log.open()
+    writer.append(b"b")
+    writer.engine.renew_leadership(writer.configuration, term_s=TERM_S)
+    log.close()
+    log.copy_back(tmp_path / "older")
+    with pytest.raises(CorruptLog, match="lacks 2 commits"):
+        log.open()
+    _accepted(log.url)
 
 
 def test_a_database_that_may_have_lost_entries(shared_postgres, group):
@@ -254,45 +252,6 @@ def test_a_cluster_that_was_restored(shared_etcd, group):
     _accepted(url)
 
 
-# Beside logs of format 1.
-
-
-def test_a_file_holds_groups_of_both_formats(tmp_path):
-    """Each has entries and a count of commits of its own; no name is taken twice (DESIGN §7)."""
-    urls = [f"sqlite:///{tmp_path}/log.db?group={name}" for name in ("one", "two", "three")]
-    for url, layout in zip(urls, (1, 2, 2), strict=True):
-        with contextlib.closing(open_new(url, new_log(), layout=layout)) as engine:
-            Writer(engine).append(url.encode(), tags=("t",))
-    for url in urls:
-        for layout in (1, 2):
-            with pytest.raises(LogExists):
-                open_new(url, new_log(), layout=layout)
-        with contextlib.closing(open_engine(url)) as engine:
-            assert [entry.body for entry in engine.read(0, tag="t")] == [url.encode()]
-            assert isinstance(engine, CommitLog) == (url != urls[0])
-
-
-@pytest.mark.parametrize("store", ["sqlite", "older sqlite", "redis", "postgres", "etcd"])
-def test_an_earlier_release_neither_serves_from_a_log_nor_makes_one_beside_it(
-    store, request, tmp_path, group
-):
-    """Its replicas stop, and its ``curp init`` is refused, also where format 1 is there (§7)."""
-    if "sqlite" in store:
-        url = f"sqlite:///{tmp_path}/log.db?group={group}"
-        if "older" in store:
-            created_older(f"{url}-1")
-    else:
-        url = request.getfixturevalue(f"shared_{store}").url(group=group)
-    create_log(url)
-    with pytest.raises((LogExists, CorruptLog)):
-        open_older(url, read_only=False, new=new_log())
-    with contextlib.ExitStack() as stack, pytest.raises((LogMoved, CorruptLog)):
-        check_state(stack.enter_context(contextlib.closing(open_older(url, read_only=False))))
-    with contextlib.closing(open_engine(url)) as engine:
-        assert isinstance(engine, CommitLog)
-        assert Writer(engine).append(b"a") == 1
-
-
 def test_a_lost_log_is_not_taken_for_one_that_was_moved(own_postgres, group):
     """What stands in for it where earlier releases look is no log: it is made anew (DESIGN §7)."""
     url = own_postgres.url(group=group, schema="lost")
@@ -303,23 +262,6 @@ def test_a_lost_log_is_not_taken_for_one_that_was_moved(own_postgres, group):
         open_engine(url)
     create_log(url)
     with contextlib.closing(open_engine(url)) as engine:
-        assert Writer(engine).append(b"a") == 1
-
-
-def test_a_role_of_format_1_needs_no_rights_where_format_2_is(own_postgres, group):
-    """Another group's new log in the same database does not keep it from its own (DESIGN §7)."""
-    url = created_older(own_postgres.url(group=group, schema="shared"))
-    create_log(own_postgres.url(group=f"{group}-2", schema="shared"))
-    with own_postgres.connect(autocommit=True) as connection:
-        for statement in (
-            "CREATE ROLE earlier LOGIN",
-            "GRANT USAGE ON SCHEMA shared TO earlier",
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA shared TO earlier",
-            "GRANT USAGE ON ALL SEQUENCES IN SCHEMA shared TO earlier",
-        ):
-            connection.execute(statement)
-    with contextlib.closing(open_engine(url.replace("rifl@", "earlier@"))) as engine:
-        assert not isinstance(engine, CommitLog)
         assert Writer(engine).append(b"a") == 1
 
 

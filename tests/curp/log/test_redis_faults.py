@@ -8,6 +8,7 @@ import threading
 import pytest
 import redis
 
+from curp._cli.command import main
 from curp.log import open_engine
 from curp.log._engine import Entry, NewEntry
 from curp.log._errors import (
@@ -23,7 +24,8 @@ from curp.log._errors import (
 from rifl.testing import FakeClock
 from sharedlog._engines.terms import ServerTerms, Term
 from tests.curp.log.conformance import Writer, append_id
-from tests.curp.logs import created, created_older
+from tests.curp.log.damage.redis import RedisLog, cut_append_file, entries_of
+from tests.curp.logs import created
 from tests.stores.redis.servers import Backup, RedisServer, until
 
 
@@ -52,7 +54,7 @@ def _patiently(work):
 
 def test_a_restart_of_a_durable_server(own_redis, opened):
     """Everything acknowledged is there, and writer and readers just go on (DESIGN §7)."""
-    url = created_older(own_redis.url(group="bank"))
+    url = created(own_redis.url(group="bank"))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a", b"b", tags=("t",), metadata={"k": b"v"})
     writer.snapshot(1, b"s")
@@ -71,7 +73,7 @@ def test_a_restart_that_forgot_everything(tmp_path, opened):
     """Writer and readers stop by type; nobody takes the empty server for the log (§7)."""
     server = RedisServer(tmp_path, appendonly="no")
     try:
-        url = created_older(server.url(group="bank", durability="warn"))
+        url = created(server.url(group="bank", durability="warn"))
         writer, reader = Writer(opened(url)), opened(url)
         writer.append(b"a")
         reader.read(0)
@@ -90,7 +92,7 @@ def test_a_restart_that_forgot_everything(tmp_path, opened):
         with pytest.raises(NoSuchLog, match="curp init"):
             opened(url)
         # Also when a log of the same name was created in it.
-        assert opened(created_older(url)).tail() == 0
+        assert opened(created(url)).tail() == 0
         with pytest.raises(CorruptLog):
             writer.append(b"b")
     finally:
@@ -105,7 +107,7 @@ def backup(own_redis, tmp_path_factory):
 
 def test_a_tail_that_went_back(own_redis, opened, backup):
     """The writer finds it below what it expects, readers below what they read (DESIGN §7)."""
-    url = created_older(own_redis.url(group="bank"))
+    url = created(own_redis.url(group="bank"))
     writer, reader, late = Writer(opened(url)), opened(url), opened(url)
     writer.append(b"a")
     older = backup()
@@ -127,7 +129,7 @@ def test_a_tail_that_went_back(own_redis, opened, backup):
 
 def test_another_history_of_the_same_length(own_redis, opened, backup):
     """What was read once is read again or noticed: LSNs alone do not tell (DESIGN §7)."""
-    url = created_older(own_redis.url(group="bank"))
+    url = created(own_redis.url(group="bank"))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a")
     older = backup()
@@ -151,7 +153,7 @@ def test_another_history_of_the_same_length(own_redis, opened, backup):
 
 def test_a_configuration_number_that_went_back(own_redis, opened, backup):
     """It might be given twice: its holder stops (DESIGN §7, invariant 2 of LogEngine)."""
-    url = created_older(own_redis.url(group="bank"))
+    url = created(own_redis.url(group="bank"))
     first = Writer(opened(url))
     older = backup()
     second = _patiently(lambda: Writer(opened(url)))
@@ -161,12 +163,33 @@ def test_a_configuration_number_that_went_back(own_redis, opened, backup):
         _patiently(lambda: second.append(b"a"))
 
 
+@pytest.mark.parametrize("size", [1, 20, 400])
+def test_a_torn_append_only_file(own_redis, opened, size):
+    """Redis starts without what was cut off: writer and readers tell that it is missing (§7)."""
+    url = created(own_redis.url(group="bank"))
+    writer, reader = Writer(opened(url)), opened(url)
+    writer.append(b"a", tags=("t",))
+    writer.append(b"b" * 200, tags=("t",))
+    assert len(reader.read(0)) == 2
+    own_redis.stop()
+    cut_append_file(own_redis, size)
+    own_redis.start()
+    for ask in (lambda: writer.append(b"c"), lambda: reader.read(1), reader.tail):
+        with pytest.raises(CorruptLog):
+            _patiently(ask)
+    # The commits before it are whole, and a replica that knew no more goes on behind them.
+    late = opened(url)
+    assert late.read(0) == [Entry(1, b"a", ("t",))]
+    assert Writer(late).append(b"d") == 2
+    assert main(["log", "verify", url]) == 0
+
+
 # Replies that get lost.
 
 
 def test_a_lost_reply(own_redis, opened):
     """The append happened though its caller gave up; asked again it is there once (DESIGN §7)."""
-    writer = Writer(opened(created_older(own_redis.url(group="bank", timeout_s=0.5))))
+    writer = Writer(opened(created(own_redis.url(group="bank", timeout_s=0.5))))
     writer.append(b"a")
     name = append_id()
     own_redis.suspend()
@@ -182,7 +205,7 @@ def test_a_lost_reply(own_redis, opened):
 
 def test_a_server_that_is_full(own_redis, opened):
     """It is EngineFull, and when there is room again the append happens once (§7)."""
-    writer = Writer(opened(created_older(own_redis.url(group="bank"))))
+    writer = Writer(opened(created(own_redis.url(group="bank"))))
     with own_redis.client() as client:
         client.config_set("maxmemory", "100kb")
         name = append_id()
@@ -206,7 +229,7 @@ def test_weak_settings_are_refused_or_told(own_redis, opened, setting, value):
         client.config_set(setting, value)
     with pytest.raises(NotDurable, match=f"{setting} is {value}"):
         open_engine(own_redis.url(group="bank"))
-    weak = opened(created_older(own_redis.url(group="bank", durability="warn")))
+    weak = opened(created(own_redis.url(group="bank", durability="warn")))
     assert f"{setting} is {value}" in weak.durability
     Writer(weak).append(b"a")
 
@@ -216,7 +239,7 @@ def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, c
     """Now and then, and on new connections: nothing is written until they are mended (§6, §7)."""
     stay = connections == "those that stay"
     monkeypatch.setattr("sharedlog._engines.redis.server._LOOK_EVERY_S", 0.0 if stay else 1e9)
-    writer = Writer(opened(created_older(own_redis.url(group="bank"))))
+    writer = Writer(opened(created(own_redis.url(group="bank"))))
     writer.append(b"a")
     with own_redis.client() as client:
         client.config_set("appendfsync", "everysec")
@@ -235,25 +258,16 @@ def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, c
 
 def test_good_settings_are_told(own_redis, opened):
     """What is promised, and what is not: a failover may lose it (DESIGN §7)."""
-    told = opened(created_older(own_redis.url(group="bank"))).durability
+    told = opened(created(own_redis.url(group="bank"))).durability
     assert "on the server's disk" in told
     assert "failover" in told
 
 
-@pytest.mark.parametrize(
-    ("make", "entries"),
-    [
-        pytest.param(created_older, "log", id="format1", marks=pytest.mark.long),
-        pytest.param(created, "entries", id="format2"),
-    ],
-)
-def test_replicas_must_acknowledge_where_that_was_asked_for(
-    own_redis, tmp_path_factory, opened, make, entries
-):
+def test_replicas_must_acknowledge_where_that_was_asked_for(own_redis, tmp_path_factory, opened):
     """Fewer in time is EngineUnavailable; asked again, the append is found and waited for (§7)."""
     url = own_redis.url(group="bank", replicas=1, timeout_s=2)
     with pytest.raises(NotDurable, match="0 of 1 replicas"):
-        make(url)
+        created(url)
     with own_redis.client() as client:
         client.config_set("repl-diskless-sync-delay", "0")
     replica = RedisServer(
@@ -275,124 +289,30 @@ def test_replicas_must_acknowledge_where_that_was_asked_for(
         replica.resume()
         assert _patiently(lambda: writer.append(b"b", append_id=name)) == 2
         with replica.client() as client:
-            assert client.xlen(f"curp:{{bank}}:{entries}") == 2
+            assert client.xlen(entries_of("bank")) == 2
         assert len(writer.engine.read(0)) == 2
     finally:
         replica.stop()
 
 
-# Damage.
+# Room.
 
 
-@pytest.fixture
-def broken(shared_redis, group, opened):
-    """A log with a little of everything, and a client to break it with."""
-    url = created_older(shared_redis.url(group=group))
-    writer = Writer(opened(url))
+def test_trimmed_entries_and_older_snapshots_give_their_room_back(shared_redis, group):
+    """Their keys and those of their tags are removed (DESIGN §7)."""
+    log = RedisLog(shared_redis, group)
+    writer = Writer(log.open())
     writer.append(*(b"body %d" % n for n in range(1, 11)), tags=("t",))
     writer.snapshot(4, b"one", b"two")
-    writer.engine.trim(2, configuration=1)
-
-    class Broken:
-        prefix = f"curp:{{{group}}}:"
-
-        def open(self):
-            return opened(url)
-
-    broken = Broken()
-    broken.url = url
-    with shared_redis.client() as broken.client:
-        yield broken
-
-
-@pytest.mark.parametrize("lsn", [3, 7, 10])
-def test_a_missing_entry(broken, lsn):
-    """It is CorruptLog, by tag and without (DESIGN §7)."""
-    broken.client.xdel(broken.prefix + "log", f"{lsn}-0")
-    for tag in (None, "t"):
-        with pytest.raises(CorruptLog):
-            broken.open().read(2, tag=tag)
-
-
-def test_a_changed_entry(broken):
-    """A stream that was rebuilt with one byte changed is CorruptLog (DESIGN §7)."""
-    log = broken.prefix + "log"
-    entries = broken.client.xrange(log)
-    broken.client.delete(log)
-    for lsn, fields in entries:
-        if lsn == b"7-0":
-            fields[b"b"] = b"bodY 7"
-        broken.client.xadd(log, fields, id=lsn)
-    assert len(broken.open().read(2, limit=4)) == 4
-    for tag in (None, "t"):
-        with pytest.raises(CorruptLog):
-            broken.open().read(2, tag=tag)
-
-
-@pytest.mark.parametrize("name", ["control", "log", "tag:t"])
-def test_a_key_of_another_type(broken, name):
-    """It is CorruptLog, not an accident of the client library (DESIGN §9)."""
-    engine = broken.open()
-    broken.client.delete(broken.prefix + name)
-    broken.client.set(broken.prefix + name, "x")
-    with pytest.raises(CorruptLog):
-        engine.read(2, tag="t" if "tag" in name else None)
-
-
-def test_a_control_row_that_lacks_a_field(broken):
-    """Nothing is guessed (DESIGN §9)."""
-    engine = broken.open()
-    broken.client.hdel(broken.prefix + "control", "tail")
-    with pytest.raises(CorruptLog):
-        engine.tail()
-
-
-def test_a_tag_that_an_entry_does_not_carry(broken):
-    """An index that lies is CorruptLog (DESIGN §7)."""
-    broken.client.zadd(broken.prefix + "tag:u", {"5": 5})
-    with pytest.raises(CorruptLog):
-        broken.open().read(2, tag="u")
-
-
-def test_a_log_without_its_control_row(broken):
-    """It is not begun anew over what is left of it (DESIGN §7)."""
-    broken.client.delete(broken.prefix + "control")
-    with pytest.raises(CorruptLog):
-        broken.open()
-
-
-def test_a_damaged_snapshot(broken):
-    """A chunk that is missing or changed is CorruptLog (DESIGN §7, invariant 8)."""
-    name = broken.client.hget(broken.prefix + "control", "snapshot_id").decode()
-    chunks = f"{broken.prefix}snapshot:{name}"
-    broken.client.hset(chunks, "1", broken.client.hget(chunks, "1") + b"!")
-    with pytest.raises(CorruptLog):
-        list(broken.open().load_snapshot().chunks)
-    broken.client.hdel(chunks, "1")
-    with pytest.raises(CorruptLog):
-        list(broken.open().load_snapshot().chunks)
-
-
-def test_a_newer_format(broken):
-    """A log written by a newer release is refused, and left as it is (DESIGN §7)."""
-    broken.client.hset(broken.prefix + "control", "format", "3")
-    with pytest.raises(CorruptLog, match="newer release"):
-        broken.open()
-
-
-def test_trimmed_keys_are_gone(broken):
-    """What is trimmed gives its room back, tags and old snapshots included (DESIGN §7)."""
-    assert broken.client.xlen(broken.prefix + "log") == 8
-    assert broken.client.zcard(broken.prefix + "tag:t") == 8
-    writer = Writer(broken.open())
+    writer.engine.trim(2, configuration=writer.configuration)
+    assert (log.count(), log.pieces()) == ((8, 8), 2)
     writer.snapshot(10, b"all")
     writer.engine.trim(10, configuration=writer.configuration)
-    keys = {key.decode() for key in broken.client.keys(broken.prefix.replace("{", "[{]") + "*")}
-    assert broken.client.xlen(broken.prefix + "log") == 0
-    assert broken.prefix + "tag:t" not in keys
-    assert len([key for key in keys if "snapshot" in key]) == 1
+    assert (log.count(), log.pieces()) == ((0, 0), 1)
+    assert not any(key.startswith("tag") for key in log.parts())
     with pytest.raises(TrimmedLog):
-        broken.open().read(9)
+        log.open().read(9)
+    log.close()
 
 
 # The rest.
@@ -406,7 +326,7 @@ def test_a_log_in_a_cluster(tmp_path, opened):
             client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
             until(lambda: _cluster_is_up(client), "the cluster is up")
         url = f"redis+cluster://127.0.0.1:{server.port}?group=bank"
-        writer = Writer(opened(created_older(url)))
+        writer = Writer(opened(created(url)))
         writer.append(b"a", b"b", tags=("t", "u"), metadata={"k": b"v"})
         writer.snapshot(1, b"s")
         writer.engine.trim(1, configuration=1)
@@ -431,8 +351,9 @@ def test_a_server_that_is_not_there(own_redis):
 
 def test_a_wait_ends_with_an_append(shared_redis, group, opened, monkeypatch):
     """A reader asleep in the server is woken by the append, not by a timer (DESIGN §7)."""
-    monkeypatch.setattr("curp.log._redis.engine._BLOCK_S", 300.0)
-    url = created_older(shared_redis.url(group=group, timeout_s=600))
+    monkeypatch.setattr("sharedlog._engines.redis.waiting._BLOCK_S", 300.0)
+    monkeypatch.setattr("sharedlog._engines.redis.waiting._LOOK_S", 300.0)
+    url = created(shared_redis.url(group=group, timeout_s=600))
     writer, reader = Writer(opened(url)), opened(url)
     woken = []
     waiter = threading.Thread(target=lambda: woken.append(reader.wait(0, timeout_s=300)))

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
 
 import pytest
 
 from curp.log import open_engine
-from curp.log._commits import CommitLog
 from curp.log._errors import EngineUnavailable
 from tests.curp.log.conformance import Writer
-from tests.curp.logs import created, created_older
+from tests.curp.logs import created
 
 _DOCS = Path(__file__).parents[3] / "docs" / "curp-logs.md"
 
 
 def documented() -> list[str]:
-    """Return the rules of the documented user, which are those of a log of format 2."""
+    """Return the rules of the documented user."""
     found = re.search(r"ACL SETUSER curp (.+?)```", _DOCS.read_text("utf-8"), re.DOTALL)
     assert found
     return found[1].split()
@@ -54,18 +52,3 @@ def test_a_right_that_is_missing_is_named_when_the_log_opens(shared_redis, group
         client.execute_command("ACL", "SETUSER", group, "-" + right[1:].partition("|")[0])
     with pytest.raises(EngineUnavailable, match=f"(?i){right[1:].replace('|', ' ')}"):
         open_engine(url)
-
-
-def test_a_log_of_format_1_is_served_with_the_rights_that_it_had(shared_redis, group):
-    """A newer release asks no more of its user than the one that made the log (DESIGN §7)."""
-    other = f"{group}-1"
-    rights = [rule for rule in documented() if rule not in ("+zrem", "+zrangebylex")]
-    with shared_redis.client() as client:
-        client.execute_command("ACL", "SETUSER", other, "reset", *rights, "+hlen")
-    url = f"redis://{other}:secret@127.0.0.1:{shared_redis.port}/0?group={other}"
-    created_older(url)
-    with contextlib.closing(open_engine(url)) as engine:
-        Writer(engine).append(b"a", tags=("t",))
-        assert not isinstance(engine, CommitLog)
-    with shared_redis.client() as client:
-        client.execute_command("ACL", "DELUSER", other)

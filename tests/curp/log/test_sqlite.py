@@ -1,17 +1,15 @@
-"""The log in a SQLite file: the conformance suite, boots, damage, formats (DESIGN §7)."""
+"""The log in a SQLite file: boots, its files, and a bad disk (DESIGN §7)."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import sqlite3
 import time
 
 import pytest
 
 from curp._cli.command import main
-from curp.log._creation import new_log
+from curp.log import create_log, open_engine
 from curp.log._engine import Entry
 from curp.log._errors import (
     CorruptLog,
@@ -21,85 +19,66 @@ from curp.log._errors import (
     LeaseHeld,
     NoSuchLog,
 )
-from curp.log._sqlite import SqliteEngine
-from rifl.testing import FakeClock
 from sharedlog._engines.terms import BootClock
-from tests.curp.log.conformance import TERM_S, LogConformance, Writer, append_id
+from tests.curp.log.conformance import TERM_S, Writer, append_id
+from tests.curp.log.damage.sqlite import NOTE, SHM, WAL, Machine, SqliteLog, cut, hold_pages
+from tests.curp.logs import created
+from tests.curp.replica.by_hand import ByHand
+from tests.curp.replica.running import replica
 from tests.helpers.processes import started
-
-
-class Place:
-    """A group's log in a file, under a clock that is told."""
-
-    def __init__(self, path, group="bank"):
-        self.path = path
-        self.group = group
-        self.clock = FakeClock()
-        self.opened = []
-        self.new = new_log()
-
-    def open(self, boot="this", **options):
-        """One more engine; another ``boot``: after a restart of the machine."""
-        options.setdefault("clock", BootClock(self.clock, boot))
-        self.opened.append(SqliteEngine(self.path, self.group, new=self.new, **options))
-        self.new = None
-        return self.opened[-1]
-
-    def pass_time(self, seconds):
-        """Let time pass."""
-        self.clock.advance(seconds)
-
-    def close(self):
-        """Close all engines."""
-        for engine in self.opened:
-            engine.close()
+from tests.helpers.waiting import until
 
 
 @pytest.fixture
-def place(tmp_path):
-    """A log in a file of its own."""
-    place = Place(tmp_path / "log.db")
-    yield place
-    place.close()
+def log(tmp_path):
+    """A group's log in a file of its own."""
+    log = SqliteLog(tmp_path)
+    yield log
+    log.close()
 
 
-class TestSqliteConformance(LogConformance):
-    """``SqliteEngine``."""
+@pytest.fixture
+def machine(monkeypatch):
+    """This machine's clock and boot, as engines see them that open from now on."""
+    return Machine(monkeypatch)
 
 
 # Boots.
 
 
-def test_a_reboot_gives_the_lease_a_full_term(place):
+def test_a_reboot_gives_the_lease_a_full_term(log, machine):
     """Dates of another boot say nothing: late is safe, early is not (DESIGN §7, inv. 10)."""
-    Writer(place.open())
-    place.pass_time(TERM_S / 2)
-    rebooted = place.open("next boot")
+    Writer(log.open())
+    machine.clock.advance(TERM_S / 2)
+    machine.boot = "the next"
+    rebooted = log.open()
     assert rebooted.leadership().expires_in_s == TERM_S
-    place.pass_time(TERM_S * 0.9)
+    machine.clock.advance(TERM_S * 0.9)
     with pytest.raises(LeaseHeld) as caught:
         rebooted.take_leadership("two", "b:1", term_s=TERM_S)
     assert caught.value.remaining_s == pytest.approx(TERM_S * 0.1)
-    place.pass_time(TERM_S * 0.2)
+    machine.clock.advance(TERM_S * 0.2)
     assert rebooted.take_leadership("two", "b:1", term_s=TERM_S) == 2
 
 
-def test_a_renewal_under_another_boot_begins_the_wait_anew(place):
+def test_a_renewal_under_another_boot_begins_the_wait_anew(log, machine):
     """A holder whose clock cannot be compared is alive as long as it renews (inv. 10)."""
-    writer = Writer(place.open())
-    other = place.open("elsewhere")
+    writer = Writer(log.open())
+    machine.boot = "another"
+    other = log.open()
     other.leadership()
     for _ in range(3):
-        place.pass_time(TERM_S * 0.9)
+        machine.clock.advance(TERM_S * 0.9)
         writer.engine.renew_leadership(1, term_s=TERM_S)
         assert other.leadership().expires_in_s == TERM_S
 
 
-def test_a_lease_given_back_is_over_in_every_boot(place):
-    """Nobody waits for a leader that said it is gone (DESIGN §7)."""
-    writer = Writer(place.open())
+def test_a_lease_given_back_is_over_in_every_boot(log, machine):
+    """No replica waits for a leader that ended its lease (DESIGN §7)."""
+    writer = Writer(log.open())
     writer.engine.end_leadership(1)
-    assert place.open("next boot").leadership().expires_in_s <= 0
+    machine.boot = "the next"
+    assert log.open().leadership().expires_in_s <= 0
 
 
 def test_the_machines_own_clock():
@@ -112,172 +91,93 @@ def test_the_machines_own_clock():
     assert before >= time.monotonic() - 1
 
 
-# Several logs, several processes.
+# Several logs.
 
 
-def test_groups_in_one_file_are_apart(place):
+def test_groups_in_one_file_are_apart(tmp_path):
     """Each has numbers, entries, tags, keys and snapshots of its own (DESIGN §7)."""
-    other = Place(place.path, "shop")
-    writers = [Writer(place.open()), Writer(other.open())]
+    logs = [SqliteLog(tmp_path, group) for group in ("bank", "shop")]
+    writers = [Writer(each.open()) for each in logs]
     for count, writer in enumerate(writers, 2):
         writer.append(*[b"%d" % count] * count, tags=("t",), metadata={"k": b"%d" % count})
         writer.snapshot(count - 1, b"%d" % count)
         writer.engine.trim(count - 1, configuration=1)
     for count, writer in enumerate(writers, 2):
         engine = writer.engine
-        assert (engine.tail(), engine.first(), engine.metadata("k")) == (
-            count,
-            count,
-            b"%d" % count,
-        )
+        told = (engine.tail(), engine.first(), engine.metadata("k"))
+        assert told == (count, count, b"%d" % count)
         assert engine.read(count - 1, tag="t") == [Entry(count, b"%d" % count, ("t",))]
         assert list(engine.load_snapshot().chunks) == [b"%d" % count]
-    other.close()
+    for each in logs:
+        each.close()
 
 
-def test_opening_without_making(tmp_path):
-    """Neither a file nor a group is made by looking for them (DESIGN §7, §9)."""
+def test_opening_creates_nothing(tmp_path):
+    """Neither a file nor a group (DESIGN §7, §9)."""
     path = tmp_path / "log.db"
+    bank, shop = (f"sqlite:///{path}?group={group}" for group in ("bank", "shop"))
     with pytest.raises(NoSuchLog, match="curp init"):
-        SqliteEngine(path, "bank")
+        open_engine(bank)
     assert not path.exists()
-    SqliteEngine(path, "bank", new=new_log()).close()
-    with pytest.raises(NoSuchLog):
-        SqliteEngine(path, "shop")
-    SqliteEngine(path, "bank").close()
+    created(bank)
+    with pytest.raises(NoSuchLog, match="curp init"):
+        open_engine(shop)
+    open_engine(bank).close()
 
 
-# Damage. Whole: nothing of it is skipped or taken for good.
-
-
-@pytest.fixture
-def broken(place):
-    """A log with a little of everything, and a way to change its file behind its back."""
-    writer = Writer(place.open())
-    writer.append(*(b"body %d" % n for n in range(1, 11)), tags=("t",))
-    writer.snapshot(4, b"one", b"two")
-    writer.engine.trim(2, configuration=1)
-    writer.engine.close()
-
-    def change(*statements):
-        with contextlib.closing(sqlite3.connect(place.path, isolation_level=None)) as connection:
-            for statement in statements:
-                assert connection.execute(statement).rowcount == 1
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE curp_entry SET body=CAST('bodY 7' AS BLOB) WHERE place=(1<<48)+7",
-        "UPDATE curp_entry SET body='body 7' WHERE place=(1<<48)+7",
-        "UPDATE curp_entry SET body=zeroblob(6) WHERE place=(1<<48)+7",
-        "UPDATE curp_entry SET tags='[\"u\"]' WHERE place=(1<<48)+7",
-        "UPDATE curp_entry SET tags='[' WHERE place=(1<<48)+7",
-        "UPDATE curp_entry SET append_id=zeroblob(16) WHERE place=(1<<48)+7",
-        "UPDATE curp_entry SET checksum=checksum+1 WHERE place=(1<<48)+7",
-        "UPDATE curp_entry SET place=(1<<48)+11 WHERE place=(1<<48)+7",
-        "DELETE FROM curp_entry WHERE place=(1<<48)+7",
-        "DELETE FROM curp_entry WHERE place=(1<<48)+3",
-        "DELETE FROM curp_entry WHERE place=(1<<48)+10",
-    ],
-)
-def test_a_damaged_or_missing_entry(place, broken, statement):
-    """It is CorruptLog, by tag and without; what stands before it can be read (DESIGN §7)."""
-    broken(statement)
-    engine = place.open()
-    for tag in (None, "t"):
-        with pytest.raises(CorruptLog):
-            engine.read(2, tag=tag)
-    # By parts: up to the damage, and no further.
-    found = []
-
-    def read_on():
-        while True:
-            found.extend(engine.read(2 + len(found), limit=1))
-
-    with pytest.raises(CorruptLog):
-        read_on()
-    assert found == [Entry(n, b"body %d" % n, ("t",)) for n in range(3, 3 + len(found))]
-    assert len(found) in (0, 4, 7)
-
-
-def test_a_tag_that_an_entry_does_not_carry(place, broken):
-    """An index row that lies is CorruptLog (DESIGN §7)."""
-    broken("INSERT INTO curp_tag VALUES (1, 'u', 5)")
-    with pytest.raises(CorruptLog):
-        place.open().read(2, tag="u")
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE curp_chunk SET body=CAST('onE' AS BLOB) WHERE number=0",
-        "UPDATE curp_chunk SET number=5 WHERE number=1",
-        "DELETE FROM curp_chunk WHERE number=1",
-    ],
-)
-def test_a_damaged_snapshot(place, broken, statement):
-    """A chunk that is missing or changed is CorruptLog (DESIGN §7, invariant 8)."""
-    broken(statement)
-    snapshot = place.open().load_snapshot()
-    with pytest.raises(CorruptLog):
-        list(snapshot.chunks)
-
-
-def test_a_newer_format(place, broken):
-    """A log written by a newer release is refused, and left as it is (DESIGN §7)."""
-    broken("UPDATE curp_meta SET value=2")
-    for new in (None, new_log()):
-        place.new = new
-        with pytest.raises(CorruptLog, match="newer release"):
-            place.open()
-
-
-@pytest.mark.parametrize("statement", ["UPDATE curp_meta SET value='x'", "DELETE FROM curp_meta"])
-def test_a_log_without_its_format(place, broken, statement):
-    """No guess is made (DESIGN §9)."""
-    broken(statement)
-    with pytest.raises(CorruptLog):
-        place.open()
-
-
-@pytest.mark.parametrize("size", [1, 100, 511, 4096, 9000])
-def test_a_file_that_is_cut_off(place, broken, size):
-    """It is CorruptLog when it is opened or read, never an empty log (DESIGN §7)."""
-    os.truncate(place.path, size)
-    with pytest.raises(CorruptLog):
-        place.open().read(2)
-
-
-def test_a_file_that_is_no_database(place):
-    """It is CorruptLog, and left alone (DESIGN §9)."""
-    place.path.write_bytes(b"not a database, " * 100)
-    with pytest.raises(CorruptLog):
-        place.open()
-    assert place.path.read_bytes() == b"not a database, " * 100
-
-
-def test_a_database_of_another(place):
-    """Tables of ours are added to it: a log may live beside an application's own (§7)."""
-    with contextlib.closing(sqlite3.connect(place.path)) as connection:
+def test_a_log_beside_an_applications_tables(tmp_path):
+    """A group's log is created in a file that is there, and leaves its tables alone (§7)."""
+    path = tmp_path / "log.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE account (name)")
-    Writer(place.open()).append(b"a")
+    with contextlib.closing(open_engine(created(f"sqlite:///{path}?group=bank"))) as engine:
+        assert Writer(engine).append(b"a") == 1
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM account").fetchone() == (0,)
+
+
+# Files that are cut off, or are none of SQLite's.
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 511, 4096, 9000, -1, -4096])
+def test_a_file_that_is_cut_off(log, size):
+    """It is an error when it is opened or read, never an empty log (DESIGN §7)."""
+    writer = Writer(log.open())
+    writer.append(*(b"x" * 1000 for _ in range(20)), tags=("t",))
+    log.close()
+    cut(log.path, size)
+    with pytest.raises((CorruptLog, NoSuchLog)):
+        log.open().read(0)
+    assert main(["log", "verify", log.url]) == 1
+
+
+def test_a_file_that_is_no_database(tmp_path):
+    """It is CorruptLog, and stays unchanged (DESIGN §9)."""
+    path = tmp_path / "log.db"
+    url = f"sqlite:///{path}?group=bank"
+    path.write_bytes(b"not a database, " * 100)
+    for ask in (open_engine, create_log):
+        with pytest.raises(CorruptLog):
+            ask(url)
+    assert main(["log", "verify", url]) == 1
+    assert path.read_bytes() == b"not a database, " * 100
 
 
 def test_a_directory_in_the_place_of_the_file(tmp_path):
-    """What cannot be opened now is EngineUnavailable (DESIGN §9)."""
+    """A path that cannot be opened now is EngineUnavailable (DESIGN §9)."""
     for path in (tmp_path, tmp_path / "no" / "log.db"):
         with pytest.raises(EngineUnavailable):
-            SqliteEngine(path, "bank", new=new_log())
+            create_log(f"sqlite:///{path}?group=bank")
 
 
-def test_a_file_that_was_replaced_under_its_writer(place):
+# Files that others copied, moved, cut off or removed.
+
+
+def test_a_file_that_was_replaced_under_its_writer(log):
     """Two files under one name would be two logs: the engine stops for good (DESIGN §7)."""
-    writer = Writer(place.open())
+    writer = Writer(log.open())
     writer.append(b"a")
-    place.path.rename(place.path.with_name("moved.db"))
+    log.path.rename(log.path.with_name("moved.db"))
     for _ in range(2):
         with pytest.raises(EngineStopped):
             writer.append(b"b")
@@ -285,131 +185,163 @@ def test_a_file_that_was_replaced_under_its_writer(place):
         writer.engine.read(0)
 
 
-# Files that others copied, moved or removed.
+def test_another_log_in_the_place_of_a_replicas(tmp_path):
+    """A replica stops by type when its file becomes another group's or another log (§7)."""
+    other, log = SqliteLog(tmp_path, name="other.db"), SqliteLog(tmp_path)
+    with replica(log.url) as running:
+        running.until_leading()
+        client = ByHand(running.address)
+        assert client.deposit("1", "alice", 1).ok
+        other.path.replace(log.path)
+        assert not client.deposit("2", "alice", 2).ok
+        until(lambda: running.replica.role == "stopped", "it stops", 60.0)
+        assert "EngineStopped" in running.replica.waiting_for
 
 
-def _copied(path, to, *suffixes):
-    for suffix in suffixes:
-        shutil.copy(f"{path}{suffix}", f"{to}{suffix}")
-
-
-def test_a_file_beside_the_log_that_is_gone(place):
+@pytest.mark.parametrize("suffix", [WAL, SHM])
+def test_a_file_beside_the_log_that_is_gone(log, suffix):
     """What is committed without the WAL's name is nowhere after a restart: it stops (§6, §7)."""
-    for suffix in ("-wal", "-shm"):
-        writer, reader = Writer(place.open(), suffix), place.open()
-        writer.append(b"a")
-        kept = place.path.with_name("kept")
-        os.rename(f"{place.path}{suffix}", kept)
-        with pytest.raises(EngineStopped, match="gone"):
-            writer.append(b"b")
-        with pytest.raises(EngineStopped, match="gone"):
-            reader.tail()
-        os.rename(kept, f"{place.path}{suffix}")
-        place.close()
-        place.pass_time(TERM_S)
-
-
-def test_an_older_copy_is_noticed_when_it_is_opened(place, capsys):
-    """It lacks what was acknowledged: refused, until an operator accepts the loss (§6, §7)."""
-    Writer(place.open()).append(b"a")
-    place.close()
-    older = place.path.with_name("older")
-    _copied(place.path, older, "")
-    writer = Writer(place.open())
-    writer.append(b"b")
-    number = writer.configuration
-    place.close()
-    _copied(older, place.path, "")
-    for _ in range(2):
-        with pytest.raises(CorruptLog, match="lacks 2 commits"):
-            place.open()
-    # It can be looked at, and that changes nothing.
-    assert main(["log", "verify", f"sqlite:///{place.path}?group=bank"]) == 0
-    asked = ["log", "accept-loss", f"sqlite:///{place.path}?group=bank", "--why", "a backup"]
-    assert main(asked) == 0
-    assert "lacks 2 commits" in capsys.readouterr().out
-    again = Writer(place.open())
-    # A number that was not given by what is lost.
-    assert again.configuration > number
-    assert [entry.body for entry in again.engine.read(0)] == [b"a"]
-    place.close()
-    assert main(asked) == 1
-    place.open()
-
-
-def test_a_copy_without_its_wal_is_noticed(place):
-    """The file alone lacks what was acknowledged since the last checkpoint (§6, §7)."""
-    writer = Writer(place.open())
+    writer, reader = Writer(log.open()), log.open()
     writer.append(b"a")
-    copy = Place(place.path.with_name("copy.db"))
-    copy.new = None
-    _copied(place.path, copy.path, "", ".curp")
+    log.beside(suffix).rename(log.path.with_name("kept"))
+    with pytest.raises(EngineStopped, match="gone"):
+        writer.append(b"b")
+    with pytest.raises(EngineStopped, match="gone"):
+        reader.tail()
+
+
+@pytest.mark.parametrize("size", [0, 10, 32, 5000, -1])
+def test_a_wal_that_is_cut_off_under_a_log_stops_it(log, size):
+    """An append behind the hole would be lost with a restart: none is acknowledged (§6, §7)."""
+    writer = Writer(log.open())
+    for _ in range(5):
+        writer.append(b"x" * 1000)
+    cut(log.beside(WAL), size)
+    for _ in range(2):
+        with pytest.raises(EngineStopped):
+            writer.append(b"y")
+
+
+def _as_a_crash_leaves_it(log, to):
+    """Copy all files of a log that is open."""
+    log.copy_to(to, "", WAL, NOTE)
+    log.close()
+    for suffix in (WAL, SHM):
+        log.beside(suffix).unlink(missing_ok=True)
+    log.copy_back(to)
+
+
+def _goes_on_without(log, writer, lacks):
+    """It is refused until an operator accepts the loss, and goes on under a higher number."""
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match=f"lacks {lacks} commits.*accept-loss"):
+            log.open()
+    asked = ["log", "accept-loss", log.url, "--why", "a bad disk"]
+    assert main(asked) == 0
+    assert main(["log", "verify", log.url]) == 0
+    again = Writer(log.open())
+    assert again.configuration > writer.configuration
+    assert [entry.body for entry in again.engine.read(0)] == [b"a"]
+    assert again.append(b"c") == 2
+    log.close()
+    assert main(asked) == 1
+
+
+@pytest.mark.parametrize("how", ["cut off", "a flipped bit", "missing"])
+def test_a_torn_wal(log, tmp_path, how):
+    """SQLite opens the file without its last commits: they are missed by the note (§6, §7)."""
+    writer = Writer(log.open())
+    writer.append(b"a")
+    with log.connection() as connection:
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
+    writer.append(b"b")
+    writer.append(b"b" * 500)
+    _as_a_crash_leaves_it(log, tmp_path / "crash")
+    wal = log.beside(WAL)
+    if how == "cut off":
+        cut(wal, 32)
+    elif how == "missing":
+        wal.unlink()
+    else:
+        with wal.open("r+b") as file:
+            # In the first page behind the headers.
+            file.seek(100)
+            byte = file.read(1)[0]
+            file.seek(100)
+            file.write(bytes((byte ^ 1,)))
+    _goes_on_without(log, writer, 2)
+
+
+def test_a_crash_loses_nothing(log, tmp_path):
+    """All files as a killed process leaves them hold what was acknowledged (§6, §7)."""
+    writer = Writer(log.open())
+    writer.append(b"a", b"b")
+    _as_a_crash_leaves_it(log, tmp_path / "crash")
+    assert [entry.body for entry in log.open().read(0)] == [b"a", b"b"]
+    assert main(["log", "verify", log.url]) == 0
+
+
+def test_a_copy_without_its_wal_is_noticed(log, tmp_path):
+    """The file alone lacks what was acknowledged since the last checkpoint (§6, §7)."""
+    Writer(log.open()).append(b"a")
+    copy = tmp_path / "copy"
+    log.copy_to(copy, "", NOTE)
+    url = f"sqlite:///{copy / log.path.name}?group=bank"
     with pytest.raises((CorruptLog, NoSuchLog)):
-        copy.open()
-    _copied(place.path, copy.path, "", "-wal", ".curp")
-    assert copy.open().tail() == 1
-    copy.close()
+        open_engine(url)
+    log.copy_to(copy, "", WAL, NOTE)
+    with contextlib.closing(open_engine(url)) as engine:
+        assert engine.tail() == 1
 
 
-def test_a_file_of_an_earlier_release_counts_from_then_on(place):
-    """It opens as it is, and both releases go on with it (DESIGN §7)."""
-    Writer(place.open()).append(b"a")
-    place.close()
-    with contextlib.closing(sqlite3.connect(place.path)) as connection:
-        connection.execute("ALTER TABLE curp_group DROP COLUMN commits")
-    place.path.with_name("log.db.curp").unlink()
-    engines = [place.open(), place.open()]
-    assert Writer(engines[0]).append(b"b") == 2
-    assert engines[1].tail() == 2
-
-
-def test_a_log_created_where_one_was_lost(place):
+def test_a_log_created_where_one_was_lost(log):
     """What is noted of the lost one is not held against the new one (DESIGN §7)."""
-    Writer(place.open()).append(b"a", b"b")
-    place.close()
-    place.path.unlink()
-    place.new = new_log()
-    assert place.open().tail() == 0
-    place.close()
-    assert place.open().tail() == 0
+    Writer(log.open()).append(b"a", b"b")
+    log.close()
+    log.path.unlink()
+    with pytest.raises(NoSuchLog, match="curp init"):
+        log.open()
+    created(log.url)
+    for _ in range(2):
+        assert log.open().tail() == 0
+        log.close()
 
 
 # A bad disk.
 
 
-def _faulty(tmp_path, place, fault):
-    url = f"sqlite:///{place.path}?group=bank"
-    place.open()
-    with started("tests.curp.log.faulty", url, fault, log=tmp_path / "errors") as process:
+def _faulty(tmp_path, log, fault):
+    with started("tests.curp.log.faulty", log.url, fault, log=tmp_path / "errors") as process:
         return [process.line(60) for _ in range(3)]
 
 
-def test_a_file_that_may_not_grow(place):
+def test_a_file_that_may_not_grow(log):
     """It is EngineFull; with room again the same append happens once (DESIGN §9)."""
-    writer, name = Writer(place.open()), append_id()
-
-    def pages(count):
-        with writer.engine._file.writing() as connection:
-            connection.execute(f"PRAGMA max_page_count={count}")
-
-    pages(1)
+    writer, name = Writer(log.open()), append_id()
+    hold_pages(writer.engine, 1)
     with pytest.raises(EngineFull, match="no room"):
         writer.append(b"x" * 500_000, append_id=name)
-    pages(1 << 20)
+    # A snapshot of a full log is refused the same way.
+    with pytest.raises(EngineFull, match="no room"):
+        writer.snapshot(0, b"x" * 500_000)
+    hold_pages(writer.engine, 1 << 20)
     assert writer.append(b"x" * 500_000, append_id=name) == 1
+    writer.snapshot(1, b"s")
+    assert list(log.open().load_snapshot().chunks) == [b"s"]
+    assert main(["log", "verify", log.url]) == 0
 
 
 @pytest.mark.slow
-def test_a_full_disk(tmp_path, place):
+def test_a_full_disk(tmp_path, log):
     """An append that finds no room may be asked again, and happens once (DESIGN §7)."""
-    assert _faulty(tmp_path, place, "full") == ["EngineFull", "2", "3"]
-    found = [entry.body for entry in place.open().read(0)]
+    assert _faulty(tmp_path, log, "full") == ["EngineFull", "2", "3"]
+    found = [entry.body for entry in log.open().read(0)]
     assert found == [b"before", b"during", b"after"]
 
 
 @pytest.mark.slow
-def test_a_disk_that_does_not_sync(tmp_path, place):
+def test_a_disk_that_does_not_sync(tmp_path, log):
     """A failed sync stops the engine, and is never tried again (DESIGN §6)."""
-    assert _faulty(tmp_path, place, "sync") == ["EngineStopped"] * 3
-    found = [entry.body for entry in place.open().read(0)]
+    assert _faulty(tmp_path, log, "sync") == ["EngineStopped"] * 3
+    found = [entry.body for entry in log.open().read(0)]
     assert found in ([b"before"], [b"before", b"during"])
