@@ -12,7 +12,6 @@ from curp.log._engine import LogEngine
 from tests.curp.logs import created
 
 _HEAD, _ENTRIES, _VALUES, _NAMES = "control", "entries", "values", "names"
-_LEASE = "lease"
 _METADATA = "metadata/"
 # Of an entry in the stream.
 _TAGS, _CHECKSUM, _TIME, _BODY = b"t", b"c", b"m", b"b"
@@ -30,9 +29,9 @@ class RedisLog:
         self.client = server.client()
         self._opened: list[LogEngine] = []
 
-    def open(self, more: str = "") -> LogEngine:
-        """Return one more engine; ``more``: options of its URL."""
-        self._opened.append(open_engine(self.url + more))
+    def open(self) -> LogEngine:
+        """Return one more engine."""
+        self._opened.append(open_engine(self.url))
         return self._opened[-1]
 
     def close(self) -> None:
@@ -49,10 +48,6 @@ class RedisLog:
         prefix = self.key("")
         found = self.client.keys(prefix.replace("{", "[{]") + "*")
         return {key.decode().removeprefix(prefix) for key in found}
-
-    def pass_time(self, seconds: float) -> None:
-        """Let the lease be nearer its end."""
-        self.client.hincrby(self.key(_HEAD), f"ends:{_LEASE}", -int(seconds * 1_000_000))
 
     def rewrite(self, lsn: int, change: Callable[[dict[bytes, bytes]], Any]) -> None:
         """Build the stream anew with an entry's fields changed, since no entry can be."""

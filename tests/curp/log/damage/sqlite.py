@@ -20,7 +20,6 @@ from tests.curp.logs import created
 
 # What stands beside the file, once it is open: SQLite's own, and the count of commits.
 NOTE, WAL, SHM = ".curp", "-wal", "-shm"
-_PASS = "UPDATE {term} SET expires_at = expires_at - SECONDS WHERE key = 'lease'"
 _SET_HEAD = "UPDATE {head} SET COLUMN = VALUE"
 
 
@@ -34,9 +33,9 @@ class SqliteLog:
         self.url = created(f"sqlite:///{self.path}?group={group}")
         self._opened: list[LogEngine] = []
 
-    def open(self, more: str = "") -> LogEngine:
-        """Return one more engine; ``more``: options of its URL."""
-        self._opened.append(open_engine(self.url + more))
+    def open(self) -> LogEngine:
+        """Return one more engine."""
+        self._opened.append(open_engine(self.url))
         return self._opened[-1]
 
     def close(self) -> None:
@@ -56,10 +55,6 @@ class SqliteLog:
             for statement in statements:
                 named = statement.replace("{", self._prefix(connection)).replace("}", "")
                 assert connection.execute(named).rowcount == 1, statement
-
-    def pass_time(self, seconds: float) -> None:
-        """Let the lease be nearer its end."""
-        self.execute(_PASS.replace("SECONDS", str(seconds)))
 
     def beside(self, suffix: str) -> Path:
         """Return a file beside the log's, or the log's own for an empty suffix."""
