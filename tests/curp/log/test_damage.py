@@ -230,6 +230,18 @@ def test_a_damaged_snapshot(log, damage):
                 list(snapshot.chunks)
 
 
+@_in_each_store
+def test_a_flipped_bit_of_the_snapshots_position(log):
+    """No other position, and no fewer pieces, are taken for the snapshot's (invariant 8)."""
+    engine, kept = log.open(), log.kept("snapshot")
+    for at, bit in itertools.product(range(len(kept)), range(8)):
+        flipped = kept[:at] + bytes((kept[at] ^ 1 << bit,)) + kept[at + 1 :]
+        log.keep("snapshot", flipped)
+        with contextlib.suppress(LogError):
+            snapshot = engine.load_snapshot()
+            assert [snapshot.lsn, *snapshot.chunks] == [4, b"one", b"two"], flipped
+
+
 # Where the log stands, and whose it is.
 
 

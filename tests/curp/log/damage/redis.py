@@ -67,8 +67,12 @@ class RedisLog:
         """Change a field of the head; None: remove it."""
         self._hash(_HEAD, field, value)
 
-    def value(self, key: str, value: Any) -> None:
-        """Change what a key of the log's own holds; None: remove it, and its name."""
+    def kept(self, key: str) -> bytes:
+        """Return what one of the log's own keys holds."""
+        return bytes(self.client.hget(self.key(_VALUES), key))
+
+    def keep(self, key: str, value: bytes | None) -> None:
+        """Have one of the log's own keys hold something else; None: remove it, and its name."""
         self._hash(_VALUES, key, value)
         if value is None:
             assert self.client.zrem(self.key(_NAMES), key) == 1
@@ -80,7 +84,7 @@ class RedisLog:
             for key, value in self.client.hgetall(self.key(_VALUES)).items()
             if key.startswith(b"pieces/") and key.endswith(b"/%08d" % place)
         )
-        self.value(name.decode(), change(found))
+        self.keep(name.decode(), change(found))
 
     def count(self) -> tuple[int, int]:
         """Return how many entries the server holds, and how many under the tag ``t``."""
@@ -237,9 +241,9 @@ SNAPSHOTS: dict[str, Damage] = {
     "an empty piece": lambda log: log.piece(1, lambda piece: b""),
     "more than a piece": lambda log: log.piece(1, lambda piece: piece + b"!"),
     "a missing piece": lambda log: log.piece(1, lambda piece: None),
-    "no words of it": lambda log: log.value("snapshot", b"{"),
-    "other words of it": lambda log: log.value("snapshot", b"[7]"),
-    "forgotten": lambda log: log.value("snapshot", None),
+    "no words of it": lambda log: log.keep("snapshot", b"{"),
+    "other words of it": lambda log: log.keep("snapshot", b"[7]"),
+    "forgotten": lambda log: log.keep("snapshot", None),
 }
 
 # Of what says where the log stands, and whose it is.
@@ -265,13 +269,13 @@ CONTROL: dict[str, Damage] = {
     "a head of another ends:lease": lambda log: log.head("ends:lease", "x"),
     "removed more than there is": lambda log: log.head("removed", "400"),
     **{
-        f"{key} {how}": (lambda log, key=key, value=value: log.value(key, value))
+        f"{key} {how}": (lambda log, key=key, value=value: log.keep(key, value))
         for key in ("configuration", "tail", "trimmed")
         for how, value in (("missing", None), ("torn", b"\0\0\0\0\0"), ("of text", b"text"))
     },
-    "an end that is not the log's": lambda log: log.value("tail", bytes(22) + b"\x01\x30"),
-    "a leader without a name": lambda log: log.value("leader", b"[]"),
-    "a leader that is no text": lambda log: log.value("leader", b"\xff"),
+    "an end that is not the log's": lambda log: log.keep("tail", bytes(22) + b"\x01\x30"),
+    "a leader without a name": lambda log: log.keep("leader", b"[]"),
+    "a leader that is no text": lambda log: log.keep("leader", b"\xff"),
 }
 
 NEWER: Damage = lambda log: log.client.hincrby(log.key(_HEAD), "format", 1)  # noqa: E731

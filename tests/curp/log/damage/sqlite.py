@@ -20,6 +20,10 @@ from tests.curp.logs import created
 
 # What stands beside the file, once it is open: SQLite's own, and the count of commits.
 NOTE, WAL, SHM = ".curp", "-wal", "-shm"
+_KEPT, _KEEP = (
+    "SELECT value FROM {key} WHERE key = ?",
+    "UPDATE {key} SET value = ? WHERE key = ?",
+)
 _SET_HEAD = "UPDATE {head} SET COLUMN = VALUE"
 
 
@@ -55,6 +59,19 @@ class SqliteLog:
             for statement in statements:
                 named = statement.replace("{", self._prefix(connection)).replace("}", "")
                 assert connection.execute(named).rowcount == 1, statement
+
+    def kept(self, key: str) -> bytes:
+        """Return what one of the log's own keys holds."""
+        with self.connection() as connection:
+            named = _KEPT.replace("{", self._prefix(connection)).replace("}", "")
+            return bytes(connection.execute(named, (key,)).fetchone()[0])
+
+    def keep(self, key: str, value: bytes) -> None:
+        """Have one of the log's own keys hold something else."""
+        with self.connection() as connection:
+            connection.execute("PRAGMA synchronous = OFF")
+            named = _KEEP.replace("{", self._prefix(connection)).replace("}", "")
+            assert connection.execute(named, (value, key)).rowcount == 1
 
     def beside(self, suffix: str) -> Path:
         """Return a file beside the log's, or the log's own for an empty suffix."""
