@@ -11,7 +11,8 @@ from curp.log import open_engine
 from curp.log._engine import LogEngine
 from tests.curp.logs import created
 
-_HEAD, _ENTRIES, _VALUES, _NAMES = "control", "entries", "values", "names"
+# The head's own name is looked up: it is the one hash that has a format.
+_HEAD, _ENTRIES, _VALUES, _NAMES = "head", "entries", "values", "names"
 _METADATA = "metadata/"
 # Of an entry in the stream.
 _TAGS, _CHECKSUM, _TIME, _BODY = b"t", b"c", b"m", b"b"
@@ -28,6 +29,12 @@ class RedisLog:
         self.url = created(server.url(group=group, **options))
         self.client = server.client()
         self._opened: list[LogEngine] = []
+        names = (key_of(group, part) for part in self.parts())
+        self._head = next(
+            name
+            for name in names
+            if self.client.type(name) == b"hash" and self.client.hexists(name, "format")
+        )
 
     def open(self) -> LogEngine:
         """Return one more engine."""
@@ -41,11 +48,11 @@ class RedisLog:
 
     def key(self, part: str) -> str:
         """Return the name of one of the log's keys."""
-        return key_of(self.group, part)
+        return self._head if part == _HEAD else key_of(self.group, part)
 
     def parts(self) -> set[str]:
         """Return which parts of the log have a key."""
-        prefix = self.key("")
+        prefix = key_of(self.group, "")
         found = self.client.keys(prefix.replace("{", "[{]") + "*")
         return {key.decode().removeprefix(prefix) for key in found}
 
