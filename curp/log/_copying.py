@@ -20,7 +20,7 @@ from curp.log._errors import (
     NoSuchLog,
     UnfinishedCopy,
 )
-from curp.log._opening import FORMAT, group_of, open_in_any_state, open_new
+from curp.log._opening import group_of, open_in_any_state, open_new
 from curp.log._states import COPY_KEY, MOVED_KEY, Place, place_in
 from curp.log._verification import verify
 
@@ -47,13 +47,11 @@ def _goes_on() -> None:
     """Nobody ends the copy."""
 
 
-def copy_log(
-    source: str, target: str, *, layout: int = FORMAT, check: Callable[[], None] = _goes_on
-) -> Copied:
+def copy_log(source: str, target: str, *, check: Callable[[], None] = _goes_on) -> Copied:
     """Move the log at one URL to another, where there is none. Raises a ``LogError``.
 
-    ``layout``: the format that it has from then on. ``check`` is called between any two
-    pieces until the source is given up; what it raises breaks the copy off.
+    ``check`` is called between any two pieces until the source is given up; what it raises
+    breaks the copy off.
 
     Refused (``LeaseHeld``) while a leader's lease runs: the copy holds the lease itself
     then, so that nobody appends. The log keeps its id, entries with their LSNs and tags,
@@ -83,7 +81,7 @@ def copy_log(
         place = Place(secrets.token_hex(16), shown_whole(target), time.time_ns() // 1000)
         metadata = {**old.all_metadata(), COPY_KEY: place.to_bytes()}
         new = stack.enter_context(
-            closing(_made(target, NewLog(metadata, found.first - 1, held.configuration), layout))
+            closing(_made(target, NewLog(metadata, found.first - 1, held.configuration)))
         )
         taken = _Held(new, name, check)
         stack.callback(taken.end)
@@ -98,10 +96,10 @@ def copy_log(
         return _told(new)
 
 
-def _made(target: str, new: NewLog, layout: int) -> LogEngine:
+def _made(target: str, new: NewLog) -> LogEngine:
     """Make the target; raises ``LogExists``, and ``UnfinishedCopy`` for what a copy left there."""
     try:
-        return open_new(target, new, layout=layout)
+        return open_new(target, new)
     except LogExists as error:
         with closing(open_in_any_state(target)) as there:
             if place_in(there, COPY_KEY) is None:

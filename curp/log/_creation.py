@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 
 from curp.log._engine import LogEngine, NewLog
+from curp.log._errors import CorruptLog
 from curp.log._opening import open_engine
 
-# What witnesses and clients know the log by, in its metadata. Its first leader drew it
-# in earlier releases, and still does in a log of theirs that has none.
+# What witnesses and clients know the log by, in its metadata.
 LOG_ID_KEY = "curp-store"
 _ID_BYTES = 8
 
@@ -34,5 +34,8 @@ def new_log(random_bytes: Callable[[int], bytes] = os.urandom) -> NewLog:
 
 
 def log_id(engine: LogEngine) -> int:
-    """Return the log's id, 0 for one of an earlier release that nobody led. Raises ``LogError``."""
-    return int.from_bytes(engine.metadata(LOG_ID_KEY) or b"")
+    """Return the log's id. Raises ``LogError``, ``CorruptLog`` for a log that lost it."""
+    found = engine.metadata(LOG_ID_KEY)
+    if found is None:
+        raise CorruptLog("the log has no id, which it was created with: it is damaged")
+    return int.from_bytes(found)

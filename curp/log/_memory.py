@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from curp.log import _checks as checks
+from curp.log._creation import new_log
 from curp.log._engine import (
     READ_BYTES,
     READ_ENTRIES,
@@ -46,11 +47,10 @@ class MemoryLog:
     """One group's log, shared by the engines made from it. Any thread.
 
     It keeps what it acknowledged for as long as the object lives, and has no
-    randomness and no clock but ``clock`` (monotonic seconds): with one thread, the
-    same calls give the same results. ``on_change`` is called, under the log's lock,
-    after every append: what a simulator does instead of ``wait``. It is created with
-    its object; without ``new`` it has no id, as one of an earlier release: its first
-    leader draws one.
+    clock but ``clock`` (monotonic seconds), and no randomness with ``new``, of which a log
+    has its id: with one thread, the same calls give the same results. ``on_change`` is
+    called, under the log's lock, after every append: what a simulator does instead of
+    ``wait``.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class MemoryLog:
         self.on_change = on_change
         self.changed = threading.Condition()
         self.kept: list[_Kept] = []
-        new = new or NewLog({})
+        new = new or new_log()
         self.trimmed = new.trimmed
         self.metadata: dict[str, bytes] = dict(new.metadata)
         self.leader: Leadership | None = None

@@ -1,4 +1,4 @@
-"""Log engines by URL: of the format that is there."""
+"""Log engines by URL."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from collections.abc import Iterator
 
 from curp.log import _addresses as addresses
 from curp.log._addresses import parts_of, shown
+from curp.log._commits import CommitLog
 from curp.log._commits.meanings import meaning
 from curp.log._engine import LogEngine, NewLog
-from curp.log._errors import CorruptLog, LogError, LogExists, LogMoved, NoSuchLog, UnfinishedCopy
-from curp.log._newest import accept_newest, open_newest
-from curp.log._older import accept_older, open_older
+from curp.log._errors import (
+    CorruptLog,
+    InvalidRequest,
+    LogError,
+    LogExists,
+    LogMoved,
+    NoSuchLog,
+    UnfinishedCopy,
+)
 from curp.log._states import check_state, check_whole
 from sharedlog._core import errors as theirs
-from sharedlog._engines.formats import OlderFormat
-
-# Of the logs that are made.
-FORMAT = 2
+from sharedlog._engines.engine import Engine
 
 
 def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False) -> LogEngine:
@@ -59,12 +63,9 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
     return engine
 
 
-def open_new(url: str, new: NewLog, *, layout: int = FORMAT) -> LogEngine:
-    """Create a log, and open it whatever its metadata say of its state. ``layout``: its format."""
-    if layout == 1:
-        return open_older(url, read_only=False, new=new)
-    with _told(url):
-        return open_newest(url, read_only=False, new=new)
+def open_new(url: str, new: NewLog) -> LogEngine:
+    """Create a log, and open it whatever its metadata say of its state."""
+    return _open(url, read_only=False, new=new)
 
 
 def open_in_any_state(url: str) -> LogEngine:
@@ -100,11 +101,24 @@ def accept_loss(url: str, who: str, why: str) -> str:
     Empty, and nothing is changed, where it has not stopped. Processes that knew more
     than is there stay away: they are started anew. Raises a ``LogError``.
     """
-    try:
-        with _told(url):
-            return accept_newest(url, who, why)
-    except OlderFormat:
-        return accept_older(url, who, why)
+    scheme, group, options = parts_of(url)
+    told = {"who": who, "why": why}
+    with _told(url):
+        if scheme in addresses.ETCD:
+            from curp.log._commits import etcd
+
+            cluster = addresses.etcd_address(url.partition("?")[0], options)
+            return etcd.accept_loss(cluster, group, told)
+        if scheme == "sqlite":
+            from curp.log._commits import sqlite
+
+            return sqlite.accept_loss(addresses.file_of(url, options)[0], group, told)
+        if scheme not in addresses.POSTGRES:
+            raise InvalidRequest("a log in Redis does not stop for everyone: nothing to accept")
+        database = addresses.postgres_address(url)
+        from curp.log._commits import postgres
+
+        return postgres.accept_loss(database, group, told)
 
 
 def _may_stop(url: str) -> bool:
@@ -117,12 +131,35 @@ def _may_stop(url: str) -> bool:
     return scheme in (*addresses.ETCD, *addresses.POSTGRES)
 
 
-def _open(url: str, *, read_only: bool) -> LogEngine:
-    try:
-        with _told(url):
-            return open_newest(url, read_only=read_only)
-    except OlderFormat:
-        return open_older(url, read_only=read_only)
+def _open(url: str, *, read_only: bool, new: NewLog | None = None) -> LogEngine:
+    with _told(url):
+        return CommitLog(_engine(url, read_only=read_only, new=new))
+
+
+def _engine(url: str, *, read_only: bool, new: NewLog | None) -> Engine:
+    scheme, group, options = addresses.parts_of(url)
+    base = url.partition("?")[0]
+    if scheme == "sqlite":
+        from curp.log._commits.sqlite import open_sqlite
+
+        path, timeout_s = addresses.file_of(url, options)
+        return open_sqlite(path, group, new=new, read_only=read_only, timeout_s=timeout_s)
+    if scheme.partition("+")[0] in addresses.REDIS:
+        server, replicas = addresses.redis_address(base, options)
+        from curp.log._commits.redis import open_redis
+
+        return open_redis(server, group, new=new, read_only=read_only, replicas=replicas)
+    if scheme in addresses.ETCD:
+        from curp.log._commits.etcd import open_etcd
+
+        cluster = addresses.etcd_address(base, options)
+        return open_etcd(cluster, group, new=new, read_only=read_only)
+    if scheme in addresses.POSTGRES:
+        database = addresses.postgres_address(url)
+        from curp.log._commits.postgres import open_postgres
+
+        return open_postgres(database, group, new=new, read_only=read_only)
+    raise addresses.unknown(scheme)
 
 
 @contextlib.contextmanager
@@ -130,8 +167,6 @@ def _told(url: str) -> Iterator[None]:
     """Raise the shared log's errors as a group's, with what a group's operator is to do."""
     try:
         yield
-    except OlderFormat:
-        raise
     except theirs.NoSuchLog as error:
         raise NoSuchLog.of(shown(url), group_of(url)) from error
     except theirs.LogExists as error:

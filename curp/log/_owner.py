@@ -1,28 +1,14 @@
-"""The owner of a group's log, as which a server's failures are told."""
+"""The owner of a group's log, as whom failures of its store are told."""
 
 from __future__ import annotations
 
-from curp.log._errors import (
-    CorruptLog,
-    EngineFull,
-    EngineStopped,
-    EngineUnavailable,
-    InvalidRequest,
-    NotDurable,
-)
 from rifl._log import get_logger
-from sharedlog._engines.owner import Owner
+from sharedlog._engines.owner import LOG
 
-GROUPS = Owner(
-    get_logger("curp.log"),
-    "log_engine_stopped",
-    "docs/curp-logs.md",
-    "curp log accept-loss URL",
-    EngineUnavailable,
-    EngineFull,
-    EngineStopped,
-    CorruptLog,
-    InvalidRequest,
-    NotDurable,
-    EngineStopped,
+# The errors are the shared log's: ``_commits.meanings`` turns them into a group's.
+GROUPS = LOG._replace(
+    events=get_logger("curp.log"),
+    event="log_engine_stopped",
+    guide="docs/curp-logs.md",
+    remedy="curp log accept-loss URL",
 )

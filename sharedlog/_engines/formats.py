@@ -1,18 +1,14 @@
-"""Formats of logs, and the error by which one that is read elsewhere is told."""
+"""Formats of logs: one that is newer than this release is refused."""
 
 from __future__ import annotations
 
-from sharedlog._core.errors import CorruptLog, LogError, NewerFormat
-
-
-class OlderFormat(LogError):
-    """The log is of an earlier format, which another engine reads."""
+from sharedlog._core.errors import CorruptLog, NewerFormat
 
 
 def check_format(found: object, known: int, what: str) -> None:
-    """Raise unless a log has the format that is known here: ``found`` is its number, or digits.
+    """Raise ``NewerFormat`` for a format above the one that is known here.
 
-    ``CorruptLog`` for no number, ``NewerFormat``, ``OlderFormat``.
+    ``found`` is its number, or digits; ``CorruptLog`` for anything else.
     """
     try:
         number = int(found)  # type: ignore[call-overload]  # whatever a store gave
@@ -24,5 +20,3 @@ def check_format(found: object, known: int, what: str) -> None:
         raise NewerFormat(
             f"{what} has format {number}, written by a newer release; this one knows {known}"
         )
-    if number < known:
-        raise OlderFormat(f"{what} has format {number}")

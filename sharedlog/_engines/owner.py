@@ -61,17 +61,13 @@ def nothing_done(found: Exception) -> Exception:
 class Home(NamedTuple):
     """Where a log is kept in a server, and whose it is.
 
-    ``root``: how its keys begin. ``head``: the name of the one that says which log it is, where
-    logs of other formats may be in the same place: ``format`` is the one that is known here, and
-    ``others`` are names of what earlier ones have there. ``remedy``: the command by which an
-    operator accepts that something is lost, if there is one.
+    ``root``: how its keys begin. ``format``: the newest that is known here. ``remedy``: the command
+    by which an operator accepts that something is lost, if there is one.
     """
 
     owner: Owner
     root: str
-    head: str
     format: int
-    others: tuple[str, ...] = ()
     remedy: str = ""
 
 

@@ -27,7 +27,6 @@ _DATA = (
     "sharedlog/py.typed",
     "rifl/_stores/redis/scripts/claim.lua",
     "rifl/_stores/postgres/sql/claim.sql",
-    "curp/log/_redis/scripts/append.lua",
     "sharedlog/_engines/redis/scripts/commit.lua",
     "sharedlog/_consumer/scripts/commit.lua",
     "sharedlog/_player/status.html",

@@ -24,12 +24,14 @@ from curp._replica.poisoning import read_ledger, update_ledger
 from curp._wire.entries import entry_from_bytes
 from curp._wire.metadata import witness_list_from_bytes
 from curp._wire.snapshots import snapshot_from_chunks
-from curp.log._engine import Entry
+from curp.log._creation import LOG_ID_KEY
+from curp.log._engine import Entry, NewLog
 from curp.log._memory import MemoryLog
 from rifl.core._shared.identity import RpcId
 
 __all__ = ["GroupDeployment"]
 
+_LOG_ID = 0xA
 # How often an operator looks, and at how many deaths the product waits for one.
 _POISON_S = 0.5
 _POISON_DEATHS = 3
@@ -45,7 +47,9 @@ class GroupDeployment:
         self.random = random
         self._setting = setting
         self._lives = 0
-        self.log = MemoryLog(clock=lambda: world.loop.now, on_change=self._archive)
+        self.log = MemoryLog(
+            lambda: world.loop.now, self._archive, NewLog({LOG_ID_KEY: _LOG_ID.to_bytes(8)})
+        )
         # Everything that was ever in the log.
         self._appended: list[Entry] = []
         # By replica: one of them may be cut off from the engine, and from nobody else.

@@ -1,12 +1,11 @@
-"""A group's log over any engine of the shared log (DESIGN-LOG §18): format 2.
+"""A group's log over any engine of the shared log (DESIGN-LOG §18).
 
 - ``engine``: ``LogEngine``, by commits alone; ``lease`` and ``snapshots`` are parts of it.
-- ``keys``: under which keys what is kept; ``bodies``: what an entry's row holds; ``pieces``:
-  what a snapshot's keys hold.
-- ``sqlite``, ``redis``, ``postgres``, ``etcd``: where a group's log is in each store; made,
-  opened, and its losses accepted.
-- ``stand_in``: what earlier releases find of it in tables of format 1.
-- ``meanings``: the shared log's errors, told as a group's.
+- ``keys``: the log's keys, their values, and the number of the format; ``bodies``: the body of an
+  entry's row; ``pieces``: the values of a snapshot's keys.
+- ``sqlite``, ``redis``, ``postgres``, ``etcd``: the place of a group's log in each store: a log is
+  made and opened there, and its losses accepted.
+- ``meanings``: the shared log's errors, raised as a group's.
 """
 
 from __future__ import annotations

@@ -36,7 +36,6 @@ from curp.log._engine import (
     NewEntry,
     Snapshot,
 )
-from curp.log._entries import require_tag
 from curp.log._errors import CorruptLog, EngineUnavailable, InvalidRequest
 from rifl._stores.forks import belongs_here
 from sharedlog._core.commit import Commit, Condition, Put, Refused, Stamp
@@ -200,7 +199,8 @@ class CommitLog:
         size = 0
         for row in rows:
             entry = bodies.entry_of(row)
-            require_tag(entry, tag)
+            if tag is not None and tag not in entry.tags:
+                raise CorruptLog(f"entry {entry.lsn} is listed under the tag {tag!r} of another")
             size += len(entry.body)
             if found and size > max_bytes:
                 break

@@ -6,10 +6,10 @@ import secrets
 from contextlib import closing
 from urllib.parse import quote
 
-from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
-from curp.log._commits.meanings import GROUPS_LOG
+from curp.log._commits.keys import CONFIGURATION, FORMAT, first_keys, loss_puts
 from curp.log._engine import NewLog
 from curp.log._errors import EngineUnavailable, NoSuchLog
+from curp.log._owner import GROUPS
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import TXN, delete, get, newest, put, revision_of, unchanged
 from sharedlog._engines.etcd.client import Client
@@ -19,32 +19,29 @@ from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import Home
 
-FORMAT = 2
-
 
 def open_etcd(
     address: EtcdAddress, group: str, *, new: NewLog | None = None, read_only: bool = False
 ) -> EtcdEngine:
-    """Open a group's log, or create it. Raises errors of the shared log, and ``OlderFormat``."""
+    """Open a group's log, or create it. Raises errors of the shared log."""
     return EtcdEngine(
         address,
         group,
         new=None if new is None else first_keys(new),
         removed=0 if new is None else new.trimmed,
         read_only=read_only,
-        home=Home(GROUPS_LOG, _root(address, group), "id", FORMAT, remedy="curp log accept-loss"),
+        home=Home(GROUPS, _root(address, group), FORMAT, "curp log accept-loss"),
     )
 
 
 def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
     """Have a log go on in the cluster where it is now; why it had stopped, empty if it had not.
 
-    It is another log from then on to all that knew it before. Raises errors of the shared log,
-    and ``OlderFormat``.
+    It is another log from then on to all that knew it before. Raises errors of the shared log.
     """
     keys = Keys(_root(address, group))
     configuration_key = keys.key(CONFIGURATION)
-    with closing(Client(address, GROUPS_LOG)) as client:
+    with closing(Client(address, GROUPS)) as client:
         asked = [get(keys.id), get(configuration_key)]
         found = client.call(TXN, pb.TxnRequest(success=asked), again=True)
         log_id, configuration = newest(found.responses)
@@ -78,5 +75,4 @@ def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
 
 
 def _root(address: EtcdAddress, group: str) -> str:
-    # Where format 1 has its keys, and its id: nobody makes one log beside the other.
     return f"{address.prefix}/{quote(group, safe='')}/"

@@ -12,6 +12,8 @@ from curp.log._engine import MetadataCondition, NewLog
 from curp.log._errors import CorruptLog
 from sharedlog._core.commit import LSN_BYTES, Condition, Put
 
+# Of these keys and of the entries' bodies.
+FORMAT = 1
 # The configuration number, 8 bytes; whose it is; and what is there while the lease runs.
 CONFIGURATION = "configuration"
 LEADER = "leader"

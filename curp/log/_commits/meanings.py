@@ -6,14 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from curp.log import _errors as ours
-from curp.log._owner import GROUPS
 from sharedlog._core import errors as theirs
-from sharedlog._engines.owner import LOG
 
-# As whom servers' failures are told to: the errors are translated once they arrive here.
-GROUPS_LOG = LOG._replace(
-    events=GROUPS.events, event=GROUPS.event, guide=GROUPS.guide, remedy=GROUPS.remedy
-)
 # The narrower before the wider.
 _MEANINGS: tuple[tuple[type[theirs.LogError], Callable[[str], ours.LogError]], ...] = (
     (theirs.LogStopped, ours.EngineStopped),

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
-from curp.log._commits.meanings import GROUPS_LOG
-from curp.log._commits.stand_in import stand_in, stands_in
+from curp.log._commits.keys import CONFIGURATION, FORMAT, first_keys, loss_puts
 from curp.log._engine import NewLog
 from curp.log._errors import LogExists, NoSuchLog
-from curp.log._sqlite.schema import make_group
-from curp.log._states import MOVED_KEY
+from curp.log._owner import GROUPS
 from sharedlog._core.commit import Commit
-from sharedlog._engines.formats import OlderFormat, check_format
+from sharedlog._engines.formats import check_format
 from sharedlog._engines.sqlite import SqliteEngine, rows
 from sharedlog._engines.sqlite.commit_note import CommitNote
 from sharedlog._engines.sqlite.file import Counting, LogFile
 from sharedlog._engines.terms import BootClock
 
-FORMAT = 2
-# Of format 1 are the tables curp_group and others; curp_meta is of both.
 _META = "CREATE TABLE curp_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID"
 _LOGS = "CREATE TABLE curp_log (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)"
+_HAS_LOGS = "SELECT count(*) FROM sqlite_master WHERE name IN ('curp_meta', 'curp_log')"
 _FIND = "SELECT number FROM curp_log WHERE name = ?"
-_FIND_OLDER = (
-    "SELECT value FROM curp_group AS g LEFT JOIN curp_metadata AS m "
-    "ON m.group_id = g.group_id AND m.key = ? WHERE name = ?"
-)
 
 
 def open_sqlite(
@@ -41,14 +32,14 @@ def open_sqlite(
     timeout_s: float = 5.0,
     clock: BootClock | None = None,
 ) -> SqliteEngine:
-    """Open a group's log, or create it. Raises errors of both kinds, and ``OlderFormat``.
+    """Open a group's log, or create it. Raises errors of both kinds.
 
     ``read_only``: a file that lacks commits is looked at, too.
     """
     path = path.absolute()
     if new is None and not path.exists():
         raise NoSuchLog.of(str(path), group)
-    file = LogFile(path, timeout_s, GROUPS_LOG, create=new is not None)
+    file = LogFile(path, timeout_s, GROUPS, create=new is not None)
     try:
         if new is None:
             with file.reading() as connection:
@@ -72,7 +63,7 @@ def accept_loss(path: Path, group: str, told: dict[str, str]) -> str:
     path = path.absolute()
     if not path.exists():
         raise NoSuchLog.of(str(path), group)
-    with closing(LogFile(path, 5.0, GROUPS_LOG, create=False)) as file:
+    with closing(LogFile(path, 5.0, GROUPS, create=False)) as file:
         with file.reading() as connection:
             number = _find(connection, path, group)
         file.under(_prefix(number))
@@ -93,57 +84,33 @@ def accept_loss(path: Path, group: str, told: dict[str, str]) -> str:
 
 
 def _find(connection: sqlite3.Connection, path: Path, group: str) -> int:
-    """Return a log's number in the file. Raises ``NoSuchLog``, ``OlderFormat``, ``CorruptLog``."""
-    tables = _tables(connection, path)
-    if "curp_log" in tables:
+    """Return a log's number in the file. Raises ``NoSuchLog``, ``NewerFormat``, ``CorruptLog``."""
+    if _has_logs(connection, path):
         found = connection.execute(_FIND, (group,)).fetchone()
         if found is not None:
             return int(found[0])
-    if "curp_group" in tables:
-        found = connection.execute(_FIND_OLDER, (MOVED_KEY, group)).fetchone()
-        if found is not None and not stands_in(found[0]):
-            raise OlderFormat(f"{path} has a log of {group!r} of format 1")
     raise NoSuchLog.of(str(path), group)
 
 
 def _register(connection: sqlite3.Connection, path: Path, group: str) -> int:
     """Give a new log its number, which no other of the file has. Raises ``LogExists``."""
-    tables = _tables(connection, path)
-    if "curp_meta" not in tables:
+    if not _has_logs(connection, path):
         connection.execute(_META)
         connection.execute("INSERT INTO curp_meta VALUES ('format', ?)", (FORMAT,))
-    if "curp_log" not in tables:
         connection.execute(_LOGS)
-    try:
-        _find(connection, path, group)
-    except NoSuchLog:
-        pass
-    except OlderFormat:
-        raise LogExists.of(str(path), group) from None
-    else:
+    elif connection.execute(_FIND, (group,)).fetchone() is not None:
         raise LogExists.of(str(path), group)
-    highest = "SELECT max(number) FROM curp_log"
-    if "curp_group" in tables:
-        with contextlib.suppress(LogExists):
-            # It stands in there already.
-            make_group(connection, path, group, stand_in())
-        highest += " UNION ALL SELECT max(group_id) FROM curp_group"
-    number = 1 + max(found or 0 for (found,) in connection.execute(highest))
-    connection.execute("INSERT INTO curp_log VALUES (?, ?)", (number, group))
-    return int(number)
+    number = connection.execute("INSERT INTO curp_log (name) VALUES (?)", (group,)).lastrowid
+    return int(number or 0)
 
 
-def _tables(connection: sqlite3.Connection, path: Path) -> set[str]:
-    """Return the names of the file's tables; raises for a format that is not known here."""
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    names = {name for (name,) in found}
-    if "curp_meta" in names:
-        row = connection.execute("SELECT value FROM curp_meta WHERE name = 'format'").fetchone()
-        found_format = row[0] if row else None
-        # Where a file began with logs of format 1, it stays theirs.
-        if found_format != 1:
-            check_format(found_format, FORMAT, str(path))
-    return names
+def _has_logs(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file has groups' logs; raises for a format that is not known here."""
+    if not connection.execute(_HAS_LOGS).fetchone()[0]:
+        return False
+    row = connection.execute("SELECT value FROM curp_meta WHERE name = 'format'").fetchone()
+    check_format(row and row[0], FORMAT, str(path))
+    return True
 
 
 def _prefix(number: int) -> str:
@@ -155,4 +122,4 @@ def _counting_of(path: Path, number: int) -> Counting:
         return rows.head_of(connection).commits
 
     note = CommitNote(path.with_name(path.name + ".curp"), "curp log commits", number)
-    return Counting(note, held, held)
+    return Counting(note, held)

@@ -212,7 +212,7 @@ class Connection:
 
 
 def _home(address: EtcdAddress, name: str) -> Home:
-    return Home(LOG, f"{address.prefix}/log:{name}/", "id", FORMAT, remedy="sharedlog accept-loss")
+    return Home(LOG, f"{address.prefix}/log:{name}/", FORMAT, "sharedlog accept-loss")
 
 
 def accept_cluster(address: EtcdAddress, name: str, new: Mapping[str, bytes]) -> str:

@@ -41,20 +41,6 @@ _MISSING = (
 )
 
 
-class FunctionRefused(Exception):
-    """A function of ours wrote nothing; ``facts`` say what it found."""
-
-    def __init__(self, facts: dict[str, Any]) -> None:
-        super().__init__(facts["why"])
-        self.facts = facts
-
-    @property
-    def value(self) -> bytes | None:
-        """What a metadata key held."""
-        found = self.facts["value"]
-        return None if found is None else bytes.fromhex(found)
-
-
 class Connection:
     """One process's way to a group's log in PostgreSQL. Any thread.
 
@@ -130,8 +116,7 @@ class Connection:
     def call(self, function: str, types: str, arguments: Sequence[Any]) -> list[Any]:
         """Call one of our functions that write; its row.
 
-        ``types`` are those of the arguments behind incarnation and tail. Raises
-        ``FunctionRefused``, a ``LogError``.
+        ``types`` are those of the arguments after incarnation and tail. Raises a ``LogError``.
         """
         row: list[Any] = self.call_all(function, [(types, arguments)])[0]
         return row
@@ -156,11 +141,11 @@ class Connection:
                         raise
                     facts = json.loads(error.diag.message_detail or "{}")
                     if facts["why"] != "history" or not again:
-                        raise self._meant(facts) from None
+                        raise self.meaning(facts) from None
                 # A session that outlived a promotion: its next answer may differ.
                 self._moved = True
                 self._follow_history()
-            raise self.owner.unavailable(f"{self.address} does not tell its history")
+            raise self._history_unknown()
 
     @property
     def warns(self) -> bool:
@@ -179,7 +164,21 @@ class Connection:
 
     def meaning(self, facts: dict[str, Any]) -> Exception:
         """Return what a refusal of one of our functions is raised as."""
-        return self._meant(facts)
+        why = facts["why"]
+        if why == "other":
+            return self._lost()
+        if why == "stopped":
+            return self.owner.corrupt(self._told(facts["text"]))
+        if why == "back":
+            return self.owner.corrupt(
+                f"the log went back: it ends at {facts['tail']}, not {self._seen}"
+            )
+        if why == "weak":
+            # Until that is mended: what runs waits, visibly.
+            return self.owner.unavailable(
+                f"{self.address} may forget what it acknowledges: fsync or full_page_writes is off"
+            )
+        return self._history_unknown()
 
     @property
     def seen(self) -> int:
@@ -241,33 +240,8 @@ class Connection:
             f"{self.address} has lost the log, or has another one in its place"
         )
 
-    def _meant(self, facts: dict[str, Any]) -> Exception:
-        why = facts["why"]
-        if why == "other":
-            return self.owner.corrupt(
-                f"{self.address} has lost the log, or has another one in its place"
-            )
-        if why == "stopped":
-            return self.owner.corrupt(self._told(facts["text"]))
-        if why == "back":
-            return self.owner.corrupt(
-                f"the log went back: it ends at {facts['tail']}, not {self._seen}"
-            )
-        if why == "changed":
-            return self.owner.corrupt(
-                f"the log's entry {facts['text']} is not the one that was there"
-            )
-        if why == "weak":
-            # Until that is mended: what runs waits, visibly.
-            return self.owner.unavailable(
-                f"{self.address} may forget what it acknowledges: fsync or full_page_writes is off"
-            )
-        if why == "superseded":
-            return self.owner.unavailable("another snapshot was begun meanwhile")
-        if why == "history":
-            return self.owner.unavailable(f"{self.address} does not tell its history")
-        self.saw(facts["tail"])
-        return FunctionRefused(facts)
+    def _history_unknown(self) -> Exception:
+        return self.owner.unavailable(f"{self.address} does not tell its history")
 
     # What server this is.
 

@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 
 from rifl._stores.postgres.address import PostgresAddress
-from sharedlog._core.errors import CorruptLog, LogExists, LogUnavailable, NewerFormat, NoSuchLog
+from sharedlog._core.errors import CorruptLog, LogExists, LogUnavailable, NoSuchLog
+from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import refused
-from sharedlog._engines.postgres.history import HISTORY
 
 FORMAT = 1
 _CREATE = """
@@ -21,14 +21,14 @@ VALUES (%s, %s, {0}.history_1(), {0}.copied_1(), %s, %s)
 ON CONFLICT (name) DO NOTHING RETURNING log_id
 """
 _DIRECTORY = files("sharedlog._engines.postgres") / "sql"
+_PARTS = ("log_tables.sql", "history.sql", "log_functions.sql", "joining.sql")
 
 
 def script(schema: str) -> str:
     """Return all statements that make the schema, for one who does that by hand."""
     made = f"CREATE SCHEMA IF NOT EXISTS {schema};\n"
-    parts = ("log_functions.sql", "joining.sql")
-    for part in (_DIRECTORY / "log_tables.sql", HISTORY, *(_DIRECTORY / each for each in parts)):
-        text = part.read_text("utf-8")
+    for part in _PARTS:
+        text = (_DIRECTORY / part).read_text("utf-8")
         made += text.replace("@schema@", schema).replace("@format@", str(FORMAT))
     return made
 
@@ -104,7 +104,4 @@ def _check_format(connection: psycopg.Connection[Any], address: PostgresAddress)
             ).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
         raise CorruptLog(f"{address}: the schema is damaged, or none of ours") from error
-    if row is None or not row[0].isdecimal() or int(row[0]) < 1:
-        raise CorruptLog(f"{address} is damaged: it has no format number")
-    if int(row[0]) > FORMAT:
-        raise NewerFormat(f"{address}: format {row[0]}, this release knows {FORMAT}")
+    check_format(row and row[0], FORMAT, str(address))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rifl._stores.redis.address import RedisAddress
-from sharedlog._core.errors import CorruptLog, LogExists, LogUnavailable, NoSuchLog
+from sharedlog._core.errors import CorruptLog, LogExists, NoSuchLog
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import LOG, Home
 from sharedlog._engines.redis.log_scripts import ALL, OPEN
@@ -39,20 +38,15 @@ class Connection:
         read_only: bool = False,
         home: Home | None = None,
     ) -> None:
-        home = home or Home(LOG, f"sharedlog:{{{name}}}:", "head", FORMAT)
+        home = home or Home(LOG, f"sharedlog:{{{name}}}:", FORMAT)
         self._address = address
         self._prefix, self._format = home.root, home.format
-        self._others = [self.key(part) for part in home.others]
-        self._names = [self.key(part) for part in (home.head, "entries", "values", "names")]
+        self._names = [self.key(part) for part in ("head", "entries", "values", "names")]
         self._lock = threading.Lock()
         self._seen: tuple[int, bytes] = (0, b"")
         self._id = b""
         self.server = Server(address, home.owner, replicas=replicas)
         try:
-            if home.format > FORMAT and new is None:
-                # One of an earlier format needs other rights.
-                with contextlib.suppress(LogUnavailable, CorruptLog):
-                    self._open(name, None, 0, waits=False)
             if not read_only:
                 self.server.check_rights(self.key("probe"), ALL)
             self._open(name, new, removed, waits=not read_only and replicas > 0)
@@ -105,7 +99,7 @@ class Connection:
             arguments += [secrets.token_hex(_ID_BYTES), self._format]
             arguments += [secrets.token_bytes(_ID_BYTES), removed]
             arguments += [part for pair in new.items() for part in pair]
-        reply = self.server.ask(OPEN, [*self._names, *self._others], arguments)
+        reply = self.server.ask(OPEN, self._names, arguments)
         if reply[0] == b"none":
             raise NoSuchLog(f"{self._address} has no log {name!r}; create makes one")
         if reply[0] == b"exists":

@@ -16,7 +16,7 @@ def counting_of(path: Path) -> Counting:
     def held(connection: sqlite3.Connection) -> int:
         return rows.head_of(connection).commits
 
-    return Counting(note_of(path), held, held, always_noted=True)
+    return Counting(note_of(path), held, always_noted=True)
 
 
 def note_of(path: Path) -> CommitNote:

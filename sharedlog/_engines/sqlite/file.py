@@ -1,7 +1,4 @@
-"""A log file: its connections, its transactions, and what its errors mean.
-
-For the shared log and for the logs of groups, which have tables of their own.
-"""
+"""A log file: its connections, its transactions, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -35,13 +32,12 @@ _WAL_BYTES = 64 << 20
 class Counting(NamedTuple):
     """How a log's commits are counted in its own tables, and noted beside the file.
 
-    ``held``: how many there are; ``count``: one more, in the transaction that it is given, and
-    how many that makes. ``always_noted``: a log with commits and without a note has lost it.
+    ``held``: how many there are, also within a transaction that adds one. ``always_noted``: a log
+    with commits and without a note has lost it.
     """
 
     note: CommitNote
     held: Callable[[sqlite3.Connection], int]
-    count: Callable[[sqlite3.Connection], int]
     always_noted: bool = False
 
 
@@ -93,7 +89,7 @@ class LogFile:
                 yield self._writer
                 counting, commits = self._counting, self.commits
                 if commits is None:
-                    commits = counting.count(self._writer) if counting is not None else 0
+                    commits = counting.held(self._writer) if counting is not None else 0
                 self._writer.execute("COMMIT")
             except BaseException as error:
                 self._roll_back()

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from sharedlog._core.commit import Commit, Refused, stamped
 from sharedlog._core.entry import Row
-from sharedlog._core.errors import CorruptLog, NewerFormat, NoSuchLog
+from sharedlog._core.errors import CorruptLog, NoSuchLog
 from sharedlog._core.steps import Lsns
 from sharedlog._engines.engine import READ_BYTES
+from sharedlog._engines.formats import check_format
 from sharedlog._engines.sqlite import tags
 from sharedlog._engines.sqlite.terms import Terms, read_terms
 from sharedlog._engines.terms import BootTerms
@@ -128,10 +129,7 @@ def check(connection: sqlite3.Connection, where: str) -> None:
     if not is_there(connection):
         raise NoSuchLog(f"{where}: a SQLite file without a log; create makes one in it")
     row = connection.execute(_FORMAT).fetchone()
-    if row is None or not isinstance(row[0], int) or row[0] < 1:
-        raise CorruptLog(f"{where} is damaged: it has no format number")
-    if row[0] > FORMAT:
-        raise NewerFormat(f"{where}: format {row[0]}, this release knows {FORMAT}")
+    check_format(row and row[0], FORMAT, where)
 
 
 def head_of(connection: sqlite3.Connection) -> Head:

@@ -15,9 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from curp.log import open_engine
 from curp.log._checks import MAX_APPEND_ENTRIES, MAX_TAGS
-from curp.log._creation import new_log
 from curp.log._engine import Entry, LogEngine, MetadataCondition, NewEntry, NewLog
 from curp.log._errors import (
     ConditionFailed,
@@ -29,10 +27,9 @@ from curp.log._errors import (
     TailMismatch,
     TrimmedLog,
 )
-from curp.log._opening import open_new
 from tests.helpers.waiting import DEADLINE_S
 
-__all__ = ["LogConformance", "Place", "ServedPlace", "Writer", "append_id"]
+__all__ = ["LogConformance", "Place", "Writer", "append_id"]
 
 TERM_S = 100.0
 _NUMBERS = itertools.count(1)
@@ -46,33 +43,6 @@ class Place(Protocol):
 
     def pass_time(self, seconds: float) -> None:
         """Let the clock that leases end by go on."""
-
-
-class ServedPlace:
-    """A group's log of format 1 in a server, or a cluster, which others' logs are in, too.
-
-    Leases end by the server's clock: its kind says how time passes.
-    """
-
-    def __init__(self, server: Any, group: str, **options: Any) -> None:
-        self.server = server
-        self.group = group
-        self.url = server.url(group=group, **options)
-        self.opened: list[Any] = []
-        self.new: NewLog | None = new_log()
-
-    def open(self, **options: Any) -> Any:
-        """One more engine; the first creates the log."""
-        new, self.new = self.new, None
-        if new is not None:
-            open_new(self.url, new, layout=1).close()
-        self.opened.append(open_engine(self.url, **options))
-        return self.opened[-1]
-
-    def close(self) -> None:
-        """Close all engines."""
-        for engine in self.opened:
-            engine.close()
 
 
 def append_id() -> bytes:

@@ -19,11 +19,7 @@ from hypothesis.stateful import (
 from curp.log._engine import MetadataCondition, NewEntry
 from curp.log._errors import LeaseHeld, LogError, TailMismatch, TrimmedLog
 from tests.curp.log import test_commits
-from tests.curp.log.test_etcd import Place as EtcdPlace
 from tests.curp.log.test_memory import Memory
-from tests.curp.log.test_postgres import Place as PostgresPlace
-from tests.curp.log.test_redis import Place as RedisPlace
-from tests.curp.log.test_sqlite import Place as SqlitePlace
 
 pytestmark = pytest.mark.slow
 
@@ -224,25 +220,21 @@ def _leadership(engine):
 
 
 @pytest.mark.parametrize(
-    ("kind", "layout"),
+    "kind",
     [
-        *(("sqlite", 1), ("redis", 1), ("sqlite", 2)),
-        # Groups of earlier releases, behind servers.
-        *(pytest.param(kind, 1, marks=pytest.mark.long) for kind in ("postgres", "etcd")),
-        *(pytest.param(kind, 2, marks=pytest.mark.long) for kind in test_commits.SERVED),
+        "memory",
+        "sqlite",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in test_commits.SERVED),
     ],
 )
-def test_an_engine_does_what_the_model_does(kind, layout, request, tmp_path):
+def test_an_engine_does_what_the_model_does(kind, request, tmp_path):
     """Same values, same errors, same state after every step (DESIGN §7: one interface)."""
+    places = test_commits.InMemory
     if kind == "sqlite":
-        made = SqlitePlace if layout == 1 else test_commits.InAFile
-        places = lambda: made(tmp_path / "log.db", f"m{next(_GROUPS)}")  # noqa: E731
-    else:
-        kinds = {"redis": RedisPlace, "postgres": PostgresPlace, "etcd": EtcdPlace}
-        if layout == 2:
-            kinds = test_commits.SERVED
+        places = lambda: test_commits.InAFile(tmp_path / "log.db", f"m{next(_GROUPS)}")  # noqa: E731
+    elif kind in test_commits.SERVED:
         server = request.getfixturevalue(f"shared_{kind}")
-        places = lambda: kinds[kind](server, f"m{next(_GROUPS)}")  # noqa: E731
+        places = lambda: test_commits.SERVED[kind](server, f"m{next(_GROUPS)}")  # noqa: E731
     machine = type("OneMachine", (Machine,), {"place": staticmethod(places)})
     run_state_machine_as_test(
         machine,
@@ -255,11 +247,9 @@ def test_an_engine_does_what_the_model_does(kind, layout, request, tmp_path):
     )
 
 
-@pytest.mark.parametrize("layout", [1, 2])
-def test_an_append_that_was_trimmed_is_recognised_or_refused(layout, tmp_path):
+def test_an_append_that_was_trimmed_is_recognised_or_refused(tmp_path):
     """Nothing is appended twice by that; random operations found it once (DESIGN §7)."""
-    made = SqlitePlace if layout == 1 else test_commits.InAFile
-    place = lambda: made(tmp_path / "log.db", "m")  # noqa: E731
+    place = lambda: test_commits.InAFile(tmp_path / "log.db", "m")  # noqa: E731
     machine = type("OneMachine", (Machine,), {"place": staticmethod(place)})()
     try:
         machine.lead()

@@ -13,7 +13,7 @@ from curp.log._commands import main
 from curp.log._creation import new_log
 from curp.log._engine import NewEntry
 from curp.log._errors import CorruptLog
-from curp.log._opening import FORMAT, open_new
+from curp.log._opening import open_new
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
 from sharedlog._engines.sqlite.tags import UNINDEXED
@@ -22,16 +22,10 @@ from tests.curp.logs import opened_new
 
 
 @pytest.fixture
-def layout():
-    """Of which format the log is."""
-    return FORMAT
-
-
-@pytest.fixture
-def path(tmp_path, layout):
+def path(tmp_path):
     """A log with a snapshot, trimmed, with group entries and one of something else."""
     path = tmp_path / "log.db"
-    engine = open_new(f"sqlite:///{path}?group=bank", new_log(), layout=layout)
+    engine = open_new(f"sqlite:///{path}?group=bank", new_log())
     writer = Writer(engine)
     operation = curp_pb2.LogEntry(version=1)
     operation.operation.client_id = 7
@@ -84,18 +78,13 @@ def test_verify_a_log_that_is_whole(path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("layout", "statement"),
+    "statement",
     [
-        (1, "DELETE FROM curp_entry WHERE place=(1<<48)+3"),
-        (1, "UPDATE curp_entry SET body=zeroblob(3) WHERE place=(1<<48)+4"),
-        (1, "DELETE FROM curp_tag WHERE lsn=3"),
-        (1, "DELETE FROM curp_chunk WHERE number=0"),
-        (1, "DELETE FROM curp_snapshot"),
-        (2, "DELETE FROM curp_1_entry WHERE lsn=3"),
-        (2, "UPDATE curp_1_entry SET body=zeroblob(3) WHERE lsn=4"),
-        (2, "UPDATE curp_1_entry SET tags='' WHERE lsn=3"),
-        (2, "DELETE FROM curp_1_key WHERE key LIKE 'pieces/%0'"),
-        (2, "DELETE FROM curp_1_key WHERE key='snapshot'"),
+        "DELETE FROM curp_1_entry WHERE lsn=3",
+        "UPDATE curp_1_entry SET body=zeroblob(3) WHERE lsn=4",
+        "UPDATE curp_1_entry SET tags='' WHERE lsn=3",
+        "DELETE FROM curp_1_key WHERE key LIKE 'pieces/%0'",
+        "DELETE FROM curp_1_key WHERE key='snapshot'",
     ],
 )
 def test_verify_finds_damage(path, capsys, statement):

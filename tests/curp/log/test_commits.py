@@ -77,7 +77,7 @@ class Served(Place):
     def engine(self):
         """One more engine."""
         new, self.new = self.new, None
-        return open_engine(self.url) if new is None else open_new(self.url, new, layout=2)
+        return open_engine(self.url) if new is None else open_new(self.url, new)
 
 
 class InRedis(Served):
@@ -86,7 +86,7 @@ class InRedis(Served):
     def pass_time(self, seconds):
         """Let time pass."""
         with self.server.client() as client:
-            key = f"curp:{{{self.group}}}:control"
+            key = f"curp:{{{self.group}}}:head"
             if client.hexists(key, "ends:lease"):
                 client.hincrby(key, "ends:lease", -int(seconds * 1_000_000))
 
@@ -98,8 +98,8 @@ class InPostgres(Served):
         """Let time pass."""
         with self.server.connect(autocommit=True) as connection:
             connection.execute(
-                "UPDATE curp_2.key SET ends = ends - %s WHERE key = 'lease' AND log_id = "
-                "(SELECT log_id FROM curp_2.log WHERE name = %s)",
+                "UPDATE curp.key SET ends = ends - %s WHERE key = 'lease' AND log_id = "
+                "(SELECT log_id FROM curp.log WHERE name = %s)",
                 (seconds, self.group),
             )
 

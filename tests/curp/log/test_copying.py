@@ -137,8 +137,8 @@ def test_a_copy_that_breaks_off_leaves_one_log_at_most(url, monkeypatch, step):
     before = filled(url("sqlite"))
     opened = copying.open_new
 
-    def breaking(*arguments, **layout):
-        engine = opened(*arguments, **layout)
+    def breaking(*arguments):
+        engine = opened(*arguments)
         passed = itertools.count(1)
 
         def fail(*given, **more):
@@ -177,8 +177,8 @@ def test_a_copy_that_differs_is_not_opened(url, monkeypatch):
     filled(url("sqlite"))
     opened = copying.open_new
 
-    def lying(*arguments, **layout):
-        engine = opened(*arguments, **layout)
+    def lying(*arguments):
+        engine = opened(*arguments)
         real = engine.read
 
         def read(*given, **more):
@@ -213,8 +213,8 @@ def test_a_signal_ends_a_copy_and_its_lease(url, monkeypatch, capsys, number):
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     opened = copying.open_new
 
-    def ending(*arguments, **layout):
-        engine = opened(*arguments, **layout)
+    def ending(*arguments):
+        engine = opened(*arguments)
         append = engine.append
 
         def end(*given, **more):

@@ -1,4 +1,4 @@
-"""Forks with a group's parts made: ``python -m tests.curp.replica.forking DIRECTORY FORMAT``.
+"""Forks with a group's parts made: ``python -m tests.curp.replica.forking DIRECTORY``.
 
 In a process of its own: threads of other tests must not be there at the fork.
 """
@@ -15,16 +15,15 @@ import grpc
 
 import curp
 from curp._core.witness_table import WitnessTable
-from curp.log._creation import new_log
+from curp.log import create_log
 from curp.log._memory import MemoryLog
-from curp.log._opening import open_new
 from curp.witness._handlers import WitnessHandlers
 from rifl.core._shared.errors import ForkedProcess
 
 
-def main(directory: Path, layout: int) -> int:
+def main(directory: Path) -> int:
     url = f"sqlite:///{directory / 'group.log'}?group=g"
-    open_new(url, new_log(), layout=layout).close()
+    create_log(url)
     replica = curp.Replica(url, name="r1", address="127.0.0.1:1")
     made: Any = replica
     engine, witness = MemoryLog().engine(), WitnessHandlers(WitnessTable())
@@ -61,4 +60,4 @@ def main(directory: Path, layout: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1])))

@@ -14,11 +14,10 @@ from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.operated import DEADLINE_S, operated
 
 
-@pytest.mark.parametrize("layout", ["1", "2"])
-def test_what_a_group_is_made_of_is_refused_in_a_forked_child(tmp_path: Path, layout: str) -> None:
+def test_what_a_group_is_made_of_is_refused_in_a_forked_child(tmp_path: Path) -> None:
     """Every use is ForkedProcess there, and closing it does nothing to the parent's."""
     forked = subprocess.run(
-        [sys.executable, "-m", "tests.curp.replica.forking", str(tmp_path), layout],
+        [sys.executable, "-m", "tests.curp.replica.forking", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,11 +1,9 @@
--- KEYS: as in prelude.lua; 5... what logs of other formats have here.
+-- KEYS: as in prelude.lua.
 -- ARGV: 1 '1' to write in any case; and to create a log: 2 its id, 3 its format, 4 a mark, 5 the LSN
 -- that it begins behind, 6... keys and values.
 local head, entries, values, names = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local found = redis.call('HMGET', head, 'id', 'format')
 if ARGV[2] and (found[1] or found[2]) then return {'exists'} end
--- Of a format that has no such id.
-if found[2] and not found[1] then return {'ok', '', found[2]} end
 if not found[1] and redis.call('EXISTS', unpack(KEYS)) > 0 then
   return {'damaged'}
 end
