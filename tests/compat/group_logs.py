@@ -1,7 +1,7 @@
-"""Logs of groups of each format as text files, and back: what a release wrote, for later ones.
+"""Groups' logs as text files, one of each store, and back: a format that is kept.
 
-``python -m tests.compat.group_logs`` writes those that are missing. Run once for each format, by
-the release that introduced it, and never again.
+``python -m tests.compat.group_logs`` writes them. Until the first release is tagged, run it
+whenever the format changes; after that, each format keeps the files of its first release.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,15 +22,14 @@ from chaos.etcd_cluster import EtcdCluster
 from curp.log._creation import LOG_ID_KEY
 from curp.log._engine import Entry, LogEngine, NewEntry, NewLog
 from curp.log._opening import open_engine, open_new
-from curp.log._postgres.schema import script as older_script
 from sharedlog._engines.etcd.calls import TXN, put, scan
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.postgres.schema import script
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 
-__all__ = ["CURRENT", "GROUP", "LOG_ID", "SCHEMA", "check", "load_etcd", "load_postgres"]
-__all__ += ["load_redis", "load_sqlite"]
+__all__ = ["GROUP", "LOG_ID", "SCHEMA", "STORES", "check", "file_of", "load_etcd"]
+__all__ += ["load_postgres", "load_redis", "load_sqlite"]
 
 GROUP, LOG_ID, SCHEMA = "bank", 0x4BB1CCA5B3D2A0F1, "curp_compat"
 _ENTRIES = [
@@ -76,19 +74,19 @@ def check(engine: LogEngine) -> None:
     assert leader.expires_in_s <= 0
 
 
-def _make(url: str, layout: int) -> None:
+def _make(url: str) -> None:
     new = NewLog({LOG_ID_KEY: LOG_ID.to_bytes(8)})
-    with closing(open_new(url, new, layout=layout)) as engine:
+    with closing(open_new(url, new)) as engine:
         fill(engine)
 
 
 # SQLite.
 
 
-def _sqlite(layout: int) -> str:
+def _sqlite() -> str:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "log.db"
-        _make(f"sqlite:///{path}?group={GROUP}", layout)
+        _make(f"sqlite:///{path}?group={GROUP}")
         with closing(sqlite3.connect(path)) as connection:
             return "\n".join(connection.iterdump()) + "\n"
 
@@ -102,11 +100,11 @@ def load_sqlite(path: Path, text: str) -> None:
 # Redis.
 
 
-def _redis(layout: int) -> str:
+def _redis() -> str:
     with tempfile.TemporaryDirectory() as directory:
         server = RedisServer(Path(directory))
         try:
-            _make(server.url(group=GROUP), layout)
+            _make(server.url(group=GROUP))
             with server.client() as client:
                 return json.dumps(_keys(client), indent=1) + "\n"
         finally:
@@ -154,22 +152,21 @@ def load_redis(client: Any, text: str, group: str) -> None:
 # PostgreSQL.
 
 
-def _postgres(layout: int) -> str:
-    schema, made = (SCHEMA, older_script) if layout == 1 else (f"{SCHEMA}_2", script)
+def _postgres() -> str:
     server = PostgresServer()
     try:
-        _make(server.url(group=GROUP, schema=SCHEMA), layout)
-        lines = [made(schema)]
+        _make(server.url(group=GROUP, schema=SCHEMA))
+        lines = [script(SCHEMA)]
         with server.connect() as connection:
             tables = connection.execute(
                 "SELECT relname::text FROM pg_class WHERE relkind = 'r' "
                 "AND relnamespace = %s::regnamespace ORDER BY 1",
-                (schema,),
+                (SCHEMA,),
             ).fetchall()
             for (table,) in tables:
-                lines += _rows(connection, f"{schema}.{table}")
+                lines += _rows(connection, f"{SCHEMA}.{table}")
         # It was written on another server, which an operator would have to accept.
-        lines.append(f"UPDATE {schema}.log SET history = '';")  # noqa: S608 - names of ours
+        lines.append(f"UPDATE {SCHEMA}.log SET history = '';")  # noqa: S608 - names of ours
         return "\n".join(lines) + "\n"
     finally:
         server.stop()
@@ -201,13 +198,12 @@ def load_postgres(connection: psycopg.Connection[Any], text: str) -> None:
 # etcd.
 
 
-def _etcd(layout: int) -> str:
+def _etcd() -> str:
     with tempfile.TemporaryDirectory() as directory, EtcdCluster(Path(directory)) as cluster:
         url = cluster.url(group=GROUP)
-        _make(url, layout)
+        _make(url)
         with closing(open_engine(url, read_only=True)) as engine:
-            # A CommitLog has an engine; one of format 1 is one.
-            client = getattr(engine, "_engine", engine)._log.client
+            client = engine._engine._log.client  # type: ignore[attr-defined]  # a CommitLog's
             first = f"curp/{quote(GROUP)}/".encode()
             asked = pb.TxnRequest(success=[scan(first, first[:-1] + b"0", 0)])
             kvs = client.call(TXN, asked, again=True).responses[0].range.kvs
@@ -226,25 +222,25 @@ def load_etcd(client: Any, text: str, group: str, cluster: int) -> None:
     client.call(TXN, pb.TxnRequest(success=puts), again=True)
 
 
-_MADE: dict[str, Callable[[int], str]] = {
-    "group_sqlite_{}.sql": _sqlite,
-    "group_redis_{}.json": _redis,
-    "group_postgres_{}.sql": _postgres,
-    "group_etcd_{}.json": _etcd,
+STORES: dict[str, Callable[[], str]] = {
+    "sqlite": _sqlite,
+    "redis": _redis,
+    "postgres": _postgres,
+    "etcd": _etcd,
 }
-# What the logs of each format are called, and what makes them.
-CURRENT: dict[str, Callable[[], str]] = {
-    name.format(layout): partial(made, layout) for layout in (1, 2) for name, made in _MADE.items()
-}
+
+
+def file_of(store: str) -> Path:
+    """Return the file of the log in that store."""
+    ending = "sql" if store in ("sqlite", "postgres") else "json"
+    return Path(__file__).with_name(f"group_{store}.{ending}")
 
 
 def main() -> None:
-    """Write beside this file what is not there yet."""
-    for name, make_text in CURRENT.items():
-        target = Path(__file__).with_name(name)
-        if not target.exists():
-            target.write_text(make_text())
-            sys.stdout.write(f"{target}\n")
+    """Write all files."""
+    for store, make_text in STORES.items():
+        file_of(store).write_text(make_text())
+        sys.stdout.write(f"{file_of(store)}\n")
 
 
 if __name__ == "__main__":

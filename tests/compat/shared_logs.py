@@ -1,7 +1,7 @@
-"""Shared logs of each format as text files, and back: what a release wrote, for later ones.
+"""A shared log in SQLite as a text file, and back: a format that is kept.
 
-``python -m tests.compat.shared_logs`` writes those that are missing. Run once for each format, by
-the release that introduced it, and never again.
+``python -m tests.compat.shared_logs`` writes it. Until the first release is tagged, run it
+whenever the format changes; after that, each format keeps the file of its first release.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from sharedlog._core import envelope as envelopes
 from sharedlog._core.entry import Decision
 from sharedlog._core.producers import NewMessage, grant
 from sharedlog._core.spans import decide, pend
-from sharedlog._engines.sqlite.rows import FORMAT
 
-__all__ = ["ABOUT", "CURRENT", "fill", "load_sqlite", "named_turn"]
+__all__ = ["ABOUT", "FILE", "fill", "load_sqlite", "named_turn"]
 
-CURRENT = f"shared_log_sqlite_{FORMAT}.sql"
+FILE = Path(__file__).with_name("shared_log_sqlite.sql")
 ABOUT = sharedlog.About(
     content_type="text/plain",
     schema_name="shop.Order",
@@ -78,7 +77,7 @@ def named_turn(log: sharedlog.Log, seq: int) -> sharedlog.Position:
 
 
 def make() -> str:
-    """Return a log of this release's format as SQL, and what is noted beside its file."""
+    """Return a log as SQL, and what is noted beside its file."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "events.log"
         with sharedlog.create(f"sqlite:///{path}") as log:
@@ -101,11 +100,9 @@ def _note_of(path: Path) -> Path:
 
 
 def main() -> None:
-    """Write beside this file what is not there yet."""
-    target = Path(__file__).with_name(CURRENT)
-    if not target.exists():
-        target.write_text(make())
-        sys.stdout.write(f"{target}\n")
+    """Write the file."""
+    FILE.write_text(make())
+    sys.stdout.write(f"{FILE}\n")
 
 
 if __name__ == "__main__":

@@ -1,88 +1,72 @@
-"""Groups' logs of released formats open, and move to the newest one (DESIGN §7)."""
+"""Groups' logs of this format open and go on, and those of a newer one are refused (DESIGN §7)."""
 
 from __future__ import annotations
 
 import secrets
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from curp.log import open_engine
 from curp.log._addresses import etcd_address
-from curp.log._commits import CommitLog
-from curp.log._copying import copy_log
-from curp.log._creation import log_id, new_log
+from curp.log._creation import new_log
 from curp.log._engine import NewEntry
-from curp.log._errors import LogExists, LogMoved
-from curp.log._opening import group_of, open_new
+from curp.log._errors import CorruptLog, LogExists
+from curp.log._opening import open_new
 from curp.log._owner import GROUPS
 from sharedlog._engines.etcd.calls import STATUS
 from sharedlog._engines.etcd.client import Client
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from tests.compat import group_logs
-from tests.compat.group_logs import CURRENT, LOG_ID, SCHEMA, check
+from tests.compat.group_logs import SCHEMA, STORES, check, file_of
 
-_HERE = Path(__file__).parent
+# The number 1 in each file, and what the next format has in its place.
+_NUMBERS = {
+    "sqlite": ("'format',1", "'format',2"),
+    "redis": (f'"{b"format".hex()}": "{b"1".hex()}"', f'"{b"format".hex()}": "{b"2".hex()}"'),
+    "postgres": ("'format', '1'", "'format', '2'"),
+    "etcd": (b'"format": 1'.hex(), b'"format": 2'.hex()),
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request):
+    """Where a log is."""
+    return request.param
 
 
 @pytest.fixture
-def url(request, tmp_path):
-    """A log as an earlier release left it."""
-    name = request.param
-    text, store = (_HERE / name).read_text(), name.split("_")[1]
-    if store == "sqlite":
-        path = tmp_path / "log.db"
-        group_logs.load_sqlite(path, text)
-        return f"sqlite:///{path}?group=bank"
-    server = request.getfixturevalue(f"shared_{store}")
-    group = f"bank-{secrets.token_hex(4)}"
-    if store == "redis":
-        with server.client() as client:
-            group_logs.load_redis(client, text, group)
-    elif store == "postgres":
-        with server.connect() as connection:
-            for schema in (SCHEMA, f"{SCHEMA}_2"):
-                connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
-            group_logs.load_postgres(connection, text)
-        return server.url(group="bank", schema=SCHEMA)
-    else:
-        base = server.url(group=group).partition("?")[0]
-        with closing(Client(etcd_address(base, {}), GROUPS)) as client:
-            status = client.call(STATUS, pb.StatusRequest(), again=True)
-            group_logs.load_etcd(client, text, group, status.header.cluster_id)
-    return server.url(group=group)
+def load(store, request, tmp_path):
+    """Write the text of a log's file into the store; the log's URL."""
+
+    def write(text):
+        if store == "sqlite":
+            group_logs.load_sqlite(tmp_path / "log.db", text)
+            return f"sqlite:///{tmp_path}/log.db?group=bank"
+        server = request.getfixturevalue(f"shared_{store}")
+        group = f"bank-{secrets.token_hex(4)}"
+        url = server.url(group=group)
+        if store == "redis":
+            with server.client() as client:
+                group_logs.load_redis(client, text, group)
+        elif store == "postgres":
+            with server.connect() as connection:
+                connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+                group_logs.load_postgres(connection, text)
+            url = server.url(group="bank", schema=SCHEMA)
+        else:
+            with closing(Client(etcd_address(url.partition("?")[0], {}), GROUPS)) as client:
+                status = client.call(STATUS, pb.StatusRequest(), again=True)
+                group_logs.load_etcd(client, text, group, status.header.cluster_id)
+        return url
+
+    return write
 
 
-def _logs(layout):
-    return [name for name in sorted(CURRENT) if f"_{layout}." in name]
-
-
-@pytest.mark.parametrize("url", _logs(1), indirect=True)
-def test_a_log_of_an_earlier_format_is_served_from_and_moved(url, tmp_path):
-    """With all that it holds; under the newest format it has its id still (DESIGN §7)."""
+def test_a_log_goes_on(store, load):
+    """As its file has it: all is there, and new entries follow it (DESIGN §7)."""
+    url = load(file_of(store).read_text())
     with closing(open_engine(url)) as engine:
-        assert not isinstance(engine, CommitLog)
-        check(engine)
-    with pytest.raises(LogExists):
-        open_new(url, new_log())
-    target = f"sqlite:///{tmp_path}/newest.db?group={group_of(url)}"
-    assert copy_log(url, target).log == LOG_ID
-    with closing(open_engine(target)) as engine:
-        assert isinstance(engine, CommitLog)
-        check(engine)
-        assert log_id(engine) == LOG_ID
-        number = engine.take_leadership("r1", "127.0.0.1:1", term_s=60.0)
-        assert number > 2
-    with pytest.raises(LogMoved):
-        open_engine(url)
-
-
-@pytest.mark.parametrize("url", _logs(2), indirect=True)
-def test_a_log_of_the_newest_format_goes_on(url):
-    """As the release that introduced it left it: all is there, and what follows it (DESIGN §7)."""
-    with closing(open_engine(url)) as engine:
-        assert isinstance(engine, CommitLog)
         check(engine)
         number = engine.take_leadership("r2", "127.0.0.1:2", term_s=60.0)
         assert number == 2
@@ -92,3 +76,16 @@ def test_a_log_of_the_newest_format_goes_on(url):
         open_new(url, new_log())
     with closing(open_engine(url)) as engine:
         assert [entry.lsn for entry in engine.read(2, tag="t")] == [3, 4, 5, 6, 8]
+
+
+def test_a_log_of_a_newer_format_is_refused(store, load):
+    """By each store, to those who only look, too; and no log is made beside it (DESIGN §7)."""
+    this, newer = _NUMBERS[store]
+    text = file_of(store).read_text()
+    assert this in text
+    url = load(text.replace(this, newer))
+    for read_only in (False, True):
+        with pytest.raises(CorruptLog, match="format 2, written by a newer release"):
+            open_engine(url, read_only=read_only)
+    with pytest.raises((CorruptLog, LogExists)):
+        open_new(url, new_log())

@@ -1,24 +1,20 @@
-"""Shared logs of released formats open, with all that they hold, and go on (DESIGN-LOG §12)."""
+"""A shared log of this format opens, with all that it holds, and goes on (DESIGN-LOG §12)."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 import sharedlog
 from sharedlog._core.sweeping import unfinished
 from sharedlog._core.verifying import Verifier
-from tests.compat.shared_logs import ABOUT, CURRENT, load_sqlite, named_turn
-
-_HERE = Path(__file__).parent
+from tests.compat.shared_logs import ABOUT, FILE, load_sqlite, named_turn
 
 
-@pytest.fixture(params=sorted(each.name for each in _HERE.glob("shared_log_sqlite_*.sql")))
-def log(request, tmp_path):
-    """A log as an earlier release left it."""
+@pytest.fixture
+def log(tmp_path):
+    """The log of the file."""
     path = tmp_path / "events.log"
-    load_sqlite(path, (_HERE / request.param).read_text())
+    load_sqlite(path, FILE.read_text())
     with sharedlog.open(f"sqlite:///{path}") as opened:
         yield opened
 
@@ -33,11 +29,6 @@ def _all(log, stream, **how):
 
 def _values(log, stream, **how):
     return [(each.value, each.state.value) for each in _all(log, stream, **how)]
-
-
-def test_the_newest_format_has_a_log_of_its_own():
-    """Written by the release that introduced it (docs/developing.md)."""
-    assert (_HERE / CURRENT).exists()
 
 
 def test_what_was_published_is_read(log):
