@@ -338,10 +338,7 @@ _ALIKE = {
         "Statement": _PER_STORE,
     },
     "curp": {
-        "Connection": _PER_STORE,
         "SendingPath": _SYNC_AND_AIO,
-        "Snapshots": _PER_STORE,
-        "Tail": _PER_STORE,
     },
     "lease_server": {},
     "sharedlog": {

@@ -1,4 +1,4 @@
-"""The owner of a log: groups and logs share connections, and have errors of their own."""
+"""The owner of a log: a group's log and a shared one are told of in different words."""
 
 from __future__ import annotations
 

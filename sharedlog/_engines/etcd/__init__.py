@@ -2,9 +2,6 @@
 
 - ``engine``: the log, on a ``connection`` to ``keys`` of its own; ``records``: appends.
 - ``commits``: what is written; ``reading``; ``removal``; ``budget``: how much; ``opening``: URLs.
-
-For groups' logs, too:
-
 - ``client``, ``calls``, ``address``: etcd itself, and its URLs; ``cluster``: transactions there.
 - ``watch``: who hears of new entries; ``compaction``,
   ``defragmenting``: what makes room.

@@ -27,7 +27,7 @@ class Space:
     It waits for nothing: the work is done in a thread of its own.
     """
 
-    def __init__(self, client: Client, share: int = 1) -> None:
+    def __init__(self, client: Client, share: int) -> None:
         """``share``: entries get the quota divided by this, of what is in use."""
         self._client = client
         self._share = share

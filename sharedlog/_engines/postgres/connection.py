@@ -1,4 +1,4 @@
-"""Statements to one log in PostgreSQL, a group's or ours, and what their failures mean."""
+"""Statements to one log in PostgreSQL, and what their failures mean."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MISSING = (
 
 
 class Connection:
-    """One process's way to a group's log in PostgreSQL. Any thread.
+    """One process's way to a log in PostgreSQL. Any thread.
 
     Invariants:
 

@@ -1,8 +1,7 @@
 """A log in a SQLite file: durable with each commit, shared by the processes of one machine.
 
 - ``engine``: the log, in the ``rows`` of a ``file``; ``creation``: made, and its losses accepted.
-- ``file``, ``file_names``, ``commit_note``: what may befall a file and those beside it; for
-  groups' logs, too.
+- ``file``, ``file_names``, ``commit_note``: what may befall a file and those beside it;
   ``counting``: how many commits there were, and the errors.
 - ``prefixed``: one of several logs in a file, as groups have them.
 - ``tags``: their index, which is written for many entries at once.

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pytest
 
 from curp.log._checks import MAX_APPEND_ENTRIES, MAX_TAGS
-from curp.log._engine import Entry, LogEngine, MetadataCondition, NewEntry, NewLog
+from curp.log._engine import Entry, LogEngine, MetadataCondition, NewEntry
 from curp.log._errors import (
     ConditionFailed,
     CorruptLog,

@@ -1,4 +1,4 @@
--- Of a log's row: incarnation, history, copied, stopped. A group's, or ours.
+-- Of a log's row: incarnation, history, copied, stopped.
 
 -- The server that is written, and on which of its histories: a promotion and a recovery to
 -- a point in time begin a new one. Empty where the server does not tell.
