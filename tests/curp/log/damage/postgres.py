@@ -11,8 +11,6 @@ import psycopg
 
 __all__ = ["Damage"]
 
-# What follows the schema of a log's URL in the name of the log's own.
-_SUFFIX = "_2"
 # The function by which a log is written.
 _COMMIT = "commit_1"
 _LAST = "octet_length(body) - 1"
@@ -49,7 +47,7 @@ class Damage:
     def __init__(self, server: Any, group: str, schema: str = "curp") -> None:
         self.server = server
         self.group = group
-        self.schema = schema + _SUFFIX
+        self.schema = schema
         self._name = quote(group, safe="")
         self._options = {"group": self._name, "schema": schema}
 
