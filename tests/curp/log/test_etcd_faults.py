@@ -117,17 +117,20 @@ def test_the_leader_of_etcd_is_lost(cluster, url, opened, fault):
 
 def test_a_minority_answers_nothing(cluster, group, opened):
     """Cut off from the others a node neither writes nor tells what may be stale (DESIGN §7)."""
-    url = created(cluster.url(group=group, try_s=0.2, timeout_s=0.4))
+    created(cluster.url(group=group))
     alone, *others = cluster.nodes
-    cut_off = opened(url.replace(",".join(node.host for node in cluster.nodes), alone.host))
-    writer = Writer(cut_off)
-    writer.append(b"a")
+    url = cluster.url(group=group, try_s=0.2, timeout_s=0.4)
+    url = url.replace(",".join(node.host for node in cluster.nodes), alone.host)
+    cut_off = _patiently(lambda: opened(url))
+    writer = _patiently(lambda: Writer(cut_off))
+    first = append_id()
+    _patiently(lambda: writer.append(b"a", append_id=first))
     for node in others:
         node.suspend()
     name = append_id()
     for asked in (
         lambda: writer.append(b"b", append_id=name),
-        lambda: writer.engine.renew_leadership(1, term_s=5),
+        lambda: cut_off.renew_leadership(writer.configuration, term_s=5),
         cut_off.tail,
         cut_off.leadership,
         lambda: cut_off.read(1),
@@ -138,16 +141,19 @@ def test_a_minority_answers_nothing(cluster, group, opened):
         node.resume()
     # Whether or not it happened while nobody knew: it is there once.
     assert _patiently(lambda: writer.append(b"b", append_id=name)) == 2
-    assert [entry.body for entry in cut_off.read(0)] == [b"a", b"b"]
+    assert [entry.body for entry in _patiently(lambda: cut_off.read(0))] == [b"a", b"b"]
 
 
 def test_a_lost_reply(cluster, group, opened):
     """The append happened though its caller gave up; asked again it is there once (DESIGN §7)."""
-    url = created(cluster.url(group=group, try_s=0.3, timeout_s=0.5))
+    reader = opened(created(cluster.url(group=group)))
     node = cluster.nodes[0]
+    url = cluster.url(group=group, try_s=0.3, timeout_s=0.5)
     url = url.replace(",".join(each.host for each in cluster.nodes), node.host)
-    writer, reader = Writer(opened(url)), opened(cluster.url(group=group))
-    writer.append(b"a")
+    cut_off = _patiently(lambda: opened(url))
+    writer = _patiently(lambda: Writer(cut_off))
+    first = append_id()
+    _patiently(lambda: writer.append(b"a", append_id=first))
     name = append_id()
     node.suspend()
     with pytest.raises(EngineUnavailable):
