@@ -129,6 +129,12 @@ def _sql(*statements: str) -> Damage:
     return lambda log: log.execute(*statements)
 
 
+def _schema_of_no_text(log: SqliteLog) -> None:
+    log.used_bytes()
+    whole = log.path.read_bytes()
+    log.path.write_bytes(whole.replace(b"PRIMARY KEY", b"PRIMARY \xcbEY"))
+
+
 # To entry 7 of 300, of which the first two are trimmed, where nothing else is said.
 ENTRIES: dict[str, Damage] = {
     "a flipped bit of a body": _sql(
@@ -196,6 +202,7 @@ SNAPSHOTS: dict[str, Damage] = {
 
 # Of what says where the log stands, and whose it is.
 CONTROL: dict[str, Damage] = {
+    "a schema that is no text": _schema_of_no_text,
     "no head": _sql("DELETE FROM {head}"),
     **{
         f"a head whose {column} is {name}": _sql(
