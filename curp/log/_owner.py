@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from rifl._log import get_logger
-from sharedlog._engines.owner import LOG
+from sharedlog._engines.owner import LOG, Owner
 
-# The errors are the shared log's: ``_commits.meanings`` turns them into a group's.
-GROUPS = LOG._replace(
-    events=get_logger("curp.log"),
-    event="log_engine_stopped",
-    guide="docs/curp-logs.md",
-    remedy="curp log accept-loss URL",
+GROUPS = Owner(
+    get_logger("curp.log"),
+    "log_engine_stopped",
+    "docs/curp-logs.md",
+    "curp log accept-loss URL",
+    # The errors are the shared log's: ``_commits.meanings`` turns them into a group's.
+    *LOG[4:],
 )
