@@ -381,7 +381,7 @@ def role(shared_postgres, apart, group):
         connection.execute(f"DROP ROLE {name}")
 
 
-@pytest.mark.parametrize("missing", ["schema", "entry", "tag", "key"])
+@pytest.mark.parametrize("missing", ["schema", "log", "entry", "tag", "key"])
 def test_a_right_that_is_missing_is_named(apart, role, opened, missing):
     """The operator learns what to grant, and nothing is written (DESIGN §7, §9)."""
     url = apart.url.replace("rifl@", f"{role}@")
