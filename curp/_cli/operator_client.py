@@ -185,8 +185,8 @@ def _serving(statuses: Iterable[pb.GroupStatusReply]) -> pb.GroupStatusReply | N
 
 
 def serves(status: pb.GroupStatusReply) -> bool:
-    """Whether it takes calls: by its role where it does not say, as programs of before."""
-    return status.serves if status.HasField("serves") else status.role == "leader"
+    """Whether it takes calls now: it leads, and its lease runs."""
+    return status.configuration.serves
 
 
 def _status(stub: Any, more: dict[str, Any]) -> Any:

@@ -39,11 +39,17 @@ _REFUSALS = tuple(verdict for verdict in WitnessVerdict if verdict is not Witnes
 
 
 def group_of_log(name: str, log: int) -> str:
-    """Return what witnesses know a group by: its name, and its log's id.
+    """Return what witnesses know a group by: its name, and its log's id."""
+    return f"{name}@{log:0{_LOG_DIGITS}x}"
 
-    The name alone is that of a leader which knew no id of its log.
-    """
-    return f"{name}@{log:016x}"
+
+def log_of_group(group: str) -> int:
+    """Return the id in what ``group_of_log`` made, 0 for any other text."""
+    _, separator, digits = group.rpartition("@")
+    try:
+        return int(digits, 16) if separator and len(digits) == _LOG_DIGITS else 0
+    except ValueError:
+        return 0
 
 
 def judge_serving(
@@ -53,28 +59,13 @@ def judge_serving(
 
     ``held``: the group and the number that the witness serves, or remembers.
     """
-    if not same_group(held[0], group):
+    if held[0] != group:
         return WitnessVerdict.OTHER_GROUP
     if configuration != held[1] or mode is WitnessMode.UNLISTED:
         return WitnessVerdict.OTHER_CONFIGURATION
     if mode is WitnessMode.FROZEN:
         return WitnessVerdict.FROZEN
     return WitnessVerdict.ACCEPTED
-
-
-def same_group(held: str, group: str) -> bool:
-    """Whether it is the group held: also where it was started when its log had no id."""
-    if group == held:
-        return True
-    return bool(held) and not _log_of(held) and group.rpartition("@")[0] == held
-
-
-def _log_of(group: str) -> int:
-    _, separator, digits = group.rpartition("@")
-    try:
-        return int(digits, 16) if separator and len(digits) == _LOG_DIGITS else 0
-    except ValueError:
-        return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +146,7 @@ class WitnessTable:
         self.configuration = highest
         # As ``group_of_log`` has it.
         self.group = group
-        self._log = _log_of(group)
+        self._log = log_of_group(group)
         self.accepted = 0
         self.refusals: dict[WitnessVerdict, int] = dict.fromkeys(_REFUSALS, 0)
         self._calls: dict[Identity, _Held] = {}
@@ -183,14 +174,14 @@ class WitnessTable:
         fingerprint: bytes,
         body: Any,
         size: int,
-        log: int = 0,
+        log: int,
     ) -> WitnessVerdict:
         """Decide about a call and, if ACCEPTED, hold it; ``size`` is its bytes.
 
         ``fingerprint`` tells one request from another under the same identity. ``log``: the
-        id of the group's log as the caller knows it, 0 for none.
+        id of the group's log as the caller knows it.
         """
-        if log and self._log and log != self._log:
+        if self.group and log != self._log:
             verdict = WitnessVerdict.OTHER_GROUP
         else:
             verdict = self._judge(configuration, identity, keys, fingerprint, size)
@@ -279,7 +270,7 @@ class WitnessTable:
         Also when frozen under it already. An unlisted table may have forgotten records; so
         may one that was started under another number, in a life before that.
         """
-        if not same_group(self.group, group):
+        if self.group != group:
             return WitnessVerdict.OTHER_GROUP
         if self.mode is WitnessMode.UNLISTED or configuration != self.configuration:
             return WitnessVerdict.OTHER_CONFIGURATION
@@ -297,7 +288,7 @@ class WitnessTable:
 
         A refresh changes nothing in the table; it is accepted under the number in force.
         """
-        if self.group and not same_group(self.group, group):
+        if self.group and self.group != group:
             return WitnessVerdict.OTHER_GROUP
         if refresh:
             return self._in_force(group, configuration)
@@ -317,7 +308,7 @@ class WitnessTable:
         if configuration > self.configuration:
             self._begin(configuration)
             self.group = group
-            self._log = _log_of(group)
+            self._log = log_of_group(group)
             self.mode = WitnessMode.NORMAL
 
     def _in_force(self, group: str, configuration: int) -> WitnessVerdict:

@@ -73,11 +73,10 @@ class GroupServicer:
         listed: WitnessList | None
         if leading is not None and self._store.serving:
             leader, listed = settings.address, leading.listed
-            log = leading.store_id
         else:
-            leader, listed, log = picture.leader(), picture.listed, picture.store_id
+            leader, listed = picture.leader(), picture.listed
         found = group_configuration(settings.group, leader, listed)
-        found.log = log
+        found.log = picture.store_id
         found.serves = self._store.takes_calls()
         found.methods.extend(self._services.conflicts())
         found.replicas.extend(settings.replicas or (settings.address,))
@@ -117,7 +116,6 @@ class GroupServicer:
             waiting_for=self.waiting_for,
             application_version=settings.application_version,
             active_version=self._store.state.version,
-            serves=self._store.takes_calls(),
             engine=self._watch.trouble(),
             warnings=() if leading is None else leading.warnings(),
             poison=[poison_case(case) for case in self._store.ledger.cases],

@@ -25,6 +25,7 @@ class GroupView:
         self._leadership: Leadership | None = None
         self._seen_at = 0.0
         self.listed: WitnessList | None = None
+        # The log's, 0 until it was read.
         self.store_id = 0
         self.tail = 0
         # Set once anything was seen at all.
@@ -39,11 +40,14 @@ class GroupView:
         # A list that serves changes with the number only.
         if number and (listed is None or not listed.serving or listed.configuration != number):
             self.listed = read_witness_list(self._engine)
-            self.store_id = self.store_id or log_id(self._engine)
         return leadership
 
     def begin(self) -> None:
-        """See who leads, and where the log ends, before any of it is read. Raises ``LogError``."""
+        """See whose log it is, who leads and where it ends, before any of it is read.
+
+        Raises ``LogError``.
+        """
+        self.store_id = log_id(self._engine)
         self.look()
         self.look_at_tail()
         self.begun.set()

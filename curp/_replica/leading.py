@@ -30,7 +30,7 @@ from curp._replica.collector import Collector
 from curp._replica.driver import Bounded, Nested, Once, Rule, report
 from curp._replica.group_store import GroupStore
 from curp._replica.lease_storage import LogLeaseStorage
-from curp._replica.metadata import LIST_KEY, read_store_id, read_witness_list
+from curp._replica.metadata import LIST_KEY, read_witness_list
 from curp._replica.parts import Parts, Tenure
 from curp._replica.snapshot_taker import SnapshotTaker
 from curp._replica.witness_list_keeper import WitnessListKeeper
@@ -60,8 +60,6 @@ class Leading:
         self._leader = tenure.leader
         self._keeper = tenure.keeper
         self.listed = tenure.listed
-        # The id of the log, 0 until it serves.
-        self.store_id = 0
         self._keeps_all = parts.hooks.snapshot is None
         self._over = Once()
         self._warned = False
@@ -80,7 +78,6 @@ class Leading:
         appending = self._store.lead(self._leader, self._keeper.read_lease, self._tenure.watch)
         self._appender = Appender(self._engine, self._store, appending, end, driver)
         self._appender.start()
-        self.store_id = read_store_id(self._engine, self._leader.configuration)
         storage = self._store.leases = self.lease_storage(self._store, self._tenure.state)
         authority = self.lease_authority(storage)
         keeper = self._list_keeper = WitnessListKeeper(
@@ -102,7 +99,7 @@ class Leading:
 
     def lease_storage(self, store: GroupStore, state: GroupState) -> LogLeaseStorage:
         """Return where the lease server of this leadership keeps clients and sessions."""
-        return LogLeaseStorage(store, state, self.store_id)
+        return LogLeaseStorage(store, state, self._parts.picture.store_id)
 
     def lease_authority(self, storage: LogLeaseStorage) -> LeaseAuthority:
         """Return the lease server of this leadership."""

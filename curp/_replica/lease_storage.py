@@ -26,7 +26,7 @@ class LogLeaseStorage:
     random_bits = RANDOM_BITS
 
     def __init__(self, store: GroupStore, state: GroupState, store_id: int) -> None:
-        """``store_id``: the log's own, see ``read_store_id``."""
+        """``store_id``: the log's own, see ``curp.log._creation``."""
         self._store_id = store_id
         self._store = store
         self._state = state

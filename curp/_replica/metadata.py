@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-
 from curp._core.recovery import AcceptedLoss
 from curp._core.witness_list import WitnessList
 from curp._wire.metadata import accepted_loss_from_bytes, witness_list_from_bytes
-from curp.log._creation import LOG_ID_KEY, new_log
-from curp.log._engine import LogEngine, MetadataCondition
+from curp.log._engine import LogEngine
 
 # The witness list, the replica that a transfer asked for, the loss that was accepted last.
 LIST_KEY = "curp-witnesses"
@@ -43,22 +39,3 @@ def read_went_back(engine: LogEngine) -> str:
     is above what any witness served.
     """
     return (engine.metadata(BACK_KEY) or b"").decode()
-
-
-def read_store_id(
-    engine: LogEngine, configuration: int, random_bytes: Callable[[int], bytes] = os.urandom
-) -> int:
-    """Return the log's id; drawn here for a log of an earlier release, which had none.
-
-    To be asked by the leader of that number. Raises ``LogError``.
-    """
-    found = engine.metadata(LOG_ID_KEY)
-    if found is None:
-        new = new_log(random_bytes)
-        found = new.metadata[LOG_ID_KEY]
-        engine.put_metadata(
-            new.metadata,
-            configuration=configuration,
-            condition=MetadataCondition(LOG_ID_KEY, None),
-        )
-    return int.from_bytes(found)

@@ -28,7 +28,6 @@ from curp._replica.metadata import (
     LIST_KEY,
     TRANSFER_KEY,
     read_accepted_loss,
-    read_store_id,
     read_went_back,
     read_witness_list,
 )
@@ -71,7 +70,7 @@ class RecoverySteps:
         if went_back:
             raise CorruptLog(went_back)
         # Before any witness is asked: two groups of one name may share one.
-        self._witnesses.of_log(read_store_id(self._engine, number, parts.random_bytes))
+        self._witnesses.of_log(parts.picture.store_id)
         return recover(
             settings.name,
             self._follower.state,

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Never, Self
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import grpc
@@ -31,7 +31,6 @@ from curp._replica.settings import (
     ReplicaSettings,
     StateHooks,
     Tuning,
-    not_taken,
 )
 from curp.log._engine import LogEngine
 from curp.observer import GroupObservers
@@ -136,10 +135,7 @@ class Replica(ReplicaReports):
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         tuning: Tuning = Tuning(),  # noqa: B008 - frozen
         observer: Observer | Sequence[Observer] | None = None,
-        **moved: Never,
     ) -> None:
-        if moved:
-            raise not_taken(moved)
         self.settings = ReplicaSettings(
             name=name,
             address=address,

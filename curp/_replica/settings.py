@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -183,19 +183,3 @@ class GroupSecrets:
     def __post_init__(self) -> None:
         if self.group_token is not None and not self.group_token:
             raise ValueError("an empty group token keeps nobody out")
-
-
-_GIVEN_AS = (
-    ("bounds=rifl.Bounds", Bounds),
-    ("tuning=curp.Tuning", Tuning),
-    ("hooks=curp.StateHooks", StateHooks),
-)
-
-
-def not_taken(keywords: Iterable[str]) -> TypeError:
-    """Return the error for keywords that ``Replica`` does not take; names where they went."""
-    name = next(iter(keywords))
-    for place, settings in _GIVEN_AS:
-        if name in (each.name for each in fields(settings)):
-            return TypeError(f"Replica takes no {name!r}: give {place}({name}=...)")
-    return TypeError(f"Replica got an unexpected keyword argument {name!r}")

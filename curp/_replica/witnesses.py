@@ -227,7 +227,7 @@ class Witnesses:
             return True
         if verdict is WitnessVerdict.OTHER_CONFIGURATION:
             self._saw(address, serves)
-        self._note_start(address, start_refusal(verdict, self._name, serves and serves[:2]))
+        self._note_start(address, start_refusal(verdict, serves and serves[:2]))
         return False
 
     def _note_start(self, address: str, why: str) -> None:
@@ -267,7 +267,7 @@ def _why_not_asked(error: BaseException | None) -> str:
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return "refused: it has another group token"
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        return "refused: it is no witness of this release"
+        return "refused: no witness is served there"
     return f"it does not answer ({'' if code is None else code.name})"
 
 

@@ -36,16 +36,14 @@ GROUP_RETRY = RetryPolicy(max_backoff_s=0.2, attempt_timeout_s=1.0)
 class KnownConfiguration(NamedTuple):
     """One configuration: its number, its witnesses, and the methods recorded on them.
 
-    ``by_callable``: those of the methods whose keys the caller has to find. ``log``: the
-    id of the group's log, 0 for none. ``number_field`` and ``record_fields``: see
-    ``curp.client._messages``.
+    ``by_callable``: those of the methods whose keys the caller has to find.
+    ``number_field`` and ``record_fields``: see ``curp.client._messages``.
     """
 
     number: int
     witnesses: tuple[str, ...]
     recorded: frozenset[str]
     by_callable: frozenset[str] = frozenset()
-    log: int = 0
     number_field: bytes = b""
     record_fields: bytes = b""
 
@@ -108,13 +106,11 @@ class GroupKnowledge:
             self._asking = False
             if reply is None or not reply.configuration:
                 return
-            other_log = self._log and reply.log and reply.log != self._log
-            if (self._group and reply.group != self._group) or other_log:
+            if self._group and (reply.group, reply.log) != (self._group, self._log):
                 _log.error("other_group_answered", expected=self._group, found=reply.group)
                 self.view = None
                 return
-            self._group = reply.group
-            self._log = reply.log or self._log
+            self._group, self._log = reply.group, reply.log
             if self.view is not None and reply.configuration <= self.view.number:
                 return
             witnesses = tuple(dict.fromkeys(reply.witnesses))
@@ -134,7 +130,6 @@ class GroupKnowledge:
                 witnesses,
                 recorded,
                 by_callable,
-                self._log,
                 number_field(number),
                 record_fields(number, self._log),
             )

@@ -47,10 +47,7 @@ def with_number(header: bytes, number: bytes, conflict_keys: frozenset[int] = fr
 
 
 def record_fields(configuration: int, log: int) -> bytes:
-    """Return what is alike in all records of a configuration.
-
-    ``log``: the id of the group's, 0 for none known.
-    """
+    """Return what is alike in all records of a configuration of the log of that id."""
     return curp_pb2.RecordRequest(configuration=configuration, log=log).SerializeToString()
 
 

@@ -556,7 +556,7 @@ class GroupStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatusReply(_message.Message):
-    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses", "application_version", "active_version", "serves", "engine", "warnings", "poison", "left_out")
+    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses", "application_version", "active_version", "engine", "warnings", "poison", "left_out")
     class LeftOut(_message.Message):
         __slots__ = ("witness", "why")
         WITNESS_FIELD_NUMBER: _ClassVar[int]
@@ -576,7 +576,6 @@ class GroupStatusReply(_message.Message):
     WANTED_WITNESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_VERSION_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_VERSION_FIELD_NUMBER: _ClassVar[int]
-    SERVES_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     POISON_FIELD_NUMBER: _ClassVar[int]
@@ -593,12 +592,11 @@ class GroupStatusReply(_message.Message):
     wanted_witnesses: _containers.RepeatedScalarFieldContainer[str]
     application_version: int
     active_version: int
-    serves: bool
     engine: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
     poison: _containers.RepeatedCompositeFieldContainer[PoisonCase]
     left_out: _containers.RepeatedCompositeFieldContainer[GroupStatusReply.LeftOut]
-    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ..., application_version: _Optional[int] = ..., active_version: _Optional[int] = ..., serves: bool = ..., engine: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., poison: _Optional[_Iterable[_Union[PoisonCase, _Mapping]]] = ..., left_out: _Optional[_Iterable[_Union[GroupStatusReply.LeftOut, _Mapping]]] = ...) -> None: ...
+    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ..., application_version: _Optional[int] = ..., active_version: _Optional[int] = ..., engine: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., poison: _Optional[_Iterable[_Union[PoisonCase, _Mapping]]] = ..., left_out: _Optional[_Iterable[_Union[GroupStatusReply.LeftOut, _Mapping]]] = ...) -> None: ...
 
 class ChangeWitnessesRequest(_message.Message):
     __slots__ = ("witnesses", "configuration")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from curp._core.conflict_keys import MAX_CONFLICT_KEYS, KeyFinder, recorded_keys
-from curp._core.witness_table import Identity, WitnessTable, WitnessVerdict
+from curp._core.witness_table import Identity, WitnessTable, WitnessVerdict, log_of_group
 from curp._key_declarations import fields_from_wire
 from curp.v1 import curp_pb2
 from curp.witness._journal import WitnessJournal
@@ -164,8 +164,8 @@ class WitnessHandlers:
         request = _parse(curp_pb2.StartRequest, raw)
         group, number = request.group, request.configuration
         secrets, finders = _secrets(request.secrets), _finders(request.methods)
-        if not group or not number:
-            raise BadHeader("a start names a group and a configuration number")
+        if not log_of_group(group) or not number:
+            raise BadHeader("a start names a group with its log's id, and a configuration number")
         verdict = self._table.may_start(group, number, refresh=request.refresh)
         if verdict is not WitnessVerdict.ACCEPTED:
             _log.warning("start_refused", group=group, configuration=number, verdict=verdict.name)

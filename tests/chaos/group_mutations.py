@@ -13,7 +13,6 @@ from curp._core import (
     read_lease,
     recovery,
     steps,
-    witness_table,
 )
 from curp._core.group_call import GroupCall, Step
 from curp._core.leader import Leader, LeaderBounds, Speed
@@ -107,10 +106,15 @@ def restarted_witness_believed() -> AbstractContextManager[Any]:
 
 
 def groups_by_name() -> AbstractContextManager[Any]:
-    def same(held: str, group: str) -> bool:
-        return group.partition("@")[0] == held.partition("@")[0]
+    def by_name(judge: Callable[..., WitnessVerdict]) -> Callable[..., WitnessVerdict]:
+        def judged(self: WitnessTable, group: str, *arguments: Any, **more: Any) -> WitnessVerdict:
+            same = group.partition("@")[0] == self.group.partition("@")[0]
+            return judge(self, self.group if same else group, *arguments, **more)
 
-    return unittest.mock.patch.object(witness_table, "same_group", same)
+        return judged
+
+    judges = {name: by_name(getattr(WitnessTable, name)) for name in ("may_start", "may_freeze")}
+    return unittest.mock.patch.multiple(WitnessTable, **judges)
 
 
 def late_start_believed() -> AbstractContextManager[Any]:

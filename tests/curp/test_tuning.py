@@ -73,33 +73,3 @@ def test_calls_over_a_log_have_more_room_than_clients_are_told_of() -> None:
     assert over_log == replace(given, window=138, max_keys=100_000, max_key_bytes=64 << 20)
     few = tuning.bounds_over_log(replace(given, max_keys=8, max_key_bytes=1024))
     assert (few.max_keys, few.max_key_bytes) == (8, 1024)
-
-
-@pytest.mark.parametrize(
-    ("keyword", "place"),
-    [
-        ("window", "bounds=rifl.Bounds(window=...)"),
-        ("max_waiters", "bounds=rifl.Bounds(max_waiters=...)"),
-        ("max_aio_waiters", "bounds=rifl.Bounds(max_aio_waiters=...)"),
-        ("max_answer_bytes", "bounds=rifl.Bounds(max_answer_bytes=...)"),
-        ("max_total_answer_bytes", "bounds=rifl.Bounds(max_total_answer_bytes=...)"),
-        ("lease_term_s", "tuning=curp.Tuning(lease_term_s=...)"),
-        ("client_term_s", "tuning=curp.Tuning(client_term_s=...)"),
-        ("drift", "tuning=curp.Tuning(drift=...)"),
-        ("witness_timeout_s", "tuning=curp.Tuning(witness_timeout_s=...)"),
-        ("snapshot_entries", "tuning=curp.Tuning(snapshot_entries=...)"),
-        ("batch_entries", "tuning=curp.Tuning(batch_entries=...)"),
-        ("batch_delay_s", "tuning=curp.Tuning(batch_delay_s=...)"),
-        ("max_unsynced", "tuning=curp.Tuning(max_unsynced=...)"),
-        ("poison_deaths", "tuning=curp.Tuning(poison_deaths=...)"),
-        ("reset", "hooks=curp.StateHooks(reset=...)"),
-        ("snapshot", "hooks=curp.StateHooks(snapshot=...)"),
-        ("restore", "hooks=curp.StateHooks(restore=...)"),
-        ("windw", "unexpected keyword argument 'windw'"),
-    ],
-)
-def test_a_keyword_that_moved_is_refused_and_its_place_named(keyword: str, place: str) -> None:
-    """Nobody's setting is dropped in silence, and who upgrades is told where it went (§9)."""
-    with pytest.raises(TypeError) as refused:
-        _replica(**{keyword: 1})
-    assert place in str(refused.value)

@@ -22,7 +22,7 @@ class SimulatedLeading(Leading):
 
     def lease_storage(self, store: GroupStore, state: GroupState) -> LogLeaseStorage:
         """Return where the lease server of this leadership keeps clients and sessions."""
-        return _Storage(store, state, self.store_id, self.flush)
+        return _Storage(store, state, self._parts.picture.store_id, self.flush)
 
     def lease_authority(self, storage: LogLeaseStorage) -> LeaseAuthority:
         """Return the lease server of this leadership, by the process's clocks."""

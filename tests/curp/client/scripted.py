@@ -15,7 +15,7 @@ import grpc.aio
 
 import rifl
 import rifl.aio
-from curp._core.witness_table import WitnessTable
+from curp._core.witness_table import WitnessTable, group_of_log
 from curp._wire.labels import SYNCED_KEY
 from curp.client import Statistics, statistics
 from curp.v1 import curp_pb2 as pb
@@ -23,10 +23,12 @@ from curp.witness import WitnessHandlers, add_witness_service
 from rifl.core._calling.retry import RetryPolicy
 from tests.helpers.servers import LoopThread, generic, serve
 
-__all__ = ["CLIENTS", "METHOD", "READ", "Caller", "ScriptedGroup", "calling", "field"]
+__all__ = ["CLIENTS", "GROUP", "METHOD", "READ", "Caller", "ScriptedGroup", "calling", "field"]
 
 METHOD, READ = "/test.Group/Put", "/test.Group/Get"
 CLIENTS = ("sync", "future", "aio")
+_LOG = 0xA
+GROUP = group_of_log("g", _LOG)
 
 
 class _Witness:
@@ -56,7 +58,7 @@ class _Witness:
 
 
 class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """``streams``: False for a witness of an earlier version, which has no ``Records``."""
+    """``streams``: False for a witness that is reached by a way without ``Records``."""
 
     def __init__(self, opened: threading.Event, *, streams: bool) -> None:
         self._opened = opened
@@ -153,7 +155,7 @@ class ScriptedGroup:
             pb.MethodConflicts(method=READ, keys=keys, read_only=True),
         ]
         request = pb.StartRequest(
-            group="g", configuration=number, secrets=self.secrets, methods=self.methods
+            group=GROUP, configuration=number, secrets=self.secrets, methods=self.methods
         )
 
         async def start() -> None:
@@ -174,7 +176,7 @@ class ScriptedGroup:
 
     def freeze(self, witness: int) -> None:
         """Have a witness accept nothing more."""
-        request = pb.FreezeRequest(group="g", configuration=self.number)
+        request = pb.FreezeRequest(group=GROUP, configuration=self.number)
 
         async def freeze() -> None:
             list(self.witnesses[witness].handlers.freeze(request.SerializeToString()))
@@ -196,6 +198,7 @@ class ScriptedGroup:
             witnesses=self.addresses,
             methods=self.methods,
             group="g",
+            log=_LOG,
             serves=self.serves,
         ).SerializeToString()
 

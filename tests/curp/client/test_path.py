@@ -208,11 +208,16 @@ async def test_a_handlers_own_error_is_made_durable_too(kind: str, group: Script
             assert len(group.syncs) == 1 - expected
 
 
-async def test_a_second_group_is_not_mixed_in(kind: str, group: ScriptedGroup) -> None:
-    """A client never records one group's calls on another's witnesses (DESIGN §7)."""
+@pytest.mark.parametrize(("name", "log"), [("h", 0xA), ("g", 0xB), ("g", 0)])
+async def test_a_second_group_is_not_mixed_in(
+    kind: str, group: ScriptedGroup, name: str, log: int
+) -> None:
+    """A client never records one group's calls on another's witnesses, of its name or not (§7)."""
     async with calling(kind, group) as call:
         knowledge = call.channel._client.path.knowledge
-        knowledge.asked(pb.GroupConfiguration(configuration=9, group="h", witnesses=["x:1"]))
+        knowledge.asked(
+            pb.GroupConfiguration(configuration=9, group=name, log=log, witnesses=["x:1"])
+        )
         assert knowledge.view is None
         await call(field(b"a"))
         assert held(group) == [0, 0]

@@ -21,7 +21,7 @@ from curp.client._record import Record
 from curp.client._sync_records import _Stream, _Unary
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessClient, WitnessHandlers
-from tests.curp.client.scripted import CLIENTS, METHOD, ScriptedGroup, calling, field
+from tests.curp.client.scripted import CLIENTS, GROUP, METHOD, ScriptedGroup, calling, field
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
 
@@ -58,7 +58,9 @@ def _witness(log: Path, group: ScriptedGroup, *, at: str = "127.0.0.1:0") -> Ite
     try:
         address = process.line()
         with WitnessClient(address) as client:
-            found = client.start("g", group.number, group.secrets, group.methods, timeout_s=WAIT_S)
+            found = client.start(
+                GROUP, group.number, group.secrets, group.methods, timeout_s=WAIT_S
+            )
             assert found == pb.RecordReply.ACCEPTED
         group.addresses = [address]
         yield process
@@ -70,7 +72,7 @@ def _witness(log: Path, group: ScriptedGroup, *, at: str = "127.0.0.1:0") -> Ite
 
 def _frozen(group: ScriptedGroup) -> list[bytes]:
     with WitnessClient(group.addresses[0]) as client:
-        verdict, calls = client.freeze("g", group.number, timeout_s=WAIT_S)
+        verdict, calls = client.freeze(GROUP, group.number, timeout_s=WAIT_S)
     assert verdict == pb.RecordReply.ACCEPTED
     return [call.request for call in calls]
 

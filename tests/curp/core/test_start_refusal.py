@@ -13,7 +13,6 @@ from curp._core.witness_table import WitnessVerdict
     [
         (WitnessVerdict.OTHER_GROUP, ("shop@000000000000000b", 3), "another group, shop@0"),
         (WitnessVerdict.OTHER_GROUP, ("bank@000000000000000b", 3), "another group, bank@0"),
-        (WitnessVerdict.OTHER_GROUP, ("bank", 3), "as an older release does"),
         (WitnessVerdict.OTHER_GROUP, None, "another group"),
         (WitnessVerdict.OTHER_CONFIGURATION, ("bank@000000000000000a", 9), "configuration 9"),
         (WitnessVerdict.FROZEN, ("bank@000000000000000a", 4), "configuration 4"),
@@ -23,7 +22,7 @@ from curp._core.witness_table import WitnessVerdict
 def test_a_verdict_is_told_with_what_the_witness_serves(
     verdict: WitnessVerdict, found: tuple[str, int] | None, told: str
 ) -> None:
-    """Another group, an older release, a number that is not behind: each by its name (2)."""
-    why = start_refusal(verdict, "bank", found)
+    """Another group, or a number that is not behind: each by its name (2)."""
+    why = start_refusal(verdict, found)
     assert why.startswith("refused: ")
     assert told in why

@@ -26,6 +26,7 @@ class ByHand:
     def __init__(self, address: str, options: Sequence[tuple[str, int]] = ()) -> None:
         """``options``: of its channel to the first replica."""
         self._raw = RawClient(address, options=options)
+        self._log = self.configuration().log
         self._seq = 0
 
     @property
@@ -80,7 +81,9 @@ class ByHand:
         with grpc.insecure_channel(witness) as channel:
             try:
                 reply = curp_pb2_grpc.WitnessStub(channel).Record(
-                    pb.RecordRequest(configuration=more.get("configuration", 0), call=call),
+                    pb.RecordRequest(
+                        configuration=more.get("configuration", 0), call=call, log=self._log
+                    ),
                     timeout=_TIMEOUT_S,
                     wait_for_ready=True,
                 )

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
 from structlog.testing import capture_logs
 
@@ -17,7 +13,6 @@ from curp._cli.command import main
 from curp._core.witness_table import WitnessVerdict, group_of_log
 from curp.log._memory import MemoryLog
 from curp.v1 import curp_pb2 as pb
-from curp.v1 import curp_pb2_grpc
 from curp.witness import WitnessClient
 from tests.curp.replica.running import replica
 from tests.helpers.ports import free_port
@@ -26,28 +21,6 @@ from tests.helpers.waiting import until
 
 _DEADLINE_S = 60.0
 _SECRETS = pb.SecretsPut(secrets=[pb.SecretsPut.Secret(key_id=1, secret=b"s" * 32)])
-
-
-class _OfAnOlderRelease(curp_pb2_grpc.WitnessServicer):
-    """Knows a group by its name alone."""
-
-    def Status(self, request: Any, context: Any) -> pb.WitnessStatusReply:  # noqa: N802 - the proto's
-        return pb.WitnessStatusReply(group="group", configuration=1, mode="normal")
-
-    def Start(self, request: Any, context: Any) -> pb.StartReply:  # noqa: N802 - the proto's
-        return pb.StartReply(verdict=pb.RecordReply.OTHER_GROUP)
-
-
-@contextlib.contextmanager
-def _older() -> Iterator[str]:
-    server = grpc.server(ThreadPoolExecutor(2))
-    curp_pb2_grpc.add_WitnessServicer_to_server(_OfAnOlderRelease(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.stop(None).wait()
 
 
 def test_a_witness_that_refuses_is_named_and_tried_less_often(
@@ -68,14 +41,13 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
                 log=tmp_path / "w2.err",
             )
         ).line()
-        older = stack.enter_context(_older())
         with WitnessClient(theirs) as client:
             verdict = client.start(group_of_log("group", 0xBAD), 9, _SECRETS, [], timeout_s=20)
             assert verdict is WitnessVerdict.ACCEPTED
         running = stack.enter_context(
             replica(
                 MemoryLog().engine(),
-                witnesses=[theirs, guarded, older, late],
+                witnesses=[theirs, guarded, late],
                 tuning={"witness_timeout_s": 0.3},
             )
         )
@@ -92,7 +64,6 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
         told = _status(running.address, capsys)
         assert f"{theirs}  could not be started: refused: it serves another group" in told
         assert f"{guarded}  could not be started: refused: it has another group token" in told
-        assert f"{older}  could not be started: refused: it serves group without a log id" in told
         stack.enter_context(started("curp.witness", "--listen", late, log=tmp_path / "w3.err"))
         until(
             lambda: list(running.replica.configuration().witnesses) == [late],

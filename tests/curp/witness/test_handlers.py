@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from curp._core.conflict_keys import FieldType, KeyField, canonical, conflict_key
-from curp._core.witness_table import WitnessLimits, WitnessTable
+from curp._core.witness_table import WitnessLimits, WitnessTable, group_of_log
 from curp._key_declarations import fields_to_wire
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessHandlers, WitnessJournal
@@ -25,10 +25,12 @@ PUT = pb.MethodConflicts(
     method="/s/Put", keys=fields_to_wire([KeyField((1,), FieldType.INT64, "", canonical(0))])
 )
 V = pb.RecordReply
+LOG = 0xA
+GROUP = group_of_log("g", LOG)
 
 
 def start_bytes(configuration: int = 1, **fields: Any) -> bytes:
-    fields = {"group": "g", "secrets": SECRETS, **fields}
+    fields = {"group": GROUP, "secrets": SECRETS, **fields}
     return pb.StartRequest(configuration=configuration, **fields).SerializeToString()
 
 
@@ -57,7 +59,7 @@ def record_bytes(
         conflict_keys=keys,
         peer=peer,
     )
-    return pb.RecordRequest(configuration=configuration, call=call).SerializeToString()
+    return pb.RecordRequest(configuration=configuration, call=call, log=LOG).SerializeToString()
 
 
 def witness_handlers(*methods: pb.MethodConflicts, **limits: int) -> WitnessHandlers:
@@ -75,7 +77,7 @@ def record(to: WitnessHandlers, *arguments: Any, peer_is: bytes = b"", **fields:
 
 
 def frozen(of: WitnessHandlers, configuration: int = 1) -> list[pb.WitnessedCall]:
-    raw = pb.FreezeRequest(group="g", configuration=configuration).SerializeToString()
+    raw = pb.FreezeRequest(group=GROUP, configuration=configuration).SerializeToString()
     return [call for part in of.freeze(raw) for call in pb.FreezeReply.FromString(part).calls]
 
 
@@ -95,7 +97,7 @@ def test_a_long_table_comes_in_parts() -> None:
     witness = witness_handlers()
     for seq in range(1, 81):
         assert record(witness, seq, bytes(60_000), seq) == V.ACCEPTED
-    raw = pb.FreezeRequest(group="g", configuration=1).SerializeToString()
+    raw = pb.FreezeRequest(group=GROUP, configuration=1).SerializeToString()
     parts = list(witness.freeze(raw))
     assert max(map(len, parts)) < 2 << 20
     assert len(frozen(witness)) == 80
@@ -169,7 +171,7 @@ def test_collected_calls_go_and_stuck_ones_are_told() -> None:
     record(witness, 1, b"one", 7)
     record(witness, 2, b"two", 8)
     synced = [pb.Collected(client_id=5, seq=1), pb.Collected(client_id=5, key=b"none")]
-    raw = pb.CollectRequest(group="g", configuration=1, synced=synced).SerializeToString()
+    raw = pb.CollectRequest(group=GROUP, configuration=1, synced=synced).SerializeToString()
     replies = [pb.CollectReply.FromString(witness.collect(raw)) for _ in range(3)]
     assert [[call.request for call in reply.stuck] for reply in replies] == [[], [], [b"two"]]
     assert [call.request for call in frozen(witness)] == [b"two"]
@@ -180,6 +182,8 @@ def test_collected_calls_go_and_stuck_ones_are_told() -> None:
     [
         b"\xff",
         start_bytes(group=""),
+        start_bytes(group="g"),
+        start_bytes(group=group_of_log("g", 0)),
         start_bytes(0),
         start_bytes(secrets=pb.SecretsPut()),
         start_bytes(secrets=pb.SecretsPut(secrets=[pb.SecretsPut.Secret(secret=b"short")])),

@@ -9,7 +9,7 @@ import grpc
 import pytest
 import trustme
 
-from curp._core.witness_table import WitnessVerdict
+from curp._core.witness_table import WitnessVerdict, group_of_log
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessClient, WitnessJournal
 from curp.witness.__main__ import main
@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 SECRET = Secret(1, b"s" * 32)
 SECRETS = pb.SecretsPut(secrets=[pb.SecretsPut.Secret(key_id=1, secret=SECRET.value)])
 WAIT_S = 20.0
+LOG = 0xA
+GROUP = group_of_log("g", LOG)
 ACCEPTED, OTHER = WitnessVerdict.ACCEPTED, WitnessVerdict.OTHER_CONFIGURATION
 
 
@@ -31,7 +33,7 @@ def witness(log: Path, *arguments: str) -> tuple[Process, str]:
 
 
 def start(client: WitnessClient, configuration: int) -> WitnessVerdict:
-    return client.start("g", configuration, SECRETS, [], timeout_s=WAIT_S)
+    return client.start(GROUP, configuration, SECRETS, [], timeout_s=WAIT_S)
 
 
 def record(channel: grpc.Channel, seq: int, configuration: int, token: bytes = b"") -> int:
@@ -42,7 +44,9 @@ def record(channel: grpc.Channel, seq: int, configuration: int, token: bytes = b
         request_serializer=pb.RecordRequest.SerializeToString,
         response_deserializer=pb.RecordReply.FromString,
     )
-    return ask(pb.RecordRequest(configuration=configuration, call=call), timeout=WAIT_S).verdict
+    return ask(
+        pb.RecordRequest(configuration=configuration, call=call, log=LOG), timeout=WAIT_S
+    ).verdict
 
 
 @pytest.mark.parametrize("remembers", [True, False])
@@ -66,16 +70,16 @@ def test_a_killed_witness_comes_back_useless_until_listed_anew(
             assert (status.mode, status.held) == ("unlisted", 0)
             assert status.configuration == (5 if remembers else 0)
             if remembers:
-                assert client.freeze("g", 5, timeout_s=WAIT_S) == (OTHER, [])
+                assert client.freeze(GROUP, 5, timeout_s=WAIT_S) == (OTHER, [])
                 assert start(client, 5) is OTHER
             else:
                 assert client.freeze("", 0, timeout_s=WAIT_S) == (OTHER, [])
-            assert client.freeze("g", 5, timeout_s=WAIT_S)[0] is not ACCEPTED
-            refresh = client.start("g", 5, SECRETS, [], refresh=True, timeout_s=WAIT_S)
+            assert client.freeze(GROUP, 5, timeout_s=WAIT_S)[0] is not ACCEPTED
+            refresh = client.start(GROUP, 5, SECRETS, [], refresh=True, timeout_s=WAIT_S)
             assert refresh is not ACCEPTED
             assert start(client, 6) is ACCEPTED
             assert record(channel, 1, 6) == ACCEPTED
-            verdict, calls = client.freeze("g", 6, timeout_s=WAIT_S)
+            verdict, calls = client.freeze(GROUP, 6, timeout_s=WAIT_S)
             assert (verdict, len(calls)) == (ACCEPTED, 1)
             watching = channel.unary_stream("/curp.v1.Witness/Watch")(b"", timeout=WAIT_S)
             watching.initial_metadata()
@@ -102,9 +106,9 @@ def test_a_late_start_of_an_old_number_is_no_answer_for_the_one_in_force(tmp_pat
         with WitnessClient(address) as client:
             # Of a leader that was deposed long ago.
             assert start(client, 3) is ACCEPTED
-            assert client.freeze("g", 5, timeout_s=WAIT_S) == (OTHER, [])
-            assert client.freeze("g", 3, timeout_s=WAIT_S) == (ACCEPTED, [])
-            assert client.freeze("g", 5, timeout_s=WAIT_S) == (OTHER, [])
+            assert client.freeze(GROUP, 5, timeout_s=WAIT_S) == (OTHER, [])
+            assert client.freeze(GROUP, 3, timeout_s=WAIT_S) == (ACCEPTED, [])
+            assert client.freeze(GROUP, 5, timeout_s=WAIT_S) == (OTHER, [])
     finally:
         process.close()
 
@@ -125,8 +129,8 @@ def test_only_the_groups_replicas_may_freeze(tmp_path: Path) -> None:
                 for stranger in (other, wrong):
                     for ask in (
                         lambda stranger=stranger: start(stranger, 2),
-                        lambda stranger=stranger: stranger.freeze("g", 1, timeout_s=WAIT_S),
-                        lambda stranger=stranger: stranger.collect("g", 1, [], timeout_s=WAIT_S),
+                        lambda stranger=stranger: stranger.freeze(GROUP, 1, timeout_s=WAIT_S),
+                        lambda stranger=stranger: stranger.collect(GROUP, 1, [], timeout_s=WAIT_S),
                     ):
                         with pytest.raises(grpc.RpcError) as refused:
                             ask()
@@ -136,7 +140,7 @@ def test_only_the_groups_replicas_may_freeze(tmp_path: Path) -> None:
                 with pytest.raises(grpc.RpcError) as refused:
                     record(channel, 1, 1, token=b"x" * 20)
                 assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED  # type: ignore[attr-defined]
-            assert client.collect("g", 1, [], timeout_s=WAIT_S) == (ACCEPTED, [])
+            assert client.collect(GROUP, 1, [], timeout_s=WAIT_S) == (ACCEPTED, [])
     finally:
         process.close()
 
@@ -177,7 +181,7 @@ def test_tokens_are_bound_to_peers_as_on_replicas(tmp_path: Path, pems: dict[str
             assert record(channel, 1, 1, token=bound) == ACCEPTED
             with pytest.raises(grpc.RpcError):
                 record(channel, 2, 1, token=make_token(SECRET, 5, b"somebody else"))
-            assert [call.peer for call in client.freeze("g", 1, timeout_s=WAIT_S)[1]] == [peer]
+            assert [call.peer for call in client.freeze(GROUP, 1, timeout_s=WAIT_S)[1]] == [peer]
     finally:
         process.close()
 
