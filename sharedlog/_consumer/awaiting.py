@@ -8,7 +8,7 @@ from datetime import timedelta
 from sharedlog._core.consumer.members import check_follows
 from sharedlog._core.consumer.names import hold_name
 from sharedlog._core.errors import InvalidRequest
-from sharedlog._core.position import NO_SUBSTREAM, Position
+from sharedlog._core.position import Position
 from sharedlog._core.streams import check_name, tag_of
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._log.log import Log
@@ -36,8 +36,6 @@ def await_consumer(
     if not isinstance(log._place.engine, Elsewhere):
         log._place.run(check_follows(name, stream))
     position.check_incarnation(log.incarnation)
-    if position.substream == NO_SUBSTREAM:
-        raise InvalidRequest(f"{position} does not say its substream")
     tag, end = tag_of(stream, position.substream), time.monotonic() + timeout.total_seconds()
     while True:
         holds = {each.tag: each for each in log.holds(hold_name(name))}

@@ -35,7 +35,7 @@ from sharedlog._log.placing import Placing
 # publish more than is left.
 _FULL = 0.25
 # Of a timer's function, which has no message.
-_NOWHERE = Position(0, 0, 0, "")
+_NOWHERE = Position(0, 0, 0, "", 0)
 # What a handler raises that is not its failure.
 _PASSED = (KeyboardInterrupt, GeneratorExit, Died, BatchEnds)
 

@@ -11,7 +11,7 @@ from sharedlog._core.entry import read_row
 from sharedlog._core.errors import InvalidRequest, TrimmedLog
 from sharedlog._core.holds import BEGINNING, END, Hold, all_holds, check_held, move, take
 from sharedlog._core.merging import AHEAD_BYTES, Merger
-from sharedlog._core.position import NO_SUBSTREAM, Position
+from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed, Reader, place_at, verify
 from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule
 from sharedlog._core.streams import substream_number
@@ -160,8 +160,7 @@ class Follower:
         for hold in self._held.values():
             at = substream_number(hold.tag)
             done = self._waiting.moved.get(at, hold.position)
-            mine = position.substream in (NO_SUBSTREAM, at)
-            if mine and done is not None and position[:2] <= done[:2]:
+            if position.substream == at and done is not None and position[:2] <= done[:2]:
                 return
         raise InvalidRequest(f"{position} was not delivered by this follower")
 
@@ -278,17 +277,12 @@ def _behind(
 ) -> Rule[dict[str, Position | int]]:
     start.check_incarnation(incarnation)
     if len(tags) == 1:
-        if start.substream not in (NO_SUBSTREAM, substream_number(tags[0])):
+        if start.substream != substream_number(tags[0]):
             raise InvalidRequest(f"{start} is of another substream than {tags[0]}")
         return {tags[0]: start}
     if not committed:
         yield from verify(start)
         return dict.fromkeys(tags, start.lsn + 1)
-    if start.substream == NO_SUBSTREAM:
-        raise InvalidRequest(
-            f"{start} does not say its substream, and {len(tags)} are followed: begin "
-            "behind one position of each"
-        )
     entry = yield from verify(start)
     found: dict[str, Position | int] = {}
     for tag in tags:
@@ -335,15 +329,14 @@ class Outstanding:
     def done(self, position: Position) -> bool:
         """Take this one as done, with all before it; say whether it was waiting."""
         order = self._order
-        found = next((at for at, each in enumerate(order) if _same(each, position)), None)
-        if found is None:
+        if position not in order:
             return False
         for at, place in self._folded.items():
             self.moved[at] = place
         if self._folded:
             self._folded.clear()
             self.count = Counter(each.substream for each in order)
-        for _ in range(found + 1):
+        for _ in range(order.index(position) + 1):
             each = order.popleft()
             self.moved[each.substream] = each
             self.count[each.substream] -= 1
@@ -353,11 +346,6 @@ class Outstanding:
         """Return the LSN through which a substream is done, if the log does not know it yet."""
         place = self.moved.get(substream)
         return 0 if place is None else place.lsn
-
-
-def _same(one: Position, other: Position) -> bool:
-    # Whoever has no substream means the first that was returned.
-    return one[:3] == other[:3] and other.substream in (NO_SUBSTREAM, one.substream)
 
 
 def _before(start: Position | int) -> int:

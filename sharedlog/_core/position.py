@@ -9,8 +9,6 @@ from sharedlog._core.errors import InvalidRequest, LogForked
 
 MAX_LSN = (1 << 63) - 1
 _MOST = (1 << 32) - 1
-# Of a position that does not say its substream.
-NO_SUBSTREAM = -1
 
 
 class Position(NamedTuple):
@@ -28,12 +26,12 @@ class Position(NamedTuple):
     # Of the committing entry.
     checksum: int
     incarnation: str
-    substream: int = NO_SUBSTREAM
+    substream: int
 
     def __str__(self) -> str:
         """``LSN.ORDINAL/SUBSTREAM-CHECKSUM@INCARNATION``, the checksum in hexadecimal."""
-        at = "" if self.substream == NO_SUBSTREAM else f"/{self.substream}"
-        return f"{self.lsn}.{self.ordinal}{at}-{self.checksum:08x}@{self.incarnation}"
+        at = f"{self.lsn}.{self.ordinal}/{self.substream}"
+        return f"{at}-{self.checksum:08x}@{self.incarnation}"
 
     @classmethod
     def parse(cls, text: str) -> Position:
@@ -43,15 +41,9 @@ class Position(NamedTuple):
         place, at, incarnation = text.partition("@")
         numbers, _, checksum = place.partition("-")
         lsn, _, rest = numbers.partition(".")
-        ordinal, slash, substream = rest.partition("/")
+        ordinal, _, substream = rest.partition("/")
         try:
-            found = cls(
-                int(lsn),
-                int(ordinal),
-                int(checksum, 16),
-                incarnation,
-                int(substream) if slash else NO_SUBSTREAM,
-            )
+            found = cls(int(lsn), int(ordinal), int(checksum, 16), incarnation, int(substream))
         except ValueError:
             found = None
         if found is None or not at or not incarnation or str(found) != text:
@@ -68,7 +60,7 @@ class Position(NamedTuple):
             (self.lsn, 1, MAX_LSN),
             (self.ordinal, 0, _MOST),
             (self.checksum, 0, _MOST),
-            (self.substream, NO_SUBSTREAM, substreams - 1),
+            (self.substream, 0, substreams - 1),
         ):
             if not is_whole(number) or not least <= number <= most:
                 raise InvalidRequest(f"{tuple(self)!r:.200} is no position of this stream")

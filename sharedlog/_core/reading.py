@@ -121,13 +121,14 @@ def check_at(after: Position, rows: Rows) -> Entry:
 def place_at(lsn: int, incarnation: str) -> Rule[Position | None]:
     """Return the position behind everything through ``lsn``.
 
-    Of a substream that has no message in that commit. None: ``lsn`` does not end an append.
+    Its substream is 0: the caller says of which one, which has no message in that commit. None:
+    ``lsn`` does not end an append.
     """
     rows: Rows = yield Read(lsn - 1, 1)
     entry = read_row(_at(rows, lsn))
     if entry.last_lsn != lsn:
         return None
-    return Position(lsn, 0, entry.checksum, incarnation)
+    return Position(lsn, 0, entry.checksum, incarnation, 0)
 
 
 class Reader:

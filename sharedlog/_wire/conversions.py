@@ -9,7 +9,7 @@ from sharedlog._core.catalog import Stream
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Moment
 from sharedlog._core.holds import END, Hold
-from sharedlog._core.position import NO_SUBSTREAM, Position
+from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed, State
 from sharedlog._core.streams import tag_of
 from sharedlog.v1 import log_pb2 as pb
@@ -27,15 +27,12 @@ At = Position | int | str | Moment | None
 def place_of(position: Position) -> pb.Place:
     """Return a position as it travels."""
     lsn, ordinal, checksum, _, substream = position
-    if substream == NO_SUBSTREAM:
-        return pb.Place(lsn=lsn, ordinal=ordinal, checksum=checksum, any_substream=True)
     return pb.Place(lsn=lsn, ordinal=ordinal, checksum=checksum, substream=substream)
 
 
 def position_of(place: pb.Place, incarnation: str) -> Position:
     """Return the position that came."""
-    substream = NO_SUBSTREAM if place.any_substream else place.substream
-    return Position(place.lsn, place.ordinal, place.checksum, incarnation, substream)
+    return Position(place.lsn, place.ordinal, place.checksum, incarnation, place.substream)
 
 
 def start_of(at: At) -> pb.Start:

@@ -96,7 +96,7 @@ def error_of(call: Any) -> LogError:
     if code in (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED):
         return errors.NotAllowed(text)
     if code is _CODE.UNIMPLEMENTED:
-        return errors.NoSuchLog(f"no log is served there, or by an older release ({text})")
+        return errors.NoSuchLog(f"no log is served there ({text})")
     return errors.LogUnavailable(text)
 
 

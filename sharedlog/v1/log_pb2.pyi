@@ -280,18 +280,16 @@ class RaiseFenceRequest(_message.Message):
     def __init__(self, incarnation: _Optional[str] = ..., name: _Optional[str] = ..., at_least: _Optional[int] = ...) -> None: ...
 
 class Place(_message.Message):
-    __slots__ = ("lsn", "ordinal", "checksum", "substream", "any_substream")
+    __slots__ = ("lsn", "ordinal", "checksum", "substream")
     LSN_FIELD_NUMBER: _ClassVar[int]
     ORDINAL_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     SUBSTREAM_FIELD_NUMBER: _ClassVar[int]
-    ANY_SUBSTREAM_FIELD_NUMBER: _ClassVar[int]
     lsn: int
     ordinal: int
     checksum: int
     substream: int
-    any_substream: bool
-    def __init__(self, lsn: _Optional[int] = ..., ordinal: _Optional[int] = ..., checksum: _Optional[int] = ..., substream: _Optional[int] = ..., any_substream: bool = ...) -> None: ...
+    def __init__(self, lsn: _Optional[int] = ..., ordinal: _Optional[int] = ..., checksum: _Optional[int] = ..., substream: _Optional[int] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("after", "lsn", "time_us", "end")

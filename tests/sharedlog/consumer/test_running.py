@@ -132,8 +132,6 @@ def test_who_published_may_wait_until_it_is_consumed(tmp_path):
         sharedlog.await_consumer(
             world.log, "billing", "orders", position._replace(incarnation="another")
         )
-    with pytest.raises(sharedlog.InvalidRequest):
-        sharedlog.await_consumer(world.log, "billing", "orders", position._replace(substream=-1))
 
 
 def test_a_log_that_is_away_at_the_end_does_not_keep_a_consumer(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from sharedlog._core.message import Message
 from sharedlog._core.position import Position
 from sharedlog.v1 import sharedlog_pb2 as pb
 
-PLACE = Position(7, 0, 1, "f00d")
+PLACE = Position(7, 0, 1, "f00d", 0)
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

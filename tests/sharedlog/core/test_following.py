@@ -141,10 +141,6 @@ def test_where_a_follower_begins(each_engine):
     assert texts(carry_out(each_engine, late.read(0))) == ["new"]
     each = {"s/0": whole[12].position, "s/2": whole[8].position}
     assert texts(followed(each_engine, each, (0, 2))) == ["4.2", "5.2", "6.0", "6.2", "new"]
-    bare = whole[3].position._replace(substream=-1)
-    with pytest.raises(InvalidRequest):
-        followed(each_engine, bare)
-    assert texts(followed(each_engine, bare, (0,))) == ["3.0", "4.0", "5.0", "6.0"]
     with pytest.raises(InvalidRequest):
         followed(each_engine, "middle")
     with pytest.raises(LogForked):

@@ -187,9 +187,9 @@ def test_a_hold_begins_at_a_position_of_this_log_only(engine):
     """Else it would keep from nowhere on (§12)."""
     ((position, _), *_) = read(engine)
     wrong = (
-        Position(position.lsn, 0, position.checksum, "beef"),
-        Position(position.lsn, 0, position.checksum ^ 1, INCARNATION),
-        Position(99, 0, position.checksum, INCARNATION),
+        Position(position.lsn, 0, position.checksum, "beef", 0),
+        Position(position.lsn, 0, position.checksum ^ 1, INCARNATION, 0),
+        Position(99, 0, position.checksum, INCARNATION, 0),
     )
     for each in wrong:
         with pytest.raises(LogForked):

@@ -83,14 +83,16 @@ def test_a_position_of_another_log_is_refused():
 
 def test_positions_order_print_and_pickle():
     """By LSN, then ordinal; what is no position is refused (C3)."""
-    early, late = Position(3, 10, 7, INCARNATION), Position(12, 2, 0xFFFFFFFF, INCARNATION)
+    early, late = Position(3, 10, 7, INCARNATION, 0), Position(12, 2, 0xFFFFFFFF, INCARNATION, 1)
     assert early < late
-    assert Position(12, 1, 0xFFFFFFFF, INCARNATION) < late
+    assert Position(12, 1, 0xFFFFFFFF, INCARNATION, 1) < late
     for each in (early, late):
         assert Position.parse(str(each)) == each
         assert pickle.loads(pickle.dumps(each)) == each  # noqa: S301 - our own
-    wrong = ("", "1", "1.2-3", "1.2-00000003@", "a.2-00000003@x", "1.2-3@x", "+1.2-00000003@x")
-    for text in wrong:
+    for text in (
+        *("", "1", "1.2/0-3", "1.2/0-00000003@", "a.2/0-00000003@x", "1.2/0-3@x"),
+        *("+1.2/0-00000003@x", "1.2-00000003@x", "1.2/-00000003@x"),
+    ):
         with pytest.raises(InvalidRequest):
             Position.parse(text)
 

@@ -115,7 +115,7 @@ def test_a_delivery_is_judged_by_the_index(index: Index, given: Delivery, verdic
         delivery(5, 4)._replace(tag="orders"),
         delivery(5, 4)._replace(tag="/0"),
         delivery(5, 4)._replace(tag="orders/0001"),
-        delivery(5, 4, place=at(5)._replace(substream=-1)),
+        delivery(5, 4, place=at(5)._replace(substream=1)),
     ],
 )
 def test_what_no_player_sends_is_refused(wrong: Delivery) -> None:

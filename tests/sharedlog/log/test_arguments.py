@@ -54,7 +54,7 @@ HOSTILE = {
     "fenced": sharedlog.Fence("\udc80", 1.5),
     "stream": sharedlog.Stream(None, None, None),
     "unhashable": sharedlog.Stream([], 1, timedelta(1)),
-    "position": sharedlog.Position(1, 0, 0, "elsewhere"),
+    "position": sharedlog.Position(1, 0, 0, "elsewhere", 0),
     "half a position": sharedlog.Position(1.5, "0", None, None, True),
     "about": sharedlog.About(content_type=5),
     "said": sharedlog.About(trace_parent=0),

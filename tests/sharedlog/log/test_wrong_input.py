@@ -100,7 +100,7 @@ def test_no_hold_is_ended_without_its_name(filled, name):
     assert [(each.name, each.dropped) for each in filled.holds()] == [("me", False)] * 2
 
 
-@pytest.mark.parametrize("text", [None, 3, b"1.0-00000001@f00d"])
+@pytest.mark.parametrize("text", [None, 3, b"1.0/0-00000001@f00d"])
 def test_only_a_text_is_parsed_as_a_position(text):
     """Others are refused by type."""
     with pytest.raises(sharedlog.InvalidRequest):

@@ -61,7 +61,6 @@ def hostile() -> Iterator[target_pb2.Deliveries]:
         lambda it: it.place.ClearField("lsn"),
         lambda it: it.place.MergeFrom(type(it.place)(lsn=(1 << 64) - 1)),
         lambda it: it.place.MergeFrom(type(it.place)(substream=3)),
-        lambda it: it.place.MergeFrom(type(it.place)(any_substream=True)),
         lambda it: it.follows.CopyFrom(place(9)),
         lambda it: setattr(it, "tag", "orders"),
         lambda it: setattr(it, "tag", "orders/00"),
