@@ -17,12 +17,10 @@ import rifl
 from curp.v1 import options_pb2
 from rifl.v1 import rifl_pb2
 
-__all__ = ["PUT", "PUT_SYNCED", "Map", "declare", "handlers", "main"]
+__all__ = ["PUT", "Map", "declare", "handlers", "main"]
 
 _SERVICE = "bench.v1.Keyed"
 PUT = f"/{_SERVICE}/Put"
-# The same, synced before its answer.
-PUT_SYNCED = f"/{_SERVICE}/PutSynced"
 _THREADS = 80
 
 
@@ -36,13 +34,10 @@ def declare() -> None:
     )
     service = file.service.add(name="Keyed")
     conflict_key: Any = options_pb2.conflict_key
-    nondeterministic: Any = options_pb2.nondeterministic
-    for name in ("Put", "PutSynced"):
-        method = service.method.add(
-            name=name, input_type=".rifl.v1.MetadataEntry", output_type=".rifl.v1.MetadataEntry"
-        )
-        method.options.Extensions[conflict_key].append("key")
-        method.options.Extensions[nondeterministic] = name == "PutSynced"
+    method = service.method.add(
+        name="Put", input_type=".rifl.v1.MetadataEntry", output_type=".rifl.v1.MetadataEntry"
+    )
+    method.options.Extensions[conflict_key].append("key")
     descriptor_pool.Default().AddSerializedFile(file.SerializeToString())
 
 
@@ -78,7 +73,7 @@ def handlers(values: Map) -> dict[str, Any]:
         rifl_pb2.MetadataEntry.FromString,
         rifl_pb2.MetadataEntry.SerializeToString,
     )
-    return {"Put": handler, "PutSynced": handler}
+    return {"Put": handler}
 
 
 def main() -> int:

@@ -15,11 +15,10 @@ from lease_server._storage_authority import StorageAuthority
 class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
     """``Authority`` of one server: who is alive is in its memory.
 
-    ``check``, ``renew``, ``alive``, ``is_session``, ``session_refused`` and
-    ``release`` never wait for the storage: the lock they take is never held
-    during I/O. ``grant``, sessions and ``expire`` wait for it. What a crash leaves:
-    reserved ids that are never granted, the secrets, the sessions, and the clients that
-    were granted: each gets a full new term.
+    ``check``, ``renew``, ``alive``, ``is_session`` and ``release`` never wait for
+    the storage: the lock they take is never held during I/O. ``grant``, sessions and
+    ``expire`` wait for it. What a crash leaves: reserved ids that are never granted, the
+    secrets, the sessions, and the clients that were granted: each gets a full new term.
 
     Invariants:
 
@@ -115,12 +114,6 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
     def is_session(self, client_id: int) -> bool:
         """Whether the id is a named session's: keyed identities only. Also if it ended."""
         return self._book.holds(client_id)
-
-    def session_refused(self, client_id: int, now: float | None = None) -> bool:
-        """Whether the id is that of a session which is closed or past its retention."""
-        with self._lock:
-            at = self._clock() if now is None else now
-            return self._book.holds(client_id) and not self._book.alive(client_id, at)
 
     def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
         """Close for ever, durably; the id, which the next ``expire`` returns."""

@@ -37,9 +37,9 @@ def body_of(number: int) -> bytes:
     return _NUMBER.pack(number) + _KILOBYTE
 
 
-def small(number: int = -1) -> bytes:
-    """Return one of a hundred bytes; nobody asks when one with a number below 0 came."""
-    return _NUMBER.pack(number) + _SMALL
+def small() -> bytes:
+    """Return one of a hundred bytes; its number is below 0: nothing asks when it came."""
+    return _NUMBER.pack(-1) + _SMALL
 
 
 def number_of(body: bytes) -> int:

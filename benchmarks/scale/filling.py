@@ -14,6 +14,7 @@ from rifl.core._shared.record import CompletionRecord
 __all__ = ["Filler"]
 
 _POLICIES = {kind: MethodPolicy.of(kind) or MethodPolicy() for kind in ("plain", "idempotent")}
+_METHOD = "/bench.v1.Bench/Call"
 _PAYLOAD = b"x" * 16
 _RECORD = CompletionRecord(response=b"y" * 24)
 _BURST = 10_000
@@ -24,10 +25,9 @@ _TOGETHER = 1_000
 class Filler:
     """Carries calls out in a server's own steps, decision and record, without gRPC."""
 
-    def __init__(self, dedup: Deduplicator, method: str = "/bench.v1.Bench/Call") -> None:
+    def __init__(self, dedup: Deduplicator) -> None:
         self._dedup = dedup
         self._store: Any = dedup._store
-        self._method = method
 
     def idle_clients(self, count: int) -> list[int]:
         """Grant ids; each makes one call and is idle: two rounds of the sweeper later."""
@@ -71,7 +71,7 @@ class Filler:
 
     def _finish(self, client_id: int, seq: int, first_incomplete: int) -> Any:
         call = Call(
-            client_id, b"", seq, None, first_incomplete, fingerprint=_PAYLOAD, method=self._method
+            client_id, b"", seq, None, first_incomplete, fingerprint=_PAYLOAD, method=_METHOD
         )
         # An idempotent call has no intent to be written first.
         kind = "idempotent" if self._store.transactions else "plain"

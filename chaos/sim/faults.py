@@ -186,7 +186,6 @@ class Point(enum.Enum):
     ANSWER_KEPT = "call-answer-kept"
     # A client's call when its process dies or stops.
     UNANSWERED = "call-unanswered"
-    UNSENT = "call-not-sent"
 
 
 @dataclass(frozen=True, slots=True)

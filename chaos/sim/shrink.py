@@ -9,21 +9,20 @@ from chaos.sim.run import simulate
 
 __all__ = ["shrink"]
 
+# Schedules that are run at most.
+_TRIES = 200
 
-def shrink(
-    schedule: Schedule, *, tries: int = 200, fails: Callable[[Schedule], bool] | None = None
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+
+def shrink(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the calls (by number) and faults (by place) that are enough to fail.
 
-    Zeller's minimising delta debugging (2002), on faults first. ``fails`` tells whether
-    a schedule still fails; at most ``tries`` are run.
+    Zeller's minimising delta debugging (2002), on faults first.
     """
-    still = fails or (lambda smaller: bool(simulate(smaller).problems))
-    left = [tries]
+    left = [_TRIES]
 
     def test(calls: tuple[int, ...], faults: tuple[int, ...]) -> bool:
         left[0] -= 1
-        return left[0] >= 0 and still(schedule.only(calls, faults))
+        return left[0] >= 0 and bool(simulate(schedule.only(calls, faults)).problems)
 
     calls = tuple(call.number for call in schedule.calls)
     faults = _minimise(tuple(range(len(schedule.faults))), lambda some: test(calls, some))

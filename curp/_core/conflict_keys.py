@@ -81,7 +81,7 @@ def conflict_key(space: str, value: bytes) -> int:
     return _hash(value, _person(space))
 
 
-def keys_of_values(values: KeyValue | Iterable[KeyValue] | None, space: str = "") -> _Keys:
+def keys_of_values(values: KeyValue | Iterable[KeyValue] | None) -> _Keys:
     """Return the keys of what a user's callable returned: a value, several, or None.
 
     No values, or too many, are no keys: the call conflicts with everything. Raises
@@ -91,7 +91,7 @@ def keys_of_values(values: KeyValue | Iterable[KeyValue] | None, space: str = ""
         return _NONE
     if isinstance(values, str | bytes | int):
         values = (values,)
-    keys = frozenset(conflict_key(space, canonical(value)) for value in values)
+    keys = frozenset(conflict_key("", canonical(value)) for value in values)
     return keys if len(keys) <= MAX_CONFLICT_KEYS else _NONE
 
 
@@ -117,11 +117,6 @@ def keys_of_all(calls: Iterable[_Keys]) -> _Keys:
             return _NONE
         found |= keys
     return frozenset(found)
-
-
-def commute(one: _Keys, other: _Keys) -> bool:
-    """Whether two calls commute by their keys; one without keys commutes with none."""
-    return bool(one) and bool(other) and one.isdisjoint(other)
 
 
 class KeyFinder:

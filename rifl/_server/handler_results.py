@@ -15,8 +15,6 @@ from rifl.core._serving.sendable import fits, sendable
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 
-# The most of a refusal's text, which travels twice: as the status, and in its details.
-_TEXT_BYTES = 1000
 _OK, _UNKNOWN, _INTERNAL = 0, 2, 13
 # Every call makes one: without the generated __new__.
 _tuple: Any = tuple.__new__

@@ -90,12 +90,6 @@ def drop_channel(connection: ConnectionOptions, session: str) -> None:
         found.channel.close()
 
 
-def drop_channels() -> None:
-    """Close all channels of this process."""
-    for key in [key for key in _channels if key[0] == os.getpid()]:
-        _channels.pop(key).channel.close()
-
-
 def open_plain(connection: ConnectionOptions) -> grpc.Channel:
     """Open a channel for the driver's own questions."""
     options = _options(connection)

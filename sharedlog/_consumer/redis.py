@@ -34,7 +34,6 @@ PREFIX = "sharedlog:consumer:"
 _PASSING = re.compile(
     r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
 )
-_AWAY = (redis.ConnectionError, redis.TimeoutError, OSError)
 _SCRIPTS = files(__package__) / "scripts"
 
 

@@ -14,7 +14,6 @@ from sharedlog._core.errors import InvalidRequest
 _OURS = "the consumer commits what a handler queues, with its checkpoint"
 # What would reach further than the keys of a command.
 _REFUSED = {"FLUSHALL", "FLUSHDB", "SELECT", "SWAPDB", "MULTI", "EXEC", "DISCARD"}
-_CONTAINERS = ("", frozenset[str]())
 # A script takes no more of one command.
 _MOST_WORDS = 5000
 

@@ -11,7 +11,6 @@ import grpc
 
 from sharedlog._core.errors import InvalidRequest
 
-SCHEMES = ("grpc", "grpcs")
 VARIABLE, FILE_VARIABLE = "SHAREDLOG_TOKEN", "SHAREDLOG_TOKEN_FILE"
 _OPTIONS = {"token_file", "ca", "certificate", "key", "timeout_s"}
 _TLS = {"ca", "certificate", "key"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any
 
 from sharedlog._core.catalog import Stream, find_stream
@@ -47,7 +46,6 @@ from sharedlog._wire.conversions import (
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1.sharedlog_pb2 import Span
 
-_US = timedelta(microseconds=1)
 Answer = Callable[[Any, Caller], Any]
 
 

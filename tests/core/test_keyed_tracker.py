@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rifl.core import BadHeader, KeyedTracker, Verdict, WindowExceeded
 
 _KEYS = [b"a", b"bb", b"ccc", b"d" * 64, b"e"]
+_OTHER = b"ff"
 _STEP = st.tuples(
     st.sampled_from(["begin", "begin", "finish", "abandon", "restore", "forget"]),
     st.sampled_from(_KEYS),
@@ -58,20 +59,26 @@ def test_it_counts_what_it_knows(
         else:
             tracker.forget(key)
             model.pop(key, None)
-        assert (len(tracker), tracker.bytes_kept) == (len(model), total())
+        assert len(tracker) == len(model)
         for probe in _KEYS:
             kept = model.get(probe)
             assert tracker.record(probe) == (None if kept is None else kept[0])
             assert (tracker.peek(probe) is Verdict.NEW) == (probe not in model)
+        if len(model) >= max_keys or total() + len(_OTHER) > max_bytes:
+            with pytest.raises(WindowExceeded):
+                tracker.begin(_OTHER)
+        else:
+            assert tracker.begin(_OTHER) is Verdict.NEW
+            tracker.forget(_OTHER)
 
 
 @pytest.mark.parametrize("size", [0, 65, 6000])
 def test_a_key_out_of_bounds_leaves_no_trace(size: int) -> None:
     """Keys have 1 to 64 bytes; any other is BadHeader and takes no room (DESIGN §3)."""
-    tracker = KeyedTracker(max_keys=1)
+    tracker = KeyedTracker(max_keys=1, max_bytes=64)
     with pytest.raises(BadHeader):
         tracker.begin(b"k" * size)
-    assert (len(tracker), tracker.bytes_kept) == (0, 0)
+    assert len(tracker) == 0
     assert tracker.begin(b"k" * 64) is Verdict.NEW
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
-from rifl.spark._connections import drop_channels
+from rifl.spark._connections import drop_channel
 from rifl.spark._delivery import portion_end
 from rifl.spark._errors import (
     AlreadyDone,
@@ -279,7 +279,8 @@ def test_sessions_that_servers_forget_unused_break_no_write() -> None:
             return [row.name for row in kept if row.state.value == "open" and row.name not in used]
 
         # No channel of this process may renew one.
-        drop_channels()
+        for row in bank.dedup._store.leases.load_sessions():
+            drop_channel(options.connection, row.name)
         until(lambda: not unused(), "a term of unused sessions")
 
     with _bank(term_s=0.3) as (bank, target):

@@ -153,7 +153,7 @@ class _Run:
                 cast.database.backup()
                 cast.loop.after(planned.seconds, self._restore)
             case Fault.WIPE if planned.aim is not None:
-                cast.aims.setdefault(planned.aim, []).append((_is_consumer, self._wipe))
+                cast.aims.setdefault(planned.aim, []).append((_is_consumer, lambda _: self._wipe()))
             case Fault.WIPE:
                 self._wipe()
 
@@ -171,10 +171,9 @@ class _Run:
         cast.database.restore()
         cast.went_back = True
 
-    def _wipe(self, actor: Actor | None = None) -> None:
+    def _wipe(self) -> None:
         """Have the service forget what it was called, where somebody gives such messages up."""
         if self.cast.setup.buries:
-            del actor
             self.cast.coverage.hit(Fault.WIPE, Point.IDLE)
             self.cast.service.wipe()
 

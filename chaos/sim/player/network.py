@@ -25,7 +25,6 @@ from sharedlog.v1 import target_pb2 as pb
 
 __all__ = ["Call", "Host", "SimulatedLink"]
 
-_SERVICE = "/sharedlog.v1.Target/"
 # Messages on their way on one stream in one direction; more wait for room.
 _WINDOW = 16
 # How long until a silent connection is given up by keepalive.

@@ -90,11 +90,6 @@ class KeyedTracker:
         """How many keys are in progress or recorded."""
         return len(self._calls)
 
-    @property
-    def bytes_kept(self) -> int:
-        """Bytes of keys and records."""
-        return self._bytes
-
     def _put(self, key: bytes, state: object, size: int) -> None:
         self.forget(key)
         self._calls[key] = (state, size)

@@ -37,7 +37,6 @@ class Why(enum.Enum):
     WIPED = "its index is gone, or another store stands there"
     SEALED = "a message cannot be opened"
     DEAD_LETTER = "a dead letter cannot be appended"
-    MISCONFIGURED = "it does not take what it is to be sent"
 
 
 class TargetStopped(LogError):
