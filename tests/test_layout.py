@@ -420,6 +420,41 @@ def test_a_default_stands_once() -> None:
     assert {each for each in found if found.count(each) > 1} - _SAME_BY_CHANCE == set()
 
 
+def _names_of(file: Path) -> Iterator[str]:
+    """The names that a module makes at its top."""
+    for node in tree_of(file).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (each.id for each in targets if isinstance(each, ast.Name))
+
+
+def test_what_a_private_module_makes_is_used() -> None:
+    """By itself or by another one, tests apart: imported, or named as an attribute or in text."""
+    own: dict[Path, set[str]] = {}
+    others: set[str] = set()
+    for file in files(*PACKAGES):
+        own[file] = set()
+        for node in nodes_of(file):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                own[file].add(node.id)
+            elif isinstance(node, ast.ImportFrom):
+                others.update(each.name for each in node.names)
+            elif isinstance(node, ast.Attribute):
+                others.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                others.add(node.value)
+    unused = [
+        f"{module_of(file)}.{name}"
+        for file in files(*PRODUCT)
+        if "._" in module_of(file)
+        for name in _names_of(file)
+        if not name.startswith("__") and name not in own[file] and name not in others
+    ]
+    assert unused == []
+
+
 def test_top_level_holds_only_what_the_design_lists() -> None:
     """Nothing else lies at the top of the repository (DESIGN §2)."""
     built = {"build", "dist", "__pycache__"}

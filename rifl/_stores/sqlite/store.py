@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from rifl._log import get_logger
 from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import RecordCodec
 from rifl._stores.pending import Pending
@@ -36,7 +35,6 @@ from rifl.core._shared.errors import (
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
-_log = get_logger("rifl.store")
 _KEYS_PER_SWEEP = 1_000
 # How much of the time that was lived through a crash may forget: records stay for that longer.
 _UNNOTED_S = 60
