@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+from curp.log._engine import NewLog
 from curp.log._memory import MemoryLog
 from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
@@ -42,6 +43,12 @@ def test_a_log_that_went_back_stops_leader_and_standby() -> None:
             # It answers nobody any more, and says what it is.
             assert client.deposit("5", "alice", 5).reason == "NOT_LEADER"
             assert leader.replica.status().waiting_for == leader.replica.waiting_for
+
+
+def test_a_log_that_lost_its_id_stops_the_replica() -> None:
+    """Witnesses could not tell it from another group's: nothing is served over it (DESIGN §7)."""
+    with replica(MemoryLog(new=NewLog({})).engine()) as running:
+        _stops(running, "CorruptLog", "the log has no id")
 
 
 def test_a_log_with_calls_of_a_method_that_is_not_served_stops_the_replica() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
+from curp._cli.command import main
 from curp._core.entries import ClientRegistered
 from curp._wire.entries import entry_to_bytes
 from curp.log._engine import NewEntry
@@ -101,7 +102,9 @@ def test_a_log_that_cannot_be_read_stops_the_replica(body: bytes, named: str) ->
         assert named in running.replica.waiting_for
 
 
-def test_a_leader_cut_off_from_the_engine_answers_no_reads(witness: str) -> None:
+def test_a_leader_cut_off_from_the_engine_answers_no_reads(
+    witness: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """First answers go on up to the bound, since the witness has them; reads do not (3, 10)."""
     log = MemoryLog()
     cut = False
@@ -134,6 +137,8 @@ def test_a_leader_cut_off_from_the_engine_answers_no_reads(witness: str) -> None
         assert (refused.reason, refused.outcome) == ("NOT_LEADER", "unknown")
         assert not waiting.done()
         assert "cut off" in running.replica.waiting_for
+        assert main(["status", running.address]) == 1
+        assert "  leader whose lease is over  " in capsys.readouterr().out
         cut = False
         assert waiting.result(timeout=_DEADLINE_S)
         until(
