@@ -175,9 +175,7 @@ def key_let_go_early() -> AbstractContextManager[Any]:
 
 def keys_aged_by_dates() -> AbstractContextManager[Any]:
     # Once so: by the wall clock, while nobody served too.
-    return unittest.mock.patch.object(
-        Database, "lived", lambda self, now_s: (1, max(1, int(now_s)))
-    )
+    return unittest.mock.patch.object(Database, "lived", lambda self, now_s: max(1, int(now_s)))
 
 
 def key_let_go_while_it_runs() -> AbstractContextManager[Any]:
