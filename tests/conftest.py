@@ -65,6 +65,10 @@ _LONGEST = (
 )
 
 
+# Their tests share nothing, and one worker alone would take twice as long as two.
+_BY_TEST = ("tests/chaos/test_mutations.py", "tests/chaos/test_found.py")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give a file's tests to one worker, which starts its servers; all of Spark's to one."""
@@ -72,7 +76,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByServers(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "tests/spark" if nodeid.startswith("tests/spark/") else nodeid.split("::")[0]
+            file = nodeid.partition("::")[0]
+            if file in _BY_TEST:
+                return nodeid
+            return "tests/spark" if nodeid.startswith("tests/spark/") else file
 
     return ByServers(config, log)
 

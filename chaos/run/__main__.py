@@ -7,16 +7,19 @@ promise was broken, 2 for wrong arguments.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from chaos.run.report import print_table, write
-from chaos.run.run import Result, run
+from chaos.run.run import Result
+from chaos.run.runs import Wanted, run_all
 from chaos.run.scenario import Scenario
 from chaos.run.scenario_files import BadScenario, read, read_all
 from chaos.run.toxiproxy import NoToxiproxy, executable
@@ -48,20 +51,21 @@ def main(arguments: list[str] | None = None) -> int:
         + (f" to {seeds[-1]}" if len(seeds) > 1 else ""),
         highlight=False,
     )
-    results = _run(console, [(scenario, seed) for seed in seeds for scenario in chosen])
+    wanted = [(scenario, seed) for seed in seeds for scenario in chosen]
+    began = time.monotonic()
+    results = _run(console, wanted, options.jobs or len(os.sched_getaffinity(0)))
+    took_s = time.monotonic() - began
     print_table(console, results)
     write(options.report, results)
     held = sum(result.good for result in results)
     console.print(
-        f"{held} of {len(results)} held in {sum(each.seconds for each in results):.0f} s; "
-        f"report: {options.report / 'index.html'}",
+        f"{held} of {len(results)} held in {took_s:.0f} s; report: {options.report / 'index.html'}",
         highlight=False,
     )
     return 0 if held == len(results) else 1
 
 
-def _run(console: Console, wanted: list[tuple[Scenario, int]]) -> list[Result]:
-    results = []
+def _run(console: Console, wanted: list[Wanted], jobs: int) -> list[Result]:
     with (
         tempfile.TemporaryDirectory(prefix="rifl-chaos-") as directory,
         Progress(
@@ -73,26 +77,25 @@ def _run(console: Console, wanted: list[tuple[Scenario, int]]) -> list[Result]:
         ) as progress,
     ):
         overall = progress.add_task("scenarios", total=len(wanted), answers="")
-        for number, (scenario, seed) in enumerate(wanted):
-            task = progress.add_task(scenario.name, total=scenario.seconds, answers="")
-            results.append(
-                run(
-                    scenario,
-                    seed,
-                    Path(directory) / str(number),
-                    lambda seconds, answers, task=task: progress.update(  # type: ignore[misc]
-                        task, completed=seconds, answers=f"{answers:,}"
-                    ),
-                )
-            )
-            progress.remove_task(task)
-            word = "[green]held[/]" if results[-1].good else "[bold red]BROKEN[/]"
+        tasks: dict[int, TaskID] = {}
+
+        def began(number: int) -> None:
+            scenario, _ = wanted[number]
+            tasks[number] = progress.add_task(scenario.name, total=scenario.seconds, answers="")
+
+        def went_on(number: int, seconds: float, answers: int) -> None:
+            progress.update(tasks[number], completed=seconds, answers=f"{answers:,}")
+
+        def ended(number: int, result: Result) -> None:
+            progress.remove_task(tasks.pop(number))
+            word = "[green]held[/]" if result.good else "[bold red]BROKEN[/]"
             progress.console.print(
-                f"{scenario.name:<28} seed {seed:<5} {results[-1].seconds:6.1f} s  {word}",
+                f"{result.scenario.name:<28} seed {result.seed:<5} {result.seconds:6.1f} s  {word}",
                 highlight=False,
             )
-            progress.update(overall, completed=number + 1)
-    return results
+            progress.advance(overall)
+
+        return run_all(wanted, jobs, Path(directory), began=began, went_on=went_on, ended=ended)
 
 
 def _choose(known: dict[str, Scenario], options: argparse.Namespace) -> list[Scenario]:
@@ -117,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="show the scenarios and end")
     parser.add_argument("--seed", type=int, default=1, help="of faults' times, targets and sizes")
     parser.add_argument("--times", type=int, default=1, help="run all so often, seed by seed")
+    parser.add_argument("--jobs", type=int, help="scenarios at once; as many as processors")
     parser.add_argument(
         "--report", type=Path, default=Path("build/chaos"), metavar="DIR", help="where to write"
     )

@@ -58,6 +58,8 @@ _WRITERS = (
     *("server", "replica", "leader", "standby", "redis", "postgresql"),
     *(each for each in _OF_LOGS if each != "ledger"),
 )
+# Kinds of faults.
+_ABOUT_TIME = ("clock", "drift", "slow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,3 +201,16 @@ class Scenario:
     load: Load
     faults: tuple[FaultSpec, ...]
     expect: Expected
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other scenario runs beside it: it is about clocks, speed or silence.
+
+        A Spark job fills the machine by itself.
+        """
+        kinds = {fault.kind for fault in self.faults}
+        return (
+            not kinds.isdisjoint(_ABOUT_TIME)
+            or self.expect.stands_still
+            or self.topology == "spark"
+        )
