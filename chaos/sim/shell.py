@@ -51,19 +51,23 @@ def serve_fast(
 class Eventual(Later):
     """Something that a simulated medium will answer; awaited by a ``Task``."""
 
-    __slots__ = ("callback", "done", "error", "result")
+    __slots__ = ("callback", "done", "error", "result", "timer")
 
     def __init__(self) -> None:
         self.callback: Callable[[], None] | None = None
         self.done = False
         self.result: Any = None
         self.error: Exception | None = None
+        # What it ends by if nothing else ends it.
+        self.timer: Timer | None = None
 
     def finish(self, result: Any = None, error: Exception | None = None) -> None:
         """Set the result, or the error, once; who waits goes on."""
         if self.done:
             return
         self.done, self.result, self.error = True, result, error
+        if self.timer is not None:
+            self.timer.cancel()
         if self.callback is not None:
             self.callback()
 
@@ -177,13 +181,8 @@ class Task:
                 value, error = None, raised
                 continue
             value = error = None
-            if isinstance(step, Pending):
-                self._await()
-                if not step.done:
-                    step.add_callback(self._pended)
-                    return
-                value, error = step.result, step.error
-            elif type(step) is Eventual:
+            # The abstract classes last: to ask about one of them takes ten times as long.
+            if type(step) is Eventual:
                 if not step.done:
                     # The generator that yielded it looks at it by itself.
                     step.callback = self.go
@@ -203,6 +202,12 @@ class Task:
                     value = self._shell.engine.store.fetch(step.call)
                 except RiflError as refusal:
                     error = refusal
+            elif isinstance(step, Pending):
+                self._await()
+                if not step.done:
+                    step.add_callback(self._pended)
+                    return
+                value, error = step.result, step.error
             elif isinstance(step, Handlers):
                 # It says itself where it is.
                 stack.append(step.__await__())

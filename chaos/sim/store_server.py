@@ -130,7 +130,8 @@ class StoreBackend:
         eventual = Eventual()
         first = request[0] if type(request) is tuple else request
         point = POINTS.get(type(first), Point.OTHER_REQUEST)
-        self.process.after(_TIMEOUT_S, eventual.finish, None, BackendError("timed out"))
+        late = BackendError("timed out")
+        eventual.timer = self.process.after(_TIMEOUT_S, eventual.finish, None, late)
         delay = 0.0001 + 0.0003 * random()
         if self._lost(point):
             return eventual

@@ -23,7 +23,9 @@ __all__ = ["Bell", "Course", "Renewing", "SimulatedDriver"]
 # Between what a step gave, and the next one.
 _STEP_S = 0.0002
 _REPLY_S = 0.0003
-_AT_ONCE = (AppendBatch, NoteDown, Settle, LetBegin, Renew)
+_AT_ONCE = frozenset((AppendBatch, NoteDown, Settle, LetBegin, Renew))
+# What most steps give: nothing to wait for.
+_PLAIN = frozenset((type(None), bool))
 
 
 class Renewing(NamedTuple):
@@ -108,26 +110,23 @@ class Course:
         if self._resting:
             self.wake()
         while self._planned is not None and not self._resting:
-            action, arguments = self._planned
-            self._cancel()
-            action(*arguments)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._carry_on()
 
     def _plan(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        self._cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._resting = False
         self._planned = action, arguments
         self._timer = self._driver.process.after(delay_s, self._carry_on)
 
     def _carry_on(self) -> None:
         if self._planned is not None:
             action, arguments = self._planned
-            self._cancel()
+            self._timer = self._planned = None
+            self._resting = False
             action(*arguments)
-
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._planned = None
-        self._resting = False
 
     def _go_on(self, answer: Any, error: Exception | None = None) -> None:
         rule = self._rule
@@ -141,10 +140,11 @@ class Course:
             self._failed(raised)
             self._over.end()
             return
-        if isinstance(step, Rest):
+        kind = type(step)
+        if kind is Rest:
             self._rest(step)
             return
-        if isinstance(step, Renew):
+        if kind is Renew:
             self._driver.renew(step, self._do, self._next)
             return
         delay_s = self._driver.delay_s(step)
@@ -167,6 +167,9 @@ class Course:
             return
         except Exception as error:  # noqa: BLE001 - the rule's to judge
             self._next(step, None, error)
+            return
+        if type(answer) in _PLAIN:
+            self._next(step, answer, None)
             return
         process = self._driver.process
         if isinstance(answer, Nested):
@@ -206,7 +209,7 @@ class Course:
     def _next(self, step: Any, answer: Any, error: Exception | None) -> None:
         if error is None:
             self._driver.did(step, answer)
-        if isinstance(step, _AT_ONCE):
+        if type(step) in _AT_ONCE:
             self._go_on(answer, error)
         else:
             self._plan(_STEP_S, self._go_on, answer, error)
@@ -246,11 +249,12 @@ class SimulatedDriver(Driver):
 
     def delay_s(self, step: Any) -> float:
         """Return how long it takes until a step is done."""
-        if isinstance(step, AppendBatch):
+        kind = type(step)
+        if kind is AppendBatch:
             return 0.0003 + 0.001 * self._random.random()
-        if isinstance(step, AwaitEntry):
+        if kind is AwaitEntry:
             return 0.1 * (0.5 + self._random.random())
-        return 0.0003 if isinstance(step, NoteDown) else 0.0
+        return 0.0003 if kind is NoteDown else 0.0
 
     def renew(self, step: Renew, do: Do, done: Callable[[Any, Any, Any], None]) -> None:
         """Renew the leadership's lease by a request and its reply.

@@ -62,6 +62,13 @@ _POINTS = {
     Renewing: "renewing",
     Renew: "renewed",
 }
+# Steps that are looked at when they were done; most are none of these.
+_TOLD_OF = frozenset(
+    (
+        *_POINTS,
+        *(Append, Freeze, EndNumber, TakeLeadership, TakeCalls, Rebuild, ApplyMore, Ended),
+    )
+)
 
 
 class SimulatedGroup(Protocol):
@@ -260,7 +267,10 @@ class Replica:
             raise EngineUnavailable(f"{moment.value} {name}")
 
     def _did(self, step: Any, answer: Any) -> None:
-        point = _POINTS.get(type(step))
+        kind = type(step)
+        if kind not in _TOLD_OF:
+            return
+        point = _POINTS.get(kind)
         if isinstance(step, Append) and step.witnesses is None:
             point = "frozen"
         elif isinstance(step, Freeze) and answer is not None and self.random.random() < 0.5:

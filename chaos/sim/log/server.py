@@ -65,10 +65,9 @@ class LogServer:
         loop, random = self._loop, self._random.random
         if isinstance(step, Commit):
             # Who asks says when it is.
-            step = step._replace(at_us=int(process.wall_clock() * 1e6))
+            step = _at(step, process)
         asked = Asked(process, step, point, loop.now)
-        reply = _Reply(done)
-        process.after(_TIMEOUT_S, reply.end, None, LogUnavailable("timed out"))
+        reply = _Reply(process, done)
         delay = 0.0001 + 0.002 * random()
         if self._lost(point):
             return
@@ -110,7 +109,7 @@ class LogServer:
     def at_once(self, process: Process, step: Step, point: Point) -> Any:
         """Do what a process asks for in this moment: it is with what the log is in."""
         if isinstance(step, Commit):
-            step = step._replace(at_us=int(process.wall_clock() * 1e6))
+            step = _at(step, process)
         return self._do(Asked(process, step, point, self._loop.now))
 
     def unlock(self) -> None:
@@ -190,13 +189,25 @@ class LogServer:
 
 
 class _Reply:
-    """What one request gets, once."""
+    """What one request gets, once: an answer, or that there was none in time."""
 
-    def __init__(self, done: Callable[[Any, Exception | None], None]) -> None:
+    __slots__ = ("_done", "_ended", "_timer")
+
+    def __init__(self, process: Process, done: Callable[[Any, Exception | None], None]) -> None:
         self._done = done
         self._ended = False
+        self._timer = process.after(_TIMEOUT_S, self._late)
 
     def end(self, answer: Any, error: Exception | None) -> None:
         if not self._ended:
             self._ended = True
+            self._timer.cancel()
             self._done(answer, error)
+
+    def _late(self) -> None:
+        self.end(None, LogUnavailable("timed out"))
+
+
+def _at(commit: Commit, process: Process) -> Commit:
+    """Return a commit with the time that its writer's clock shows."""
+    return Commit(*commit[:3], int(process.wall_clock() * 1e6))
