@@ -4,5 +4,5 @@
 - ``model``: the protocol of a group, searched whole.
 - ``faulty_path``, ``fault_plan``: a path that breaks, and when.
 - ``redis_server``, ``postgres_server``, ``etcd_cluster``, ``group_processes``, ``ports``: what
-  is broken.
+  is broken; ``programs``: which of these servers' programs the machine has.
 """

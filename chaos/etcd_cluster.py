@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -16,6 +15,7 @@ from urllib.parse import urlencode
 import grpc
 
 from chaos.ports import free_port
+from chaos.programs import program
 from sharedlog._engines.etcd.calls import STATUS
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 
@@ -27,11 +27,8 @@ _BUILT = str(Path(__file__).parents[1] / ".venv" / "etcd")
 
 
 def etcd_executable(name: str = "etcd") -> str:
-    """Return the program on the PATH, else the one that ``make etcd`` built."""
-    found = shutil.which(name) or shutil.which(name, path=_BUILT)
-    if found is None:
-        raise FileNotFoundError(f"no {name} on the PATH: make etcd builds it")
-    return found
+    """Find a program of etcd's; raises ``NotInstalled``."""
+    return program(name, _BUILT, target="etcd")
 
 
 class EtcdNode:

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 
 from chaos.ports import free_port
+from chaos.programs import NotInstalled
 
 __all__ = ["PostgresServer", "as_user", "postgres_executables", "postgres_user"]
 
@@ -24,7 +25,7 @@ _START_S = 60.0
 
 
 def postgres_executables() -> Path:
-    """Return the directory of initdb and postgres, of the newest version there is."""
+    """Return the directory of the newest initdb and postgres; raises ``NotInstalled``."""
     if found := shutil.which("initdb"):
         # It may be a link to it alone.
         return Path(found).resolve().parent
@@ -32,9 +33,7 @@ def postgres_executables() -> Path:
         versions = sorted(Path("/").glob(where[1:]), key=lambda path: path.parts)
         if versions:
             return versions[-1].parent
-    raise RuntimeError(
-        "no PostgreSQL server was found; on Debian and Ubuntu: apt-get install postgresql"
-    )
+    raise NotInstalled("there is no PostgreSQL server: make postgresql installs it")
 
 
 def as_user() -> list[str]:

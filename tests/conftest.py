@@ -6,12 +6,15 @@ import gc
 import logging
 import os
 import signal
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import structlog
 from hypothesis import settings
 
+from chaos.programs import NotInstalled
 from tests.helpers.log_servers import (
     own_etcd,
     own_postgres,
@@ -44,6 +47,32 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 # What sessions of channels without certificates open by, in child processes, too.
 os.environ["RIFL_SESSION_SECRET"] = SESSION_SECRET.decode()
+
+
+# Under `make test-pythons`, a test is skipped if the machine lacks the server that it starts.
+_MAY_LACK_SERVERS = os.environ.get("RIFL_TEST_LACKS_SERVERS") == "yes"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None]:
+    with _skipped_without_its_server():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    with _skipped_without_its_server():
+        return (yield)
+
+
+@contextmanager
+def _skipped_without_its_server() -> Iterator[None]:
+    try:
+        yield
+    except NotInstalled as error:
+        if not _MAY_LACK_SERVERS:
+            raise
+        pytest.skip(str(error))
 
 
 @pytest.fixture(autouse=True)

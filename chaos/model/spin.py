@@ -13,14 +13,11 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from chaos.model.searches import MODEL, AnySearch
+from chaos.programs import program
 
-__all__ = ["Found", "Model", "SpinMissing"]
+__all__ = ["Found", "Model"]
 
 _DEPTH = 100_000
-
-
-class SpinMissing(RuntimeError):
-    """There is no spin, or no C compiler, on this machine."""
 
 
 class Found(NamedTuple):
@@ -39,20 +36,17 @@ class Model:
     """A model's programs, compiled once into a directory that goes with the object.
 
     ``search`` may be called from several threads: each search runs in a process of its
-    own. Raises ``SpinMissing``, and ``RuntimeError`` with the tools' words if they fail.
+    own. Raises ``NotInstalled``, and ``RuntimeError`` with the tools' words if they fail.
     """
 
     def __init__(self, model: Path = MODEL) -> None:
-        spin, compiler = shutil.which("spin"), shutil.which("cc") or shutil.which("gcc")
-        if spin is None or compiler is None:
-            raise SpinMissing("spin and a C compiler are needed: apt-get install spin gcc")
-        self._spin = spin
-        self._compiler = compiler
+        self._spin = program("spin", target="spin")
+        self._compiler = program("cc", target="spin")
         self._directory = tempfile.TemporaryDirectory(prefix="rifl-model-")
         self._path = Path(self._directory.name)
         # Beside its programs: they look for it there when they print a trail.
         shutil.copy(model, self._path)
-        self._run([spin, "-a", model.name], self._path)
+        self._run([self._spin, "-a", model.name], self._path)
         self._programs: dict[bool, Path] = {}
 
     def close(self) -> None:
@@ -73,12 +67,12 @@ class Model:
     def compile(self, *, liveness: bool) -> Path:
         """Compile the program for one kind of search; later calls return the same."""
         if liveness not in self._programs:
-            program = self._path / ("liveness" if liveness else "safety")
+            compiled = self._path / ("liveness" if liveness else "safety")
             # Reversed, the reader comes late, when there is something to be read.
             kind = ["-DNFAIR=3"] if liveness else ["-DSAFETY", "-DNOCLAIM", "-DREVERSE"]
-            command = [self._compiler, "-O1", "-w", "-DCOLLAPSE", *kind, "-o", str(program)]
+            command = [self._compiler, "-O1", "-w", "-DCOLLAPSE", *kind, "-o", str(compiled)]
             self._run([*command, "pan.c"], self._path)
-            self._programs[liveness] = program
+            self._programs[liveness] = compiled
         return self._programs[liveness]
 
     def search(

