@@ -1,12 +1,14 @@
-"""``python -m tests.packaging.check``: build, install into an empty environment, use.
+"""``python -m tests.packaging.check``: build, install into empty environments, use.
 
-The sdist is built from the tree, the wheel from the sdist; the wheel is installed with its
-dependencies where nothing else is, and serves and repeats a call there, away from the tree.
+The sdist is built from the tree, the wheel from the sdist. The wheel is installed with its
+dependencies into an empty environment, and serves and repeats a call there, away from the tree.
+Then each extra has an environment of its own, with what the extra asks for and nothing of another.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -71,6 +73,105 @@ for name in ("pyspark", "redis", "psycopg"):
 print("used", rifl.__file__)
 """
 
+# What an extra is for, used by programs whose first lines are these.
+_BEFORE = """
+import importlib.util
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+import grpc, rifl, sharedlog
+
+SHORT = timedelta(seconds=1)
+store, log = "sqlite:///used.db", sharedlog.create("sqlite:///used.log")
+orders = log.stream("orders")
+log.publish(orders, b"one")
+log.publish(orders, b"two")
+dedup = rifl.Deduplicator(store)
+server = grpc.server(ThreadPoolExecutor(2), interceptors=[dedup.interceptor()])
+
+def refuses(error, call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except error:
+        return
+    raise AssertionError(f"{call} raised no {error}")
+"""
+_USES = {
+    # Each driver asks a port at which no server is.
+    "redis": """
+import sharedlog._consumer.redis, curp.log
+from rifl._stores.errors import StoreUnreachable
+refuses(StoreUnreachable, rifl.Deduplicator, "redis://127.0.0.1:1/0")
+refuses(sharedlog.LogUnavailable, sharedlog.open, "redis://127.0.0.1:1/0?log=orders", timeout=SHORT)
+""",
+    "postgres": """
+import sharedlog._consumer.postgres, sharedlog._outbox.postgres, curp.log
+from rifl._stores.errors import StoreUnreachable
+refuses(StoreUnreachable, rifl.Deduplicator, "postgresql://127.0.0.1:1/orders")
+refuses(sharedlog.LogUnavailable, sharedlog.open, "postgresql://127.0.0.1:1/orders?log=orders", timeout=SHORT)
+""",
+    # Spark's own processes run such a source, without Java.
+    "spark": """
+import rifl.spark._call, rifl.spark._sink, rifl.spark._source, rifl.spark._write
+from sharedlog.spark._format import LogDataSource
+source = LogDataSource({"log": "sqlite:///used.log", "stream": "orders"})
+reader = source.reader(source.schema())
+batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+assert sum(batch.num_rows for batch in batches) == 2, batches
+""",
+    "metrics": """
+import curp.metrics, rifl.metrics, sharedlog.metrics
+from prometheus_client import CollectorRegistry, generate_latest
+registry = CollectorRegistry()
+observed = rifl.Deduplicator("memory:", observer=rifl.metrics.PrometheusObserver(registry))
+assert b"rifl_" in generate_latest(registry)
+""",
+    "tracing": """
+import rifl.tracing, sharedlog.tracing
+rifl.Deduplicator("memory:", observer=rifl.tracing.TracingObserver())
+""",
+    "health": """
+dedup.add_health(server)
+dedup.add_reflection(server)
+dedup.add_to_server(server)
+port = server.add_insecure_port("127.0.0.1:0")
+server.start()
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    asked = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+assert asked.status == asked.SERVING, asked
+server.stop(None).wait()
+""",
+    "cli": """
+import rifl._cli, sharedlog._cli
+dedup.close()
+assert rifl._cli.main(["inspect", store]) == 0
+assert sharedlog._cli.main(["streams", "sqlite:///used.log"]) == 0
+import rich
+""",
+    "export": """
+import pyarrow.parquet, rifl._cli, sharedlog._cli
+dedup.close()
+assert rifl._cli.main(["export", store, "--out", "records.parquet"]) == 0
+assert sharedlog._cli.main(["export", "sqlite:///used.log", "orders", "--out", "o.parquet"]) == 0
+assert pyarrow.parquet.read_table("o.parquet").num_rows == 2
+""",
+}
+# What an extra brings, by the names that are imported; these are another extra's, too.
+_BRINGS = {
+    "redis": {"redis"},
+    "postgres": {"psycopg", "psycopg_pool"},
+    "spark": {"pyspark", "pandas", "pyarrow", "numpy", "grpc_reflection"},
+    "metrics": {"prometheus_client"},
+    "tracing": {"opentelemetry"},
+    "health": {"grpc_health", "grpc_reflection"},
+    "cli": {"rich"},
+    "export": {"pyarrow"},
+}
+_AFTER = """
+others = {others}
+assert [name for name in others if importlib.util.find_spec(name)] == [], "it brings another's"
+"""
+
 
 def main() -> int:
     """Do all of it in a directory that is gone afterwards; 0, or what failed is raised."""
@@ -82,8 +183,11 @@ def main() -> int:
         _look_into_sdist(sdist)
         version = _look_into_wheel(wheel)
         _use(directory, wheel, version)
+        for extra in _USES:
+            _use_extra(directory, wheel, extra)
     sys.stdout.write(
-        f"{_NAME} {version}: sdist and wheel are whole, and work where nothing else is\n"
+        f"{_NAME} {version}: sdist and wheel are whole, and work where nothing else is, "
+        f"each extra alone, too: {', '.join(_USES)}\n"
     )
     return 0
 
@@ -130,6 +234,23 @@ def _use(directory: Path, wheel: Path, version: str) -> None:
         cwd=directory,
     )
     _check("open_path" in paths, "clients do not find the way to a group")
+
+
+def _use_extra(directory: Path, wheel: Path, extra: str) -> None:
+    """Install an extra's own requirements beside the wheel's environment, and use it there."""
+    home, here = directory / extra, directory / f"in-{extra}"
+    here.mkdir()
+    venv.create(home)
+    (packages,) = home.glob("lib/python3*/site-packages")
+    (base,) = (directory / "venv").glob("lib/python3*/site-packages")
+    # pip finds the wheel there and its dependencies, and installs what is missing.
+    (packages / "base.pth").write_text(f"{base}\n")
+    python, pip = str(home / "bin/python"), str(directory / "venv/bin/python")
+    _run(pip, "-m", "pip", "--python", python, "install", "-q", f"{wheel}[{extra}]", cwd=directory)
+    others = sorted(set().union(*_BRINGS.values()) - _BRINGS[extra])
+    _run(python, "-I", "-c", _BEFORE + _USES[extra] + _AFTER.format(others=others), cwd=here)
+    shutil.rmtree(home)
+    sys.stdout.write(f"rifl-grpc[{extra}] works alone\n")
 
 
 def _run(*command: str, cwd: Path) -> str:
