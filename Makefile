@@ -330,7 +330,7 @@ test-pyspark: $(PYTHON) java
 
 # The suite without Spark in Python 3.13 and 3.14, which come with other releases of Debian.
 PYTHONS ?= trixie sid
-test-pythons: debootstrap
+test-pythons: debootstrap toxiproxy etcd
 	@tests/packaging/pythons.sh $(CACHE)/debian $(PYTHONS)
 
 lint: $(call stage,lint)

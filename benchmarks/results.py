@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
@@ -73,12 +74,12 @@ def _versions() -> dict[str, str]:
 
 
 def _now() -> dict[str, Any]:
-    revision = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607 - whichever git there is
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
+    revision = ""
+    # A machine without git has a tree without a revision.
+    if git := shutil.which("git"):
+        revision = subprocess.run(
+            [git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        ).stdout.strip()
     return {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "revision": revision,

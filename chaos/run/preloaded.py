@@ -10,12 +10,14 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from chaos.programs import NotInstalled
+
 __all__ = ["NoCompiler", "compile_library", "preload", "shared_file"]
 
 _PRELOAD = "LD_PRELOAD"
 
 
-class NoCompiler(RuntimeError):
+class NoCompiler(NotInstalled):
     """What is preloaded cannot be compiled on this machine."""
 
 

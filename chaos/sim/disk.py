@@ -84,6 +84,11 @@ class Disk:
             factory=_Connection,
         )
         connection.disk = self
+        # SQLite from 3.41 on gives no name to a file in memory, and rifl.record asks for it.
+        connection.execute(
+            "CREATE TEMP VIEW pragma_database_list AS "
+            f"SELECT 0 AS seq, 'main' AS name, '{self.path}' AS file"
+        )
         return connection
 
     def commit_s(self) -> float:

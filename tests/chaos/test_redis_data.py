@@ -40,6 +40,10 @@ class _Real:
         pools = [redis.ConnectionPool.from_url(server.url(), protocol=2) for _ in range(2)]
         self._connections = [each.get_connection() for each in pools]
 
+    @property
+    def version(self) -> int:
+        return int(self._aside.info("server")["redis_version"].split(".")[0])
+
     def clear(self) -> None:
         self.limit(full=False)
         self._aside.flushall()
@@ -63,13 +67,15 @@ class _Real:
 
 
 class _Simulated:
-    """The same of the simulator's."""
+    """The same of the simulator's, of the real one's version."""
 
-    def __init__(self) -> None:
+    def __init__(self, real: _Real) -> None:
+        self._queues_when_full = real.version >= 8
         self.clear()
 
     def clear(self) -> None:
         self._data = RedisData()
+        self._data.queues_when_full = self._queues_when_full
         self._sessions = [Session(), Session()]
 
     def limit(self, *, full: bool) -> None:
@@ -81,7 +87,8 @@ class _Simulated:
 
 def test_it_answers_as_a_real_one(server: RedisServer) -> None:
     """Its commands, WATCH, and the scripts, of which each branch is taken (T1, T2, T5, T6)."""
-    real, simulated = _Real(server), _Simulated()
+    real = _Real(server)
+    simulated = _Simulated(real)
     seen: Counter[str] = Counter()
     for seed in range(_SEQUENCES):
         dice = Random(seed)
@@ -120,7 +127,8 @@ def test_it_answers_as_a_real_one(server: RedisServer) -> None:
 
 def test_it_says_of_commands_what_a_real_one_says(server: RedisServer) -> None:
     """How many words, and whether they read, write, or need room: redis_transaction asks (§14)."""
-    real, simulated = _Real(server), _Simulated()
+    real = _Real(server)
+    simulated = _Simulated(real)
     asked = [[b"COMMAND", b"INFO", b"GET", b"SET", b"RPUSH", b"HSET", b"HDEL", b"HGETALL"]]
     (found,), (said,) = real.ask(0, asked), simulated.ask(0, asked)
     assert [(each[0].upper(), each[1]) for each in found] == [(each[0], each[1]) for each in said]

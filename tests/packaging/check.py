@@ -107,7 +107,8 @@ refuses(sharedlog.LogUnavailable, sharedlog.open, "redis://127.0.0.1:1/0?log=ord
 import sharedlog._consumer.postgres, sharedlog._outbox.postgres, curp.log
 from rifl._stores.errors import StoreUnreachable
 refuses(StoreUnreachable, rifl.Deduplicator, "postgresql://127.0.0.1:1/orders")
-refuses(sharedlog.LogUnavailable, sharedlog.open, "postgresql://127.0.0.1:1/orders?log=orders", timeout=SHORT)
+url = "postgresql://127.0.0.1:1/orders?log=orders"
+refuses(sharedlog.LogUnavailable, sharedlog.open, url, timeout=SHORT)
 """,
     # Spark's own processes run such a source, without Java.
     "spark": """

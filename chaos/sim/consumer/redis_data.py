@@ -52,6 +52,8 @@ class RedisData:
         self.keys: dict[bytes, Any] = {}
         # There is no room.
         self.full = False
+        # Redis from 8 on queues a transaction's commands when it is full, and refuses their writes.
+        self.queues_when_full = False
         # How often each key has changed.
         self._changes: Counter[bytes] = Counter()
         self._loaded: set[str] = set()
@@ -64,7 +66,7 @@ class RedisData:
             return [self._answered(session, each) for each in commands]
         watched, session.watched = session.watched, {}
         queued = commands[1:-1]
-        if self.full:
+        if self.full and not self.queues_when_full:
             why = redis.exceptions.ExecAbortError(
                 "Transaction discarded because of previous errors."
             )
