@@ -4,8 +4,8 @@
 ``chaos.check``, and writes a report.
 
 - ``scenario``, ``scenario_files``: what runs, breaks and must hold (``scenarios/``).
-- ``run``: one run; ``strikes``: when each fault comes, ``fault_threads``: who strikes it,
-  ``faults``: how, and how it is mended.
+- ``runs``: several scenarios at once; ``run``: one of them; ``strikes``: when each fault comes,
+  ``fault_threads``: who strikes it, ``faults``: how, and how it is mended.
 - ``deployment``: its members: ``servers``, ``group``, ``shared_log``, ``clients``,
   ``players``, ``consumers``, ``log_clients``, ``spark_job``, ``redis``, ``postgresql``,
   ``etcd_member``, ``etcd_log``, each a ``process`` behind a path of ``toxiproxy``, on a ``disk``
