@@ -16,7 +16,7 @@ fi
 mkdir -p "$cache" "$pip_cache"
 
 base_system() { # RELEASE: whole under its name, or not there
-  echo "Fetching Debian's $1 into $cache, 300 MB ..."
+  echo "Fetching Debian's $1 into $cache, 150 MB ..."
   local made
   made="$(mktemp -d "$cache/fetching-XXXXXX")"
   if ! debootstrap --variant=minbase --include=ca-certificates,python3-venv,redis-server \
