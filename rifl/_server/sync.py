@@ -94,8 +94,10 @@ class SyncShell:
             # on a grpc.aio.server the answer is always None.
             if context.add_callback(woken.set) is not False:
                 woken.wait(engine.wait_limit_s(context.time_remaining()))
+            # Before it leaves: that ends a stand-in for an attempt of another replica.
+            ended = attempt.ended
             engine.store.leave(attempt, woken.set)
-            return attempt.ended
+            return ended
         finally:
             with self._lock:
                 self._waiting -= 1

@@ -109,7 +109,7 @@ class KeptUntilTheLastHandler:
     def cannot_run_elsewhere(
         self, url: str, declared: str, client: RawClient, runs: Counter[bytes]
     ) -> None:
-        """Send the call to another replica: it waits for this one's."""
+        """Send the call to another replica: it waits for this one's, once."""
         with (
             closing(Holding(open_dedup(url, declared), "sync", Counter())) as other,
             RawClient(other.address, grant=False) as again,
@@ -118,6 +118,7 @@ class KeptUntilTheLastHandler:
             again.client_id, again.token = client.client_id, client.token
             refused = again.call(HELD, b"x", 1, attempt=2)
             assert refused.refusal == ("ABORTED", "IN_PROGRESS", "unknown")
+            assert refused.details.endswith("is still running")
         assert not runs
 
     def test_a_handler_may_close_its_own_server(self, url: str) -> None:
