@@ -86,6 +86,10 @@ class Process:
             self._child.send_signal(signal.SIGKILL)
         self._child.wait(DEADLINE_S)
 
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it still runs."""
+        self._child.send_signal(number)
+
     def terminate(self) -> int:
         """SIGTERM; the exit code."""
         self._child.send_signal(signal.SIGTERM)

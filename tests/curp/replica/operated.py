@@ -64,7 +64,8 @@ class Operated:
         """Signal processes, all that run where none is named, all at once; their exit codes."""
         stopped = [self._running.pop(name) for name in names or tuple(self._running)]
         for process in stopped:
-            os.kill(process.pid, how)
+            # It may have ended by itself.
+            process.send_signal(how)
         codes = [process.wait() for process in stopped]
         for process in stopped:
             process.close()
