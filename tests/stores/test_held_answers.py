@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +18,19 @@ from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
-from tests.stores.postgres.servers import PostgresServer
-from tests.stores.redis.servers import RedisServer
 
 _NUMBERS = itertools.count()
 METHOD = "/p.S/Large"
 _BYTES = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    yield server
-    server.stop()
-
-
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     name = f"held{next(_NUMBERS)}"
     if request.param == "redis":
-        made: str = request.getfixturevalue("redis_server").url(namespace=name)
+        made: str = request.getfixturevalue("shared_redis").url(namespace=name)
     elif request.param == "postgresql":
-        made = request.getfixturevalue("postgres_server").url(schema=name)
+        made = request.getfixturevalue("shared_postgres").url(schema=name)
     else:
         made = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 's.db'}"
     return made

@@ -12,8 +12,6 @@ import pytest
 from lease_server import SessionClosed, SessionPolicy, SharedAuthority, open_authority
 from rifl._stores import open_lease_storage
 from tests.helpers.waiting import until
-from tests.stores.postgres.servers import PostgresServer
-from tests.stores.redis.servers import RedisServer
 
 _NUMBERS = itertools.count()
 _TERM_S = 0.2
@@ -38,22 +36,6 @@ class Clock:
         return self.at
 
 
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A server whose namespaces keep tests apart."""
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    """A server whose schemas keep tests apart."""
-    server = PostgresServer()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def clock() -> Clock:
     """The wall clock of all servers."""
@@ -63,11 +45,11 @@ def clock() -> Clock:
 @pytest.fixture(params=["redis", "postgresql"])
 def make(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Callable[..., SharedAuthority]]:
     """Make any number of servers' authorities over one store."""
-    number = next(_NUMBERS)
+    name = f"series{next(_NUMBERS)}"
     if request.param == "redis":
-        url = request.getfixturevalue("redis_server").url(namespace=f"s{number}", beat_s=0.05)
+        url = request.getfixturevalue("shared_redis").url(namespace=name, beat_s=0.05)
     else:
-        url = request.getfixturevalue("postgres_server").url(schema=f"s{number}", beat_s=0.1)
+        url = request.getfixturevalue("shared_postgres").url(schema=name, beat_s=0.1)
     opened = []
 
     def one(refused_s: float | None = None) -> SharedAuthority:

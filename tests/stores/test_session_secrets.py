@@ -15,25 +15,9 @@ from lease_server._errors import BadRequest
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._leases.requests import LeaseRequests, Terms
 from rifl._stores import open_store
-from tests.stores.postgres.servers import PostgresServer
-from tests.stores.redis.servers import RedisServer
 
 _NUMBERS = itertools.count()
 MINE, OTHERS = b"my secret, drawn at random", b"another's, drawn at random"
-
-
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
@@ -44,9 +28,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'store.db'}"
     name = f"secrets{next(_NUMBERS)}"
     if request.param == "redis":
-        made: str = request.getfixturevalue("redis_server").url(namespace=name)
+        made: str = request.getfixturevalue("shared_redis").url(namespace=name)
     else:
-        made = request.getfixturevalue("postgres_server").url(schema=name)
+        made = request.getfixturevalue("shared_postgres").url(schema=name)
     return made
 
 

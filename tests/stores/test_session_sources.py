@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,8 @@ import pytest
 
 from lease_server import SessionPolicy, TooManySessions, open_authority
 from rifl._stores import open_store
-from tests.stores.postgres.servers import PostgresServer
-from tests.stores.redis.servers import RedisServer
 
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
@@ -36,9 +19,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store of its own."""
     name = f"sources{next(_NUMBERS)}"
     if request.param == "redis":
-        return str(request.getfixturevalue("redis_server").url(namespace=name))
+        return str(request.getfixturevalue("shared_redis").url(namespace=name))
     if request.param == "postgresql":
-        return str(request.getfixturevalue("postgres_server").url(schema=name))
+        return str(request.getfixturevalue("shared_postgres").url(schema=name))
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 's.db'}"
 
 

@@ -18,34 +18,18 @@ from rifl.core._serving.later import Later
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from tests.helpers.waiting import until
-from tests.stores.postgres.servers import PostgresServer
-from tests.stores.redis.servers import RedisServer
 
 _NUMBERS = itertools.count()
 _TERM_S = 0.4
-
-
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
 def dedup(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     name = f"unused{next(_NUMBERS)}"
     if request.param == "redis":
-        url = request.getfixturevalue("redis_server").url(namespace=name, beat_s=0.05)
+        url = request.getfixturevalue("shared_redis").url(namespace=name, beat_s=0.05)
     elif request.param == "postgresql":
-        url = request.getfixturevalue("postgres_server").url(schema=name, beat_s=0.1)
+        url = request.getfixturevalue("shared_postgres").url(schema=name, beat_s=0.1)
     else:
         url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 's.db'}"
     with rifl.Deduplicator(url, term_s=_TERM_S) as made:

@@ -1,4 +1,4 @@
-"""A PostgreSQL for the whole run, and one of its own for tests that break it."""
+"""Stores in the run's PostgreSQL, and in the one that tests break."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from tests.stores.postgres.servers import PostgresServer
 from tests.stores.postgres.unclaimed_runs import Handler
 from tests.stores.redis.replica import Replica
 
@@ -14,19 +13,15 @@ _NAMES = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def shared_server():
+def shared_server(shared_postgres):
     """One server; tests keep apart by schema."""
-    server = PostgresServer()
-    yield server
-    server.stop()
+    return shared_postgres
 
 
 @pytest.fixture(scope="session")
-def own_server():
+def own_server(own_postgres):
     """A server that a test may stop, crash or weaken, if it mends it afterwards."""
-    server = PostgresServer()
-    yield server
-    server.stop()
+    return own_postgres
 
 
 @pytest.fixture
