@@ -20,6 +20,8 @@ from tests.stores.redis.servers import until
 from tests.stores.suspended import check_settling
 
 SERVER = "tests.stores.redis.server_process"
+# More than the replicas take to see that one is gone; what it is too short for hops on.
+HOP_S = 1.5
 RETRIED = {"IN_PROGRESS", "RECORD_PENDING", "STORE_UNAVAILABLE", "DRAINING", ""}
 POINTS = {
     "plain": ["before effect", "after effect", "after record"],
@@ -131,7 +133,7 @@ class Hopper:
         end = time.monotonic() + 40
         for attempt in range(1, 1000):
             process = self.processes[(first + attempt) % 3]
-            response, reason = self.attempt(process, method, seq, request, attempt, 3.0)
+            response, reason = self.attempt(process, method, seq, request, attempt, HOP_S)
             if response is not None:
                 return response.decode()
             if reason not in RETRIED:
