@@ -97,10 +97,18 @@ _LONGEST = (
 # Their tests share nothing, and one worker alone would take twice as long as two.
 _BY_TEST = ("tests/chaos/test_mutations.py", "tests/chaos/test_found.py")
 
+# These share what takes long to make: Spark's session, the syntax trees of the whole source.
+_TOGETHER = {
+    "tests/spark/": "spark",
+    "tests/benchmarks/test_house.py": "source",
+    "tests/test_docs.py": "source",
+    "tests/test_layout.py": "source",
+}
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a file's tests to one worker, which starts its servers; all of Spark's to one."""
+    """Give a file's tests to one worker, which starts its servers, and some files to one."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByServers(LoadFileScheduling):
@@ -108,7 +116,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.partition("::")[0]
             if file in _BY_TEST:
                 return nodeid
-            return "tests/spark" if nodeid.startswith("tests/spark/") else file
+            return next(
+                (scope for start, scope in _TOGETHER.items() if nodeid.startswith(start)), file
+            )
 
     return ByServers(config, log)
 
