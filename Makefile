@@ -294,7 +294,8 @@ model: $(PYTHON) spin
 # Much of it waits for servers and processes: more workers than cores are not too many.
 TEST_WORKERS ?= 4
 test: $(call stage,dev) postgresql redis-server spin toxiproxy etcd java
-	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; trap 'rm -rf "$$scratch"' EXIT; \
+	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; \
+	trap '$(PYTHON) -m tests.helpers.leftovers "$$scratch"; rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \
 	$(PYTHON) -m compileall -q -j 0 rifl curp sharedlog lease_server chaos benchmarks examples; \
 	TMPDIR="$$scratch" $(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder \
