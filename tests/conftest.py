@@ -123,8 +123,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByServers(config, log)
 
 
+def pytest_collection() -> None:
+    """Collect without looks for garbage: nothing of it is."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: no collection of garbage looks through it again."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
