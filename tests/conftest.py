@@ -123,9 +123,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByServers(config, log)
 
 
-def pytest_collection() -> None:
-    """Collect without looks for garbage: nothing of it is."""
-    gc.disable()
+def pytest_collection(session: pytest.Session) -> None:
+    """On a worker, collect without looks for garbage: none of it is."""
+    if hasattr(session.config, "workerinput"):
+        gc.disable()
 
 
 def pytest_collection_finish() -> None:
