@@ -516,7 +516,7 @@ def test_what_was_freed_is_counted_though_nothing_else_is_written(monkeypatch):
         def call(self, method, request, *, again):
             called.append(method)
 
-    space = compaction.Space(Client())
+    space = compaction.Space(Client(), share=2)
 
     def asked(revision):
         space.make_room(revision)
