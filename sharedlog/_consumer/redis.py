@@ -14,7 +14,7 @@ import redis
 
 from rifl._stores.errors import StoreNotDurable, StoreUnreachable, UnsupportedStore
 from rifl._stores.redis.address import RedisAddress
-from rifl._stores.redis.clients import Clients
+from rifl._stores.redis.clients import Clients, what_was_said
 from rifl._stores.redis.settings import check_settings
 from sharedlog._consumer.redis_transaction import Command, Info, RedisTransaction
 from sharedlog._core.consumer.asked import Failed
@@ -151,7 +151,8 @@ class RedisStore:
         """See ``Store``."""
         away = redis.WatchError | redis.ConnectionError | redis.TimeoutError | StoreUnavailable
         return isinstance(error, away) or (
-            isinstance(error, redis.RedisError) and _PASSING.search(str(error)) is not None
+            isinstance(error, redis.RedisError)
+            and _PASSING.search(what_was_said(error)) is not None
         )
 
     def close(self) -> None:

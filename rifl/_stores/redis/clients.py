@@ -219,6 +219,16 @@ class Clients:
         return options
 
 
+def what_was_said(error: Exception) -> str:
+    """Return a server's error with its code in front.
+
+    redis-py takes the codes for which it has classes off the text. From Redis 7 on, errors of
+    commands within scripts have these codes, too; before, the text had the code within it.
+    """
+    codes = (code for kind, code in _CODES.items() if isinstance(error, kind))
+    return " ".join([*codes, str(error)][-2:])
+
+
 def _settings(reply: Any) -> dict[str, str]:
     # A list in RESP 2, a map in RESP 3.
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
@@ -238,6 +248,19 @@ def _close(client: Any) -> None:
     closing = asyncio.ensure_future(client.aclose())
     _CLOSING.add(closing)
     closing.add_done_callback(_CLOSING.discard)
+
+
+# Codes by the classes of redis-py.
+_CODES: dict[type[Exception], str] = {
+    redis.exceptions.OutOfMemoryError: "OOM",
+    redis.exceptions.ReadOnlyError: "READONLY",
+    redis.exceptions.BusyLoadingError: "LOADING",
+    redis.exceptions.NoPermissionError: "NOPERM",
+    redis.exceptions.TryAgainError: "TRYAGAIN",
+    redis.exceptions.ClusterDownError: "CLUSTERDOWN",
+    # Of the class before, and so after it.
+    redis.exceptions.MasterDownError: "MASTERDOWN",
+}
 
 
 # A task that nobody holds may be collected before it is done.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import redis
 
 from rifl._stores.redis.address import Durability, RedisAddress
-from rifl._stores.redis.clients import Clients
+from rifl._stores.redis.clients import Clients, what_was_said
 from rifl._stores.redis.rights import missing_in_scripts
 from rifl._stores.redis.settings import looked_at, refuse_weak
 from sharedlog._engines.owner import Owner, refused
@@ -212,7 +212,7 @@ class Server:
                 raise self._owner.stopped("the log engine was closed") from error
             raise self._owner.unavailable(f"{self._address} cannot be reached: {error}") from error
         except redis.RedisError as error:
-            text = str(error)
+            text = what_was_said(error)
             if _RIGHTS.search(text):
                 # What a script did before a command of it was refused stays done.
                 within = "script" in text

@@ -241,6 +241,20 @@ def test_a_server_without_room_refuses_entries_and_lets_room_be_made(own_redis, 
     assert engine.first() == 4
 
 
+@pytest.mark.parametrize("stale", ["yes", "no"])
+def test_a_server_that_became_a_replica_is_unavailable_and_not_damaged(own_redis, opened, stale):
+    """READONLY and MASTERDOWN, from within a script, too (L4)."""
+    engine = opened(created(own_redis.url(log="l")))
+    assert engine.commit(entries(b"a")) == (1, 1)
+    with own_redis.client() as client:
+        client.config_set("replica-serve-stale-data", stale)
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        with pytest.raises(LogUnavailable, match="READONLY" if stale == "yes" else "MASTERDOWN"):
+            engine.commit(entries(b"b"))
+        client.execute_command("REPLICAOF", "NO", "ONE")
+    assert patiently(lambda: engine.commit(entries(b"b"))) == (2, 2)
+
+
 # Settings.
 
 
