@@ -89,7 +89,7 @@ _SEEDS = {
     "another leader's sync": 8,
     "read lease for ever": 7,
     "read lease without its margin": 61,
-    "read lease counted from the reply": 824,
+    "read lease counted from the reply": 334,
     "lease ended before its reads stop": 16,
     "read of what is not logged": 7,
     "configuration unchecked": 2,
