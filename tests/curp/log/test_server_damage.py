@@ -1,4 +1,4 @@
-"""Groups' logs in PostgreSQL and etcd that somebody damaged, or put back (DESIGN §7)."""
+"""Damage to groups' logs in PostgreSQL and etcd, and older copies put back (DESIGN §7)."""
 
 from __future__ import annotations
 
