@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,24 @@ def test_a_session_that_was_never_used_goes_with_its_name(dedup: Any) -> None:
     assert again.created
     assert again.client_id != unused.client_id
     assert leases.open_session("used").client_id == used
+
+
+def test_redis_stopped_between_an_unused_session_and_its_name(
+    shared_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is over, not closed, before its name is free; the next sweep frees the name (§5)."""
+    url = shared_redis.url(namespace=f"unused{next(_NUMBERS)}", beat_s=0.05)
+    with rifl.Deduplicator(url, term_s=_TERM_S) as dedup:
+        storage, leases = dedup._store.leases, dedup._authority
+        unused = leases.open_session("unused")
+        stopped = threading.Event()
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "forget_session", lambda client_id: stopped.set())
+            assert stopped.wait(30)
+            assert "unused" in names(dedup)
+            with pytest.raises(LeaseExpired):
+                leases.heartbeat(unused.client_id, unused.token)
+        until(lambda: "unused" not in names(dedup), "the name that nobody used is free")
 
 
 def test_sessions_nobody_uses_do_not_keep_others_out_for_long() -> None:

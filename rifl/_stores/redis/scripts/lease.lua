@@ -43,8 +43,9 @@ if state == 'closed' and not row[4] then return reply('tombstone', row[5]) end
 if tonumber(row[4]) > (ARGV[6] == '1' and 0 or now_ms()) then return tell('alive', row[4]) end
 local session = state == 'session' or state == 'closed'
 if row[6] then
-  -- No call was made in it: its name is to be forgotten, too.
-  redis.call('HSET', ROW, 'state', 'closed')
+  -- No call was made in it: its name is to be forgotten, too. Between the two its id is
+  -- already answered as one that nobody has.
+  redis.call('HSET', ROW, 'state', 'over')
   return reply('unused')
 end
 redis.call('HSET', ROW, 'state', session and 'closed' or 'over')
