@@ -297,7 +297,7 @@ test: $(call stage,dev) postgresql redis-server spin toxiproxy etcd java
 	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; \
 	trap '$(PYTHON) -m tests.helpers.leftovers "$$scratch"; rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \
-	$(PYTHON) -m compileall -q -j 0 rifl curp sharedlog lease_server chaos benchmarks examples; \
+	$(PYTHON) -m compileall -q -j 0 _rifl_ground rifl curp sharedlog lease_server chaos benchmarks examples; \
 	TMPDIR="$$scratch" $(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder \
 	  --durations 25 --durations-min 5 $(PYTEST_FLAGS)
 

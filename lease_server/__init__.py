@@ -1,6 +1,6 @@
 """Client ids and their leases: the tables, the authorities, and what they need kept.
 
-The ground floor (DESIGN §2): imports nothing of rifl and nothing of gRPC. A server that
+It imports nothing of rifl (DESIGN §2) and nothing of gRPC. A server that
 hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
 ``rifl.add_lease_service``; ``python -m lease_server`` runs the service alone.
 
@@ -12,7 +12,8 @@ hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
   ``_sessionbook``: kept durable.
 - ``_series``: numbered sessions; ``_session_secret``: what opens one without a peer.
 - ``_tokens``: tokens; ``_keyring``: the secrets that sign them; ``_signer``: both, in use.
-- ``_storage``: what is kept; ``_errors``: refusals; ``_events``: what is told; ``_forks``.
+- ``_storage``: what is kept; ``_errors``: refusals; ``_events``: what is told;
+  ``_forked``: refusals in forked children.
 """
 
 from importlib import import_module

@@ -15,6 +15,7 @@ import sys
 import grpc.aio
 import structlog
 
+from _rifl_ground.log import get_logger
 from lease_server._authority import TERM_S
 from lease_server._errors import LeaseError
 from lease_server._sessions import SessionsFrom
@@ -22,7 +23,6 @@ from lease_server._shared_authority import SharedAuthority
 from lease_server._storage import SharedLeaseStorage
 from rifl._leases.requests import Terms
 from rifl._leases.service import add_lease_service
-from rifl._log import get_logger
 from rifl._stores import open_lease_storage
 
 __all__ = ["main"]

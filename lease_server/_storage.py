@@ -10,8 +10,9 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Protocol, runtime_checkable
 
+from _rifl_ground.forks import refuse_in_children
 from lease_server._errors import StorageUnavailable
-from lease_server._forks import leases_forked, refuse_in_children
+from lease_server._forked import leases_forked
 from lease_server._sessions import SessionPolicy, SessionRow, standing_row
 from lease_server._tokens import SECRET_BYTES, Secret, rotated
 

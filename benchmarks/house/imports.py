@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("rifl", "lease_server", "curp", "sharedlog")
+PRODUCT = ("_rifl_ground", "rifl", "lease_server", "curp", "sharedlog")
 
 
 def files(*packages: str) -> list[Path]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from _rifl_ground.log import get_logger
 from curp._core.appending import AppendBatch, Appending, Job, LetBegin, Settle, append_all
 from curp._core.poison_notes import NoteDown
 from curp._replica.driver import Driver
@@ -13,7 +14,6 @@ from curp._replica.group_store import GroupStore
 from curp._replica.poisoning import note_down
 from curp.log._engine import LogEngine, NewEntry
 from curp.log._errors import may_pass
-from rifl._log import get_logger
 from rifl._stores.pending import Pending
 from rifl.core._serving.later import Later
 from rifl.core._shared.errors import Deposed

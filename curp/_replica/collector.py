@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from _rifl_ground.log import get_logger
 from curp._core.garbage_collection import (
     Collectable,
     GarbageCollection,
@@ -23,7 +24,6 @@ from curp._core.witnessed_call import WitnessedCall
 from curp._replica.arrival import Arrival
 from curp._replica.driver import Loop, Nested, Rule, report
 from curp._replica.parts import Parts
-from rifl._log import get_logger
 from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later

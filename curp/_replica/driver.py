@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from _rifl_ground.log import get_logger
 from curp._core.steps import Report, Rest
 from curp.log._errors import LogError
-from rifl._log import get_logger
 from rifl._stores.pending import Pending
 from rifl.core._serving.later import Later
 from rifl.core._shared.errors import RiflError

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from _rifl_ground.log import get_logger
 from curp.log._engine import LogEngine
 from curp.log._errors import LogError, may_pass
 from curp.log._opening import open_engine
-from rifl._log import get_logger
 
 _log = get_logger("curp.replica")
 _FIRST_PAUSE_S = 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _rifl_ground.log import get_logger
 from curp._core.entries import ApplicationVersion, Operation
 from curp._core.poison import Ledger
 from curp._core.role import CannotApply
@@ -14,7 +15,6 @@ from curp._wire.entries import entry_from_bytes
 from curp._wire.snapshots import snapshot_from_chunks
 from curp.log._engine import LogEngine
 from curp.log._errors import CorruptLog
-from rifl._log import get_logger
 
 _log = get_logger("curp.replica")
 _READ_LIMIT = 2000

@@ -11,12 +11,12 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from _rifl_ground.log import get_logger
 from curp._group_token import shows_group_token
 from curp.v1 import curp_pb2 as pb
 from lease_server._errors import LeaseError
 from lease_server._tokens import peer_bound
 from rifl._leases.peer import peer_of
-from rifl._log import get_logger
 from rifl._server import aio, sync
 from rifl._server.reply import Reply
 from rifl.core._shared.call import Call

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from _rifl_ground.log import get_logger
 from curp._core.entries import ApplicationVersion
 from curp._core.group_call import SyncVerdict
 from curp._core.role import Role
@@ -18,7 +19,6 @@ from curp._replica.runner import Runner
 from curp._replica.watched_engine import EngineWatch
 from curp._wire.poison import poison_case
 from curp.v1 import curp_pb2 as pb
-from rifl._log import get_logger
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
 

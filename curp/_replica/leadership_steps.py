@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from _rifl_ground.log import get_logger
 from curp._core.handover import EndLease
 from curp._core.leader import Leader, LeaderBounds
 from curp._core.read_lease import LeaseLength, ReadLease
@@ -31,7 +32,6 @@ from curp._replica.recovery_steps import RecoverySteps
 from curp._replica.survival import Survival
 from curp.log._errors import Deposed, LogError
 from curp.observer import TakeOver
-from rifl._log import get_logger
 from rifl.core._shared.errors import RiflError
 
 _log = get_logger("curp.replica")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from _rifl_ground.log import get_logger
 from curp._core.handover import (
     ChangesUnderWay,
     CountRunning,
@@ -36,7 +37,6 @@ from curp._replica.snapshot_taker import SnapshotTaker
 from curp._replica.witness_list_keeper import WitnessListKeeper
 from curp._wire.metadata import witness_list_to_bytes
 from lease_server._lease_authority import LeaseAuthority
-from rifl._log import get_logger
 from rifl.core._serving.later import Later
 from rifl.core._shared.errors import NotLeader, StoreUnavailable
 

@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import Any
 
+from _rifl_ground.log import get_logger
 from curp._core.poison import Ledger
 from curp._core.poison_notes import NoteDown
 from curp._core.recovery import (
@@ -39,7 +40,6 @@ from curp._wire.metadata import witness_list_to_bytes
 from curp.log._engine import NewEntry
 from curp.log._errors import CorruptLog, LogError
 from curp.log._states import check_state
-from rifl._log import get_logger
 
 _log = get_logger("curp.replica")
 _SECRET_BYTES = 32

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from _rifl_ground.log import get_logger
 from curp._core.entries import Operation
 from curp._core.poison import LOGGED, Case, Ledger
 from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
@@ -15,7 +16,6 @@ from curp._wire.entries import entry_from_bytes
 from curp._wire.metadata import replays_from_bytes, replays_to_bytes
 from curp.log._engine import LogEngine, MetadataCondition
 from curp.log._errors import ConditionFailed, Deposed, LogError
-from rifl._log import get_logger
 from rifl.core._shared.identity import RpcId
 
 _log = get_logger("curp.replica")

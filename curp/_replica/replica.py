@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import grpc
 import grpc.aio
 
+from _rifl_ground.log import get_logger
 from curp._core.role import Role
 from curp._key_declarations import KeyDeclaration
 from curp._replica.assembly import assemble
@@ -38,7 +39,6 @@ from curp.v1 import curp_pb2 as pb
 from lease_server import SessionsFrom
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
-from rifl._log import get_logger
 from rifl._server.engine import KeysFrom
 from rifl._server.health import HealthStatus, add_reflection
 from rifl._server.interceptors import Interceptors

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from _rifl_ground.log import get_logger
 from curp._core.handover import EndLease
 from curp._core.housekeeping import ExpireKeys
 from curp._core.role import (
@@ -38,7 +39,6 @@ from curp._replica.leading import Leading
 from curp._replica.metadata import read_asked_for
 from curp._replica.parts import Parts, Tenure
 from curp.log._errors import Deposed, LogError, TrimmedLog
-from rifl._log import get_logger
 
 _log = get_logger("curp.replica")
 

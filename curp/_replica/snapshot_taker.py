@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from _rifl_ground.log import get_logger
 from curp._core.compaction import Copy, GoOn, Halt, Save, Trim, compact
 from curp._core.key_locks import KeyLock
 from curp._core.steps import Pause, Sync
 from curp._replica.driver import Bounded, Rule
 from curp._replica.parts import Parts, Tenure
 from curp._wire.snapshots import snapshot_to_chunks
-from rifl._log import get_logger
 from rifl._stores.pending import Pending
 
 _log = get_logger("curp.replica")

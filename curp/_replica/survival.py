@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from _rifl_ground.log import get_logger
 from curp._replica.poisoning import read_left, update_ledger
 from curp.log._engine import LogEngine
 from curp.log._errors import ConditionFailed, Deposed
-from rifl._log import get_logger
 
 _log = get_logger("curp.replica")
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from _rifl_ground.log import get_logger
 from curp._core.steps import Pause, Sync
 from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
 from curp._core.witness_list import Publish, StartWitnesses, WitnessList
@@ -24,7 +25,6 @@ from curp._replica.parts import Parts, Tenure
 from curp._wire.entries import secrets_to_message
 from curp._wire.metadata import witness_list_to_bytes
 from curp.log._errors import Deposed, LogError
-from rifl._log import get_logger
 from rifl._stores.pending import Pending
 from rifl.core._shared.errors import NotLeader, RiflError
 

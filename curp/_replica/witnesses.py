@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.log import get_logger
 from curp._core.garbage_collection import Collectable
 from curp._core.start_refusal import start_refusal
 from curp._core.witness_asking import (
@@ -27,7 +28,6 @@ from curp._replica.services import Services
 from curp._wire.witnessed_calls import collected_to_message, witnessed_call
 from curp.v1 import curp_pb2 as pb
 from curp.witness._client import WitnessClient
-from rifl._log import get_logger
 
 _log = get_logger("curp.replica")
 # Once a witness was started, the others have so long to be started with it.

@@ -8,8 +8,8 @@ from typing import Any
 from google.protobuf import descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
 
+from _rifl_ground.log import get_logger
 from curp._core.conflict_keys import keys_of_values
-from rifl._log import get_logger
 
 _log = get_logger("curp.client")
 

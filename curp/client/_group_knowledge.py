@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from _rifl_ground.log import get_logger
 from curp._core.pending_records import QuickDuration
 from curp._core.recording_choice import UNCOUNTED, Begun, RecordingChoice
 from curp._core.silent_witnesses import SilentWitnesses
 from curp.client._messages import number_field, record_fields
 from curp.v1 import curp_pb2
 from rifl._client.settings import DEFAULT_GROUP_PATH
-from rifl._log import get_logger
 from rifl.core._calling.retry import RetryPolicy
 
 _log = get_logger("curp.client")

@@ -12,13 +12,13 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.log import get_logger
 from curp._core.pending_records import OutOfOrder, PendingRecords, QuickDuration
 from curp.client._messages import RECORD_TIMEOUT_S
 from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
 from curp.client._stubs import record_stub, records_stub, watch_stub
 from curp.v1 import curp_pb2
 from rifl._grpc.codes import NO_STREAM
-from rifl._log import get_logger
 
 _log = get_logger("curp.client")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._engines.owner import LOG, Owner
 
 GROUPS = Owner(

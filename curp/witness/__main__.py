@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from _rifl_ground.log import get_logger
 from curp._core.witness_table import WitnessLimits, WitnessTable
 from curp._security import (
     add_server_options,
@@ -28,7 +29,6 @@ from curp._security import (
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._journal import JournalError, WitnessJournal
 from curp.witness._service import add_witness_service
-from rifl._log import get_logger
 
 __all__ = ["main"]
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from _rifl_ground.log import get_logger
 from curp._core.conflict_keys import MAX_CONFLICT_KEYS, KeyFinder, recorded_keys
 from curp._core.witness_table import Identity, WitnessTable, WitnessVerdict, log_of_group
 from curp._key_declarations import fields_from_wire
@@ -14,7 +15,6 @@ from curp.v1 import curp_pb2
 from curp.witness._journal import WitnessJournal
 from lease_server._errors import LeaseError
 from lease_server._tokens import Secret, peer_bound, verify
-from rifl._log import get_logger
 from rifl._stores.forks import belongs_here
 from rifl._wire.header import parse_call
 from rifl.core._shared.errors import BadHeader, NotYours, RiflError

@@ -8,7 +8,7 @@ import os
 import zlib
 from pathlib import Path
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 
 _log = get_logger("curp.witness")
 

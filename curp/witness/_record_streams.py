@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from _rifl_ground.log import get_logger
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._refusal import abort
 from lease_server._errors import LeaseError, NotYours, TooManyRefusals
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
-from rifl._log import get_logger
 from rifl.core._shared.errors import RiflError
 
 _log = get_logger("curp.witness")

@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from _rifl_ground.log import get_logger
 from curp._group_token import shows_group_token
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._record_streams import RecordStreams
 from curp.witness._refusal import abort
 from lease_server._errors import LeaseError
 from rifl._leases.peer import peer_of
-from rifl._log import get_logger
 from rifl.core._shared.errors import NotYours, RiflError, StoreUnavailable
 
 _log = get_logger("curp.witness")

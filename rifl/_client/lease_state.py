@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from _rifl_ground.log import get_logger
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.call_error import Status
@@ -16,7 +17,6 @@ from rifl._client.paths import open_path
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import Renewals
 from rifl._grpc.status import rich_status
-from rifl._log import get_logger
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.client_session import ClientSession

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 
 _log = get_logger("rifl.client")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.log import get_logger
 from rifl._client.answers import read_answer
-from rifl._log import get_logger
 from rifl.core._calling.targets import Targets
 from rifl.core._shared.codes import UNREACHED_HEARTBEAT_CODES
 

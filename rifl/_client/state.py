@@ -11,12 +11,12 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.log import get_logger
 from rifl._client.errors import CallError, ForkedProcessError
 from rifl._client.keys import take_key
 from rifl._client.lease_state import LeaseState
 from rifl._client.routing import Router
 from rifl._client.settings import Settings
-from rifl._log import get_logger
 from rifl._wire.header import HEADER_KEY
 from rifl._wire.packed_header import encode_batch_header, encode_header
 from rifl.core._calling.batch_rpc import BatchLimits, BatchRpc

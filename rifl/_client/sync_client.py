@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.log import get_logger
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import Status
@@ -27,7 +28,6 @@ from rifl._client.settings import Settings
 from rifl._client.shared_renewals import share_renewals
 from rifl._client.state import ClientState
 from rifl._client.sync_timers import Timers
-from rifl._log import get_logger
 from rifl.core._calling.client_lease import ClientLease
 
 _log = get_logger("rifl.client")

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 
 _log = get_logger("rifl.client")
 

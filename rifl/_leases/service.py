@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from _rifl_ground.log import get_logger
 from lease_server._authority import Authority
 from lease_server._errors import LeaseError, TooManyRefusals
 from lease_server._sessions import SessionsFrom
@@ -20,7 +21,6 @@ from rifl._grpc.source import source_of
 from rifl._grpc.status import rich_status
 from rifl._leases.peer import peer_of
 from rifl._leases.requests import LeaseRequests, Terms
-from rifl._log import get_logger
 from rifl.core._shared.identity import DEFAULT_WINDOW
 
 _log = get_logger("lease_server")

@@ -8,7 +8,7 @@ import threading
 import weakref
 from typing import Any, Protocol
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 
 _log = get_logger("rifl.server")
 

@@ -14,11 +14,11 @@ import grpc
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
+from _rifl_ground.log import get_logger
 from lease_server import SessionsFrom, StorageUnavailable, open_authority
 from lease_server._authority import TERM_S
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
-from rifl._log import get_logger
 from rifl._server.declarations import (
     check_policies,
     find_service,

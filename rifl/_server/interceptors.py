@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
-from lease_server._forks import in_children
+from _rifl_ground.forks import in_children
+from _rifl_ground.log import get_logger
 from rifl._grpc.raw import RawAnswer, raw_handler
-from rifl._log import get_logger
 from rifl._server import aio, aio_streams, sync, sync_streams
 from rifl._server.declarations import untaken_options
 from rifl._server.engine import Engine

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._server import aio, sync
 from rifl._server.context import noted_of
 from rifl._server.eager_task import start_task

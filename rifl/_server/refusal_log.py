@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl.core._shared import errors
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError

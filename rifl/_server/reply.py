@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from _rifl_ground.log import get_logger
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.status import DETAILS_KEY, details_bin
-from rifl._log import get_logger
 from rifl._server.refusal_log import RefusalLog
 from rifl._wire.envelope import NO_INFO, ItemReply, encode_executed, encode_reply
 from rifl._wire.envelope import is_bare as is_bare_item

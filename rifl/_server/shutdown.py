@@ -17,7 +17,7 @@ from typing import NoReturn
 import grpc
 import grpc.aio
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._server.deduplicator import Deduplicator
 from rifl._server.signals import taken_signals, tell, tell_no_more
 

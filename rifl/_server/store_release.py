@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 
 _log = get_logger("rifl.server")
 # Only for handlers whose record is owed, whose end nothing tells.

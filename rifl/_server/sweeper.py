@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 from typing import Protocol
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 
 _log = get_logger("rifl.server")
 _SWEEPS_PER_TERM = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.errors import StoreCorrupt
 from rifl._wire.records import record_and_seed, record_to_bytes, seed_field
 from rifl.core._serving.answer import refusal_record

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.rows import ConditionalRows

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
-from lease_server._forks import REMEDY, refuse_in_children
+from _rifl_ground.forks import REMEDY, refuse_in_children
 from rifl.core._shared.errors import ForkedProcess
 from rifl.core._shared.outcome import Outcome
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-from lease_server._forks import refuse_in_children
+from _rifl_ground.forks import refuse_in_children
 from sharedlog._aio.threads import Threads
 from sharedlog._core.errors import LogError
 from sharedlog._core.message import Message

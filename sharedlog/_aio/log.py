@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from lease_server._forks import refuse_in_children
+from _rifl_ground.forks import refuse_in_children
 from sharedlog._aio.following import Following
 from sharedlog._aio.producer import Producer
 from sharedlog._aio.publisher import Publisher

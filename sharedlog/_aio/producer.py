@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from lease_server._forks import refuse_in_children
+from _rifl_ground.forks import refuse_in_children
 from sharedlog._aio.threads import Threads
 from sharedlog._core.catalog import Stream
 from sharedlog._core.envelope import About, Value, called

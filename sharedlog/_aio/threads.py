@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from lease_server._forks import refuse_in_children
+from _rifl_ground.forks import refuse_in_children
 from sharedlog._log.place import forked
 
 _P = ParamSpec("_P")

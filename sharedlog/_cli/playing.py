@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.serving import observer_of

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import grpc
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._server import signals
 from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.given import schedule

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from lease_server._forks import refuse_in_children
+from _rifl_ground.forks import refuse_in_children
 from sharedlog._consumer.beginning import begins_of
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction

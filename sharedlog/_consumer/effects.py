@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from lease_server._forks import this_process
+from _rifl_ground.forks import this_process
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.channels import channel_for
 from sharedlog._consumer.state import ShardState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._consumer.observing import Watchers
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.observer import HandlingReport

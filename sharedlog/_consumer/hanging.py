@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.position import Position
 
 _log = get_logger("sharedlog")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import shown
 from sharedlog._core.consumer.observer import ConsumerObserver, HandlingReport
 from sharedlog._core.errors import InvalidRequest

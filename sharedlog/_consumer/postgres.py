@@ -11,7 +11,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from lease_server._forks import refuse_in_children
+from _rifl_ground.forks import refuse_in_children
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.postgres_append import commit_with

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lease_server._forks import this_process
+from _rifl_ground.forks import this_process
 from sharedlog._consumer.calling import Act, MessageCalls
 from sharedlog._consumer.effects import Effects
 from sharedlog._consumer.handlers import Handlers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lease_server._forks import in_children
+from _rifl_ground.forks import in_children
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-from lease_server._forks import this_process
+from _rifl_ground.forks import this_process
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._log.place import forked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lease_server._forks import REMEDY, refuse_in_children
+from _rifl_ground.forks import REMEDY, refuse_in_children
 from sharedlog._core.errors import LogStopped
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core import errors
 
 

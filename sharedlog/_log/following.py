@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TypeVar
 
-from lease_server._forks import refuse_in_children
-from rifl._log import get_logger
+from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_seconds, check_truth, check_whole, is_whole, shown
 from sharedlog._core.catalog import Stream, hold_retention_us
 from sharedlog._core.errors import (

@@ -8,8 +8,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, TypeVar
 
-from lease_server._forks import refuse_in_children
-from rifl._log import get_logger
+from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_whole, shown
 from sharedlog._core.catalog import Stream, all_streams, make_stream, name_of
 from sharedlog._core.envelope import About, Value, called

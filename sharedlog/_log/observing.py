@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import shown
 from sharedlog._core.calling import CalledRule
 from sharedlog._core.commit import Commit

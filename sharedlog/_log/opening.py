@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_text, check_time
 from sharedlog._core.errors import (
     InvalidRequest,

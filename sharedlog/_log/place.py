@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from lease_server._forks import REMEDY
+from _rifl_ground.forks import REMEDY
 from sharedlog._core.errors import LogStopped
 from sharedlog._core.following import Follower, Start
 from sharedlog._core.sealing import Seals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from lease_server._forks import refuse_in_children
+from _rifl_ground.forks import refuse_in_children
 from sharedlog._core.arguments import check_whole
 from sharedlog._core.catalog import Stream
 from sharedlog._core.draft import Bounds, Draft, tags_for

@@ -6,7 +6,7 @@ import secrets
 from datetime import timedelta
 from typing import NamedTuple
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.incarnation import new_log
 from sharedlog._core.restoring import restore
 from sharedlog._engines.opening import accept_loss as accept_in_store

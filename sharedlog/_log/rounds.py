@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.duty import WHO_BYTES, Duty
 from sharedlog._core.errors import InvalidRequest, LogError, LogStopped
 from sharedlog._core.fences import Fence

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lease_server._forks import refuse_in_children
-from rifl._log import get_logger
+from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.log import get_logger
 from sharedlog._core.errors import (
     AnswerGone,
     LogError,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_time
 from sharedlog._core.errors import LogError
 from sharedlog._core.fences import Fence

@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, TypeVar
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.draft import Draft
 from sharedlog._core.envelope import About, Value, called

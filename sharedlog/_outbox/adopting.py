@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_text, check_truth
 from sharedlog._core.errors import PredecessorMismatch
 from sharedlog._core.outbox import missing, pass_over, reached

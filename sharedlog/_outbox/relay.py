@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from lease_server._forks import refuse_in_children
-from rifl._log import get_logger
+from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_called, check_text
 from sharedlog._core.errors import (
     AlreadyCommitted,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.duty import Duty
 from sharedlog._core.errors import (
     CorruptLog,

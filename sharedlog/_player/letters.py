@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.player.deadletters import Whose, bury_skipped, is_letter_at
 from sharedlog._core.player.failing import Again, Skipped, Verdict

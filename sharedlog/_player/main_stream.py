@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.errors import LogError
 from sharedlog._core.following import Follower
 from sharedlog._core.player.indexes import main_begins

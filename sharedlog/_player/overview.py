@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.errors import LogError
 from sharedlog._core.player.rows import TargetState, Wish, all_told, wishes
 from sharedlog._core.position import Position

@@ -10,8 +10,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from lease_server._forks import refuse_in_children
-from rifl._log import get_logger
+from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_time
 from sharedlog._core.errors import (
     InvalidRequest,

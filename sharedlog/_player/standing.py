@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.player.backoff import LONGEST_S
 from sharedlog._core.player.failing import Failing, Skipped, Suspended
 from sharedlog._core.player.trouble import Cause, Trouble

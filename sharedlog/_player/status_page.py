@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.errors import InvalidRequest
 
 _log = get_logger("sharedlog")

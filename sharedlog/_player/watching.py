@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from sharedlog._core.player.observer import DeliveryReport, PlayerObserver, TargetReport
 
 _log = get_logger("sharedlog")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._server.health import HealthStatus, add_reflection
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._log.log import Log

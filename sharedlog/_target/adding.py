@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._server.local_calls import LocalCalls, PolicyError, UnsupportedStore, subject_of
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.sealing import Seals, Transform

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._server.local_calls import (
     LocalCalls,
     Move,

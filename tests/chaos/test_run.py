@@ -240,8 +240,8 @@ def test_the_same_without_rifl_is_rejected(scenario: Scenario, tmp_path: Path) -
 UNREFUSED = """
 import sys
 if "chaos.run.service" in sys.orig_argv:
-    import lease_server._forks
-    lease_server._forks.in_children = lambda made, tell: None
+    import _rifl_ground.forks
+    _rifl_ground.forks.in_children = lambda made, tell: None
 """
 
 

@@ -3,7 +3,7 @@
 import inspect
 import weakref
 
-from lease_server import _forks
+from _rifl_ground import forks as _forks
 
 
 class _Made:

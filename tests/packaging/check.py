@@ -21,8 +21,9 @@ from pathlib import Path
 __all__ = ["main"]
 
 _ROOT = Path(__file__).parents[2]
-_NAME, _PACKAGES = "rifl_grpc", {"rifl", "curp", "lease_server", "sharedlog"}
+_NAME, _PACKAGES = "rifl_grpc", {"_rifl_ground", "rifl", "curp", "lease_server", "sharedlog"}
 _DATA = (
+    "_rifl_ground/py.typed",
     "rifl/py.typed",
     "curp/py.typed",
     "lease_server/py.typed",

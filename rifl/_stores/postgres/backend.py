@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import psycopg_pool
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.postgres.address import Durability, PostgresAddress
 from rifl._stores.postgres.connections import NoAnswer, Pools
 from rifl._stores.postgres.continuity import Continuity

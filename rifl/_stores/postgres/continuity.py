@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.postgres.address import Durability, Pooler, PostgresAddress
 from rifl._stores.postgres.connections import Greeting
 from rifl._stores.postgres.history import breaks

@@ -8,13 +8,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from _rifl_ground.forks import refuse_in_children
 from lease_server._errors import (
     SessionClosed,
     StorageUnavailable,
     TooManyClients,
     TooManySessions,
 )
-from lease_server._forks import leases_forked, refuse_in_children
+from lease_server._forked import leases_forked
 from lease_server._series import SUPERSEDED_S
 from lease_server._session_secret import not_yours
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState

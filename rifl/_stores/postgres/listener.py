@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.postgres.connections import Pools
 from rifl._stores.shared.backend import BackendError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.errors import StoreNotDurable
 from rifl._stores.postgres.address import Durability, PostgresAddress
 

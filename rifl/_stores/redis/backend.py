@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.redis.address import RedisAddress, Topology
 from rifl._stores.redis.clients import Clients
 from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner

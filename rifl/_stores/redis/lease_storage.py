@@ -8,13 +8,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.log import get_logger
 from lease_server._errors import StorageUnavailable
-from lease_server._forks import leases_forked, refuse_in_children
+from lease_server._forked import leases_forked
 from lease_server._series import SUPERSEDED_S, numbered
 from lease_server._sessions import SessionState
 from lease_server._storage import RANDOM_BITS, short_store_id
 from lease_server._tokens import SECRET_BYTES, Secret
-from rifl._log import get_logger
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.lease_rows import milliseconds

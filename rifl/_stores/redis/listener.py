@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import redis
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.redis.clients import Clients
 from rifl._stores.shared.backend import BackendError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.errors import StoreNotDurable, StoreUnreachable
 from rifl._stores.redis.address import Durability, RedisAddress
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.shared.attempts import Attempts, SharedAttempt, may_run_again, of_shared
 from rifl._stores.shared.backend import BackendError, NotCarriedOut

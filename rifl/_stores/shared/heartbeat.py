@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.shared.backend import Backend, BackendError, Undurable, WentBackwards
 from rifl._stores.shared.replicas import Replicas
 from rifl._stores.shared.requests import Beat, Beats, Claim, TakeBack

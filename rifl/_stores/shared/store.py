@@ -6,9 +6,9 @@ import secrets as randomness
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from _rifl_ground.log import get_logger
 from lease_server._errors import StorageUnavailable
 from lease_server._storage import SharedLeaseStorage
-from rifl._log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.forks import belongs_here

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.shared.attempts import Attempts, SharedAttempt
 from rifl._stores.shared.backend import BackendError

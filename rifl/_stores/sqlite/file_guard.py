@@ -22,7 +22,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.errors import StoreLocked, StoreLost
 from rifl._stores.sqlite.note_file import Note, NoteFile, note_path, read_note
 

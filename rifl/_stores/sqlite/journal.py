@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.sqlite.file_guard import Guard, Replaced
 from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, Entry
 from rifl._stores.sqlite.journal_lead import HELD, JournalLead

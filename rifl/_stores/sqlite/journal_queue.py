@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal_entries import Acknowledged, Entry
 from rifl._stores.sqlite.journal_writer import JournalWriter

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.rows import Move
 from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+from _rifl_ground.forks import refuse_in_children
 from lease_server._errors import StorageUnavailable
-from lease_server._forks import leases_forked, refuse_in_children
+from lease_server._forked import leases_forked
 from lease_server._sessions import SessionRow, SessionState, standing_row
 from lease_server._storage import RANDOM_BITS, short_store_id
 from lease_server._tokens import Secret, rotated

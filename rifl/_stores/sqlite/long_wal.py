@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.sqlite.file_guard import Guard
 
 _log = get_logger("rifl.store")

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.errors import StoreUnreachable
 
 _log = get_logger("rifl.store")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from _rifl_ground.log import get_logger
 from lease_server._sessions import SessionRow, SessionState
-from rifl._log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.sqlite.database import Database, unpack_ranges
 from rifl._stores.sqlite.databases import Databases

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.errors import (
     StoreCorrupt,
     StoreError,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.sqlite.connection_proxy import guard
 from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard
 from rifl._stores.sqlite.write_queue import LONGEST_WAIT_S, SharedTransaction, WriteQueue

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rifl._log import get_logger
+from _rifl_ground.log import get_logger
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.connection_proxy import ConnectionProxy
 from rifl._stores.sqlite.file_guard import Guard

@@ -11,10 +11,7 @@ import inspect
 import os
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from lease_server._errors import ForkedProcess
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -63,14 +60,6 @@ def _public_methods(made: type[Any]) -> list[tuple[str, Callable[..., Any]]]:
 
 
 _methods: dict[type[Any], list[tuple[str, Callable[..., Any]]]] = {}
-
-
-def leases_forked() -> ForkedProcess:
-    """Build what a forked child's use of its parent's leases raises."""
-    # It has its code of gRPC's, which whoever uses leases has imported.
-    from lease_server._errors import ForkedProcess
-
-    return ForkedProcess(f"these leases belong to the parent process: {REMEDY}")
 
 
 def _refusing(

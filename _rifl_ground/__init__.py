@@ -1,0 +1,7 @@
+"""The ground floor: what the other packages need of a process and of databases.
+
+It is private, and imports none of them.
+
+- ``forks``: refuses what a forked child inherits; ``log``: events that go where the
+  application's own logs go.
+"""
