@@ -39,21 +39,29 @@ def add_poison_commands(parser: argparse.ArgumentParser, engine: str) -> None:
     aside.add_argument("--who", default="", help="who says so (default: the user's name)")
     aside.add_argument("--why", required=True, help="kept in the log, with who")
     aside.add_argument("--yes", action="store_true", help="do not ask")
+    aside.add_argument(
+        "--accept-loss",
+        metavar="CALL",
+        help="the call again, if the group does not wait for this decision",
+    )
     aside.set_defaults(run=_set_aside)
 
 
-def told_case(name: str, method: str, how: str, deaths: int, last_us: int) -> str:
+def told_case(case: Case) -> str:
     """Return a line about a case."""
-    if not deaths:
-        return f"{name}  {method}  {how}  suspected"
-    last = datetime.fromtimestamp(last_us / 1e6, UTC).isoformat(timespec="seconds")
-    return f"{name}  {method}  {how}  deaths {deaths}, the last {last}"
+    told = "suspected"
+    if case.deaths:
+        last = datetime.fromtimestamp(case.last_us / 1e6, UTC).isoformat(timespec="seconds")
+        told = f"deaths {case.deaths}, the last {last}"
+    aside = "  set aside" if case.closed else ""
+    return f"{case.rpc_id}  {case.method}  {case.how}  {told}{aside}"
 
 
 def _list(arguments: argparse.Namespace) -> int:
     with closing(open_engine(arguments.url, read_only=True)) as engine:
-        for case in read_ledger(engine).cases:
-            sys.stdout.write(_line(case) + "\n")
+        cases = [(_awaited(engine, case), case) for case in read_ledger(engine).cases]
+        for awaited, case in sorted(cases, key=lambda each: (not each[0], -each[1].deaths)):
+            sys.stdout.write(_line(case, awaited) + "\n")
     return 0
 
 
@@ -61,7 +69,7 @@ def _show(arguments: argparse.Namespace) -> int:
     with closing(open_engine(arguments.url, read_only=True)) as engine:
         left = read_left(engine)
         case = _find(left.ledger, arguments.call)
-        lines = [_line(case), f"  first seen {_time(case.since_us)}"]
+        lines = [_line(case, _awaited(engine, case)), f"  first seen {_time(case.since_us)}"]
         lines += [
             f"  a death under configuration {death.configuration}: {_time(death.time_us)}"
             for death in case.died
@@ -86,8 +94,15 @@ def _set_aside(arguments: argparse.Namespace) -> int:
             raise GroupError(f"who and why have at most {_MOST_TEXT} characters")
         if case.closed:
             raise GroupError(f"{arguments.call} was set aside already")
+        awaited = _awaited(engine, case)
+        if not awaited and arguments.accept_loss != arguments.call:
+            raise GroupError(
+                f"the group does not wait for a decision about {arguments.call}: it may have been "
+                "acknowledged, and its effect would be lost. Set aside the call that curp poison "
+                f"list marks as waited for, or add --accept-loss {arguments.call}"
+            )
         sys.stdout.write(
-            f"{_line(case)}\n"
+            f"{_line(case, awaited)}\n"
             "It will not be run again. Whoever asks for its answer is told that its outcome is "
             "unknown; if somebody was answered already, what they were told is lost.\n"
         )
@@ -98,6 +113,14 @@ def _set_aside(arguments: argparse.Namespace) -> int:
         _decide(engine, case, who, arguments.why)
     sys.stdout.write(f"{arguments.call} is set aside by whoever leads next\n")
     return 0
+
+
+def _awaited(engine: LogEngine, case: Case) -> bool:
+    """Whether the group waits for a decision about it; replicas load a snapshot behind it."""
+    if case.closed or case.who or not case.awaited:
+        return False
+    snapshot = engine.load_snapshot() if case.lsn else None
+    return snapshot is None or snapshot.lsn < case.lsn
 
 
 def _decide(engine: LogEngine, case: Case, who: str, why: str) -> None:
@@ -148,9 +171,9 @@ def _find(ledger: Ledger, name: str) -> Case:
     raise GroupError(f"no process is known to have died running {name}")
 
 
-def _line(case: Case) -> str:
-    line = told_case(str(case.rpc_id), case.method, case.how, case.deaths, case.last_us)
-    return f"{line}  set aside" if case.closed else line
+def _line(case: Case, awaited: bool) -> str:
+    line = told_case(case)
+    return f"{line}  the group waits for this decision" if awaited else line
 
 
 def _time(time_us: int) -> str:

@@ -103,8 +103,6 @@ def _lines(address: str, status: pb.GroupStatusReply) -> list[str]:
         f"  witness {wanted}  {told_left_out(status, wanted)}" for wanted in _left_out(status)
     ]
     for case in status.poison if status.role != "standby" else ():
-        rpc_id = case_from_message(case).rpc_id
-        told = told_case(str(rpc_id), case.method, case.how, case.deaths, case.last_us)
-        lines.append(f"  poison {told}{'  set aside' if case.closed else ''}")
+        lines.append(f"  poison {told_case(case_from_message(case))}")
     lines += [f"  warning: {warning}" for warning in status.warnings]
     return lines

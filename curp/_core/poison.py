@@ -43,6 +43,7 @@ class Case(NamedTuple):
     ``lsn``. ``since_us``, ``last_us``: the first death and the last, microseconds since the
     Unix epoch. ``who``, ``why``: the operator's who had it set aside, if one did.
     ``closed``: it was set aside. ``died``: those of the deaths whose number is known.
+    ``awaited``: the group waits for an operator's decision about it.
     """
 
     rpc_id: RpcId
@@ -56,6 +57,7 @@ class Case(NamedTuple):
     closed: bool = False
     lsn: int = 0
     died: tuple[Death, ...] = ()
+    awaited: bool = False
 
     def killed(self, death: Death, at_least: int) -> Case:
         """Count a death, once."""
@@ -80,7 +82,9 @@ class Case(NamedTuple):
             # The other deaths have no number: they were counted long ago, or in replay.
             times.insert(0, self.since_us)
         since_us, last_us = (times[0], times[-1]) if times else (0, 0)
-        return self._replace(deaths=deaths, since_us=since_us, last_us=last_us, died=left)
+        return self._replace(
+            deaths=deaths, since_us=since_us, last_us=last_us, died=left, awaited=False
+        )
 
     def condemned(self, bound: int) -> bool:
         """Whether it is not to be run again."""
@@ -137,6 +141,10 @@ class Ledger(NamedTuple):
     def decided(self, case: Case, who: str, why: str) -> Ledger:
         """Take an operator's word that a call is to be set aside."""
         return self._with(case._replace(who=who, why=why))
+
+    def wait(self, rpc_ids: Collection[RpcId]) -> Ledger:
+        """Record that the group waits for an operator's decision about calls."""
+        return self._each(lambda case: case._replace(awaited=True), rpc_ids)
 
     def close(self, rpc_ids: Collection[RpcId]) -> Ledger:
         """Take that calls were set aside."""

@@ -51,6 +51,12 @@ class CountDeaths(NamedTuple):
     configuration: int = 0
 
 
+class AwaitDecision(NamedTuple):
+    """Put down that the recovery waits for an operator's decision about a call; the ledger."""
+
+    rpc_id: RpcId
+
+
 class Conclude(NamedTuple):
     """Put down which were set aside, and which have an answer like any other; the ledger."""
 
@@ -142,6 +148,9 @@ class SettingAside:
             if case.who or not (yield from self._may_be_final(rpc_id)):
                 self._closed.append(rpc_id)
                 return case
+            if not case.awaited:
+                self._ledger = yield AwaitDecision(rpc_id)
+                continue
             yield self._wait(
                 f"an operator: {case.deaths} processes died running {rpc_id} ({case.method}), "
                 "which may have been answered before; see curp poison"

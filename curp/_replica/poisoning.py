@@ -10,6 +10,7 @@ from curp._core.setting_aside import Conclude, CountDeaths, Left
 from curp._wire.poison import ledger_from_bytes, ledger_to_bytes, notes_from_bytes, notes_to_bytes
 from curp.log._engine import LogEngine, MetadataCondition
 from curp.log._errors import ConditionFailed
+from rifl.core._shared.identity import RpcId
 
 # The cases; and what runs now, which only the leader writes, under its number.
 LEDGER_KEY = "curp-poison"
@@ -46,6 +47,11 @@ def count_deaths(engine: LogEngine, configuration: int, step: CountDeaths, now_u
         lambda ledger: ledger.died(step.fatal, now_us, configuration=step.configuration),
         {NOTES_KEY: None},
     )
+
+
+def await_decision(engine: LogEngine, configuration: int, rpc_id: RpcId) -> Ledger:
+    """Put down that the group waits for an operator's decision. Raises ``LogError``."""
+    return update_ledger(engine, configuration, lambda ledger: ledger.wait([rpc_id]))
 
 
 def conclude(engine: LogEngine, configuration: int, step: Conclude) -> Ledger:

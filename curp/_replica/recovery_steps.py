@@ -20,7 +20,7 @@ from curp._core.recovery import (
     TakeNumber,
     recover,
 )
-from curp._core.setting_aside import Conclude, CountDeaths, ReadPoison
+from curp._core.setting_aside import AwaitDecision, Conclude, CountDeaths, ReadPoison
 from curp._core.witness_list import Publish, StartWitnesses
 from curp._replica.driver import Rule
 from curp._replica.follower import Follower
@@ -33,7 +33,14 @@ from curp._replica.metadata import (
     read_witness_list,
 )
 from curp._replica.parts import Parts
-from curp._replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
+from curp._replica.poisoning import (
+    NOTES_KEY,
+    await_decision,
+    conclude,
+    count_deaths,
+    note_down,
+    read_left,
+)
 from curp._replica.survival import Survival
 from curp._wire.entries import entry_to_bytes, secrets_to_message
 from curp._wire.metadata import witness_list_to_bytes
@@ -120,6 +127,8 @@ class RecoverySteps:
                 )
             now_us = time.time_ns() // 1000
             return self._saw(count_deaths(self._engine, self._number, step, now_us))
+        if isinstance(step, AwaitDecision):
+            return self._saw(await_decision(self._engine, self._number, step.rpc_id))
         if isinstance(step, Conclude):
             for rpc_id in step.closed:
                 _log.warning("call_set_aside", call=str(rpc_id))

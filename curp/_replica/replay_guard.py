@@ -11,7 +11,7 @@ from curp._core.entries import Operation
 from curp._core.poison import LOGGED, Case, Ledger
 from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
 from curp._core.role import BeginOver, CannotApply
-from curp._replica.poisoning import read_ledger, update_ledger
+from curp._replica.poisoning import await_decision, read_ledger, update_ledger
 from curp._wire.entries import entry_from_bytes
 from curp._wire.metadata import replays_from_bytes, replays_to_bytes
 from curp.log._engine import LogEngine, MetadataCondition
@@ -144,11 +144,14 @@ class ReplayGuard:
         self.close()
         self._through = lsn - 1
         self.look()
-        if self._condemned.get(lsn, case).who:
+        case = self._condemned.get(lsn, case)
+        if case.who:
             return
         snapshot = self._engine.load_snapshot()
         if snapshot is not None and snapshot.lsn >= lsn:
             raise BeginOver(f"a snapshot at {snapshot.lsn} has the effect of LSN {lsn}")
+        if not case.awaited:
+            self._saw(await_decision(self._engine, self._number(), case.rpc_id))
         raise CannotApply(
             f"an operator, or a snapshot: {case.deaths} processes died replaying LSN {lsn}, "
             f"{case.rpc_id} ({case.method}), which was answered; see curp poison"

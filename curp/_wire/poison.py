@@ -52,6 +52,7 @@ def poison_case(case: Case) -> pb.PoisonCase:
         closed=case.closed,
         lsn=case.lsn,
         died=[pb.PoisonCase.Death(**death._asdict()) for death in case.died],
+        awaited=case.awaited,
     )
     if case.rpc_id.key is None:
         message.seq = case.rpc_id.seq or 0
@@ -79,6 +80,7 @@ def case_from_message(message: pb.PoisonCase) -> Case:
         message.closed,
         message.lsn,
         tuple(Death(death.configuration, death.time_us) for death in message.died),
+        message.awaited,
     )
 
 

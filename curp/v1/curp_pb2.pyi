@@ -170,7 +170,7 @@ class AcceptedLoss(_message.Message):
     def __init__(self, configuration: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., time_us: _Optional[int] = ...) -> None: ...
 
 class PoisonCase(_message.Message):
-    __slots__ = ("client_id", "seq", "key", "method", "how", "deaths", "since_us", "last_us", "who", "why", "closed", "lsn", "died")
+    __slots__ = ("client_id", "seq", "key", "method", "how", "deaths", "since_us", "last_us", "who", "why", "closed", "lsn", "died", "awaited")
     class Death(_message.Message):
         __slots__ = ("configuration", "time_us")
         CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +191,7 @@ class PoisonCase(_message.Message):
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     DIED_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     seq: int
     key: bytes
@@ -204,7 +205,8 @@ class PoisonCase(_message.Message):
     closed: bool
     lsn: int
     died: _containers.RepeatedCompositeFieldContainer[PoisonCase.Death]
-    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., method: _Optional[str] = ..., how: _Optional[str] = ..., deaths: _Optional[int] = ..., since_us: _Optional[int] = ..., last_us: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., closed: bool = ..., lsn: _Optional[int] = ..., died: _Optional[_Iterable[_Union[PoisonCase.Death, _Mapping]]] = ...) -> None: ...
+    awaited: bool
+    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., method: _Optional[str] = ..., how: _Optional[str] = ..., deaths: _Optional[int] = ..., since_us: _Optional[int] = ..., last_us: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., closed: bool = ..., lsn: _Optional[int] = ..., died: _Optional[_Iterable[_Union[PoisonCase.Death, _Mapping]]] = ..., awaited: bool = ...) -> None: ...
 
 class ReplayLedger(_message.Message):
     __slots__ = ("notes", "suspect")

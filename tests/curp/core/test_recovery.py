@@ -21,7 +21,7 @@ from curp._core.recovery import (
     TakeNumber,
     recover,
 )
-from curp._core.setting_aside import Conclude, CountDeaths, Left, ReadPoison
+from curp._core.setting_aside import AwaitDecision, Conclude, CountDeaths, Left, ReadPoison
 from curp._core.state import GroupState, Witnessed
 from curp._core.steps import Wait
 from curp._core.witness_list import Publish, StartWitnesses, WitnessList
@@ -101,6 +101,9 @@ class _Shell:
             return self.ledger
         if isinstance(step, NoteDown):
             self.notes = step.notes
+        if isinstance(step, AwaitDecision):
+            self.ledger = self.ledger.wait([step.rpc_id])
+            return self.ledger
         if isinstance(step, Conclude):
             self.ledger = self.ledger.close(step.closed).forget(step.answered)
             return self.ledger
@@ -469,6 +472,8 @@ def test_a_call_that_may_have_been_answered_waits_for_an_operator() -> None:
         assert shell.run() is None
         assert "an operator" in shell.steps[-1].reason
         assert "1/3" in shell.steps[-1].reason
+        # An operator's command sees by it which call it is.
+        assert [case.rpc_id for case in shell.ledger.cases if case.awaited] == [RpcId(1, 3)]
         assert not _entries(shell)
     shell = _poisoned(3)
     shell.word = (RpcId(1, 3), "alice", "it kills")

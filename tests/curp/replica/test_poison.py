@@ -14,7 +14,11 @@ import pytest
 
 import rifl
 from curp._cli.command import main
+from curp._core.poison import HELD, LOGGED, Case, Ledger
+from curp._replica.poisoning import update_ledger
+from curp.log._opening import open_engine
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from rifl.core._shared.identity import RpcId
 from tests.curp.engines import over
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated
@@ -136,6 +140,9 @@ def test_a_call_that_a_witness_holds_is_set_aside_by_an_operator_only(
             assert main(["poison", "show", log.url, call]) == 0
             assert "may have been answered" in capsys.readouterr().out
             assert main(["poison", "set-aside", log.url, "1/1", "--why", "x", "--yes"]) == 1
+            assert told[0] == line
+            assert line.endswith("the group waits for this decision")
+            assert [each for each in told[1:] if "waits" in each] == []
             word = ["--who", "alice", "--why", "it kills", "--yes"]
             assert main(["poison", "set-aside", log.url, call, *word]) == 0
             error = poison.exception()
@@ -148,6 +155,34 @@ def test_a_call_that_a_witness_holds_is_set_aside_by_an_operator_only(
         assert entry["set_aside"] == {"deaths": 3, "who": "alice", "why": "it kills"}
         assert main(["poison", "set-aside", log.url, call, *word]) == 1
         assert "already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("log", over("sqlite"), indirect=True)
+def test_only_a_call_that_the_group_waits_for_is_set_aside(
+    log: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any other may have been acknowledged: its name is typed twice to give it up (12)."""
+    killer, innocent, logged = (RpcId(7, seq, None) for seq in (3, 1, 2))
+    suspects = [Case(innocent, _DEPOSIT, HELD), Case(killer, _DEPOSIT, HELD)]
+    ledger = Ledger().died(suspects, 1)
+    for at in (2, 3, 4):
+        ledger = ledger.died([Case(killer, _DEPOSIT, HELD)], at)
+        ledger = ledger.died([Case(logged, _DEPOSIT, LOGGED, lsn=1)], at)
+    with contextlib.closing(open_engine(log.url)) as engine:
+        number = engine.take_leadership("r1", "127.0.0.1:1", term_s=10.0)
+        update_ledger(engine, number, lambda _: ledger.wait([killer]))
+        engine.end_leadership(number)
+    assert main(["poison", "list", log.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [str(killer), str(logged), str(innocent)]
+    assert ["waits" in line for line in lines] == [True, False, False]
+    for call in (innocent, logged):
+        aside = ["poison", "set-aside", log.url, str(call), "--why", "x", "--yes"]
+        assert main(aside) == 1
+        assert main([*aside, "--accept-loss", str(killer)]) == 1
+        assert f"--accept-loss {call}" in capsys.readouterr().err
+        assert main([*aside, "--accept-loss", str(call)]) == 0
+    assert main(["poison", "set-aside", log.url, str(killer), "--why", "x", "--yes"]) == 0
 
 
 @pytest.mark.parametrize("log", over("sqlite"), indirect=True)
