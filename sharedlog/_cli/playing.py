@@ -24,7 +24,8 @@ from sharedlog._cli.signals import until_signal
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Moment, find_starts
 from sharedlog._core.observer import Observer
-from sharedlog._core.player.deadletters import first_of
+from sharedlog._core.player.deadletters import first_of, message_at
+from sharedlog._core.player.holding import hold_name
 from sharedlog._core.player.observer import PlayerObserver
 from sharedlog._core.player.rows import (
     Latest,
@@ -49,6 +50,8 @@ from sharedlog._player.player import Player
 
 _log = get_logger("sharedlog")
 _LOOK_S = 0.5
+# Of a target that are not done: they are kept in one row of the log.
+_MOST_SKIPS = 1_000
 
 
 def add_play_options(parser: argparse.ArgumentParser) -> None:
@@ -270,18 +273,46 @@ def skip(log: Log, arguments: argparse.Namespace) -> int:
             "the target has not stopped at a message: say which, by --position and --substream",
             ExitCode.USAGE,
         )
-    place = Position.parse(position)
-    done = told.indexes.get(tag)
-    if done is not None and place[:2] <= Position.parse(done)[:2]:
+    order = SkipOne(tag, Position.parse(position), _reasoned(arguments), told.number)
+    _check_skip(log, arguments, told, order)
+    really(arguments, f"{arguments.target} is never called with {order.place} in {tag}; to skip it")
+
+    def change(known: Wish) -> Wish:
+        same = (order.tag, order.place[:2])
+        waiting = tuple(
+            each
+            for each in known.skips
+            if (each.tag, each.place[:2]) != same and not told.has_done(each)
+        )
+        if len(waiting) >= _MOST_SKIPS:
+            raise CommandRefused(
+                f"{len(waiting)} skips of {arguments.target} are not done yet: wait until its "
+                "player has done some, or replay the target from behind them",
+                ExitCode.USAGE,
+            )
+        return known._replace(skips=(*waiting, order), resumed=known.resumed + 1)
+
+    return _wished(log, arguments, change)
+
+
+def _check_skip(log: Log, arguments: argparse.Namespace, told: TargetState, order: SkipOne) -> None:
+    """Refuse what cannot be skipped: no message, of another stream, or taken."""
+    tag, place = order.tag, order.place
+    if told.has_done(order):
         raise CommandRefused(
-            f"{arguments.target} has taken {tag} through {done}: {place} is behind it",
+            f"{arguments.target} has taken {tag} through {told.indexes[tag]}: {place} is behind it",
             ExitCode.USAGE,
         )
-    order = SkipOne(tag, place, _reasoned(arguments), told.number)
-    really(arguments, f"{arguments.target} is never called with {place} in {tag}; to skip it")
-    return _wished(
-        log, arguments, lambda known: known._replace(skip=order, resumed=known.resumed + 1)
-    )
+    follows = {
+        each.tag for each in log.holds(hold_name(arguments.player, arguments.target, told.number))
+    }
+    if follows and tag not in follows:
+        raise CommandRefused(
+            f"{arguments.target} does not follow {tag}. It follows {', '.join(sorted(follows))}",
+            ExitCode.USAGE,
+        )
+    if log._place.of_player(arguments.player).run(message_at(tag, place)) is None:
+        raise CommandRefused(f"there is no message {place} in {tag}", ExitCode.NOT_FOUND)
 
 
 def replay(log: Log, arguments: argparse.Namespace) -> int:

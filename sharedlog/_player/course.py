@@ -12,7 +12,7 @@ from sharedlog._core.player.backoff import LONGEST_S, Pauses
 from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Verdict, Why
 from sharedlog._core.player.feeder import FeederState
 from sharedlog._core.player.feeding import Feeding
-from sharedlog._core.player.holding import tags_of, take_holds
+from sharedlog._core.player.holding import hold_name, tags_of, take_holds
 from sharedlog._core.player.item import Skip
 from sharedlog._core.player.rows import Wish
 from sharedlog._core.player.trouble import Cause, Trouble
@@ -69,7 +69,7 @@ class Course:
     @property
     def hold_name(self) -> str:
         """Of its holds in the log."""
-        return f"{self.stage.player}.{self.target.name}.{self.number}"
+        return hold_name(self.stage.player, self.target.name, self.number)
 
     @property
     def suspended(self) -> Suspended | None:
@@ -116,7 +116,7 @@ class Course:
 
     def begin_as(self, wish: Wish) -> None:
         """Begin with what is wished by now; what was done about it was done before."""
-        self.wish = wish._replace(skip=None)
+        self.wish = wish._replace(skips=())
         self.apply(wish)
 
     def apply(self, wish: Wish) -> None:
@@ -129,16 +129,29 @@ class Course:
         if wish.resumed > before.resumed:
             self.standing.suspended = None
             self.failing.forget()
-        if wish.skip is not None and wish.skip != before.skip and wish.skip.number == self.number:
-            tag, place, order, _ = wish.skip
-            done = self.feeder.acknowledged.get(tag)
-            if done is None or place[:2] > done[:2]:
-                self.feeder.decide(tag, place, Skip(order.why, order.by))
-                self.standing.suspended = None
+        if wish.skips != before.skips and self._decide_skips(self.feeder.acknowledged):
+            self.standing.suspended = None
         self._pauses = Pauses()
         self.feeder.hurry()
         self.cut(Trouble(Cause.ORDERED))
         self._changed.set()
+
+    def _decide_skips(self, done: Mapping[str, Position | None]) -> bool:
+        """Have the first skip of each substream done that is not; whether there was one.
+
+        Each skip ends its connection (P7): the next one is decided when the next connection
+        begins.
+        """
+        found = False
+        for tag, place, order, number in sorted(self.wish.skips, key=lambda each: each.place[:2]):
+            last = done.get(tag)
+            if number != self.number or (last is not None and place[:2] <= last[:2]):
+                continue
+            decided = self.feeder.decided(tag)
+            if decided is None or place[:2] <= decided[:2]:
+                self.feeder.decide(tag, place, Skip(order.why, order.by))
+                found = True
+        return found
 
     def _begin_anew(self) -> None:
         self.cut(Trouble(Cause.ORDERED))
@@ -249,9 +262,10 @@ class Course:
         confirmed = await bury(stage, target.name, number, here)
         self.dead_letters = await buried(stage, target.name, number, here)
         suspects = begins.suspects | self._crowded
-        if feeder is not self.feeder or not feeder.begin(
-            term, begins.indexes, suspects, here.at_once, self.failing.attempts
-        ):
+        if feeder is not self.feeder:
+            return None
+        self._decide_skips(begins.indexes)
+        if not feeder.begin(term, begins.indexes, suspects, here.at_once, self.failing.attempts):
             return None
         return Delivering(self, self._link, begins.starts, confirmed, here)
 

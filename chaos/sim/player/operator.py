@@ -78,7 +78,12 @@ class Operator:
 
     def _skip(self, target: str, order: SkipOne) -> None:
         self.skips.add((target, order.number, order.tag, str(order.place)))
-        self._wish(target, lambda known: known._replace(skip=order, resumed=known.resumed + 1))
+
+        def change(known: Wish) -> Wish:
+            skips = tuple(each for each in known.skips if each != order)
+            return known._replace(skips=(*skips, order), resumed=known.resumed + 1)
+
+        self._wish(target, change)
 
     def _resume(self, target: str) -> None:
         self._wish(target, lambda known: known._replace(paused=None, resumed=known.resumed + 1))

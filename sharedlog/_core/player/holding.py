@@ -22,6 +22,11 @@ class Follows(NamedTuple):
     start: Position | Moment | str
 
 
+def hold_name(player: str, target: str, number: int) -> str:
+    """Return the name of the holds of a target's index."""
+    return f"{player}.{target}.{number}"
+
+
 def streams_of(names: Iterable[str]) -> Rule[list[Stream]]:
     """Return streams by their names; raises ``NoSuchStream``."""
     found = []

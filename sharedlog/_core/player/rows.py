@@ -65,13 +65,14 @@ class Latest(NamedTuple):
 class Wish(NamedTuple):
     """What operators wish of one target.
 
-    ``resumed``: how often it was to go on. ``number``: of its index, raised by each replay, which
-    begins at ``first``, an LSN; 0: as its player was told. ``latest``: for people.
+    ``resumed``: how often it was to go on. ``skips``: each until it is known to be done, or its
+    index is over. ``number``: of its index, raised by each replay, which begins at
+    ``first``, an LSN; 0: as its player was told. ``latest``: for people.
     """
 
     paused: Order | None = None
     resumed: int = 0
-    skip: SkipOne | None = None
+    skips: tuple[SkipOne, ...] = ()
     number: int = 0
     first: int = 0
     latest: Latest | None = None
@@ -106,6 +107,12 @@ class TargetState(NamedTuple):
     store: str = ""
     process: str = ""
     dead_letters: int = 0
+
+    def has_done(self, skip: SkipOne) -> bool:
+        """Whether an order is behind what it has taken, or of an index that is over."""
+        done = self.indexes.get(skip.tag)
+        behind = done is not None and skip.place[:2] <= Position.parse(done)[:2]
+        return behind or skip.number < self.number
 
     @property
     def stopped(self) -> TargetStopped | None:
@@ -193,12 +200,11 @@ def written(data: dict[str, Any]) -> bytes:
 
 
 def _wish_written(made: Wish) -> bytes:
-    skip = made.skip
     return written(
         {
             "paused": made.paused,
             "resumed": made.resumed,
-            "skip": None if skip is None else [skip.tag, str(skip.place), skip.order, skip.number],
+            "skips": [[each.tag, str(each.place), each.order, each.number] for each in made.skips],
             "number": made.number,
             "first": made.first,
             "latest": made.latest,
@@ -207,11 +213,11 @@ def _wish_written(made: Wish) -> bytes:
 
 
 def _wish_of(data: dict[str, Any]) -> Wish:
-    paused, skip, latest = data["paused"], data["skip"], data["latest"]
+    paused, latest = data["paused"], data["latest"]
     return Wish(
         None if paused is None else Order(*paused),
         int(data["resumed"]),
-        None if skip is None else _skip_of(*skip),
+        tuple(_skip_of(*each) for each in data["skips"]),
         int(data["number"]),
         int(data["first"]),
         None if latest is None else Latest(str(latest[0]), Order(*latest[1])),

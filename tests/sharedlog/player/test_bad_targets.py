@@ -165,7 +165,7 @@ def test_what_nobody_knows_of_becomes_what_was_declared(house, log, unknown):
         assert (found.stopped.why, fake.store.bodies()) == ("UNKNOWN", ["0", "1"])
         order = Order("somebody", "it has run", 0)
         skip = SkipOne(found.about_tag, Position.parse(found.about), order, found.number)
-        log._place.run(wish("player", "shop", lambda it: it._replace(skip=skip)))
+        log._place.run(wish("player", "shop", lambda it: it._replace(skips=(skip,))))
     if unknown == "again":
         fake.store.wait_for(lambda: len(fake.store.done) == 5)
         assert fake.store.bodies() == ["0", "1", "2", "3", "4"]

@@ -126,8 +126,34 @@ def test_one_message_is_skipped_by_an_operator(house, log, sharedlog_command):
     assert sharedlog_command("deadletters", "list", "--target", "mail")[1] == []
 
 
+def test_skips_that_were_ordered_while_no_player_led_are_all_done(house, log, sharedlog_command):
+    """Of one substream and of others, in whatever order they were said (P7)."""
+    fake = house.target(refusing("3"))
+    player = house.player(declared(fake))
+    publish(log, 10)
+    house.wait_for_state(player, "stopped")
+    player.close()
+    waiting = [
+        (each, tag)
+        for tag in range(2)
+        for each in log.read("orders", tag)
+        if each.value.decode() not in fake.store.bodies()
+    ]
+    skipped = [*waiting[::-2], *waiting[-2::-2]]
+    assert len(skipped) > len({tag for _, tag in skipped})
+    for each, tag in skipped:
+        where = ("--position", str(each.position), "--substream", f"orders/{tag}")
+        for _ in range(2):
+            assert sharedlog_command("skip", "shop", *where, "--why", "x", "--yes")[0] == 0
+    taken = len(fake.store.done)
+    player = house.player(declared(fake))
+    house.told_that(player, lambda told: told.dead_letters == len(skipped) and not told.lag)
+    assert len(fake.store.done) == taken
+    assert len(sharedlog_command("deadletters", "list")[1]) == len(skipped)
+
+
 def test_an_order_that_would_do_nothing_is_refused(house, log, sharedlog_command):
-    """To skip what was taken, and to begin at a time that has not come (§15)."""
+    """To skip what was taken or cannot be, and to begin at a time that has not come (§15)."""
     fake = house.target()
     player = house.player(declared(fake))
     publish(log, 5)
@@ -136,6 +162,14 @@ def test_an_order_that_would_do_nothing_is_refused(house, log, sharedlog_command
     at = str(log.read("orders", 0)[0].position)
     where = ("--position", at, "--substream", "orders/0")
     assert sharedlog_command("skip", "shop", *where, "--why", "x", "--yes")[0] == 2
+    log.stream("others", 1)
+    end = log.publish("others", b"x")
+    for where, code in (
+        (("--position", str(end), "--substream", "others/0"), 2),
+        (("--position", str(end), "--substream", "orders/0"), 4),
+        (("--position", str(end), "--substream", "orders/7"), 2),
+    ):
+        assert sharedlog_command("skip", "shop", *where, "--why", "x", "--yes")[0] == code
     later = ("--after", "2999-01-01T00:00:00Z", "--yes")
     assert sharedlog_command("replay", "shop", *later)[0] == 2
     ((shown,),) = sharedlog_command("targets")[1]
