@@ -4,4 +4,5 @@ It is private, and imports none of them.
 
 - ``forks``: refuses what a forked child inherits; ``log``: events that go where the
   application's own logs go.
+- ``urls``: splits the URLs of servers.
 """

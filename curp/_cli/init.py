@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode
 
+from _rifl_ground.urls import split_url
 from curp._cli.operator_client import GroupError
 from curp.log._creation import create_log
 
@@ -26,7 +27,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _with_group(url: str, group: str | None) -> str:
     if group is None:
         return url
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parse_qs(parts.query, keep_blank_values=True).get("group", [group]) != [group]:
         raise GroupError("--group and the URL name two groups")
     if "group" in parse_qs(parts.query):

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.urls import split_url
 from curp._core.role import Role
 from curp._key_declarations import KeyDeclaration
 from curp._replica.assembly import assemble
@@ -365,7 +366,7 @@ class Replica(ReplicaReports):
 
 
 def _group_of(engine: str | LogEngine) -> str:
-    named = parse_qs(urlsplit(engine).query).get("group") if isinstance(engine, str) else None
+    named = parse_qs(split_url(engine).query).get("group") if isinstance(engine, str) else None
     return named[-1] if named else "group"
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode
 
+from _rifl_ground.urls import split_url
 from curp.log._errors import InvalidRequest
 from curp.log._owner import GROUPS
 from rifl._stores.errors import UnsupportedStore
@@ -24,7 +25,7 @@ def parts_of(url: str) -> tuple[str, str, dict[str, str]]:
     """Return a URL's scheme, group, and other options; raises ``InvalidRequest``."""
     scheme, _, _ = url.partition(":")
     try:
-        given = parse_qs(urlsplit(url).query, strict_parsing=True)
+        given = parse_qs(split_url(url).query, strict_parsing=True)
         groups = given.pop("group", [])
     except ValueError:
         groups = []
@@ -37,7 +38,7 @@ def parts_of(url: str) -> tuple[str, str, dict[str, str]]:
 
 def shown(url: str) -> str:
     """Return a URL without what may be secret in it."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
@@ -51,7 +52,7 @@ def shown_whole(url: str) -> str:
 
 def file_of(url: str, options: dict[str, str]) -> tuple[Path, float]:
     """Return a file, and how long to wait for others' writes; raises ``InvalidRequest``."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     path = unquote(parts.path.removeprefix("/"))
     try:
         timeout_s = float(options.pop("timeout_s", "5"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
+from _rifl_ground.urls import split_url
 from sharedlog._core.errors import InvalidRequest
 
 DEFAULT = "log"
@@ -18,7 +19,7 @@ def log_name(url: str) -> tuple[str, str, dict[str, str]]:
     """
     base, _, _ = url.partition("?")
     try:
-        query = urlsplit(url).query
+        query = split_url(url).query
         given = parse_qs(query, keep_blank_values=True, strict_parsing=True) if query else {}
     except ValueError:
         raise InvalidRequest("the options of a log's URL are NAME=VALUE&NAME=VALUE") from None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.urls import split_url
 from sharedlog._core.arguments import shown
 from sharedlog._core.calling import CalledRule
 from sharedlog._core.commit import Commit
@@ -159,7 +160,7 @@ def _messages(call: CalledRule[Any]) -> Sequence[NewMessage]:
 
 def told_name(url: str) -> str:
     """Return a log's URL as it may be told: without user, password, and options but its name."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     host = parts.netloc.rpartition("@")[2]
     names = parse_qs(parts.query).get("log")
     shown = f"{parts.scheme}:{'//' if url.startswith(f'{parts.scheme}://') else ''}"

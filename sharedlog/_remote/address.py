@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import grpc
 
+from _rifl_ground.urls import split_url
 from sharedlog._core.errors import InvalidRequest
 
 VARIABLE, FILE_VARIABLE = "SHAREDLOG_TOKEN", "SHAREDLOG_TOKEN_FILE"
@@ -33,7 +34,7 @@ def parse(url: str) -> Address:
     ``timeout_s``; of ``grpcs`` ``ca`` (else the system's), ``certificate`` and ``key``.
     """
     try:
-        split = urlsplit(url)
+        split = split_url(url)
         given = parse_qs(split.query, keep_blank_values=True, strict_parsing=bool(split.query))
         port = split.port
     except ValueError as error:

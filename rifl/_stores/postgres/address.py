@@ -6,11 +6,12 @@ import enum
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlunsplit
 
 import psycopg
 from psycopg import conninfo
 
+from _rifl_ground.urls import split_url
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.shared.backend import TIMEOUT_S
 from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
@@ -77,7 +78,7 @@ class PostgresAddress:
     def parse(cls, url: str) -> PostgresAddress:
         """Read a URL; raises ``UnsupportedStore``, without the URL in its text."""
         try:
-            parts = urlsplit(url)
+            parts = split_url(url)
             if parts.scheme not in ("postgresql", "postgres"):
                 raise UnsupportedStore(f"no PostgreSQL store has the scheme {parts.scheme!r}")
             theirs, ours = [], {}

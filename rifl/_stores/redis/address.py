@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode
 
 from redis.connection import (
     URL_QUERY_ARGUMENT_PARSERS,
@@ -17,6 +17,7 @@ from redis.connection import (
     UnixDomainSocketConnection,
 )
 
+from _rifl_ground.urls import split_url
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.shared.backend import TIMEOUT_S
 from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
@@ -88,7 +89,7 @@ class RedisAddress:
     def __str__(self) -> str:
         hosts = ",".join(f"{host}:{port}" for host, port in self.hosts)
         if self.by_path:
-            hosts = urlsplit(self.url).path
+            hosts = split_url(self.url).path
         return f"redis {self.topology.value} {hosts}"
 
     @property
@@ -113,7 +114,7 @@ class RedisAddress:
 
     @classmethod
     def _parse(cls, url: str) -> RedisAddress:
-        parts = urlsplit(url)
+        parts = split_url(url)
         scheme, _, kind = parts.scheme.partition("+")
         if scheme not in ("redis", "rediss", "unix") or (scheme == "unix" and kind):
             raise UnsupportedStore(f"no Redis store has the scheme {parts.scheme!r}")

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
+from _rifl_ground.urls import split_url
 from sharedlog._engines.owner import Owner
 
 # etcd's own.
@@ -64,7 +65,7 @@ class EtcdAddress:
     ) -> EtcdAddress:
         """Read a URL and its options; raises ``invalid``, without the URL in it."""
         try:
-            parts = urlsplit(base)
+            parts = split_url(base)
             userinfo, _, netloc = parts.netloc.rpartition("@")
             user, _, password = userinfo.partition(":")
             hosts = tuple(_host(host) for host in netloc.split(",") if host)
@@ -106,7 +107,7 @@ class EtcdAddress:
 
 
 def _host(text: str) -> str:
-    parts = urlsplit(f"//{text}")
+    parts = split_url(f"//{text}")
     if not parts.hostname:
         raise ValueError("a node has a host name")
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
