@@ -50,10 +50,11 @@ tests='
   echo "Installing the tests for $(python3 --version), 800 MB, removed afterwards ..."
   python3 -m venv /mnt/scratch/venv
   /mnt/scratch/venv/bin/python -m pip install -qq -e ".[test]"
-  # Without PySpark some modules cannot be imported.
+  # Without PySpark some modules cannot be imported; there is no make.
   /mnt/scratch/venv/bin/python -m pytest -q -n ${TEST_WORKERS:-4} --no-loadscope-reorder \
     -p no:cacheprovider -rfE --ignore=tests/spark --ignore=tests/libraries \
     --ignore=tests/benchmarks/test_nexmark.py --ignore=tests/test_docs.py \
+    --ignore=tests/test_makefile.py \
     --deselect="tests/test_layout.py::test_public_modules_say_what_is_public[examples]" \
     --deselect="tests/test_layout.py::test_public_modules_say_what_is_public[benchmarks]" \
     ${PYTEST_FLAGS:-}

@@ -137,4 +137,5 @@ def missing_outside(client: Any, channel: str) -> list[str]:
 
 
 def _told(command: str, key: str, error: Exception) -> str:
-    return f"{command} {key}" if "keys" in str(error) else command
+    # Redis 6 speaks of "one of the keys", Redis 8 of "a key".
+    return f"{command} {key}" if "key" in str(error) else command
