@@ -149,7 +149,7 @@ class RedisStore:
 
     def fault(self, error: BaseException) -> bool:
         """See ``Store``."""
-        away = redis.WatchError | redis.ConnectionError | redis.TimeoutError | StoreUnavailable
+        away = redis.WatchError | redis.ConnectionError | redis.TimeoutError
         return isinstance(error, away) or (
             isinstance(error, redis.RedisError)
             and _PASSING.search(what_was_said(error)) is not None

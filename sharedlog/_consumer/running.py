@@ -13,6 +13,7 @@ from sharedlog._consumer.handlers import Handlers
 from sharedlog._consumer.hanging import Hanging
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
+from sharedlog._consumer.sqlalchemy import driver_error
 from sharedlog._consumer.state import ShardState
 from sharedlog._consumer.store import Store
 from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, Ran, line_of
@@ -22,7 +23,14 @@ from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.draft import Bounds
 from sharedlog._core.envelope import About
-from sharedlog._core.errors import CorruptLog, LogError, NewerFormat, SealedMessage
+from sharedlog._core.errors import (
+    CorruptLog,
+    LogError,
+    LogUnavailable,
+    NewerFormat,
+    SealedMessage,
+    StoreUnavailable,
+)
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
@@ -221,12 +229,16 @@ class Runner:
                 if ends is not None:
                     raise
                 raise forked() from error
-            why = line_of(error)
-            raise Failed(why, counts=not self._store.fault(error), ends=ends) from error
+            raise Failed(line_of(error), counts=not self._away(error), ends=ends) from error
         if self.inherited:
             raise forked()
         calls.check()
         self._store.intact()
+
+    def _away(self, error: BaseException) -> bool:
+        """Whether the log or the database raised it, and not the handler."""
+        error = driver_error(error)
+        return isinstance(error, LogUnavailable | StoreUnavailable) or self._store.fault(error)
 
     def _calls_of(self, shard: ShardCalls, position: Position, *, first: bool) -> MessageCalls:
         return MessageCalls(shard, position, self._store, self._act, first=first, told=self._called)

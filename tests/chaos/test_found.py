@@ -28,6 +28,7 @@ from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import LeaseExpired
 from sharedlog._consumer.redis_transaction import RedisTransaction
+from sharedlog._consumer.running import Runner
 from sharedlog._core.consumer import members
 
 # Where a change of what seeds draw has moved the one of the table, so many are searched.
@@ -183,7 +184,17 @@ def _given_unknowingly() -> AbstractContextManager[Any]:
     return patch.object(members, "unknown_of", lambda *_: [])
 
 
+def _counted_where_the_log_was_away() -> AbstractContextManager[Any]:
+    return patch.object(Runner, "_away", lambda self, error: self._store.fault(error))
+
+
 FOUND = (
+    Found(
+        "an attempt counted while the log was away",
+        "consumer",
+        892,
+        _counted_where_the_log_was_away,
+    ),
     Found("a shard that nobody knows to have", "consumer", 346, _given_unknowingly),
     Found(
         "a lost answer taken for a changed key",

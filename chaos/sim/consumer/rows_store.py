@@ -184,8 +184,8 @@ class _Store:
         """Handlers leave transactions alone."""
 
     def fault(self, error: BaseException) -> bool:
-        """See ``Store``."""
-        return isinstance(error, StoreUnavailable)
+        """See ``Store``: what it raises says so itself."""
+        return False
 
     def close(self) -> None:
         """See ``Store``."""

@@ -1,5 +1,6 @@
 """Handlers that fail: again, in order, and never skipped silently (DESIGN-LOG §14, T5)."""
 
+import json
 import sqlite3
 from contextlib import closing
 
@@ -10,9 +11,9 @@ from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._core.consumer import outputs
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.members import look, resume
-from sharedlog._core.errors import StoreUnavailable
+from sharedlog._core.errors import LogUnavailable, StoreUnavailable
 from sharedlog.testing import drain, driven
-from tests.sharedlog.consumer.world import World
+from tests.sharedlog.consumer.world import LogWorld, World
 
 
 def test_a_handler_that_raises_is_tried_again_in_order(tmp_path):
@@ -171,6 +172,47 @@ def test_what_a_handler_is_not_to_blame_for_does_not_count(tmp_path):
     drain(world.consumer())
     world.check()
     assert not world.log.read("dead", 0)
+
+
+@pytest.mark.parametrize("handler", ["sync", "async"])
+@pytest.mark.parametrize("store", ["database", "log"])
+def test_a_log_that_is_away_while_a_handler_publishes_does_not_count(
+    tmp_path, monkeypatch, store, handler
+):
+    """A process looks a stream up when it publishes there first (T5)."""
+    world = LogWorld(orders=3) if store == "log" else World(tmp_path, orders=3)
+    world.log.stream("dead", substreams=1)
+    world.log.stream("seen", substreams=1)
+    # As in a process that has just begun.
+    placing = world.log._placing
+    del placing._known["seen"], placing._tags["seen"]
+    engine, get, failures = world.log._engine, world.log._engine.get, 0
+
+    def away(keys):
+        nonlocal failures
+        if any(each.endswith("seen") for each in keys) and failures < 5:
+            failures += 1
+            raise LogUnavailable("timed out")
+        return get(keys)
+
+    monkeypatch.setattr(engine, "get", away)
+    consumer = sharedlog.Consumer(
+        world.log, "billing", ["orders"], world.database.url, attempts=2, dead_letters="dead"
+    )
+
+    def bill(order, effects):
+        effects.publish("seen", order["what"])
+        world.bill(order, effects)
+
+    async def bill_async(order, effects):
+        bill(order, effects)
+
+    consumer.on("orders", json.loads)(bill_async if handler == "async" else bill)
+    drain(consumer)
+    world.check()
+    assert failures == 5
+    assert not world.log.read("dead", 0)
+    assert len(world.log.read("seen", 0)) == world.published
 
 
 def test_a_commit_that_is_refused_is_tried_again(tmp_path, monkeypatch):

@@ -91,3 +91,33 @@ def test_a_handler_does_not_end_the_transaction_by_sqlalchemy(new_world):
         assert notes(world) == []
         assert world.bills() == {}
         assert len(world.log.read("dead", 0)) == 1
+
+
+def test_what_the_database_raises_through_sqlalchemy_does_not_count(new_world):
+    """A full disk, a deadlock: it is no less the database's for being wrapped (T5)."""
+    world = new_world(orders=1, attempts=2, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    failures = 0
+
+    def full(order, effects):
+        nonlocal failures
+        (pages,) = effects.connection.execute("PRAGMA page_count").fetchone()
+        most = pages if failures < 5 else 1_000_000
+        effects.connection.execute(f"PRAGMA max_page_count = {most}")
+        failures += failures < 5
+        effects.sqlalchemy.execute(
+            sqlalchemy.text("INSERT INTO note (what) VALUES (zeroblob(20000))")
+        )
+
+    def deadlock(order, effects):
+        nonlocal failures
+        if failures < 5:
+            failures += 1
+            raises = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'deadlock_detected'; END $$"
+            effects.sqlalchemy.execute(sqlalchemy.text(raises))
+
+    world.looks = deadlock if isinstance(world.database, PostgresDatabase) else full
+    drain(world.consumer())
+    world.check()
+    assert failures == 5
+    assert not world.log.read("dead", 0)
