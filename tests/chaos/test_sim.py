@@ -127,6 +127,22 @@ def test_a_commit_of_state_in_the_log_ends_what_was_called_otherwise() -> None:
     assert simulate(schedule).problems == []
 
 
+def test_a_late_copy_of_a_call_carries_the_client_id_it_was_sent_with() -> None:
+    """A service that has forgotten that id refuses it: it opens no other session (DESIGN §4)."""
+    calls = (132, 113, 29, 13, 107, 115, 51, 144, 66, 38, 33, 178, 47, 59, 148, 135, 192, 190, 131)
+    calls = (*calls, 196, 62, 87, 71, 79, 99)
+    schedule = draw("consumer", 296).only(calls, (5, 6, 12, 15))
+    assert simulate(schedule).problems == []
+
+
+def test_a_hold_that_was_moved_before_a_restore_may_come_behind_it() -> None:
+    """It is held against the store of that time; the consumer is told by it (T1, T7)."""
+    schedule = draw("consumer", 892).only((45, 165), (0, 1, 3, 5, 6, 9, 10, 15))
+    result = simulate(schedule)
+    assert result.problems == []
+    assert result.outcomes["ended StoreWentBack"]
+
+
 @pytest.mark.parametrize(
     ("kind", "seed"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -42,6 +43,8 @@ class ConsumerCast(Stage):
         self.service = Service(self)
         self.database = RedisDatabase() if setup.store == "redis" else Database()
         self.lock = FileLock()
+        # When the store went back, and where its shards were until then.
+        self._before: tuple[float, dict[str, str]] = (-1.0, {})
         self._states: tuple[int, dict[str, LogState]] = (-1, {})
 
     def store_of(self, actor: Acting, place: Place) -> Any:
@@ -66,8 +69,20 @@ class ConsumerCast(Stage):
             return self.state(shard).ticks()
         return self.database.ticks(shard)
 
-    def position(self, shard: str) -> str:
-        """Return through which message a shard's effects are there, as text."""
+    def restore(self) -> None:
+        """Have the store be as it was when it was copied."""
+        self._before = self.loop.now, {tag: self.position(tag) for tag in TAGS}
+        self.database.restore()
+        self.went_back = True
+
+    def position(self, shard: str, asked_at: float = math.inf) -> str:
+        """Return through which message a shard's effects are there, as text.
+
+        ``asked_at``: to whoever asked for something then; the store may have gone back since.
+        """
+        restored_at, before = self._before
+        if asked_at <= restored_at:
+            return before[shard]
         if self.setup.store != "log":
             return self.database.position(shard)
         done = self.server.log.keys.get(f"state/{CONSUMER}/{shard}/done", b"")

@@ -233,7 +233,7 @@ class Judge:
             if put.value is None or tag not in TAGS or not put.key.startswith(prefix):
                 continue
             place = _place(put.value[_HOLD_BYTES:].decode())
-            if place > _place(self._cast.position(tag)):
+            if place > _place(self._cast.position(tag, asked.at)):
                 self._broken("ahead", f"{asked.process.name} holds {tag} at {place}: not done")
 
     def _broken(self, rule: str, text: str) -> None:

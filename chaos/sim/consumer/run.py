@@ -168,8 +168,7 @@ class _Run:
             each.kill()
             cast.loop.after(0.1 + cast.random.random(), each.start)
         cast.store_wire.cut()
-        cast.database.restore()
-        cast.went_back = True
+        cast.restore()
 
     def _wipe(self) -> None:
         """Have the service forget what it was called, where somebody gives such messages up."""

@@ -58,13 +58,11 @@ class Service:
         call = step.call
         mine = actor.process.name, call.session
 
-        def run() -> _Answered:
-            # As rifl's client has it: it opens a session that it has not.
-            client = self._opened.setdefault(mine, self._client(call.session))
-            return self._run(client, call.key, call.request)
-
+        # As rifl's client has it: it opens a session that it has not, and whatever of the call is
+        # on its way carries this id, also once the session is lost (DESIGN §4, §5).
+        client = self._opened.get(mine) or self.open(actor, Open(call.target, call.session))
         try:
-            return self._asked(actor, Point.CALL, run)
+            return self._asked(actor, Point.CALL, lambda: self._run(client, call.key, call.request))
         except Unanswered as error:
             if not error.away:
                 self._opened.pop(mine, None)
