@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from _rifl_ground.sqlite.file_names import FileNames
+from _rifl_ground.sqlite.wal_file import WalFile
+from _rifl_ground.sqlite.write_lock import holder_of
 from sharedlog._engines.owner import Owner, nothing_done
 from sharedlog._engines.sqlite.commit_note import CommitNote
-from sharedlog._engines.sqlite.file_names import FileNames
 from sharedlog._engines.sqlite.prefixed import Prefixed
-from sharedlog._engines.sqlite.wal_file import WalFile
 from sharedlog._engines.sqlite.write_fairness import WriteFairness
-from sharedlog._engines.sqlite.write_lock import holder_of
 
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from sharedlog._engines.sqlite import file_names
-from sharedlog._engines.sqlite.file_names import FileNames
+from _rifl_ground.sqlite import file_names
+from _rifl_ground.sqlite.file_names import FileNames
 
 
 @pytest.fixture
