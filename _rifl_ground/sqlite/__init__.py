@@ -1,6 +1,7 @@
 """SQLite, once for all who keep something in it: stores, logs, consumers' databases, outboxes.
 
-- ``file_names``: are the names still of the files that are open; ``wal_file``: was the ``-wal``
-  cut off.
+- ``opening``: the one place where connections are made; ``failures``: what errors mean.
+- ``guard``: is the file still what was opened, on ``file_names`` (of it and those beside it),
+  ``wal_file`` (was it cut off) and ``mark`` (was another one copied over it).
 - ``write_lock``: who has the lock to write.
 """

@@ -1,4 +1,4 @@
-"""The names of a log file and of those beside it, and whether they are still of the open files."""
+"""The names of a SQLite file and of those beside it, and whether they are still of open files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# Those beside it are there as long as anybody has it open.
+# Those beside it are there as long as anybody has it open, if it has a WAL.
 _SUFFIXES = ("", "-wal", "-shm")
 # Kernels count the times of files in steps, which are shorter.
 _STEP_NS = 1_000_000_000
@@ -22,16 +22,33 @@ class FileNames:
     """
 
     def __init__(self, path: Path, now_ns: Callable[[], int] = time.time_ns) -> None:
-        self._names = [os.fsencode(f"{path}{suffix}") for suffix in _SUFFIXES]
+        self._path = path
+        self._names: list[bytes] = []
         # What a link names is in a directory of its own.
         self._directory = None if path.is_symlink() else os.fsencode(path.parent)
         self._now_ns = now_ns
         self._files: tuple[tuple[int, int], ...] | None = None
         self._unchanged: tuple[int, int, int] | None = None
 
-    def remember(self) -> None:
-        """These are the open files; raises ``OSError``."""
-        self._files = self._look()
+    def remember(self, *, wal: bool = True) -> None:
+        """These are the open files; raises ``OSError``. ``wal``: there are some beside it."""
+        self._names = [os.fsencode(f"{self._path}{each}") for each in _SUFFIXES[: 3 if wal else 1]]
+        self._files, self._unchanged = self._look(), None
+
+    @property
+    def known(self) -> bool:
+        """Whether files were remembered."""
+        return self._files is not None
+
+    def same_file(self) -> bool:
+        """Whether the one file is the one that was remembered, if one was."""
+        if self._files is None:
+            return True
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return (found.st_dev, found.st_ino) == self._files[0]
 
     def changed(self) -> str:
         """Say which of the names are of other files now, or of none; empty: none."""

@@ -11,13 +11,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from _rifl_ground.forks import in_children
+from _rifl_ground.sqlite import mark
+from _rifl_ground.sqlite.failures import Replaced, Stopped
+from _rifl_ground.sqlite.guard import FileGuard
+from _rifl_ground.sqlite.opening import connect
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.errors import InvalidRequest, LogError, StoreUnavailable, StoreWentBack
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogError,
+    StoreStopped,
+    StoreUnavailable,
+    StoreWentBack,
+)
 from sharedlog._core.position import Position
 
 _BUSY_S = 5.0
@@ -55,7 +65,7 @@ _OF_ROWS = (
     sqlite3.SQLITE_RECURSIVE,
     *_WRITES[:3],
 )
-_OURS_TO_WRITE = {TABLE, CALLS}
+_OURS_TO_WRITE = {TABLE, CALLS, mark.TABLE}
 _VERSION = "PRAGMA data_version -- sharedlog"
 _QUERY_ONLY, _QUERY_AND_WRITE = (
     "PRAGMA query_only = ON -- sharedlog",
@@ -74,8 +84,7 @@ class SqliteStore:
         # Where a handler uses it.
         self._alchemy: Alchemy | None = None
         self._connection: sqlite3.Connection | None = None
-        # Which file it is, once it was opened.
-        self._file: tuple[int, int] | None = None
+        self._guard = FileGuard(path)
         self._process = os.getpid()
         # Handlers run: they neither begin nor end transactions.
         self._lent = False
@@ -161,7 +170,7 @@ class SqliteStore:
         with self._errors():
             connection = self._opened()
             connection.execute(_BEGIN)
-            self._check_file()
+            self._guard.begun(connection)
             (self._version,) = connection.cursor().execute(_VERSION).fetchone()
         self._lent = True
         return connection
@@ -222,6 +231,8 @@ class SqliteStore:
     def fault(self, error: BaseException) -> bool:
         """See ``Store``."""
         code = getattr(error, "sqlite_errorcode", None)
+        # A sync can fail in a handler's statement, too: nothing is begun after that.
+        self._guard.met(error)
         return isinstance(error, sqlite3.Error) and (
             code is not None and code & _PRIMARY in _ITS_OWN
         )
@@ -230,6 +241,7 @@ class SqliteStore:
         """See ``Store``."""
         connection, self._connection = self._connection, None
         self._lent = self._suspended = False
+        self._guard.closed()
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 sqlite3.Connection.close(connection)
@@ -248,11 +260,13 @@ class SqliteStore:
                     connection.execute(_QUERY_AND_WRITE)
                 if not connection.in_transaction:
                     connection.execute(_BEGIN)
+                    self._guard.begun(connection)
                 cursor = connection.cursor()
                 cursor.row_factory = None
                 yield cursor.execute
-                self._check_file()
+                self._guard.mark.write(connection)
                 self._commit(connection)
+                self._guard.committed()
                 if self._suspended:
                     connection.execute(_QUERY_ONLY)
             except BaseException:
@@ -275,35 +289,29 @@ class SqliteStore:
         except (LogError, Failed):
             raise
         except sqlite3.Error as error:
+            stopped = self._guard.met(error)
             self.close()
+            if stopped is not None:
+                raise _told(self._path, stopped) from error
             raise StoreUnavailable(f"the store {self._path}: {_line(error)}") from error
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             # One that was there, and is not: an empty one is not made in its place.
-            if self._file is not None:
-                self._check_file()
-            connection = sqlite3.connect(
-                self._path, timeout=_BUSY_S, isolation_level=None, factory=_Connection
-            )
-            in_children(connection, _keep)
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.set_authorizer(self._allowed)
-            self._connection = connection
-            if self._file is None:
-                self._file = _file_of(self._path)
+            with self._errors():
+                self._guard.check_main()
+                connection = connect(
+                    self._path,
+                    _Connection,
+                    busy_s=_BUSY_S,
+                    create=not self._guard.known,
+                    any_thread=False,
+                )
+                in_children(connection, _keep)
+                self._connection = connection
+                self._guard.opened(connection)
+                connection.set_authorizer(self._allowed)
         return self._connection
-
-    def _check_file(self) -> None:
-        """Raise ``StoreWentBack`` where the file was removed, or another is in its place.
-
-        What is committed to one that has no name any more, nobody finds.
-        """
-        if _file_of(self._path) != self._file:
-            raise StoreWentBack(
-                f"the store {self._path} was removed, or replaced by another file, while it was "
-                "open: nothing more is done with it"
-            )
 
     def _allowed(self, action: int, first: object, second: object, *_: object) -> int:
         if self._lent and (
@@ -343,15 +351,12 @@ class _Connection(sqlite3.Connection):
         raise InvalidRequest(_OURS)
 
 
-def _file_of(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from any other of its name; None: there is none."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreUnavailable(f"the store {path}: {_line(error)}") from error
-    return found.st_dev, found.st_ino
+def _told(path: Path, stopped: Stopped) -> LogError:
+    if isinstance(stopped, Replaced):
+        return StoreWentBack(
+            f"the store was removed, or replaced by another file, while it was open: {stopped}"
+        )
+    return StoreStopped(f"the store {path} is not used any more: {stopped}")
 
 
 def _keep(connection: _Connection) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "SealedMessage",
     "SeqReused",
     "SpanGone",
+    "StoreStopped",
     "StoreUnavailable",
     "StoreWentBack",
     "TrimmedLog",
@@ -97,6 +98,15 @@ class StoreWentBack(LogError):
 
     Going on would repeat what is in the log already. Nothing more of the shard is done.
     """
+
+
+class StoreStopped(LogError):
+    """A sync of a consumer's store, or of an outbox's database, failed: it is not used any more.
+
+    Nobody knows whether the last commit is on the disk. Look at the disk, then restart the process.
+    """
+
+    appended: bool | None = None
 
 
 class StoreUnavailable(LogError):

@@ -6,11 +6,21 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from sharedlog._core.errors import InvalidRequest, LogError, LogUnavailable, NoSuchOutbox
+from _rifl_ground.sqlite.failures import Replaced, name_of
+from _rifl_ground.sqlite.guard import FileGuard
+from _rifl_ground.sqlite.opening import connect
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogError,
+    LogUnavailable,
+    NoSuchOutbox,
+    OutboxWentBack,
+    StoreStopped,
+)
 from sharedlog._core.outbox import Box, Mark, WaitingMessage
 from sharedlog._outbox import tables
 
@@ -72,7 +82,7 @@ class _Tables:
         with self._transaction(name) as execute:
             row = execute(of(tables.BOX), (name,)).fetchone()
             if row is None:
-                raise NoSuchOutbox(f"the database has no outbox {name!r}: create_outbox makes it")
+                raise _no_such(name)
             made, incarnation, *marks = row
             head, done = Mark(marks[0], bytes(marks[1])), Mark(marks[2], bytes(marks[3]))
             found = execute(of(tables.WAITING), (name, done.seq, limit)).fetchall()
@@ -90,13 +100,13 @@ class _Tables:
     def done(self, name: str, mark: Mark) -> None:
         """See ``BoxDatabase``."""
         of = self.dialect.of
-        with self._transaction(name) as execute:
+        with self._transaction(name, writes=True) as execute:
             execute(of(tables.DONE), (mark.seq, mark.chain, name, mark.seq))
             execute(of(tables.REMOVE), (name, mark.seq))
 
     def adopt(self, name: str, before: str, incarnation: str) -> None:
         """See ``BoxDatabase``."""
-        with self._transaction(name) as execute:
+        with self._transaction(name, writes=True) as execute:
             execute(self.dialect.of(tables.ADOPT), (incarnation, name, before))
 
     def close(self) -> None:
@@ -107,32 +117,29 @@ class _Tables:
                 connection.close()
 
     @contextlib.contextmanager
-    def _transaction(self, name: str) -> Iterator[Callable[[str, Sequence[Any]], Any]]:
+    def _transaction(self, name: str, *, writes: bool = False) -> Iterator[Callable[..., Any]]:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            with self._begun(self._connection) as execute:
+            with self._begun(self._connection, writes=writes) as execute:
                 yield execute
         except LogError:
             raise
         except Exception as error:
-            missing = self._missing(error)
+            told = self._told(error, name)
             self.close()
-            if missing:
-                raise NoSuchOutbox(
-                    f"the database has no outbox {name!r}: create_outbox makes it"
-                ) from error
-            raise _unavailable(error) from error
+            raise told from error
 
     def _connect(self) -> Any:
         raise NotImplementedError
 
     def _begun(
-        self, connection: Any
-    ) -> contextlib.AbstractContextManager[Callable[[str, Sequence[Any]], Any]]:
+        self, connection: Any, *, writes: bool
+    ) -> contextlib.AbstractContextManager[Callable[..., Any]]:
         raise NotImplementedError
 
-    def _missing(self, error: Exception) -> bool:
+    def _told(self, error: Exception, name: str) -> LogError:
+        """Return what an error means."""
         raise NotImplementedError
 
 
@@ -142,6 +149,7 @@ class _Sqlite(_Tables):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
+        self._guard = FileGuard(path)
         self._version = -1
 
     def wait(self, closing: threading.Event, timeout_s: float) -> None:
@@ -153,37 +161,54 @@ class _Sqlite(_Tables):
                     self._connection = self._connect()
                 version = self._connection.execute("PRAGMA data_version").fetchone()[0]
             except sqlite3.Error as error:
+                told = self._told(error)
                 self.close()
-                raise _unavailable(error) from error
+                raise told from error
             if version != self._version:
                 self._version = version
                 return
 
+    def close(self) -> None:
+        """See ``BoxDatabase``."""
+        self._guard.closed()
+        super().close()
+
     def _connect(self) -> Any:
-        connection = sqlite3.connect(
-            f"{self._path.as_uri()}?mode=rw",
-            uri=True,
-            timeout=_BUSY_S,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        connection.execute("PRAGMA synchronous=FULL")
+        self._guard.check_main()
+        connection = connect(self._path, sqlite3.Connection, busy_s=_BUSY_S)
+        try:
+            self._guard.opened(connection)
+        except BaseException:
+            connection.close()
+            raise
         self._version = -1
         return connection
 
     @contextlib.contextmanager
-    def _begun(self, connection: Any) -> Iterator[Callable[[str, Sequence[Any]], Any]]:
-        connection.execute("BEGIN")
+    def _begun(self, connection: Any, *, writes: bool) -> Iterator[Callable[..., Any]]:
+        guard = self._guard
+        connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
+            guard.begun(connection)
             yield connection.execute
+            if writes:
+                guard.mark.write(connection)
             connection.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
+        guard.committed()
 
-    def _missing(self, error: Exception) -> bool:
-        return getattr(error, "sqlite_errorname", None) == "SQLITE_ERROR"
+    def _told(self, error: Exception, name: str = "") -> LogError:
+        stopped = self._guard.met(error)
+        if isinstance(stopped, Replaced):
+            return OutboxWentBack(f"the outbox's database: {stopped}")
+        if stopped is not None:
+            return StoreStopped(f"the outbox's database: {stopped}")
+        if name_of(error) == "SQLITE_ERROR":
+            return _no_such(name)
+        return _unavailable(error)
 
 
 class _Postgres(_Tables):
@@ -219,7 +244,7 @@ class _Postgres(_Tables):
         return connection
 
     @contextlib.contextmanager
-    def _begun(self, connection: Any) -> Iterator[Callable[[str, Sequence[Any]], Any]]:
+    def _begun(self, connection: Any, *, writes: bool) -> Iterator[Callable[..., Any]]:
         from psycopg.rows import tuple_row
 
         with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
@@ -227,8 +252,14 @@ class _Postgres(_Tables):
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             yield cursor.execute
 
-    def _missing(self, error: Exception) -> bool:
-        return getattr(error, "sqlstate", None) == "42P01"
+    def _told(self, error: Exception, name: str) -> LogError:
+        if getattr(error, "sqlstate", None) == "42P01":
+            return _no_such(name)
+        return _unavailable(error)
+
+
+def _no_such(name: str) -> NoSuchOutbox:
+    return NoSuchOutbox(f"the database has no outbox {name!r}: create_outbox makes it")
 
 
 def _unavailable(error: Exception) -> LogUnavailable:

@@ -20,6 +20,7 @@ from sharedlog._core.errors import (
     NewerFormat,
     OutboxWentBack,
     PredecessorMismatch,
+    StoreStopped,
 )
 from sharedlog._core.fences import Fence
 from sharedlog._core.outbox import (
@@ -47,7 +48,10 @@ _log = get_logger("sharedlog")
 # silent, at most, before another one takes over; and between two looks of one that does not work.
 _WORK_S, _PATIENCE_S, _EVERY_S = 3.0, 10.0, 0.1
 # After these a person has to look: it relays nothing more.
-_FOR_GOOD = (CorruptLog, LogForked, NewerFormat, OutboxWentBack, PredecessorMismatch)
+_FOR_GOOD = (
+    *(CorruptLog, LogForked, NewerFormat),
+    *(OutboxWentBack, PredecessorMismatch, StoreStopped),
+)
 
 
 class Relay:

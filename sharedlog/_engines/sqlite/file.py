@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from _rifl_ground.sqlite.file_names import FileNames
-from _rifl_ground.sqlite.wal_file import WalFile
+from _rifl_ground.sqlite.failures import Stopped, is_busy, is_damage, name_of
+from _rifl_ground.sqlite.guard import FileGuard
+from _rifl_ground.sqlite.opening import connect
 from _rifl_ground.sqlite.write_lock import holder_of
 from sharedlog._engines.owner import Owner, nothing_done
 from sharedlog._engines.sqlite.commit_note import CommitNote
@@ -48,10 +49,8 @@ class LogFile:
     under a lock of its own. WAL with ``synchronous=FULL``: a transaction is visible
     to anybody only when it is on the disk.
 
-    Invariant 1: once a sync has failed, or the file at the path or one beside it is no
-    longer this one, nothing is written or read here any more, for nobody knows what is on the
-    disk: ``stopped``. (A sync that fails while SQLite moves pages from the WAL
-    into the file loses nothing: the pages stay in the WAL, and are written again.)
+    Once a sync has failed, or the files are not those that were opened (``FileGuard``), nothing is
+    written or read here any more.
     """
 
     def __init__(self, path: Path, timeout_s: float, owner: Owner, *, create: bool) -> None:
@@ -61,7 +60,8 @@ class LogFile:
         self._timeout_s = timeout_s
         # How long one waits to write while another connection does.
         self.turn_s = timeout_s
-        self._stopped: str | None = None
+        self._guard = FileGuard(path)
+        self._told_stopped = False
         self.closing = threading.Event()
         self._locks = (threading.Lock(), threading.Lock(), threading.Lock())
         self._check_inherited()
@@ -71,8 +71,6 @@ class LogFile:
         self._counting: Counting | None = None
         # How many there are after the transaction that writes, where its writer knows that.
         self.commits: int | None = None
-        self._wal: WalFile | None = None
-        self._names = FileNames(path)
         self._fairness: WriteFairness | None = None
 
     @contextlib.contextmanager
@@ -84,12 +82,13 @@ class LogFile:
             try:
                 # Within: a signal's exception may come as soon as it has begun.
                 self._begin()
-                if self._wal is not None and self._wal.cut_off():
-                    raise self._stop(f"{self.path}-wal was cut off", begun=False)
+                self._guarded(self._guard.begun, self._writer, begun=False)
                 yield self._writer
                 counting, commits = self._counting, self.commits
                 if commits is None:
                     commits = counting.held(self._writer) if counting is not None else 0
+                if counting is not None:
+                    self._guard.mark.write(self._writer)
                 self._writer.execute("COMMIT")
             except BaseException as error:
                 self._roll_back()
@@ -98,9 +97,7 @@ class LogFile:
                 raise
             # What was committed to files that went meanwhile is nowhere, or comes back with them.
             # Nothing of it was told to anybody.
-            self._check_files(begun=True)
-            if self._wal is not None and self._wal.written_beyond():
-                raise self._stop(f"{self.path}-wal was cut off")
+            self._guarded(self._guard.committed)
             if counting is not None and not counting.note.raise_to(commits):
                 self._owner.events.error("commit_note_gone", file=str(counting.note.path))
 
@@ -158,7 +155,6 @@ class LogFile:
         noted = 0 if new else self.noted(counting.note)
         with self.reading() as connection:
             held = counting.held(connection)
-            self._names.remember()
         if noted is None:
             if held and counting.always_noted:
                 raise self._owner.corrupt(
@@ -177,11 +173,11 @@ class LogFile:
         counting.note.raise_to(held)
         if self._fairness is None:
             self._fairness = WriteFairness(counting.note.path)
-        if self._wal is None:
+        with self._locks[1]:
             try:
-                self._wal = WalFile(self.path.with_name(f"{self.path.name}-wal"))
-            except OSError as error:
-                raise self._owner.unavailable(f"{self.path}-wal: {error}") from error
+                self._guard.opened(self._reader)
+            except sqlite3.Error as error:
+                raise self._meaning(error) from error
 
     def noted(self, note: CommitNote) -> int | None:
         """Return how many commits are noted, None if nothing is; raises ``unavailable``."""
@@ -201,8 +197,7 @@ class LogFile:
         with self._locks[0]:
             if self._counting is not None:
                 self._counting.note.close()
-            if self._wal is not None:
-                self._wal.close()
+            self._guard.closed()
             if self._fairness is not None:
                 self._fairness.close()
 
@@ -215,21 +210,13 @@ class LogFile:
                     f"{self.path} is damaged: it is cut off in its first page"
                 )
             for _ in self._locks:
+                # A file that went meanwhile is not made anew by looking at it.
                 made.append(
-                    sqlite3.connect(
-                        # A file that went meanwhile is not made anew by looking at it.
-                        f"{self.path.as_uri()}?mode={'rwc' if self._create else 'rw'}",
-                        uri=True,
-                        timeout=self._timeout_s,
-                        isolation_level=None,
-                        check_same_thread=False,
-                        factory=Prefixed,
-                    )
+                    connect(self.path, Prefixed, busy_s=self._timeout_s, create=self._create)
                 )
             self._begin_wal(made[0])
             # It waits for others by itself, see there.
             made[0].execute("PRAGMA busy_timeout=0")
-            made[0].execute("PRAGMA synchronous=FULL")
             made[0].execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
             made[0].execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
             return made[0], made[1], made[2]
@@ -256,7 +243,7 @@ class LogFile:
                 try:
                     self._writer.execute("BEGIN IMMEDIATE")
                 except sqlite3.OperationalError as error:
-                    if not _name(error).startswith("SQLITE_BUSY"):
+                    if not is_busy(error):
                         raise
                     if time.monotonic() >= end:
                         raise self._taken() from error
@@ -293,7 +280,7 @@ class LogFile:
             try:
                 mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
             except sqlite3.OperationalError as error:
-                if _name(error).startswith("SQLITE_BUSY") and time.monotonic() < end:
+                if is_busy(error) and time.monotonic() < end:
                     time.sleep(_RETRY_S)
                     continue
                 raise
@@ -307,15 +294,14 @@ class LogFile:
         """Raise what says that nothing is begun here any more."""
         if self.closing.is_set():
             raise self._owner.not_begun("the log engine is closed")
-        if self._stopped is not None:
-            raise self._owner.not_begun(self._stopped)
-        self._check_files()
+        self._guarded(self._guard.check, begun=False)
 
     def _meaning(self, error: sqlite3.Error) -> Exception:
-        name = _name(error)
-        if "FSYNC" in name:
-            return self._stop(f"{self.path} could not be synced: {error}")
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")):
+        stopped = self._guard.met(error)
+        if stopped is not None:
+            return self._stop(stopped)
+        name = name_of(error)
+        if is_damage(error) or name == "SQLITE_ERROR":
             # SQLITE_ERROR: no such table or column, where there was one.
             return self._owner.corrupt(f"{self.path} is damaged, or no log: {error}")
         if "decode to UTF-8" in str(error):
@@ -336,11 +322,21 @@ class LogFile:
         try:
             self._writer.execute("ROLLBACK")
         except sqlite3.Error as error:
-            self._stop(f"{self.path}: a transaction could not be undone: {error}")
+            self._guard.stopped = Stopped(
+                f"{self.path}: a transaction could not be undone: {error}"
+            )
 
-    def _stop(self, why: str, *, begun: bool = True) -> Exception:
-        if self._stopped is None:
-            self._stopped = why
+    def _guarded(self, look: Callable[..., None], *given: object, begun: bool = True) -> None:
+        """Look after the files; ``begun``: what is to be said may have happened."""
+        try:
+            look(*given)
+        except Stopped as error:
+            raise self._stop(error, begun=begun) from error
+
+    def _stop(self, stopped: Stopped, *, begun: bool = True) -> Exception:
+        why = str(stopped)
+        if not self._told_stopped:
+            self._told_stopped = True
             self._owner.events.critical(self._owner.event, why=why)
         return self._owner.stopped(why) if begun else self._owner.not_begun(why)
 
@@ -350,16 +346,6 @@ class LogFile:
                 f"{self.path} was open in the parent process (pid {os.getppid()}) at the fork: "
                 "open it in the child only, or close it before the fork"
             )
-
-    def _check_files(self, *, begun: bool = False) -> None:
-        """Stop unless the names are of the files that are open here (invariant 1)."""
-        why = self._names.changed()
-        if why:
-            raise self._stop(why, begun=begun)
-
-
-def _name(error: sqlite3.Error) -> str:
-    return getattr(error, "sqlite_errorname", None) or ""
 
 
 # SQLite keeps its locks by file and process: a connection made in a forked child would take the

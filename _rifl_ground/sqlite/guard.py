@@ -1,0 +1,135 @@
+"""The guard of a SQLite file: is it, and are those beside it, still what was opened?
+
+SQLite goes on with a file that was removed, renamed or copied over, and with a ``-wal`` that was
+cut off, and what it commits then is nowhere after a restart. After a sync that failed, a later one
+says that all is well, and it is not. So whoever keeps something in a file asks here before and
+after each commit, and tells what SQLite raised.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from _rifl_ground.sqlite.failures import Replaced, Stopped, SyncFailed, is_failed_sync
+from _rifl_ground.sqlite.file_names import FileNames
+from _rifl_ground.sqlite.mark import Mark
+from _rifl_ground.sqlite.wal_file import WalFile
+
+
+class FileGuard:
+    """That of one user of a file, for all of its connections. Any thread.
+
+    Invariant 1: once a sync of a commit has failed, or the files are not those that were opened,
+    nothing is begun any more: ``stopped``. This lasts as long as the guard.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # Why nothing is begun any more.
+        self.stopped: Stopped | None = None
+        self.mark = Mark(path)
+        self._names = FileNames(path)
+        self._wal: WalFile | None = None
+        self._open = False
+
+    @property
+    def wal_bytes(self) -> int:
+        """How long the ``-wal`` was when it was last looked at."""
+        return 0 if self._wal is None else self._wal.size
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known which file it is."""
+        return self._names.known
+
+    def opened(self, connection: sqlite3.Connection) -> None:
+        """Begin: the files are those of ``connection``, which is in no transaction.
+
+        Again after ``closed``: it must be the file that it was. Raises ``Stopped``.
+        """
+        self.check_main()
+        try:
+            wal = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+            connection.execute("BEGIN")
+            try:
+                # Within: what is beside it is there as long as somebody reads.
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                self._names.remember(wal=wal)
+                self._wal = WalFile(Path(f"{self.path}-wal")) if wal else None
+            finally:
+                connection.execute("ROLLBACK")
+            self.mark.opened(connection, wal=wal)
+            self._open = True
+        except Replaced as error:
+            raise self._replaced(str(error)) from error
+        except OSError as error:
+            raise sqlite3.OperationalError(f"cannot look at {self.path}: {error}") from error
+
+    def check_main(self) -> None:
+        """Raise ``Stopped`` where the one file is another, whether it is open or not."""
+        self._check_stopped()
+        if not self._names.same_file():
+            raise self._replaced("it was removed, or another file is in its place")
+
+    def check(self) -> None:
+        """Raise ``Stopped`` where nothing may be begun; before and after each transaction."""
+        self._check_stopped()
+        if not self._open:
+            return
+        why = self._names.changed()
+        if why:
+            raise self._replaced(why)
+        if self._wal is not None and self._wal.cut_off():
+            raise self._replaced("its -wal was cut off")
+        try:
+            self.mark.look()
+        except Replaced as error:
+            raise self._replaced(str(error)) from error
+        except OSError:
+            # Not to be seen just now is no sign of anything.
+            return
+
+    def begun(self, connection: sqlite3.Connection) -> None:
+        """Check within a transaction that has the file's lock; raises ``Stopped``."""
+        self.check()
+        try:
+            self.mark.begun(connection)
+        except Replaced as error:
+            raise self._replaced(str(error)) from error
+
+    def committed(self) -> None:
+        """Check after a commit; raises ``Stopped``: nobody knows whether it is in the file."""
+        self.mark.committed()
+        self.check()
+
+    def met(self, error: BaseException) -> Stopped | None:
+        """Return what an error of SQLite's means for good; None: it passes."""
+        if isinstance(error, Stopped):
+            return error
+        if self.stopped is None and is_failed_sync(error):
+            self.stopped = SyncFailed(
+                f"{self.path} could not be synced ({error}): nobody knows what is on the disk. "
+                "Look at the disk, then restart the process"
+            )
+        return self.stopped
+
+    def closed(self) -> None:
+        """Have no file open until ``opened``; idempotent."""
+        self._open = False
+        wal, self._wal = self._wal, None
+        if wal is not None:
+            wal.close()
+
+    def _check_stopped(self) -> None:
+        if self.stopped is not None:
+            # Another one for each: it is raised in several threads.
+            raise type(self.stopped)(str(self.stopped))
+
+    def _replaced(self, how: str) -> Stopped:
+        if self.stopped is None:
+            self.stopped = Replaced(
+                f"{self.path} is not the file any more that was opened: {how}. What is written "
+                "now would be lost. Bring the files back, then restart the process"
+            )
+        return self.stopped
