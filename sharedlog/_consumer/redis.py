@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 
 import redis
 
-from rifl._stores.errors import StoreNotDurable, StoreUnreachable, UnsupportedStore
+from _rifl_ground.log import get_logger
+from rifl._stores.errors import UnsupportedStore
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.clients import Clients, what_was_said
-from rifl._stores.redis.settings import check_settings
+from rifl._stores.redis.settings import NotDurable as WeakServer
 from sharedlog._consumer.redis_transaction import Command, Info, RedisTransaction
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
@@ -29,6 +30,7 @@ from sharedlog._core.errors import (
 )
 from sharedlog._core.position import Position
 
+_log = get_logger("sharedlog")
 PREFIX = "sharedlog:consumer:"
 # Not the commands' fault: what is in the way now.
 _PASSING = re.compile(
@@ -80,7 +82,7 @@ class RedisStore:
 
     def calls(self, tag: str) -> Sequence[Call]:
         """See ``Store``."""
-        with self._errors():
+        with _errors():
             rows: dict[bytes, bytes] = self._client.hgetall(self._calls(tag))
         found = sorted((_read_call(int(at), row) for at, row in rows.items()), key=_serial)
         self._serials[tag] = {each.serial: _place(each) for each in found}
@@ -149,8 +151,8 @@ class RedisStore:
 
     def fault(self, error: BaseException) -> bool:
         """See ``Store``."""
-        away = redis.WatchError | redis.ConnectionError | redis.TimeoutError
-        return isinstance(error, away) or (
+        lost = redis.WatchError | redis.ConnectionError | redis.TimeoutError
+        return isinstance(error, lost | WeakServer) or (
             isinstance(error, redis.RedisError)
             and _PASSING.search(what_was_said(error)) is not None
         )
@@ -166,7 +168,8 @@ class RedisStore:
         keys = (self._row(tag), self._calls(tag))
         if transaction is None or not transaction.watching:
             return self._ask("commit", keys, given)
-        with self._errors():
+        with _errors():
+            self._refuse_weak()
             text = (_SCRIPTS / "commit.lua").read_text("utf-8")
             found = transaction.carry("EVAL", text, len(keys), *keys, *given)
             if found is None:
@@ -189,14 +192,19 @@ class RedisStore:
         return [each for each, at in known.items() if at <= place and each < max(known)]
 
     def _ask(self, script: str, keys: Sequence[str], given: Sequence[Any]) -> list[Any]:
-        with self._errors():
+        with _errors():
+            self._refuse_weak()
             text = (_SCRIPTS / f"{script}.lua").read_text("utf-8")
             return list(self._client.register_script(text)(keys=keys, args=given))
+
+    def _refuse_weak(self) -> None:
+        if weak := self._clients.weakness():
+            raise StoreUnavailable(f"the store may forget what it acknowledges: {weak}")
 
     def _info(self, name: str) -> Info | None:
         """Return what the server says of a command; None: it has none of that name."""
         if name not in self._known:
-            with self._errors():
+            with _errors():
                 (found,) = self._client.execute_command("COMMAND INFO", name)
             known = None
             if found is not None:
@@ -206,15 +214,6 @@ class RedisStore:
                 known = Info(int(found[1]), flags)
             self._known[name] = known
         return self._known[name]
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (LogError, Failed):
-            raise
-        except (redis.RedisError, OSError) as error:
-            raise StoreUnavailable(f"the store: {type(error).__name__}: {error}") from error
 
     def _fenced(self, tag: str, number: int, found: Sequence[Any]) -> Fenced:
         fence = int(found[1])
@@ -231,6 +230,16 @@ class RedisStore:
         return f"{PREFIX}{self._name}:{tag}:calls"
 
 
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except (LogError, Failed):
+        raise
+    except (redis.RedisError, OSError) as error:
+        raise StoreUnavailable(f"the store: {type(error).__name__}: {error}") from error
+
+
 def open_redis(url: str, name: str) -> RedisStore:
     """Open the store of a consumer; raises ``NotDurable`` for a server that may forget."""
     try:
@@ -244,13 +253,12 @@ def open_redis(url: str, name: str) -> RedisStore:
         )
     clients = Clients(address, retries=0)
     try:
-        check_settings(clients.blocking, address)
-    except StoreNotDurable as error:
+        with _errors():
+            for setting, cost in clients.check_durability(NotDurable):
+                _log.warning("store_not_durable", store=str(address), setting=setting, cost=cost)
+    except BaseException:
         clients.close()
-        raise NotDurable(str(error)) from error
-    except StoreUnreachable as error:
-        clients.close()
-        raise StoreUnavailable(f"the store: {error}") from error
+        raise
     return RedisStore(clients, name)
 
 

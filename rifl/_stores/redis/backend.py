@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -22,13 +21,11 @@ from rifl._stores.redis.listener import Listener
 from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConnection
 from rifl._stores.redis.script_calls import Sent, rounds, steps_of
 from rifl._stores.redis.scripts import Script
-from rifl._stores.redis.settings import NotDurable, looked_at
+from rifl._stores.redis.settings import NotDurable
 from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
 from rifl._stores.shared.requests import Claim, Finish, FinishUnclaimed, MoveRows
 
 _log = get_logger("rifl.store")
-# How often settings are looked at on connections that stay.
-_LOOK_EVERY_S = 2.0
 # What every call asks for; all else is rare, or must not wait.
 _TOGETHER = (Claim, Finish, FinishUnclaimed, MoveRows)
 # See the scripts' prelude.
@@ -60,8 +57,6 @@ class RedisBackend:
         self.clients = clients
         self.clustered = address.clustered
         self._address = address
-        self._look_at = 0.0
-        self._weak = ""
         self._namespace = address.namespace
         self._global = f"{address.namespace}:{{store}}:"
         # The same, and what every script is told beside it, as they travel.
@@ -257,13 +252,10 @@ class RedisBackend:
 
     def look_again(self) -> str:
         """Look at the settings now and then; see ``Backend``."""
-        if time.monotonic() >= self._look_at:
-            try:
-                self._weak = looked_at(self.clients.blocking, self._address)
-            except (redis.RedisError, OSError) as error:
-                raise _failed(error) from error
-            self._look_at = time.monotonic() + _LOOK_EVERY_S
-        return self._weak
+        try:
+            return self.clients.weakness()
+        except (redis.RedisError, OSError) as error:
+            raise _failed(error) from error
 
     def seal(self) -> None:
         """Nothing to do: the script that found it out has done so."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import redis
@@ -18,12 +19,22 @@ import redis.cluster
 import redis.retry
 import redis.sentinel
 
-from rifl._stores.redis.address import RedisAddress, Topology
-from rifl._stores.redis.settings import WANTED
+from rifl._stores.redis.address import Durability, RedisAddress, Topology
+from rifl._stores.redis.settings import (
+    WANTED,
+    NotDurable,
+    Weakness,
+    hidden,
+    refuse_weak,
+    told,
+    weaknesses,
+)
 
 _RETRIES = 2
 # For who listens, and for what is asked beside calls, where the pool does not wait.
 _SPARE = 4
+# How often settings are looked at on connections that stay.
+_LOOK_EVERY_S = 2.0
 
 
 class Clients:
@@ -36,9 +47,11 @@ class Clients:
     """
 
     def __init__(self, address: RedisAddress, *, retries: int = _RETRIES) -> None:
-        # Asked about every new connection before it is used, with the settings of the server
-        # it leads to, which may be another one than before; what it raises closes it.
-        self.judge: Callable[[Mapping[str, str]], None] | None = None
+        # Whether every new connection is refused, before it is used, that leads to a server
+        # which may forget: it may be another one than before.
+        self._judges = False
+        self._weak = ""
+        self._look_at = 0.0
         self._address = address
         self._retries = retries
         self._lock = threading.Lock()
@@ -60,6 +73,53 @@ class Clients:
             with self._lock:
                 client = self._awaiting[loop] = self._make_awaiting()
         return client
+
+    def check_durability(self, refused: Callable[[str], Exception]) -> list[Weakness]:
+        """Look at all servers' settings; new connections are looked at from then on.
+
+        Returns what is weak at an address that says ``durability=warn``, and raises
+        ``refused(why)`` otherwise. A server that hides its settings counts as weak. Raises
+        redis-py's errors.
+        """
+        found = self._looked_at()
+        if self._address.durability is Durability.REQUIRE:
+            if found:
+                raise refused(
+                    f"{self._address}: {told(found)} (?durability=warn opens it all the same)"
+                )
+            self._judges = True
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        return found
+
+    def weakness(self) -> str:
+        """Return what became weak since the check, empty if nothing did.
+
+        The servers are asked now and then, and each time while they are weak. Raises
+        redis-py's errors.
+        """
+        if self._judges and (self._weak or time.monotonic() >= self._look_at):
+            self._weak = told(self._looked_at())
+            self._look_at = time.monotonic() + _LOOK_EVERY_S
+        return self._weak
+
+    def _looked_at(self) -> list[Weakness]:
+        client = self.blocking
+        nodes = client.get_primaries() if self._address.clustered else [None]
+        found: list[Weakness] = []
+        for node in nodes:
+            options = {} if node is None else {"target_nodes": node}
+            settings: dict[str, str] = {}
+            try:
+                # One by one: servers before 7.0 take no list.
+                for name in WANTED:
+                    settings |= _settings(client.config_get(name, **options))
+            except NotDurable as error:
+                found += error.found
+            except redis.exceptions.ResponseError as error:
+                found.append(hidden(error))
+            else:
+                found += weaknesses(settings)
+        return found
 
     @contextlib.contextmanager
     def room(self) -> Iterator[None]:
@@ -191,23 +251,19 @@ class Clients:
         self._look(connection)
 
     def _look(self, connection: Any) -> None:
-        if self.judge is None:
-            return
-        found: dict[str, str] = {}
-        for name in WANTED:
-            connection.send_command("CONFIG", "GET", name)
-            found |= _settings(connection.read_response())
-        self.judge(found)
+        if self._judges:
+            for name in WANTED:
+                connection.send_command("CONFIG", "GET", name)
+            replies = [_settings(connection.read_response()) for _ in WANTED]
+            refuse_weak({name: value for reply in replies for name, value in reply.items()})
 
     async def _begin_async(self, connection: Any) -> None:
         await connection.on_connect()
-        if self.judge is None:
-            return
-        found: dict[str, str] = {}
-        for name in WANTED:
-            await connection.send_command("CONFIG", "GET", name)
-            found |= _settings(await connection.read_response())
-        self.judge(found)
+        if self._judges:
+            for name in WANTED:
+                await connection.send_command("CONFIG", "GET", name)
+            replies = [_settings(await connection.read_response()) for _ in WANTED]
+            refuse_weak({name: value for reply in replies for name, value in reply.items()})
 
     def _named(self, retry: Any, *, blocking: bool) -> dict[str, Any]:
         """Return the options of clients that are not made from a URL."""

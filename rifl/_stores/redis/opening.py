@@ -7,19 +7,21 @@ from typing import Any
 
 import redis
 
+from _rifl_ground.log import get_logger
 from rifl._stores.errors import (
     StoreCorrupt,
+    StoreNotDurable,
     StoreSchemaTooNew,
     StoreUnreachable,
     WrongDatabase,
 )
-from rifl._stores.redis.address import Durability, RedisAddress
+from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.clients import Clients
 from rifl._stores.redis.rights import missing_in_scripts, missing_outside
 from rifl._stores.redis.scripts import OPEN, SERVING
-from rifl._stores.redis.settings import check_settings, refuse_weak
 
+_log = get_logger("rifl.store")
 # This release writes this layout, and reads no higher one.
 LAYOUT = 1
 _ID_BYTES = 16
@@ -31,7 +33,7 @@ def open_backend(address: RedisAddress) -> RedisBackend:
     """Connect, check settings and rights, and take the store's id, made by the first ever."""
     clients = _connect(address)
     try:
-        check_settings(clients.blocking, address)
+        _check_durability(clients, address)
         _check_rights(clients.blocking, address)
         fresh = fresh_id()
         arguments = ("", f"{address.namespace}:{{store}}:", "", -1, fresh, LAYOUT)
@@ -52,8 +54,6 @@ def open_backend(address: RedisAddress) -> RedisBackend:
     if int(layout) > LAYOUT:
         clients.close()
         raise StoreSchemaTooNew(_too_new(address, int(layout)))
-    if address.durability is Durability.REQUIRE:
-        clients.judge = refuse_weak
     return RedisBackend(address, clients, store_id)
 
 
@@ -88,6 +88,15 @@ def _connect(address: RedisAddress) -> Clients:
         return Clients(address)
     except (redis.RedisError, OSError) as error:
         raise StoreUnreachable(f"{address} cannot be reached: {error}") from error
+
+
+def _check_durability(clients: Clients, address: RedisAddress) -> None:
+    """Raise ``StoreNotDurable`` for weak settings, or say each in the log."""
+    again = "those calls may run again"
+    for setting, cost in clients.check_durability(lambda why: StoreNotDurable(f"{why}; {again}")):
+        _log.warning(
+            "store_not_durable", store=str(address), setting=setting, cost=f"{cost}: {again}"
+        )
 
 
 def _check_rights(client: Any, address: RedisAddress) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,12 +13,10 @@ import redis
 from rifl._stores.redis.address import Durability, RedisAddress
 from rifl._stores.redis.clients import Clients, what_was_said
 from rifl._stores.redis.rights import missing_in_scripts
-from rifl._stores.redis.settings import looked_at, refuse_weak
 from sharedlog._engines.owner import Owner, refused
 from sharedlog._engines.redis.lua import Script
 from sharedlog._engines.redis.settings import check_settings
 
-_LOOK_EVERY_S = 2.0
 # What is in the way now, said at once or from within a script.
 _PASSING = re.compile(
     r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
@@ -55,22 +52,17 @@ class Server:
         self._address = address
         self._owner = owner
         self._replicas = replicas
-        self._weak = ""
         # How keys begin by which rights are tried, and the scripts that need them.
         self._tried: tuple[str, Sequence[Script]] = ("", ())
-        self._look_at = time.monotonic() + _LOOK_EVERY_S
         with self._errors():
             # Nothing is sent twice on its own: a write whose reply was lost may have happened.
             self._clients = Clients(address, retries=0)
         try:
             with self._errors():
-                self.durability = check_settings(self._clients.blocking, address, replicas, owner)
+                self.durability = check_settings(self._clients, address, replicas, owner)
         except BaseException:
             self._clients.close()
             raise
-        if address.durability is Durability.REQUIRE:
-            # Asked of every new connection: it may lead to another server.
-            self._clients.judge = refuse_weak
 
     @property
     def replicas(self) -> int:
@@ -111,7 +103,7 @@ class Server:
         """Run a script, and return its reply. One that does not write is asked twice."""
         with self._errors():
             if script.writes:
-                self._look_again()
+                self._refuse_weak()
             try:
                 return self._send(script, names, arguments)
             except (redis.ConnectionError, redis.TimeoutError):
@@ -143,17 +135,10 @@ class Server:
             self.closing.set()
             self._clients.close()
 
-    def _look_again(self) -> None:
-        """Look at the settings now and then, on connections that stay."""
-        now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + _LOOK_EVERY_S
-            self._weak = looked_at(self._clients.blocking, self._address)
-        if self._weak:
-            # At once when it was mended: nothing is written until then.
-            self._look_at = now
+    def _refuse_weak(self) -> None:
+        if weak := self._clients.weakness():
             raise self._owner.unavailable(
-                f"{self._address} may forget what it acknowledges: {self._weak}"
+                f"{self._address} may forget what it acknowledges: {weak}"
             )
 
     def _send(self, script: Script, names: Sequence[str], arguments: Sequence[Any]) -> list[Any]:

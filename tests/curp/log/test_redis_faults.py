@@ -278,7 +278,7 @@ def test_weak_settings_are_refused_or_told(own_redis, opened, setting, value):
 def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, connections):
     """Now and then, and on new connections: nothing is written until they are mended (§6, §7)."""
     stay = connections == "those that stay"
-    monkeypatch.setattr("sharedlog._engines.redis.server._LOOK_EVERY_S", 0.0 if stay else 1e9)
+    monkeypatch.setattr("rifl._stores.redis.clients._LOOK_EVERY_S", 0.0 if stay else 1e9)
     writer = Writer(opened(created(own_redis.url(group="bank"))))
     writer.append(b"a")
     with own_redis.client() as client:
