@@ -19,8 +19,8 @@ import curp
 import rifl
 from benchmarks.house.imports import PRODUCT, files, nodes_of
 from rifl._cli import ExitCode
-from rifl._stores.postgres import address as postgres_address
-from rifl._stores.redis import address as redis_address
+from rifl._stores.postgres import PostgresStoreAddress
+from rifl._stores.redis import RedisStoreAddress
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared import errors
 from rifl.metrics import PrometheusObserver
@@ -114,8 +114,8 @@ def test_every_exit_code_is_listed() -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("stores-redis.md", redis_address._OPTIONS),
-        ("stores-postgresql.md", postgres_address._OPTIONS),
+        ("stores-redis.md", RedisStoreAddress.OPTIONS),
+        ("stores-postgresql.md", PostgresStoreAddress.OPTIONS),
         ("curp-logs.md", etcd_address._OPTIONS),
     ],
 )

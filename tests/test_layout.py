@@ -337,7 +337,6 @@ _BOTH_ENDS = "the same, at both ends of a connection"
 # Why one package has several classes of a name: they mean the same.
 _ALIKE = {
     "rifl": {
-        "Durability": _PER_STORE,
         "LeaseKeeper": _SYNC_AND_AIO,
         "Listener": _PER_STORE,
         "Session": "a named session, for calls and for Spark: both are public",

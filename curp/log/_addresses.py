@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlencode
 
+from _rifl_ground.servers import InvalidAddress
 from _rifl_ground.urls import split_url
 from curp.log._errors import InvalidRequest
 from curp.log._owner import GROUPS
-from rifl._stores.errors import UnsupportedStore
 
 if TYPE_CHECKING:
     from rifl._stores.postgres.address import PostgresAddress
@@ -72,12 +72,11 @@ def redis_address(base: str, options: dict[str, str]) -> tuple[RedisAddress, int
     except ModuleNotFoundError as error:
         raise InvalidRequest(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
     replicas = options.pop("replicas", "0")
-    unknown = options.keys() & {"namespace", "beat_s", "dead_after_s"}
-    if not replicas.isdecimal() or unknown:
-        raise InvalidRequest("of a log's URL: replicas is a number, and namespace is not known")
+    if not replicas.isdecimal():
+        raise InvalidRequest("of a log's URL: replicas is a number")
     try:
         address = RedisAddress.parse(base + (f"?{urlencode(options)}" if options else ""))
-    except UnsupportedStore as error:
+    except InvalidAddress as error:
         raise InvalidRequest(str(error)) from None
     return address, int(replicas)
 
@@ -98,16 +97,10 @@ def postgres_address(url: str) -> PostgresAddress:
     base, _, query = url.partition("?")
     # As they are written: libpq has rules of its own for what they mean.
     options = [option for option in query.split("&") if option.partition("=")[0] != "group"]
-    names = {option.partition("=")[0] for option in options}
-    if names & {"beat_s", "dead_after_s"}:
-        raise InvalidRequest("of a log's URL: beat_s and dead_after_s are not known")
-    if "schema" not in names:
-        options.append("schema=curp")
     try:
-        return PostgresAddress.parse(f"{base}?{'&'.join(options)}")
-    except (UnsupportedStore, ValueError):
-        # The errors' texts may quote the URL.
-        raise InvalidRequest("not a PostgreSQL URL we understand") from None
+        return PostgresAddress.parse(f"{base}?{'&'.join(options)}", schema="curp")
+    except InvalidAddress as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def unknown(scheme: str) -> InvalidRequest:

@@ -15,9 +15,9 @@ from rifl._stores.memory import MemoryStore
 def open_store(
     url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, codec: RecordCodec | None = None
 ) -> Store:
-    """Open ``memory:``, ``sqlite:///file``, a Redis (see ``RedisAddress``) or a PostgreSQL.
+    """Open ``memory:``, ``sqlite:///file``, a Redis (see ``RedisStoreAddress``) or a PostgreSQL.
 
-    For the latter's URL see ``PostgresAddress``.
+    For the latter's URL see ``PostgresStoreAddress``.
 
     ``lock_timeout_s``: how long to wait for another process that owns the store.
     ``codec``: how records look there (``memory:`` keeps them as they are).

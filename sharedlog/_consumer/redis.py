@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import redis
 
 from _rifl_ground.log import get_logger
-from rifl._stores.errors import UnsupportedStore
+from _rifl_ground.servers import InvalidAddress
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.clients import Clients, what_was_said
 from rifl._stores.redis.settings import NotDurable as WeakServer
@@ -244,7 +244,7 @@ def open_redis(url: str, name: str) -> RedisStore:
     """Open the store of a consumer; raises ``NotDurable`` for a server that may forget."""
     try:
         address = RedisAddress.parse(url)
-    except UnsupportedStore as error:
+    except InvalidAddress as error:
         raise InvalidRequest(str(error)) from error
     if address.clustered or "decode_responses" in address.options:
         raise InvalidRequest(

@@ -13,14 +13,14 @@ from chaos.sim.faults import Coverage
 from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import StoreBackend, StoreServer
 from chaos.sim.world import World
-from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.commits import with_literals
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend as open_postgres
+from rifl._stores.postgres.store_address import store_address
 from rifl._stores.postgres.transaction import SHAPES, arguments_of
-from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend as open_redis
+from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.lease_watch import LeaseWatch
 from rifl._stores.shared.requests import Beat, Beats, Ending, RecordUnclaimed
 
@@ -143,7 +143,7 @@ class RedisStore(Subject):
     def __init__(self, server: RedisServer) -> None:
         super().__init__()
         self.namespace = "same"
-        address = RedisAddress.parse(server.url(namespace=self.namespace, durability="warn"))
+        address = RedisStoreAddress.parse(server.url(namespace=self.namespace, durability="warn"))
         self.backends = {owner: open_redis(address) for owner in OWNERS}
         self.leases = RedisLeaseStorage(self.backends["a"])
         self._listen()
@@ -168,7 +168,7 @@ class PostgresStore(Subject):
 
     def __init__(self, server: PostgresServer) -> None:
         super().__init__()
-        address = PostgresAddress.parse(server.url(schema="same", durability="warn"))
+        address = store_address(server.url(schema="same", durability="warn"))
         self.backends = {owner: open_postgres(address) for owner in OWNERS}
         self.leases = PostgresLeaseStorage(self.backends["a"])
         self._connection = server.connect(autocommit=True)

@@ -8,12 +8,12 @@
   for each, as ``statements``; ``listener``: what is heard; ``stalls``: who is locked out.
 - ``schema``: tables and functions (``sql/``); ``continuity``: is it the database it was, by its
   beats and its ``history``?
-- ``opening``: connected and checked, by ``settings`` and ``poolers``; ``address``: URLs.
+- ``opening``: connected and checked, by ``settings`` and ``poolers``; ``store_address``: URLs.
 - ``lease_storage``, ``inspection``: leases in the store, and a look into it from outside.
 """
 
-from rifl._stores.postgres.address import Durability, PostgresAddress
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.store import PostgresStore
+from rifl._stores.postgres.store_address import PostgresStoreAddress
 
-__all__ = ["Durability", "PostgresAddress", "PostgresLeaseStorage", "PostgresStore"]
+__all__ = ["PostgresLeaseStorage", "PostgresStore", "PostgresStoreAddress"]

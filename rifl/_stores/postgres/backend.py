@@ -11,7 +11,8 @@ import psycopg
 import psycopg_pool
 
 from _rifl_ground.log import get_logger
-from rifl._stores.postgres.address import Durability, PostgresAddress
+from _rifl_ground.servers import Durability
+from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.connections import NoAnswer, Pools
 from rifl._stores.postgres.continuity import Continuity
 from rifl._stores.postgres.history import stop

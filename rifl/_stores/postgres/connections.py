@@ -15,7 +15,8 @@ import psycopg
 import psycopg_pool
 from psycopg.rows import TupleRow, tuple_row
 
-from rifl._stores.postgres.address import Durability, PostgresAddress
+from _rifl_ground.servers import Durability
+from rifl._stores.postgres.address import PostgresAddress
 
 _Gen = Generator[Any, Any, Any]
 # After the server's own timeouts, which leave the connection usable.

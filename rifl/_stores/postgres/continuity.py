@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from _rifl_ground.log import get_logger
-from rifl._stores.postgres.address import Durability, Pooler, PostgresAddress
+from _rifl_ground.servers import Durability
+from rifl._stores.postgres.address import Pooler, PostgresAddress
 from rifl._stores.postgres.connections import Greeting
 from rifl._stores.postgres.history import breaks
 from rifl._stores.postgres.poolers import is_pooled

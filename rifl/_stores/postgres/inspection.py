@@ -13,11 +13,11 @@ from lease_server._errors import StorageUnavailable
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
 from rifl._stores.inspection import CallRow, ClientRow, SessionInfo, Summary
-from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.schema import read_meta
+from rifl._stores.postgres.store_address import store_address
 from rifl._stores.shared.replicas import LivingReplicas
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.identity import MAX_SEQ, RpcId
@@ -61,7 +61,7 @@ class PostgresInspection:
     """
 
     def __init__(self, url: str) -> None:
-        self._address = PostgresAddress.parse(url)
+        self._address = store_address(url)
         self._pools = Pools(self._address)
         with self._errors():
             self._connection = self._pools.listener()

@@ -21,9 +21,9 @@ from lease_server._session_secret import not_yours
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from lease_server._storage import RANDOM_BITS, Standing, short_store_id
 from lease_server._tokens import SECRET_BYTES, Secret
-from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.opening import open_backend
+from rifl._stores.postgres.store_address import store_address
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.lease_watch import LeaseWatch
 
@@ -52,7 +52,7 @@ class PostgresLeaseStorage:
     @classmethod
     def alone(cls, url: str) -> PostgresLeaseStorage:
         """Open what a lease server without a store needs; raises a ``StoreError``."""
-        return cls(open_backend(PostgresAddress.parse(url)))
+        return cls(open_backend(store_address(url)))
 
     def close(self) -> None:
         """Close the connections, of a lease server that stands alone."""

@@ -8,8 +8,9 @@ from typing import Any
 import psycopg
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.servers import Durability
 from rifl._stores.errors import StoreNotDurable
-from rifl._stores.postgres.address import Durability, PostgresAddress
+from rifl._stores.postgres.address import PostgresAddress
 
 _log = get_logger("rifl.store")
 _WANTED = {

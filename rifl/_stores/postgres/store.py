@@ -8,7 +8,6 @@ from typing import Any
 
 from rifl._stores.codec import RecordCodec
 from rifl._stores.drivers import committer
-from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import (
     begin,
@@ -29,6 +28,7 @@ from rifl._stores.postgres.riders import (
     send_riders_async,
 )
 from rifl._stores.postgres.shared_blocks import PostgresBlocks
+from rifl._stores.postgres.store_address import store_address
 from rifl._stores.postgres.telling import Teller
 from rifl._stores.postgres.transaction import write_record, write_record_async
 from rifl._stores.shared.attempts import SharedAttempt
@@ -153,7 +153,7 @@ class PostgresTransactions(FencedTransactions):
 
 
 class PostgresStore(SharedStore):
-    """Completion records in PostgreSQL 14 or newer; see ``PostgresAddress`` for the URL.
+    """Completion records in PostgreSQL 14 or newer; see ``PostgresStoreAddress`` for the URL.
 
     What is acknowledged survives what the server's settings make it survive: they are
     checked when the store is opened. That raises ``StoreNotDurable``,
@@ -170,7 +170,7 @@ class PostgresStore(SharedStore):
     unclaimed = (BY_COMMIT, BY_RECORD)
 
     def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
-        address = PostgresAddress.parse(url)
+        address = store_address(url)
         self._postgres = open_backend(address)
         super().__init__(
             self._postgres,
@@ -206,4 +206,4 @@ class PostgresStore(SharedStore):
         """Whether a URL leads to the store's own tables: its id is asked for there."""
         if not url.startswith(("postgresql://", "postgres://")):
             return False
-        return store_id_at(PostgresAddress.parse(url)) == self._postgres.store_id
+        return store_id_at(store_address(url)) == self._postgres.store_id

@@ -4,13 +4,13 @@
 - ``backend``: requests over ``clients``; ``combining``, ``packed_connection``: those of calls.
 - ``scripts``, ``script_calls``: the Lua, and requests as calls of it; ``key_sweep``;
   ``listener``: what is heard.
-- ``opening``: connected and checked, by ``settings`` and ``rights``; ``address``: URLs.
+- ``opening``: connected and checked, by ``settings`` and ``rights``; ``store_address``: URLs.
 - ``lease_storage``: leases in the store, over ``lease_rows`` and ``session_rows``;
   ``inspection``: a look into the store from outside, with its ``look_rows``.
 """
 
-from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.store import RedisStore
+from rifl._stores.redis.store_address import RedisStoreAddress
 
-__all__ = ["RedisAddress", "RedisLeaseStorage", "RedisStore"]
+__all__ = ["RedisLeaseStorage", "RedisStore", "RedisStoreAddress"]

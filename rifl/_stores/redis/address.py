@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Self
 from urllib.parse import parse_qs, unquote, urlencode
 
 from redis.connection import (
@@ -17,10 +17,8 @@ from redis.connection import (
     UnixDomainSocketConnection,
 )
 
+from _rifl_ground.servers import TIMEOUT_S, Durability, InvalidAddress
 from _rifl_ground.urls import split_url
-from rifl._stores.errors import UnsupportedStore
-from rifl._stores.shared.backend import TIMEOUT_S
-from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
 
 _PORT = 6379
 _SENTINEL_PORT = 26379
@@ -38,16 +36,9 @@ class Topology(enum.Enum):
     CLUSTER = "cluster"
 
 
-class Durability(enum.Enum):
-    """What to do about settings under which Redis may forget what it acknowledged."""
-
-    REQUIRE = "require"
-    WARN = "warn"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RedisAddress:
-    """Where the store is, and how it is used.
+    """Where a server is, and how it is used.
 
     ::
 
@@ -59,14 +50,20 @@ class RedisAddress:
 
     Options after ``?``; all others are redis-py's (``ssl_ca_certs``, ...):
     ``durability``: ``require`` (default) refuses to open a Redis whose settings may
-    lose acknowledged writes, ``warn`` says what each costs. ``namespace``: how our
-    keys begin, ``rifl`` by default. ``max_connections``: of each client's pool (one
-    for threads, one an event loop), 64 by default; a call waits for one to be free.
-    ``timeout_s``: for connecting, each reply and a free connection, 5 by default.
-    ``beat_s``, ``dead_after_s``: see ``SharedStore``.
+    lose acknowledged writes, ``warn`` says what each costs. ``max_connections``: of each
+    client's pool (one for threads, one an event loop), 64 by default; a call waits for one
+    to be free. ``timeout_s``: for connecting, each reply and a free connection, 5 by default.
 
-    ``str()`` shows no credentials.
+    A subclass may have more options (``OPTIONS``). ``str()`` shows no credentials.
     """
+
+    # How each option is read.
+    OPTIONS: ClassVar[Mapping[str, Callable[[str], Any]]] = {
+        "durability": Durability,
+        "max_connections": int,
+        "timeout_s": float,
+    }
+    INVALID: ClassVar[type[Exception]] = InvalidAddress
 
     topology: Topology
     hosts: tuple[tuple[str, int], ...] = ()
@@ -78,11 +75,8 @@ class RedisAddress:
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     durability: Durability = Durability.REQUIRE
-    namespace: str = "rifl"
     max_connections: int = 64
     timeout_s: float = TIMEOUT_S
-    beat_s: float = BEAT_S
-    dead_after_s: float = DEAD_AFTER_S
     # Redis-py's own, as it reads them.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -103,34 +97,32 @@ class RedisAddress:
         return self.url.startswith("unix:")
 
     @classmethod
-    def parse(cls, url: str) -> RedisAddress:
-        """Read a URL; raises ``UnsupportedStore``, without the URL in its text."""
+    def parse(cls, url: str) -> Self:
+        """Read a URL; raises ``INVALID``, without the URL in its text."""
         try:
             return cls._parse(url)
-        except UnsupportedStore:
-            raise
+        except InvalidAddress as error:
+            raise cls.INVALID(str(error)) from None
         except (ValueError, KeyError) as error:
-            raise UnsupportedStore(f"not a Redis URL we understand: {error}") from None
+            raise cls.INVALID(f"not a Redis URL we understand: {error}") from None
 
     @classmethod
-    def _parse(cls, url: str) -> RedisAddress:
+    def _parse(cls, url: str) -> Self:
         parts = split_url(url)
         scheme, _, kind = parts.scheme.partition("+")
         if scheme not in ("redis", "rediss", "unix") or (scheme == "unix" and kind):
-            raise UnsupportedStore(f"no Redis store has the scheme {parts.scheme!r}")
+            raise InvalidAddress(f"no Redis has the scheme {parts.scheme!r}")
         topology = Topology(kind or "server")
         given = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         ours: dict[str, Any] = {}
-        for name, read in _OPTIONS.items():
+        for name, read in cls.OPTIONS.items():
             if name in given:
                 ours[name] = read(given.pop(name))
         decoded = given.pop("decode_responses", "no").upper() not in _FALSE
         if decoded or given.pop("encoding", "utf-8").lower() not in _UTF_8:
-            raise UnsupportedStore("what the store holds is bytes: decode_responses, encoding")
-        if not ours.get("namespace", "rifl") or set(ours.get("namespace", "")) & set("{}"):
-            raise UnsupportedStore("a namespace is not empty and has no braces")
+            raise InvalidAddress("what is kept there is bytes: decode_responses, encoding")
         if unknown := sorted(set(given) - _known_to_the_driver()):
-            raise UnsupportedStore(f"the store's URL has no parameter {unknown[0]!r}")
+            raise InvalidAddress(f"the URL has no parameter {unknown[0]!r}")
         userinfo, _, netloc = parts.netloc.rpartition("@")
         user, _, password = userinfo.partition(":")
         default_port = _SENTINEL_PORT if topology is Topology.SENTINEL else _PORT
@@ -141,10 +133,10 @@ class RedisAddress:
         primary = ""
         if topology is Topology.SENTINEL:
             if not path:
-                raise UnsupportedStore("a Sentinel URL names the primary: /primary-name")
+                raise InvalidAddress("a Sentinel URL names the primary: /primary-name")
             primary = path.pop(0)
         if topology is Topology.CLUSTER and path:
-            raise UnsupportedStore("a cluster has no numbered databases")
+            raise InvalidAddress("a cluster has no numbered databases")
         query = f"?{urlencode(given)}" if given else ""
         return cls(
             topology=topology,
@@ -159,16 +151,6 @@ class RedisAddress:
             options={name: _PARSERS.get(name, str)(value) for name, value in given.items()},
             **ours,
         )
-
-
-_OPTIONS: dict[str, Any] = {
-    "durability": Durability,
-    "namespace": str,
-    "max_connections": int,
-    "timeout_s": float,
-    "beat_s": float,
-    "dead_after_s": float,
-}
 
 
 def _known_to_the_driver() -> set[str]:

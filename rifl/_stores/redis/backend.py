@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import redis
 
 from _rifl_ground.log import get_logger
-from rifl._stores.redis.address import RedisAddress, Topology
+from rifl._stores.redis.address import Topology
 from rifl._stores.redis.clients import Clients
 from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
 from rifl._stores.redis.key_sweep import sweep_keys
@@ -22,6 +22,7 @@ from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConn
 from rifl._stores.redis.script_calls import Sent, rounds, steps_of
 from rifl._stores.redis.scripts import Script
 from rifl._stores.redis.settings import NotDurable
+from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
 from rifl._stores.shared.requests import Claim, Finish, FinishUnclaimed, MoveRows
 
@@ -52,7 +53,7 @@ class RedisBackend:
     position, since each slot has its own server: only the id is compared.
     """
 
-    def __init__(self, address: RedisAddress, clients: Clients, store_id: bytes) -> None:
+    def __init__(self, address: RedisStoreAddress, clients: Clients, store_id: bytes) -> None:
         self.store_id = store_id
         self.clients = clients
         self.clustered = address.clustered

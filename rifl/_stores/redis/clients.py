@@ -19,14 +19,13 @@ import redis.cluster
 import redis.retry
 import redis.sentinel
 
-from rifl._stores.redis.address import Durability, RedisAddress, Topology
+from _rifl_ground.servers import Durability, Weakness, told
+from rifl._stores.redis.address import RedisAddress, Topology
 from rifl._stores.redis.settings import (
     WANTED,
     NotDurable,
-    Weakness,
     hidden,
     refuse_weak,
-    told,
     weaknesses,
 )
 

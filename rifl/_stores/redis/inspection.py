@@ -12,7 +12,6 @@ from lease_server._errors import StorageUnavailable
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
 from rifl._stores.inspection import CallRow, ClientRow, Summary
-from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.look_rows import (
     FIRST_SEQ,
@@ -27,6 +26,7 @@ from rifl._stores.redis.opening import find_backend, fresh_id
 from rifl._stores.redis.script_calls import unclaimed_arguments
 from rifl._stores.redis.scripts import ACCEPT, ENDS, FINISH_UNCLAIMED, LOOK, RELEASE, SETTLE, Script
 from rifl._stores.redis.session_rows import read_session
+from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.replicas import LivingReplicas
 from rifl._stores.shared.requests import FinishUnclaimed
@@ -49,7 +49,7 @@ class RedisInspection:
     """
 
     def __init__(self, url: str) -> None:
-        self._address = RedisAddress.parse(url)
+        self._address = RedisStoreAddress.parse(url)
         self._backend, self._layout = find_backend(self._address)
         self._living = LivingReplicas(
             self._beats, beat_s=self._address.beat_s, dead_after_s=self._address.dead_after_s

@@ -16,11 +16,11 @@ from lease_server._series import SUPERSEDED_S, numbered
 from lease_server._sessions import SessionState
 from lease_server._storage import RANDOM_BITS, short_store_id
 from lease_server._tokens import SECRET_BYTES, Secret
-from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.lease_rows import milliseconds
 from rifl._stores.redis.opening import open_backend
 from rifl._stores.redis.session_rows import SessionRows, read_session
+from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.lease_watch import LeaseWatch
 
 _log = get_logger("lease_server")
@@ -42,7 +42,7 @@ class RedisLeaseStorage(SessionRows):
     @classmethod
     def alone(cls, url: str) -> RedisLeaseStorage:
         """Open what a lease server without a store needs; raises a ``StoreError``."""
-        return cls(open_backend(RedisAddress.parse(url)))
+        return cls(open_backend(RedisStoreAddress.parse(url)))
 
     def close(self) -> None:
         """Close the connections, of a lease server that stands alone."""

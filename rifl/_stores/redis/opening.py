@@ -15,11 +15,11 @@ from rifl._stores.errors import (
     StoreUnreachable,
     WrongDatabase,
 )
-from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.clients import Clients
 from rifl._stores.redis.rights import missing_in_scripts, missing_outside
 from rifl._stores.redis.scripts import OPEN, SERVING
+from rifl._stores.redis.store_address import RedisStoreAddress
 
 _log = get_logger("rifl.store")
 # This release writes this layout, and reads no higher one.
@@ -29,7 +29,7 @@ _ID_BYTES = 16
 _TAGS_TRIED = 10_000
 
 
-def open_backend(address: RedisAddress) -> RedisBackend:
+def open_backend(address: RedisStoreAddress) -> RedisBackend:
     """Connect, check settings and rights, and take the store's id, made by the first ever."""
     clients = _connect(address)
     try:
@@ -57,7 +57,7 @@ def open_backend(address: RedisAddress) -> RedisBackend:
     return RedisBackend(address, clients, store_id)
 
 
-def find_backend(address: RedisAddress) -> tuple[RedisBackend, int]:
+def find_backend(address: RedisStoreAddress) -> tuple[RedisBackend, int]:
     """Connect to a store that is there, whatever the settings and its state; its layout too.
 
     Makes and changes nothing. Raises a ``StoreError``.
@@ -83,14 +83,14 @@ def fresh_id() -> str:
     return randomness.token_hex(_ID_BYTES)
 
 
-def _connect(address: RedisAddress) -> Clients:
+def _connect(address: RedisStoreAddress) -> Clients:
     try:
         return Clients(address)
     except (redis.RedisError, OSError) as error:
         raise StoreUnreachable(f"{address} cannot be reached: {error}") from error
 
 
-def _check_durability(clients: Clients, address: RedisAddress) -> None:
+def _check_durability(clients: Clients, address: RedisStoreAddress) -> None:
     """Raise ``StoreNotDurable`` for weak settings, or say each in the log."""
     again = "those calls may run again"
     for setting, cost in clients.check_durability(lambda why: StoreNotDurable(f"{why}; {again}")):
@@ -99,7 +99,7 @@ def _check_durability(clients: Clients, address: RedisAddress) -> None:
         )
 
 
-def _check_rights(client: Any, address: RedisAddress) -> None:
+def _check_rights(client: Any, address: RedisStoreAddress) -> None:
     """Raise ``StoreUnreachable``, naming all that the user may not do."""
     channel = f"{address.namespace}:{{store}}:wake:probe"
     keys = _keys_to_try(client, address)
@@ -112,7 +112,7 @@ def _check_rights(client: Any, address: RedisAddress) -> None:
         )
 
 
-def _keys_to_try(client: Any, address: RedisAddress) -> list[str]:
+def _keys_to_try(client: Any, address: RedisStoreAddress) -> list[str]:
     keys = [f"{address.namespace}:{{{tag}}}:probe" for tag in ("store", "0")]
     if not address.clustered:
         return keys
@@ -130,9 +130,9 @@ def _keys_to_try(client: Any, address: RedisAddress) -> list[str]:
     return keys
 
 
-def _meta(address: RedisAddress) -> str:
+def _meta(address: RedisStoreAddress) -> str:
     return f"{address.namespace}:{{store}}:meta"
 
 
-def _too_new(address: RedisAddress, layout: int) -> str:
+def _too_new(address: RedisStoreAddress, layout: int) -> str:
     return f"{address} has layout {layout}; this release knows up to {LAYOUT}: upgrade it"

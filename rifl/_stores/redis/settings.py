@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import redis
+
+from _rifl_ground.servers import Weakness, told
 
 # What each has to be, and what it costs if it is not.
 WANTED = {
@@ -29,13 +30,6 @@ WANTED = {
         "new primary",
     ),
 }
-
-
-class Weakness(NamedTuple):
-    """A setting that is weaker than the guarantees need, and what it costs."""
-
-    setting: str
-    cost: str
 
 
 class NotDurable(redis.ResponseError):
@@ -65,11 +59,6 @@ def hidden(error: Exception) -> Weakness:
         f"the server does not tell its settings ({error})",
         f"unless it has {wanted}, it may lose what it acknowledged",
     )
-
-
-def told(found: Sequence[Weakness]) -> str:
-    """Return weaknesses in one line, empty if there are none."""
-    return "; ".join(f"{setting}: {cost}" for setting, cost in found)
 
 
 def refuse_weak(settings: Mapping[str, str]) -> None:

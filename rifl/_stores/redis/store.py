@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rifl._stores.codec import RecordCodec
-from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend
+from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.redis.transaction import write_record, write_record_async
 from rifl._stores.shared.requests import Finish, MoveInside, RecordUnclaimed, Written
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
@@ -47,7 +47,7 @@ def _claimed(finish: Written) -> Finish | MoveInside:
 
 
 class RedisStore(SharedStore):
-    """Completion records in Redis; see ``RedisAddress`` for the URL.
+    """Completion records in Redis; see ``RedisStoreAddress`` for the URL.
 
     What is acknowledged survives what Redis' settings make it survive: they are
     checked when the store is opened, which raises ``StoreNotDurable``,
@@ -60,7 +60,7 @@ class RedisStore(SharedStore):
     unclaimed = (BY_RECORD,)
 
     def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
-        address = RedisAddress.parse(url)
+        address = RedisStoreAddress.parse(url)
         self._redis = open_backend(address)
         super().__init__(
             self._redis,

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-# How long to wait for a database: to connect, for each reply, and for a free connection.
-TIMEOUT_S = 5.0
-
 
 class BackendError(Exception):
     """A request failed; whether it was carried out, nobody knows."""

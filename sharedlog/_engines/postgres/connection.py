@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 import psycopg
 
+from _rifl_ground.servers import Durability
 from rifl._stores.errors import StoreNotDurable, UnsupportedStore
-from rifl._stores.postgres.address import Durability, Pooler, PostgresAddress
+from rifl._stores.postgres.address import Pooler, PostgresAddress
 from rifl._stores.postgres.connections import Greeting, Pools
 from rifl._stores.postgres.poolers import check_pooler, is_pooled
 from rifl._stores.postgres.settings import check_settings, weakness

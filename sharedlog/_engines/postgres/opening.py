@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from rifl._stores.errors import UnsupportedStore
+from _rifl_ground.servers import InvalidAddress
 from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.connections import Pools
 from sharedlog._core.errors import InvalidRequest, LogUnavailable
@@ -16,9 +16,7 @@ from sharedlog._engines.names import log_name
 from sharedlog._engines.postgres.engine import PostgresEngine
 from sharedlog._engines.postgres.schema import create, find
 
-_SCHEMA = "schema=sharedlog"
-# Of rifl's stores.
-_NOT_OURS = {"beat_s", "dead_after_s"}
+_SCHEMA = "sharedlog"
 
 
 def create_log(url: str, keys: Mapping[str, bytes]) -> PostgresEngine:
@@ -74,13 +72,7 @@ def _parts(url: str) -> tuple[PostgresAddress, str]:
     base, _, query = url.partition("?")
     # As they are written: libpq has rules of its own for what they mean.
     options = [each for each in query.split("&") if each and each.partition("=")[0] != "log"]
-    names = {option.partition("=")[0] for option in options}
-    if names & _NOT_OURS:
-        raise InvalidRequest("of a log's URL: beat_s and dead_after_s are not known")
-    if "schema" not in names:
-        options.append(_SCHEMA)
     try:
-        return PostgresAddress.parse(f"{base}?{'&'.join(options)}"), name
-    except (UnsupportedStore, ValueError):
-        # Their texts may quote the URL.
-        raise InvalidRequest("not a PostgreSQL URL we understand") from None
+        return PostgresAddress.parse(f"{base}?{'&'.join(options)}", schema=_SCHEMA), name
+    except InvalidAddress as error:
+        raise InvalidRequest(str(error)) from None

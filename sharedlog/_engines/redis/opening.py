@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
-from rifl._stores.errors import UnsupportedStore
+from _rifl_ground.servers import InvalidAddress
 from rifl._stores.redis.address import RedisAddress
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._engines.names import log_name
 from sharedlog._engines.redis.engine import RedisEngine
-
-# Of rifl's stores.
-_NOT_OURS = {"namespace", "beat_s", "dead_after_s"}
 
 
 def create_log(url: str, keys: Mapping[str, bytes]) -> RedisEngine:
@@ -32,10 +29,10 @@ def open_log(url: str) -> RedisEngine:
 def _open(url: str, new: Mapping[str, bytes] | None) -> RedisEngine:
     base, name, options = log_name(url)
     replicas = options.pop("replicas", "0")
-    if not replicas.isdecimal() or options.keys() & _NOT_OURS:
-        raise InvalidRequest("of a log's URL: replicas is a number, and namespace is not known")
+    if not replicas.isdecimal():
+        raise InvalidRequest("of a log's URL: replicas is a number")
     try:
         address = RedisAddress.parse(base + (f"?{urlencode(options)}" if options else ""))
-    except UnsupportedStore as error:
+    except InvalidAddress as error:
         raise InvalidRequest(str(error)) from None
     return RedisEngine(address, name, replicas=int(replicas), new=new)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import redis
 
-from rifl._stores.redis.address import Durability, RedisAddress
+from _rifl_ground.servers import Durability
+from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.clients import Clients, what_was_said
 from rifl._stores.redis.rights import missing_in_scripts
 from sharedlog._engines.owner import Owner, refused

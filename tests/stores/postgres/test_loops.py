@@ -6,8 +6,8 @@ import asyncio
 import socket
 import threading
 
-from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.connections import Pools
+from rifl._stores.postgres.store_address import store_address
 from tests.helpers.waiting import DEADLINE_S
 
 
@@ -15,7 +15,7 @@ def test_a_loop_ends_although_its_pool_is_connecting():
     """A program that forgets to close is not held up for ever by a database that is silent."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        pools = Pools(PostgresAddress.parse(f"postgresql://somebody@127.0.0.1:{port}/rifl"))
+        pools = Pools(store_address(f"postgresql://somebody@127.0.0.1:{port}/rifl"))
 
         async def program() -> None:
             await pools.awaiting()

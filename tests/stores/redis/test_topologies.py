@@ -9,7 +9,7 @@ import redis
 
 from lease_server import Standing
 from rifl._stores import UnsupportedStore, open_store
-from rifl._stores.redis import RedisAddress
+from rifl._stores.redis import RedisStoreAddress
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from tests.stores.redis.replica import ATOMIC, FIRST, Replica, call, keyed
@@ -18,25 +18,27 @@ from tests.stores.redis.servers import RedisServer, SentinelServer, until
 
 def test_urls_are_read_with_our_options_taken_out():
     """redis-py's schemes, and two of ours; no credentials in what is shown (DESIGN §6)."""
-    one = RedisAddress.parse("rediss://u:p%40s@h:7/2?namespace=x&ssl_cert_reqs=none&timeout_s=1")
+    one = RedisStoreAddress.parse(
+        "rediss://u:p%40s@h:7/2?namespace=x&ssl_cert_reqs=none&timeout_s=1"
+    )
     assert (one.hosts, one.db, one.tls, one.password) == ((("h", 7),), 2, True, "p@s")
     assert (one.namespace, one.timeout_s) == ("x", 1.0)
     assert one.url == "rediss://u:p%40s@h:7/2?ssl_cert_reqs=none"
-    two = RedisAddress.parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3?durability=warn")
+    two = RedisStoreAddress.parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3?durability=warn")
     assert two.hosts == (("a", 26379), ("b", 1), ("::1", 2))
     assert (two.primary, two.db, two.durability.value) == ("main", 3, "warn")
     typed = "?health_check_interval=5&ssl_check_hostname=no&ssl_ca_certs=f"
-    assert RedisAddress.parse(f"rediss+sentinel://a/main{typed}").options == {
+    assert RedisStoreAddress.parse(f"rediss+sentinel://a/main{typed}").options == {
         "health_check_interval": 5,
         "ssl_check_hostname": False,
         "ssl_ca_certs": "f",
     }
-    three = RedisAddress.parse("rediss+cluster://a:1,b:2")
+    three = RedisStoreAddress.parse("rediss+cluster://a:1,b:2")
     assert (three.clustered, three.tls, three.hosts) == (True, True, (("a", 1), ("b", 2)))
-    four = RedisAddress.parse("unix://u:p%40s@/run/r%20s.sock?db=2&beat_s=1")
+    four = RedisStoreAddress.parse("unix://u:p%40s@/run/r%20s.sock?db=2&beat_s=1")
     assert (four.hosts, four.by_path, four.beat_s) == ((), True, 1.0)
     assert four.url == "unix://u:p%40s@/run/r%20s.sock?db=2"
-    assert RedisAddress.parse("unix:///run/r.sock").url == "unix:///run/r.sock"
+    assert RedisStoreAddress.parse("unix:///run/r.sock").url == "unix:///run/r.sock"
     for address in (one, two, three, four):
         assert "p@s" not in f"{address} {address!r}"
 
