@@ -7,18 +7,15 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.rows import tuple_row
 
+from _rifl_ground.servers import told
+from rifl._stores.postgres.settings import SETTINGS, SYNCED, weaknesses
 from sharedlog._core.errors import NotDurable
 
 _TIMEOUT_S = 10
-# As a log overrides it: what is committed is on the server's disk before the log is told.
-_SYNCED = (
-    b"SELECT set_config('synchronous_commit', 'on', %s) "
-    b"WHERE current_setting('synchronous_commit') = 'off'"
-)
 _LOOK = (
-    b"SELECT pg_backend_pid(), pid || ' ' || backend_start, current_setting('fsync'), "
-    b"current_setting('full_page_writes') FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-)
+    f"SELECT pg_backend_pid(), pid || ' ' || backend_start, {SETTINGS} "  # noqa: S608 - our own
+    "FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+).encode()
 _WARN = "durability=warn"
 
 
@@ -49,18 +46,19 @@ def opened(url: str) -> Session:
             row = cursor.execute(_LOOK).fetchone()
             if row is None:
                 return Session(connection, "", pooled=True)
-            pid, name, *kept = row
-            if "off" in kept and not warn:
+            pid, name, settings = row
+            if (weak := weaknesses(settings)) and not warn:
                 raise NotDurable(
-                    "the consumer's database may forget what it acknowledges: fsync or "
-                    f"full_page_writes is off (?{_WARN} takes it all the same)"
+                    "the consumer's database may forget what it acknowledges: "
+                    f"{told(weak)} (?{_WARN} takes it all the same)"
                 )
             pooled = connection.info.backend_pid != pid
             if pooled:
                 # What one transaction prepares is not there in the next one.
                 connection.prepare_threshold = None
             else:
-                cursor.execute(_SYNCED, (False,))
+                # What is committed is on the server's disk before the log is told.
+                cursor.execute(SYNCED.format("false").encode())
     except BaseException:
         connection.close()
         raise
@@ -69,7 +67,7 @@ def opened(url: str) -> Session:
 
 def sync(cursor: psycopg.Cursor[Any]) -> None:
     """Have the transaction that runs wait for the disk."""
-    cursor.execute(_SYNCED, (True,))
+    cursor.execute(SYNCED.format("true").encode())
 
 
 def _without_ours(url: str) -> tuple[str, bool]:

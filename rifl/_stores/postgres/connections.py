@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow, tuple_row
 
 from _rifl_ground.servers import Durability
 from rifl._stores.postgres.address import PostgresAddress
+from rifl._stores.postgres.settings import SYNCED
 
 _Gen = Generator[Any, Any, Any]
 # After the server's own timeouts, which leave the connection usable.
@@ -247,10 +248,7 @@ def _settings_of(address: PostgresAddress) -> str:
         f"SET lock_timeout = {max(1, milliseconds * 3 // 4)}",
     ]
     if address.durability is Durability.REQUIRE:
-        parts.append(
-            "SELECT set_config('synchronous_commit', 'on', false) "
-            "WHERE current_setting('synchronous_commit') = 'off'"
-        )
+        parts.append(SYNCED.format("false"))
     else:
         # What our functions would see to (``durable_1``).
         parts.append("SET rifl.durability = 'warn'")

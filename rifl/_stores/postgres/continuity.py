@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from _rifl_ground.log import get_logger
-from _rifl_ground.servers import Durability
+from _rifl_ground.servers import Durability, told
 from rifl._stores.postgres.address import Pooler, PostgresAddress
 from rifl._stores.postgres.connections import Greeting
 from rifl._stores.postgres.history import breaks
 from rifl._stores.postgres.poolers import is_pooled
-from rifl._stores.postgres.request_statements import SETTINGS
-from rifl._stores.postgres.settings import weakness
+from rifl._stores.postgres.settings import SETTINGS, weaknesses
 from rifl._stores.shared.backend import WentBackwards
 from rifl._stores.shared.requests import Beat, Beats
 
@@ -48,7 +47,7 @@ class Continuity:
         # With what is known before it is asked: the beats go on meanwhile.
         behind = f"SELECT beats < %s::int8 FROM {schema}.replicas WHERE owner = %s"
         return Greeting(
-            f"SELECT ({behind}), {schema}.history_1(), {SETTINGS}".encode(),
+            f"SELECT ({behind}), {schema}.history_1(), {SETTINGS}, pg_backend_pid()".encode(),
             lambda: (self.beats, self.owner),
             self._greeted,
             # A standby that is behind may not even have got the store's tables.
@@ -69,13 +68,13 @@ class Continuity:
         self.beats = beats.get(request.owner, self.beats)
         if rows:
             self.copied = rows[0][3]
-            self._judge(rows[0][4:])
+            self._judge(rows[0][4])
         return Beats(beats, rows[0][2] if rows else 0.0)
 
     def _greeted(self, connection: Any, rows: list[Any]) -> None:
-        behind, history, *settings = rows[0]
+        behind, history, settings, pid = rows[0]
         self._judge(settings)
-        if self._address.pooler is Pooler.NONE and is_pooled(connection, settings[-1]):
+        if self._address.pooler is Pooler.NONE and is_pooled(connection, pid):
             self.weak = self.weak or "a pooler stands between, which may be in transaction mode"
         # Without a row, others took this replica for dead: that says nothing.
         if behind:
@@ -102,4 +101,4 @@ class Continuity:
 
     def _judge(self, settings: Sequence[Any]) -> None:
         if self._durable:
-            self.weak = weakness(dict(zip(("fsync", "full_page_writes"), settings, strict=False)))
+            self.weak = told(weaknesses(settings))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 
-from rifl._stores.errors import StoreUnreachable
+from _rifl_ground.log import get_logger
+from _rifl_ground.servers import Durability
+from rifl._stores.errors import StoreNotDurable, StoreUnreachable, UnsupportedStore
 from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend, failed
 from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.poolers import check_pooler
 from rifl._stores.postgres.schema import prepare, read_store_id
-from rifl._stores.postgres.settings import check_settings
+from rifl._stores.postgres.settings import check_durability
+
+_log = get_logger("rifl.store")
 
 
 def open_backend(address: PostgresAddress) -> PostgresBackend:
@@ -18,8 +24,8 @@ def open_backend(address: PostgresAddress) -> PostgresBackend:
     pools = Pools(address)
     try:
         with pools.listener() as connection:
-            check_pooler(connection, pools.listener, address)
-            check_settings(connection, address)
+            check_pooler(connection, pools.listener, address, UnsupportedStore)
+            _check_durability(connection, address)
             prepared = prepare(connection, address)
         backend = PostgresBackend(address, pools, *prepared)
         # From now on, every connection is looked at.
@@ -27,6 +33,20 @@ def open_backend(address: PostgresAddress) -> PostgresBackend:
     except (psycopg.Error, OSError) as error:
         raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
     return backend
+
+
+def _check_durability(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
+    """Raise ``StoreNotDurable`` for weak settings, or say each in the log."""
+    again = "those calls may run again"
+    for setting, cost in check_durability(
+        connection, address, lambda why: StoreNotDurable(f"{why}; {again}")
+    ):
+        if address.durability is Durability.REQUIRE:
+            _log.warning("store_setting_overridden", store=str(address), setting=setting)
+        else:
+            _log.warning(
+                "store_not_durable", store=str(address), setting=setting, cost=f"{cost}: {again}"
+            )
 
 
 def store_id_at(address: PostgresAddress) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 
-from rifl._stores.errors import UnsupportedStore
 from rifl._stores.postgres.address import Pooler, PostgresAddress
 
 _REMEDY = (
@@ -31,8 +30,9 @@ def check_pooler(
     connection: psycopg.Connection[Any],
     connect: Callable[[], psycopg.Connection[Any]],
     address: PostgresAddress,
+    refused: Callable[[str], Exception],
 ) -> None:
-    """Raise ``UnsupportedStore`` for a pooler that is in transaction mode, or may be.
+    """Raise ``refused(why)`` for a pooler that is in transaction mode, or may be.
 
     ``connect`` makes another connection to the same place: if both are one session's, the
     pool lends it by the transaction.
@@ -42,9 +42,9 @@ def check_pooler(
         return
     with connect() as another:
         if _pid(another) == pid or _pid(connection) != pid:
-            raise UnsupportedStore(f"{address} is a pooler in transaction mode: {_REMEDY}")
+            raise refused(f"{address} is a pooler in transaction mode: {_REMEDY}")
     if address.pooler is not Pooler.SESSION:
-        raise UnsupportedStore(
+        raise refused(
             f"{address} is a pooler, which may be in transaction mode (it says that the session's "
             f"process is {connection.info.backend_pid}, and it is {pid}): {_REMEDY}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rifl._stores.postgres.settings import SETTINGS
 from rifl._stores.postgres.statements import Statement
 from rifl._stores.shared.requests import (
     Abandon,
@@ -28,8 +29,6 @@ from rifl.core._shared.identity import MAX_SEQ
 # A statement and its arguments.
 Packed = tuple[bytes | Statement, tuple[Any, ...]]
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
-# Settings of the server; and the session's process, by which a pooler gives itself away.
-SETTINGS = "current_setting('fsync'), current_setting('full_page_writes'), pg_backend_pid()"
 # Where these are among the arguments.
 _CLIENT, _ENDING, _REFUSING = 1, 6, 11
 _CLAIM_TYPES = (

@@ -1,66 +1,61 @@
-"""A PostgreSQL server's settings, and what they mean for the guarantees (DESIGN §6)."""
+"""A PostgreSQL server's settings, and what they mean for what it commits (DESIGN §6).
+
+``docs/stores-postgresql.md`` tells why the settings that are not here do not matter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
 
-from _rifl_ground.log import get_logger
-from _rifl_ground.servers import Durability
-from rifl._stores.errors import StoreNotDurable
+from _rifl_ground.servers import Durability, Weakness, told
 from rifl._stores.postgres.address import PostgresAddress
 
-_log = get_logger("rifl.store")
-_WANTED = {
-    "fsync": (
-        ("on",),
-        "a crash of the machine may lose any record, or damage the database: those calls may run "
-        "again",
-    ),
-    "full_page_writes": (
-        ("on",),
-        "a crash of the machine may damage pages of the database: those calls may run again",
-    ),
-    "synchronous_commit": (
-        ("on", "remote_apply", "remote_write", "local"),
-        "a crash of the server loses up to three times wal_writer_delay of acknowledged records: "
-        "those calls may run again",
-    ),
+# What each has to be, and what it costs if it is not. A session cannot set these.
+WANTED = {
+    "fsync": ("on", "a crash of the machine may lose any commit, or damage the database"),
+    "full_page_writes": ("on", "a crash of the machine may damage pages of the database"),
 }
+# In a list of columns: what a server's settings are, as ``weaknesses`` reads them.
+SETTINGS = f"ARRAY[{', '.join(f'current_setting({name!r}, true)' for name in WANTED)}]"
+# A session sets this one by itself, unless durability is warn.
+_SYNCHRONOUS = Weakness(
+    "synchronous_commit is off, not on",
+    "a crash of the server loses up to three times wal_writer_delay of commits",
+)
+# Has a session, or a transaction (the argument is true), wait for the disk.
+SYNCED = (
+    "SELECT set_config('synchronous_commit', 'on', {}) "
+    "WHERE current_setting('synchronous_commit') = 'off'"
+)
 
 
-def weakness(settings: Mapping[str, str]) -> str:
-    """Return what of these settings is weaker than the guarantees need, empty if nothing is."""
-    return "; ".join(f"{setting}: {cost}" for setting, cost in _weaknesses(settings))
-
-
-def _weaknesses(settings: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return each setting that is weaker than the guarantees need, and what it costs."""
+def weaknesses(found: Sequence[str | None]) -> list[Weakness]:
+    """Return what of a server's settings is weak; one that this release has not is not."""
     return [
-        (f"{name} is {settings[name]}, not {wanted[0]}", cost)
-        for name, (wanted, cost) in _WANTED.items()
-        if name in settings and settings[name] not in wanted
+        Weakness(f"{name} is {value}, not {wanted}", cost)
+        for (name, (wanted, cost)), value in zip(WANTED.items(), found, strict=True)
+        if value not in (wanted, None)
     ]
 
 
-def check_settings(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
-    """Raise ``StoreNotDurable`` for weak settings, or say each in the log.
+def check_durability(
+    connection: psycopg.Connection[Any],
+    address: PostgresAddress,
+    refused: Callable[[str], Exception],
+) -> list[Weakness]:
+    """Return what is weak at an address that says ``durability=warn``.
 
-    ``synchronous_commit`` may be set by every session: unless ``durability`` is
-    ``warn`` ours set it, and so does ``rifl.record`` in the handler's transaction, so
-    that it is said and not refused.
+    Raises ``refused(why)`` at another one, unless it is ``synchronous_commit`` alone: every
+    session of ours overrides that, and so does ``rifl.record`` in a handler's transaction.
     """
-    rows = connection.execute(
-        "SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name", (list(_WANTED),)
-    ).fetchall()
-    for setting, cost in _weaknesses(dict(rows)):
-        if address.durability is Durability.REQUIRE:
-            if setting.startswith("synchronous_commit"):
-                _log.warning("store_setting_overridden", store=str(address), setting=setting)
-                continue
-            raise StoreNotDurable(
-                f"{address}: {setting}: {cost} (?durability=warn opens it all the same)"
-            )
-        _log.warning("store_not_durable", store=str(address), setting=setting, cost=cost)
+    row = connection.execute(
+        f"SELECT {SETTINGS}, current_setting('synchronous_commit') = 'off'".encode()
+    ).fetchone()
+    found, unsynced = row or ((), False)
+    weak = weaknesses(found)
+    if weak and address.durability is Durability.REQUIRE:
+        raise refused(f"{address}: {told(weak)} (?durability=warn opens it all the same)")
+    return [*weak, *[_SYNCHRONOUS] * unsynced]

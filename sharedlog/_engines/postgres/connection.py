@@ -10,12 +10,11 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from _rifl_ground.servers import Durability
-from rifl._stores.errors import StoreNotDurable, UnsupportedStore
+from _rifl_ground.servers import Durability, told
 from rifl._stores.postgres.address import Pooler, PostgresAddress
 from rifl._stores.postgres.connections import Greeting, Pools
 from rifl._stores.postgres.poolers import check_pooler, is_pooled
-from rifl._stores.postgres.settings import check_settings, weakness
+from rifl._stores.postgres.settings import SETTINGS, SYNCED, check_durability, weaknesses
 from sharedlog._engines.owner import Owner, refused
 from sharedlog._engines.postgres.sessions import Sessions
 
@@ -24,7 +23,6 @@ Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
 # Gives the incarnation of a log: one that is there, or that it makes.
 Begin: TypeAlias = Callable[[psycopg.Connection[Any]], str]
 _OLDEST = 140000
-_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 # A wait for the standby that was cut short: "01000" by a cancel, "57P01" by a shutdown.
 _CUT_SHORT = ("01000", "57P01")
 _CALL = "SELECT * FROM {}.{}(%t, %t::int8, {})"
@@ -90,11 +88,11 @@ class Connection:
                 self.incarnation = begin(connection)
                 if not read_only:
                     self._continue(connection)
-            names = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
             # From now on, every connection is looked at before it is used.
             pools.greeting = Greeting(
                 f"SELECT pg_backend_pid(), {self.schema}.history_1(), "
-                f"{self.schema}.copied_1(), {names}".encode(),
+                f"{self.schema}.copied_1(), {SETTINGS}, "
+                "current_setting('synchronous_commit')".encode(),
                 tuple,
                 self._greeted,
             )
@@ -249,17 +247,12 @@ class Connection:
     def _check(self, connection: psycopg.Connection[Any]) -> None:
         if not self._warn:
             # As all later sessions have it.
-            connection.execute(
-                "SELECT set_config('synchronous_commit', 'on', false) "
-                "WHERE current_setting('synchronous_commit') = 'off'"
+            connection.execute(SYNCED.format("false").encode())
+        check_pooler(connection, self.pools.listener, self.address, self.owner.invalid)
+        for setting, cost in check_durability(connection, self.address, self.owner.not_durable):
+            self.owner.events.warning(
+                "log_not_durable", log=str(self.address), setting=setting, cost=cost
             )
-        try:
-            check_pooler(connection, self.pools.listener, self.address)
-            check_settings(connection, self.address)
-        except UnsupportedStore as error:
-            raise self.owner.invalid(str(error)) from None
-        except StoreNotDurable as error:
-            raise self.owner.not_durable(str(error)) from None
         if connection.info.server_version < _OLDEST:
             raise self.owner.unavailable(f"{self.address}: PostgreSQL 14 or newer is needed")
         row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
@@ -294,22 +287,24 @@ class Connection:
             self._moved = False
 
     def _greeted(self, connection: Any, rows: list[Any]) -> None:
-        pid, history, copied, *found = rows[0]
+        pid, history, copied, settings, synchronous = rows[0]
         if self.address.pooler is Pooler.NONE and is_pooled(connection, pid):
             self._stop("a pooler stands between by now, which may be in transaction mode")
         if history and self._history and history != self._history:
             # Judged before the next statement, by what the log says of itself.
             self._moved = True
-        settings = dict(zip(_SETTINGS, found, strict=True))
-        kept = weakness(settings) or "an append is on the server's disk before it is acknowledged"
+        kept = (
+            told(weaknesses(settings))
+            or "an append is on the server's disk before it is acknowledged"
+        )
         more = (
             "and a synchronous standby has it"
             if copied
             else "standbys get it later, and a failover to one that has not yet loses it: that "
             "stops the log until an operator accepts it"
         )
-        told = f"synchronous_commit={settings['synchronous_commit']}"
-        self.durability = f"PostgreSQL, {told}: {kept}; {more}"
+        waits = f"synchronous_commit={synchronous}"
+        self.durability = f"PostgreSQL, {waits}: {kept}; {more}"
 
     def _not_permitted(self, error: Exception) -> Exception:
         # The statement was refused as a whole.
