@@ -2,8 +2,8 @@
 
 It is private, and imports none of them.
 
-- ``forks``: refuses what a forked child inherits; ``sqlite``: what all have in common who keep
-  something in a SQLite file; ``log``: events that go where the
+- ``forks``: refuses what a forked child inherits; ``log``: events that go where the
   application's own logs go.
-- ``urls``: splits the URLs of servers.
+- ``urls``: splits the URLs of servers; ``servers``: what they all have in common.
+- ``sqlite``, ``postgres``, ``redis``: one layer for all that keep something there.
 """

@@ -93,12 +93,6 @@ ARROWS: dict[str, set[str]] = {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._log"),
         *("rifl._client", "rifl._grpc.codes", "rifl._wire", "rifl.core"),
     },
-    # What rifl's stores have for a Redis anyway.
-    "sharedlog._consumer.redis": {
-        *("sharedlog._core", "sharedlog._consumer", "rifl._stores.errors"),
-        *("rifl._stores.redis.address", "rifl._stores.redis.clients"),
-        "rifl._stores.redis.settings",
-    },
     "sharedlog._player": {
         *("sharedlog._aio.threads", "sharedlog._core", "sharedlog._engines", "sharedlog._log"),
         *("sharedlog._wire", "sharedlog.v1"),
@@ -123,25 +117,9 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog._remote": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._wire", "sharedlog.v1"),
     },
-    # What rifl's stores have for a Redis anyway: its address, pools, and what its settings mean.
-    "sharedlog._engines.redis": {
-        "sharedlog._core",
-        "sharedlog._engines",
-        "rifl._stores.redis.address",
-        "rifl._stores.redis.clients",
-        "rifl._stores.redis.rights",
-        "rifl._stores.redis.settings",
-        "rifl._stores.errors",
-    },
+    # What travels with the commit of a transaction that rifl records in.
     "sharedlog._engines.postgres": {
-        "sharedlog._core",
-        "sharedlog._engines",
-        "rifl._stores.postgres.address",
-        "rifl._stores.postgres.connections",
-        "rifl._stores.postgres.poolers",
-        "rifl._stores.postgres.riders",
-        "rifl._stores.postgres.settings",
-        "rifl._stores.errors",
+        *("sharedlog._core", "sharedlog._engines", "rifl._stores.postgres.riders"),
     },
     "chaos": {"curp", "rifl", "lease_server", "sharedlog"},
     "benchmarks": {"chaos", "curp", "rifl", "lease_server", "sharedlog"},

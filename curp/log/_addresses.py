@@ -12,8 +12,8 @@ from curp.log._errors import InvalidRequest
 from curp.log._owner import GROUPS
 
 if TYPE_CHECKING:
-    from rifl._stores.postgres.address import PostgresAddress
-    from rifl._stores.redis.address import RedisAddress
+    from _rifl_ground.postgres.address import PostgresAddress
+    from _rifl_ground.redis.address import RedisAddress
     from sharedlog._engines.etcd.address import EtcdAddress
 
 REDIS = ("redis", "rediss", "unix")
@@ -68,7 +68,7 @@ def file_of(url: str, options: dict[str, str]) -> tuple[Path, float]:
 def redis_address(base: str, options: dict[str, str]) -> tuple[RedisAddress, int]:
     """Return a server, and how many replicas must have a write; raises ``InvalidRequest``."""
     try:
-        from rifl._stores.redis.address import RedisAddress
+        from _rifl_ground.redis.address import RedisAddress
     except ModuleNotFoundError as error:
         raise InvalidRequest(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
     replicas = options.pop("replicas", "0")
@@ -91,7 +91,7 @@ def etcd_address(base: str, options: dict[str, str]) -> EtcdAddress:
 def postgres_address(url: str) -> PostgresAddress:
     """Return a server, and the schema there; raises ``InvalidRequest``."""
     try:
-        from rifl._stores.postgres.address import PostgresAddress
+        from _rifl_ground.postgres.address import PostgresAddress
     except ModuleNotFoundError as error:
         raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
     base, _, query = url.partition("?")

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.rows import tuple_row
 
+from _rifl_ground.postgres.settings import SETTINGS, SYNCED, weaknesses
 from _rifl_ground.servers import told
-from rifl._stores.postgres.settings import SETTINGS, SYNCED, weaknesses
 from sharedlog._core.errors import NotDurable
 
 _TIMEOUT_S = 10

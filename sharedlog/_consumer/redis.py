@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 import redis
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.redis.address import RedisAddress
+from _rifl_ground.redis.clients import Clients, what_was_said
+from _rifl_ground.redis.settings import NotDurable as WeakServer
 from _rifl_ground.servers import InvalidAddress
-from rifl._stores.redis.address import RedisAddress
-from rifl._stores.redis.clients import Clients, what_was_said
-from rifl._stores.redis.settings import NotDurable as WeakServer
 from sharedlog._consumer.redis_transaction import Command, Info, RedisTransaction
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call

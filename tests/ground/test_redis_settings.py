@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import curp.log._errors as group_errors
+from _rifl_ground.redis.settings import WANTED
 from benchmarks.house.imports import ROOT
 from curp.log import open_engine
 from rifl._stores import StoreNotDurable
-from rifl._stores.redis.settings import WANTED
 from rifl.core._shared.errors import StoreUnavailable as CallStoreUnavailable
 from sharedlog._consumer.redis import open_redis
 from sharedlog._core.commit import Commit, NewEntry
@@ -124,7 +124,7 @@ def test_nothing_is_written_while_a_server_is_weak(
 ) -> None:
     """It is noticed on connections that stay, now and then, and on new ones before their use."""
     stay = connections == "those that stay"
-    monkeypatch.setattr("rifl._stores.redis.clients._LOOK_EVERY_S", 0.0 if stay else 1e9)
+    monkeypatch.setattr("_rifl_ground.redis.clients._LOOK_EVERY_S", 0.0 if stay else 1e9)
     write, close = user.begin(server)
     write()
 

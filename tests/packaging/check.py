@@ -28,6 +28,7 @@ _DATA = (
     "curp/py.typed",
     "lease_server/py.typed",
     "sharedlog/py.typed",
+    "_rifl_ground/redis/scripts/rights.lua",
     "rifl/_stores/redis/scripts/claim.lua",
     "rifl/_stores/postgres/sql/claim.sql",
     "sharedlog/_engines/redis/scripts/commit.lua",

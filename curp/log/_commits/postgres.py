@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import psycopg
 
+from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.connections import Pools
 from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
 from curp.log._engine import NewLog
 from curp.log._errors import EngineUnavailable
 from curp.log._owner import GROUPS
-from rifl._stores.postgres.address import PostgresAddress
-from rifl._stores.postgres.connections import Pools
 from sharedlog._engines.postgres.engine import PostgresEngine
 from sharedlog._engines.postgres.schema import create, find
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from _rifl_ground.redis.address import RedisAddress
 from curp.log._commits.keys import FORMAT, first_keys
 from curp.log._engine import NewLog
 from curp.log._owner import GROUPS
-from rifl._stores.redis.address import RedisAddress
 from sharedlog._engines.owner import Home
 from sharedlog._engines.redis.engine import RedisEngine
 

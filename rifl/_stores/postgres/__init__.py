@@ -4,11 +4,11 @@
   ``commits``: one that psycopg's connection begins and ends by us; ``riders``: what other
   libraries have travel with its commit. ``shared_blocks``: blocks of deliveries, which share one
   as a ``shared_group``. ``telling``: who is told of commits.
-- ``backend``: carries requests out over ``connections``; ``request_statements``: what is sent
+- ``backend``: carries requests out; ``request_statements``: what is sent
   for each, as ``statements``; ``listener``: what is heard; ``stalls``: who is locked out.
 - ``schema``: tables and functions (``sql/``); ``continuity``: is it the database it was, by its
   beats and its ``history``?
-- ``opening``: connected and checked, by ``settings`` and ``poolers``; ``store_address``: URLs.
+- ``opening``: connected and checked; ``store_address``: URLs.
 - ``lease_storage``, ``inspection``: leases in the store, and a look into it from outside.
 """
 

@@ -11,9 +11,9 @@ import psycopg
 import psycopg_pool
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.connections import NoAnswer, Pools
 from _rifl_ground.servers import Durability
-from rifl._stores.postgres.address import PostgresAddress
-from rifl._stores.postgres.connections import NoAnswer, Pools
 from rifl._stores.postgres.continuity import Continuity
 from rifl._stores.postgres.history import stop
 from rifl._stores.postgres.listener import Listener

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.postgres.address import Pooler, PostgresAddress
+from _rifl_ground.postgres.connections import Greeting
+from _rifl_ground.postgres.poolers import is_pooled
+from _rifl_ground.postgres.settings import SETTINGS, weaknesses
 from _rifl_ground.servers import Durability, told
-from rifl._stores.postgres.address import Pooler, PostgresAddress
-from rifl._stores.postgres.connections import Greeting
 from rifl._stores.postgres.history import breaks
-from rifl._stores.postgres.poolers import is_pooled
-from rifl._stores.postgres.settings import SETTINGS, weaknesses
 from rifl._stores.shared.backend import WentBackwards
 from rifl._stores.shared.requests import Beat, Beats
 

@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.servers import Durability
-from rifl._stores.postgres.address import PostgresAddress
 
 _log = get_logger("rifl.store")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import psycopg
 
+from _rifl_ground.postgres.connections import Pools
 from lease_server._errors import StorageUnavailable
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
 from rifl._stores.inspection import CallRow, ClientRow, SessionInfo, Summary
 from rifl._stores.postgres.backend import PostgresBackend
-from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.schema import read_meta
 from rifl._stores.postgres.store_address import store_address

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psycopg
 
 from _rifl_ground.log import get_logger
-from rifl._stores.postgres.connections import Pools
+from _rifl_ground.postgres.connections import Pools
 from rifl._stores.shared.backend import BackendError
 
 _log = get_logger("rifl.store")

@@ -7,14 +7,14 @@ from typing import Any
 import psycopg
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.connections import Pools
+from _rifl_ground.postgres.poolers import check_pooler
+from _rifl_ground.postgres.settings import check_durability
 from _rifl_ground.servers import Durability
 from rifl._stores.errors import StoreNotDurable, StoreUnreachable, UnsupportedStore
-from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend, failed
-from rifl._stores.postgres.connections import Pools
-from rifl._stores.postgres.poolers import check_pooler
 from rifl._stores.postgres.schema import prepare, read_store_id
-from rifl._stores.postgres.settings import check_durability
 
 _log = get_logger("rifl.store")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rifl._stores.postgres.settings import SETTINGS
+from _rifl_ground.postgres.settings import SETTINGS
 from rifl._stores.postgres.statements import Statement
 from rifl._stores.shared.requests import (
     Abandon,

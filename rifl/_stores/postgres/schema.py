@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
+from _rifl_ground.postgres.address import PostgresAddress
 from rifl._stores.errors import (
     StoreCorrupt,
     StoreSchemaTooNew,
@@ -15,7 +16,6 @@ from rifl._stores.errors import (
     WrongDatabase,
 )
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
-from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.history import continue_history, stop, stopped
 
 # What this release reads and writes. A newer one is refused.

@@ -16,13 +16,13 @@ import psycopg
 import psycopg_pool
 from psycopg.rows import tuple_row
 
+from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.connections import Pools
 from rifl._stores.drivers import holder
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
-from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import begin, begin_async
-from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.shared_group import Group, Part
 from rifl._stores.postgres.telling import Teller
 from rifl._stores.rows import Move, RowCall

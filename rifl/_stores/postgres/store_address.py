@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from _rifl_ground.postgres.address import PostgresAddress
 from rifl._stores.errors import UnsupportedStore
-from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
 
 SCHEMA = "rifl"

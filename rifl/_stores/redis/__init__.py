@@ -1,10 +1,10 @@
 """``redis://``, ``rediss://``, and over Sentinel or a cluster (extra ``rifl-grpc[redis]``).
 
 - ``store``: the store and handlers' transactions; ``transaction``: the record in a pipeline.
-- ``backend``: requests over ``clients``; ``combining``, ``packed_connection``: those of calls.
+- ``backend``: requests; ``combining``, ``packed_connection``: those of calls.
 - ``scripts``, ``script_calls``: the Lua, and requests as calls of it; ``key_sweep``;
   ``listener``: what is heard.
-- ``opening``: connected and checked, by ``settings`` and ``rights``; ``store_address``: URLs.
+- ``opening``: connected and checked; ``store_address``: URLs.
 - ``lease_storage``: leases in the store, over ``lease_rows`` and ``session_rows``;
   ``inspection``: a look into the store from outside, with its ``look_rows``.
 """

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import redis
 
 from _rifl_ground.log import get_logger
-from rifl._stores.redis.clients import Clients
+from _rifl_ground.redis.clients import Clients
 from rifl._stores.shared.backend import BackendError
 
 _log = get_logger("rifl.store")

@@ -8,6 +8,8 @@ from typing import Any
 import redis
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.redis.clients import Clients
+from _rifl_ground.redis.rights import missing_in_scripts, missing_outside
 from rifl._stores.errors import (
     StoreCorrupt,
     StoreNotDurable,
@@ -16,8 +18,6 @@ from rifl._stores.errors import (
     WrongDatabase,
 )
 from rifl._stores.redis.backend import RedisBackend
-from rifl._stores.redis.clients import Clients
-from rifl._stores.redis.rights import missing_in_scripts, missing_outside
 from rifl._stores.redis.scripts import OPEN, SERVING
 from rifl._stores.redis.store_address import RedisStoreAddress
 

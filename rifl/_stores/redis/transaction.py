@@ -7,11 +7,11 @@ import math
 import weakref
 from typing import Any
 
+from _rifl_ground.redis.rights import RIGHTS, probe, refused
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.redis.backend import RedisBackend
-from rifl._stores.redis.rights import probe, refused
 from rifl._stores.redis.script_calls import finish_arguments, member_of, move_arguments
-from rifl._stores.redis.scripts import FINISH, RIGHTS, ROWS
+from rifl._stores.redis.scripts import FINISH, ROWS
 from rifl._stores.shared.requests import Finish, MoveInside
 from rifl.core._shared.errors import StaleRpc
 

@@ -3,6 +3,6 @@
 - ``opening``: by URL; ``engine``: the log, by functions of the ``schema`` (``sql/``) and
   ``statements`` that read; ``joining``: appends on the ``applications``' own connections,
   and ``hanging``: those that do not end; ``joined_commits``: in transactions of a consumer's store.
-- ``connection`` over ``sessions``: statements to one log, and whether the server is still the one
+- ``connection``: statements to one log, and whether the server is still the one
   that the log was written on; ``listener``: hints of new entries.
 """

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 
 import psycopg
 
+from _rifl_ground.postgres.address import Pooler, PostgresAddress
+from _rifl_ground.postgres.connections import Greeting, Pools
+from _rifl_ground.postgres.poolers import check_pooler, is_pooled
+from _rifl_ground.postgres.sessions import Sessions
+from _rifl_ground.postgres.settings import SETTINGS, SYNCED, check_durability, weaknesses
 from _rifl_ground.servers import Durability, told
-from rifl._stores.postgres.address import Pooler, PostgresAddress
-from rifl._stores.postgres.connections import Greeting, Pools
-from rifl._stores.postgres.poolers import check_pooler, is_pooled
-from rifl._stores.postgres.settings import SETTINGS, SYNCED, check_durability, weaknesses
 from sharedlog._engines.owner import Owner, refused
-from sharedlog._engines.postgres.sessions import Sessions
 
 Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
 

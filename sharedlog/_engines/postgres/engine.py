@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rifl._stores.postgres.address import PostgresAddress
+from _rifl_ground.postgres.address import PostgresAddress
 from sharedlog._core.commit import Commit, Refused, Stamp
 from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog, TrimmedLog

@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 
+from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.connections import Pools
 from _rifl_ground.servers import InvalidAddress
-from rifl._stores.postgres.address import PostgresAddress
-from rifl._stores.postgres.connections import Pools
 from sharedlog._core.errors import InvalidRequest, LogUnavailable
 from sharedlog._engines.names import log_name
 from sharedlog._engines.postgres.engine import PostgresEngine

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from rifl._stores.postgres.address import PostgresAddress
+from _rifl_ground.postgres.address import PostgresAddress
 from sharedlog._core.errors import CorruptLog, LogExists, LogUnavailable, NoSuchLog
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import refused

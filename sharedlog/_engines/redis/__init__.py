@@ -2,5 +2,5 @@
 
 - ``engine``: the log, by ``log_scripts`` (in Lua) over a ``connection``; ``waiting``.
 - ``opening``: its URL.
-- ``server``, ``lua``, ``settings``: scripts sent to a server that keeps a log.
+- ``server``, ``settings``: scripts sent to a server that keeps a log.
 """

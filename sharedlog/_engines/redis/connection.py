@@ -7,12 +7,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rifl._stores.redis.address import RedisAddress
+from _rifl_ground.redis.address import RedisAddress
+from _rifl_ground.redis.lua import Script
 from sharedlog._core.errors import CorruptLog, LogExists, NoSuchLog
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import LOG, Home
 from sharedlog._engines.redis.log_scripts import ALL, OPEN
-from sharedlog._engines.redis.lua import Script
 from sharedlog._engines.redis.server import Server
 
 FORMAT = 1

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rifl._stores.redis.address import RedisAddress
+from _rifl_ground.redis.address import RedisAddress
 from sharedlog._core.commit import Commit, NewEntry, Put, Refused, Stamp
 from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog, InvalidRequest, LogStopped, TrimmedLog

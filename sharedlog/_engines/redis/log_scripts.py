@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from sharedlog._engines.redis.lua import Script
+from _rifl_ground.redis.lua import Script
 
 _DIRECTORY = files("sharedlog._engines.redis") / "scripts"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
+from _rifl_ground.redis.address import RedisAddress
 from _rifl_ground.servers import InvalidAddress
-from rifl._stores.redis.address import RedisAddress
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._engines.names import log_name
 from sharedlog._engines.redis.engine import RedisEngine

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import redis
 
+from _rifl_ground.redis.address import RedisAddress
+from _rifl_ground.redis.clients import Clients, what_was_said
+from _rifl_ground.redis.lua import Script
+from _rifl_ground.redis.rights import missing_in_scripts
 from _rifl_ground.servers import Durability
-from rifl._stores.redis.address import RedisAddress
-from rifl._stores.redis.clients import Clients, what_was_said
-from rifl._stores.redis.rights import missing_in_scripts
 from sharedlog._engines.owner import Owner, refused
-from sharedlog._engines.redis.lua import Script
 from sharedlog._engines.redis.settings import check_settings
 
 # What is in the way now, said at once or from within a script.

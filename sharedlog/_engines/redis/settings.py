@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from _rifl_ground.redis.address import RedisAddress
+from _rifl_ground.redis.clients import Clients
 from _rifl_ground.servers import Weakness, told
-from rifl._stores.redis.address import RedisAddress
-from rifl._stores.redis.clients import Clients
 from sharedlog._engines.owner import Owner
 
 _OLDEST = (6, 2)

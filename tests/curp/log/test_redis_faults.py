@@ -278,7 +278,7 @@ def test_weak_settings_are_refused_or_told(own_redis, opened, setting, value):
 def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, connections):
     """Now and then, and on new connections: nothing is written until they are mended (§6, §7)."""
     stay = connections == "those that stay"
-    monkeypatch.setattr("rifl._stores.redis.clients._LOOK_EVERY_S", 0.0 if stay else 1e9)
+    monkeypatch.setattr("_rifl_ground.redis.clients._LOOK_EVERY_S", 0.0 if stay else 1e9)
     writer = Writer(opened(created(own_redis.url(group="bank"))))
     writer.append(b"a")
     with own_redis.client() as client:
@@ -461,8 +461,8 @@ def test_a_url_that_names_no_log(url):
 
 def test_redis_py_is_what_was_tested():
     """Scripts whose reply was lost are not sent again by the library itself (DESIGN §7)."""
-    from rifl._stores.redis.address import RedisAddress
-    from rifl._stores.redis.clients import Clients
+    from _rifl_ground.redis.address import RedisAddress
+    from _rifl_ground.redis.clients import Clients
 
     clients = Clients(RedisAddress.parse("redis://127.0.0.1:1"), retries=0)
     connection = clients.blocking.connection_pool.make_connection()

@@ -277,7 +277,7 @@ def test_settings_that_become_weak_stop_writes_until_they_are_mended(
     own_redis, opened, monkeypatch
 ):
     """They are looked at now and then (L2)."""
-    monkeypatch.setattr("rifl._stores.redis.clients._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("_rifl_ground.redis.clients._LOOK_EVERY_S", 0.0)
     engine = opened(created(own_redis.url(log="l")))
     with own_redis.client() as client:
         client.config_set("appendfsync", "everysec")

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 
-from rifl._stores.postgres.connections import Pools
+from _rifl_ground.postgres.connections import Pools
 from rifl._stores.postgres.store_address import store_address
 from tests.helpers.waiting import DEADLINE_S
 

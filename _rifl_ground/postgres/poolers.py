@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from rifl._stores.postgres.address import Pooler, PostgresAddress
+from _rifl_ground.postgres.address import Pooler, PostgresAddress
 
 _REMEDY = (
     "connect to the server itself, or to a pool in session mode with ?pooler=session: in "

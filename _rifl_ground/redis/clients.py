@@ -19,15 +19,15 @@ import redis.cluster
 import redis.retry
 import redis.sentinel
 
-from _rifl_ground.servers import Durability, Weakness, told
-from rifl._stores.redis.address import RedisAddress, Topology
-from rifl._stores.redis.settings import (
+from _rifl_ground.redis.address import RedisAddress, Topology
+from _rifl_ground.redis.settings import (
     WANTED,
     NotDurable,
     hidden,
     refuse_weak,
     weaknesses,
 )
+from _rifl_ground.servers import Durability, Weakness, told
 
 _RETRIES = 2
 # For who listens, and for what is asked beside calls, where the pool does not wait.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from typing import Any
 
 import redis
 
-from rifl._stores.redis.scripts import RIGHTS
+from _rifl_ground.redis.lua import Script
 
+RIGHTS = Script(files("_rifl_ground.redis") / "scripts", ("rights",), writes=True)
 _CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
 _DENIED = re.compile(
     r"NOPERM|ACL failure|can't run this command|can't access at least one of the keys"

@@ -15,9 +15,9 @@ import psycopg
 import psycopg_pool
 from psycopg.rows import TupleRow, tuple_row
 
+from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.settings import SYNCED
 from _rifl_ground.servers import Durability
-from rifl._stores.postgres.address import PostgresAddress
-from rifl._stores.postgres.settings import SYNCED
 
 _Gen = Generator[Any, Any, Any]
 # After the server's own timeouts, which leave the connection usable.

@@ -10,8 +10,8 @@ import psycopg
 from psycopg import pq
 from psycopg.rows import TupleRow
 
-from rifl._stores.postgres.address import PostgresAddress
-from rifl._stores.postgres.connections import Pools
+from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.connections import Pools
 
 
 class Sessions:

@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 
+from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.servers import Durability, Weakness, told
-from rifl._stores.postgres.address import PostgresAddress
 
 # What each has to be, and what it costs if it is not. A session cannot set these.
 WANTED = {

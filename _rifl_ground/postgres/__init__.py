@@ -1,0 +1,5 @@
+"""PostgreSQL, as all use it who keep something there (extra ``rifl-grpc[postgres]``).
+
+- ``address``: URLs; ``connections``: pools, and single ones, to servers with the ``settings`` that
+  they need; ``sessions``: lent to one statement at a time. ``poolers``: what may stand between.
+"""
