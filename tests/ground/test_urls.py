@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.redis.address import RedisAddress
 from _rifl_ground.urls import split_url
-from rifl._stores.postgres.address import PostgresAddress
-from rifl._stores.redis.address import RedisAddress
 
 
 @pytest.mark.parametrize(
@@ -31,5 +31,5 @@ def test_a_url_is_split_with_the_hosts_that_it_lists(
 def test_what_is_no_url_is_refused_as_before() -> None:
     """A bracket that does not end is no host, with or without a list."""
     assert RedisAddress.parse("redis+cluster://a:1,[::1]:2").hosts == (("a", 1), ("::1", 2))
-    place = PostgresAddress.parse("postgresql://a:1,[::1]:2/db").place
+    place = PostgresAddress.parse("postgresql://a:1,[::1]:2/db", schema="s").place
     assert place == "a,::1:1,2/db"

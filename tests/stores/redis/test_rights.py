@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from _rifl_ground.redis import rights
 from rifl._stores import StoreUnreachable, WrongDatabase, open_store
-from rifl._stores.redis import rights
 from rifl._stores.redis.scripts import SERVING
 from rifl.core._serving.verdict import Verdict
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, Replica, call, keyed
