@@ -11,10 +11,12 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from _rifl_ground.sqlite.failures import Replaced, Stopped, SyncFailed, is_failed_sync
+from _rifl_ground.sqlite.failures import Replaced, Stopped, SyncFailed, is_failed_sync, name_of
 from _rifl_ground.sqlite.file_names import FileNames
 from _rifl_ground.sqlite.mark import Mark
 from _rifl_ground.sqlite.wal_file import WalFile
+
+_CUT_OFF = "its -wal was cut off"
 
 
 class FileGuard:
@@ -81,7 +83,7 @@ class FileGuard:
         if why:
             raise self._replaced(why)
         if self._wal is not None and self._wal.cut_off():
-            raise self._replaced("its -wal was cut off")
+            raise self._replaced(_CUT_OFF)
         try:
             self.mark.look()
         except Replaced as error:
@@ -112,6 +114,9 @@ class FileGuard:
                 f"{self.path} could not be synced ({error}): nobody knows what is on the disk. "
                 "Look at the disk, then restart the process"
             )
+        # Of the one file SQLite reads zeros beyond its end.
+        if self._wal is not None and name_of(error) == "SQLITE_IOERR_SHORT_READ":
+            return self._replaced(_CUT_OFF)
         return self.stopped
 
     def closed(self) -> None:

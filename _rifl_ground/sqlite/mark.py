@@ -34,9 +34,22 @@ _STILL_S = 10.0
 _BETWEEN_LOOKS_S = 0.005
 
 
-class _Found(NamedTuple):
+class FoundMark(NamedTuple):
+    """A mark as it is in a file."""
+
     id: str
     number: int
+
+
+def read_mark(path: Path) -> FoundMark | None:
+    """Return the mark of the one file, without its ``-wal``; None: none can be read."""
+    try:
+        # A checkpoint that is half-way, or that a full disk ended there, has said how many
+        # pages there are before they are. SQLite reads such a file only with this.
+        rows = read_alone(path, _READ, ["PRAGMA writable_schema=ON"])
+    except sqlite3.Error:
+        return None
+    return _checked(rows[0]) if rows else None
 
 
 class Mark:
@@ -59,7 +72,7 @@ class Mark:
         # Whether the next commit has to raise it.
         self.due = True
         # In a transaction that has not ended.
-        self._raised: _Found | None = None
+        self._raised: FoundMark | None = None
 
     @property
     def number(self) -> int | None:
@@ -103,7 +116,7 @@ class Mark:
         if seen == self._seen or not self._wal:
             return
         with self._lock:
-            alone = self._alone()
+            alone = read_mark(self._path)
             if self._least is None and (alone is None or alone.id == self._id or not self._id):
                 # It is in the WAL, if at all.
                 if alone is not None:
@@ -128,7 +141,7 @@ class Mark:
         if known:
             self._least = found.number
 
-    def _waited_for(self, found: _Found | None) -> _Found:
+    def _waited_for(self, found: FoundMark | None) -> FoundMark:
         """Return the mark of the one file, once it is there; raises ``Replaced``."""
         looks, written, since = 0, None, 0.0
         while True:
@@ -141,19 +154,10 @@ class Mark:
             if looks >= _LOOKS or now - since >= _STILL_S:
                 raise Replaced("something was copied over it")
             time.sleep(_BETWEEN_LOOKS_S)
-            found = self._alone()
-
-    def _alone(self) -> _Found | None:
-        try:
-            # A checkpoint that is half-way, or that a full disk ended there, has said how many
-            # pages there are before they are. SQLite reads such a file only with this.
-            rows = read_alone(self._path, _READ, ["PRAGMA writable_schema=ON"])
-        except sqlite3.Error:
-            return None
-        return _checked(rows[0]) if rows else None
+            found = read_mark(self._path)
 
 
-def _one(connection: sqlite3.Connection, statement: str) -> _Found | None:
+def _one(connection: sqlite3.Connection, statement: str) -> FoundMark | None:
     cursor = connection.cursor()
     # A user's connection can have another one.
     cursor.row_factory = None
@@ -161,7 +165,7 @@ def _one(connection: sqlite3.Connection, statement: str) -> _Found | None:
     return _checked(rows[0]) if rows else None
 
 
-def _checked(row: tuple[object, object]) -> _Found | None:
+def _checked(row: tuple[object, object]) -> FoundMark | None:
     # SQLite keeps values of any type, and a flipped bit makes one of another.
     found, number = row
-    return _Found(found, number) if isinstance(found, str) and isinstance(number, int) else None
+    return FoundMark(found, number) if isinstance(found, str) and isinstance(number, int) else None

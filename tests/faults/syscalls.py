@@ -93,6 +93,10 @@ class Held:
         """Let a stopped call be carried out."""
         fcntl.ioctl(self.listener, _NOTIF_SEND, struct.pack("<QqiI", number, 0, 0, _CONTINUE))
 
+    def fail(self, number: int) -> None:
+        """Have a stopped call fail with EIO, without being carried out."""
+        fcntl.ioctl(self.listener, _NOTIF_SEND, struct.pack("<QqiI", number, 0, -EIO, 0))
+
     def close(self) -> None:
         """Close the descriptor: stopped calls then fail with ENOSYS."""
         os.close(self.listener)

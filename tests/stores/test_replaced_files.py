@@ -17,12 +17,12 @@ import aiosqlite
 import pytest
 
 import rifl
+from _rifl_ground.sqlite import mark
 from chaos.run.slow_disk import slow_disks
 from lease_server import LeaseAuthority
 from lease_server._errors import StorageUnavailable
 from rifl._stores import StoreLost, WrongDatabase, open_store
 from rifl._stores.opening import open_inspection
-from rifl._stores.sqlite import file_guard
 from rifl._stores.sqlite.note_file import note_path, read_note
 from rifl._stores.sqlite.schema import accept_copy, connect
 from rifl.core._serving.bounds import Bounds
@@ -295,7 +295,7 @@ def test_another_database_copied_over_is_waited_for_no_longer_than_it_is_written
     files: OneFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that has no mark, and that nobody writes to any more, is no checkpoint's (§6)."""
-    monkeypatch.setattr(file_guard, "_STILL_S", 0.3)
+    monkeypatch.setattr(mark, "_STILL_S", 0.3)
     client = files.client()
     _complete(files, 1, client)
     with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as other:

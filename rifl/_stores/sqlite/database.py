@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
+from _rifl_ground.sqlite.failures import Stopped
 from rifl._stores.codec import DATE_BYTES, RecordCodec
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.rows import RowCall
 from rifl._stores.sqlite.attempt import SqliteAttempt
-from rifl._stores.sqlite.file_guard import Replaced
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.medium import FILES, Medium
 from rifl._stores.sqlite.schema import close_database, get_meta, open_database, set_meta
@@ -232,7 +232,7 @@ class Database:
         try:
             if record is not None:
                 self.guard.committed(number)
-        except Replaced as error:
+        except Stopped as error:
             self.journal.stop_for(error)
             raise RecordPending(
                 f"the record of {attempt.call.rpc_id} is not in the store: {error}"
@@ -244,7 +244,7 @@ class Database:
         try:
             self.guard.check()
             self.journal.tend()
-        except Replaced as error:
+        except Stopped as error:
             if self.journal.stopped is None:
                 self.journal.stop_for(error)
 

@@ -1,11 +1,8 @@
-"""The guard of a SQLite store's files: are they still those that it writes to? (DESIGN §6)
+"""The guard of a SQLite store's files: they are those that it writes to, and whole (DESIGN §6).
 
-SQLite goes on with a file that was removed, renamed or copied over, and what it commits
-then is nowhere after a restart. So every commit is numbered, and after each one the names
-are looked at again: the same device and inode, and in the file itself, where something
-else than a checkpoint of ours changed it, the mark of this opening. Beside the file a
-note says up to which commit the store has answered, so that the next opening notices
-what is missing.
+What befalls a file that is open, ``_rifl_ground.sqlite.guard`` notices. Here every commit is
+numbered, and beside the file a note says up to which one the store has answered, so that the next
+opening notices what is missing.
 """
 
 from __future__ import annotations
@@ -16,13 +13,15 @@ import secrets
 import shutil
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.sqlite import guard as ground
+from _rifl_ground.sqlite.failures import Stopped, is_damage, is_failed_sync
+from _rifl_ground.sqlite.mark import read_mark
+from _rifl_ground.sqlite.opening import read_alone
 from rifl._stores.errors import StoreLocked, StoreLost
 from rifl._stores.sqlite.note_file import Note, NoteFile, note_path, read_note
 
@@ -35,24 +34,12 @@ COMMITS = (
     "FROM rifl_meta WHERE name='commits'"
 )
 RAISE_COMMITS = "UPDATE rifl_meta SET value=max(value, ?) WHERE name='commits'"
-_MARK = "SELECT name, value FROM rifl_meta WHERE name IN ('opening', 'commits')"
-_FILES = ("", "-wal", "-shm")
-# A checkpoint of another connection's may be writing the page just then.
-_LOOKS = 20
-# One that is half-way may keep the file from being read at all, after a VACUUM: it is waited for
-# while it writes, and so much longer.
-_STILL_S = 10.0
 # A WAL never takes more than this, nor more than what is left free on the disk.
 WAL_BYTES = 4 << 30
-_BETWEEN_LOOKS_S = 0.005
 _HOW = (
     "bring the missing files back, or, if this is a backup that the service is to go on with, "
     "run: rifl restored sqlite:///{} --yes"
 )
-
-
-class Replaced(sqlite3.Error):
-    """The store's files are not those that were opened: nothing may be written any more."""
 
 
 class FileIdentity(NamedTuple):
@@ -78,9 +65,17 @@ class Guard:
 
     def __init__(self) -> None:
         self.opening = secrets.randbits(62)
-        # The length of the WAL, as it was last seen.
-        self.wal_bytes = 0
         self.number: Callable[[], int] = itertools.count(1).__next__
+
+    @property
+    def wal_bytes(self) -> int:
+        """The length of the WAL, as it was last seen."""
+        return 0
+
+    @property
+    def due(self) -> bool:
+        """Whether the next commit has to raise the number that the file keeps."""
+        return False
 
     def admit(self, held: FileIdentity | None) -> None:
         """Raise ``StoreLost`` if the file lacks what it held; None: it has no tables of ours."""
@@ -90,17 +85,25 @@ class Guard:
         self.number = itertools.count(held.commits + 1).__next__
 
     def check(self) -> None:
-        """Raise ``Replaced`` if the files are others by now."""
+        """Raise ``Stopped`` if the files are others by now; before and after each commit."""
 
     def check_main(self) -> None:
         """The same of the one file, where the others may be gone with their last connection."""
+
+    def met(self, error: sqlite3.Error) -> sqlite3.Error | None:
+        """Return why nothing is written any more after an error of SQLite's; None: it is."""
+        return error if isinstance(error, Stopped) or is_failed_sync(error) else None
+
+    def raise_commits(self, connection: sqlite3.Connection, number: int) -> None:
+        """Have the file keep the number of the commit, within its transaction."""
+        connection.execute(RAISE_COMMITS, (number,))
 
     def wal_limit(self) -> int:
         """Return how long the WAL may be, in bytes, before new calls are refused."""
         return WAL_BYTES
 
     def committed(self, number: int) -> None:
-        """Note that a commit is durable; raises ``Replaced`` if it is in no file of the store's."""
+        """Note that a commit is durable; raises ``Stopped`` if it is in no file of the store's."""
 
     def closed(self, commits: int | None) -> None:
         """End; ``commits``: what the file holds, closed well. None: it was left as it is."""
@@ -118,16 +121,24 @@ class FileGuard(Guard):
                 f"{path} has {names} names (hard links). SQLite keeps a -wal beside each, so "
                 "that each would be a store of its own: remove the others"
             )
-        self._names = [os.fsencode(path.with_name(path.name + suffix)) for suffix in _FILES]
-        self._had_wal = os.path.exists(self._names[1])
+        self._had_wal = os.path.exists(f"{path}-wal")
+        self._file = ground.FileGuard(path)
         self._lock = threading.Lock()
         self._beside: NoteFile | None = None
         self._told = 0
-        # Inodes and device, then what changes with every write to the one file.
-        self._seen = (0, 0, 0, 0, 0, 0)
-        # What the one file holds without its WAL; None until that is known.
-        self._marked: int | None = None
+        # The mark of the one file, as it was noted last.
+        self._noted_mark = 0
         self._check_wal()
+
+    @property
+    def wal_bytes(self) -> int:
+        """See ``Guard``."""
+        return self._file.wal_bytes
+
+    @property
+    def due(self) -> bool:
+        """See ``Guard``: another file that is copied over this one later has a lower mark."""
+        return self._file.mark.due
 
     def admit(self, held: FileIdentity | None) -> None:
         """Judge by the note beside the file, and by what the file says of itself."""
@@ -159,42 +170,38 @@ class FileGuard(Guard):
         self._beside = NoteFile(
             self._path, Note(held.store_id, incarnation, held.commits, 0, clean=False)
         )
-        self._bring_in(connection, held.commits)
-        self._seen = self._look()
+        self._bring_in(connection)
+        self._file.opened(connection)
+        self._note_mark()
 
     def check(self) -> None:
-        """Compare device and inode of the files, and the mark where the one was written to."""
-        try:
-            seen = self._look()
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise self._replaced(f"{os.fsdecode(error.filename)} is gone") from error
-        except OSError:
-            # Not to be seen just now is no sign of anything.
-            return
-        if seen != self._seen:
-            self._changed(seen)
+        """See ``FileGuard.check`` of the ground floor."""
+        self._file.check()
+        if self._file.mark.number != self._noted_mark:
+            self._note_mark()
 
-    def _look(self) -> tuple[int, int, int, int, int, int]:
-        one, log, shm = map(os.stat, self._names)
-        self.wal_bytes = log[6]
-        return one[1], one[2], log[1], shm[1], one[6], one.st_mtime_ns
+    def check_main(self) -> None:
+        """See there."""
+        self._file.check_main()
+
+    def met(self, error: sqlite3.Error) -> sqlite3.Error | None:
+        """See there."""
+        return self._file.met(error)
+
+    def raise_commits(self, connection: sqlite3.Connection, number: int) -> None:
+        """See ``Guard``; raises ``Stopped``."""
+        self.check()
+        self._file.mark.write(connection)
+        super().raise_commits(connection, number)
 
     def wal_limit(self) -> int:
         """Return the fixed limit, or what is free on the disk if that is less."""
         free = shutil.disk_usage(self._path.parent).free
         return min(WAL_BYTES, free)
 
-    def check_main(self) -> None:
-        """Compare device and inode of the one file."""
-        try:
-            main = os.stat(self._names[0])
-        except OSError as error:
-            raise self._replaced("it is gone") from error
-        if (main.st_ino, main.st_dev) != self._seen[:2]:
-            raise self._replaced("it was replaced")
-
     def committed(self, number: int) -> None:
         """Check the files, then raise the note."""
+        self._file.mark.committed()
         self.check()
         # With the lock: what is closed meanwhile may be another file's descriptor.
         with self._lock:
@@ -204,74 +211,28 @@ class FileGuard(Guard):
 
     def closed(self, commits: int | None) -> None:
         """Note how the file was left."""
+        self._file.closed()
         with self._lock:
             beside, self._beside = self._beside, None
             if beside is not None:
                 beside.close(commits)
 
-    def _changed(self, seen: tuple[int, int, int, int, int, int]) -> None:
-        """Judge by other inodes, or look for this opening's mark in the one file."""
-        if seen[:4] != self._seen[:4]:
-            raise self._replaced("it, or a file beside it, was replaced")
-        with self._lock:
-            if self._marked is not None:
-                self._holds_alone(self._commits_alone(self._marked))
-            self._seen = seen
-
-    def _commits_alone(self, least: int) -> int:
-        """Return how many commits the one file holds; raises unless it has this opening's mark."""
-        looks, written, since = 0, None, 0.0
-        while True:
-            mark = self._mark()
-            found = mark.get("commits", 0)
-            if mark.get("opening") == self.opening and found >= least:
-                return found
-            now, wrote = time.monotonic(), self._written()
-            if wrote != written:
-                written, since = wrote, now
-            looks += bool(mark)
-            if looks >= _LOOKS or now - since >= _STILL_S:
-                raise self._replaced("something was copied over it")
-            time.sleep(_BETWEEN_LOOKS_S)
-
-    def _written(self) -> int:
-        try:
-            return os.stat(self._names[0]).st_mtime_ns
-        except OSError as error:
-            raise self._replaced("it is gone") from error
-
-    def _mark(self) -> dict[str, int]:
-        try:
-            # A checkpoint that is half-way, or that a full disk ended there, has said how many
-            # pages there are before they are. SQLite reads such a file only with this.
-            return self._alone("PRAGMA writable_schema=ON")
-        except sqlite3.Error:
-            return {}
-
     def _is_torn(self) -> bool:
         """Whether SQLite finds some of the one file's pages at odds with others."""
         try:
-            self._alone()
+            read_alone(self._path, "SELECT number FROM rifl_file")
         except sqlite3.Error as error:
-            return (getattr(error, "sqlite_errorname", None) or "").startswith("SQLITE_CORRUPT")
+            return is_damage(error)
         return False
-
-    def _alone(self, *pragmas: str) -> dict[str, int]:
-        """Read the mark without the WAL, whose pages hide what was copied over."""
-        uri = f"{self._path.as_uri()}?mode=ro&immutable=1"
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            for pragma in pragmas:
-                connection.execute(pragma)
-            return dict(connection.execute(_MARK).fetchall())
 
     def _check_wal(self) -> None:
         """Raise before SQLite brings a WAL into a file that is not the one it belongs to."""
         note = self._note
         if note is None or note.clean or not self._had_wal:
             return
-        mark = self._mark()
-        if mark.get("commits", 0) < note.without_wal:
-            if not mark and self._is_torn():
+        mark = read_mark(self._path)
+        if mark is None or mark.number < note.without_wal:
+            if mark is None and self._is_torn():
                 raise StoreLost(
                     f"{self._path} cannot be read without the -wal file beside it: a checkpoint "
                     "ended half-way (a crash while a VACUUM was brought in), or this is a part of "
@@ -285,24 +246,16 @@ class FileGuard(Guard):
                 f"sqlite:///{self._path} --yes"
             )
 
-    def _holds_alone(self, commits: int) -> None:
-        self._marked = commits
-        if self._beside is not None:
-            self._beside.raise_main(commits)
+    def _note_mark(self) -> None:
+        with self._lock:
+            self._noted_mark = number = self._file.mark.number or 0
+            if self._beside is not None:
+                self._beside.raise_main(number)
 
-    def _bring_in(self, connection: sqlite3.Connection, commits: int) -> None:
+    def _bring_in(self, connection: sqlite3.Connection) -> None:
         """Have the one file hold all that the WAL does, unless a reader is in the way."""
         try:
-            busy, frames, brought = connection.execute("PRAGMA wal_checkpoint").fetchone()
+            connection.execute("PRAGMA wal_checkpoint")
         except sqlite3.OperationalError as error:
             # A full disk, for one: the WAL has it all.
             _log.warning("checkpoint_failed", error=str(error))
-            return
-        if not busy and frames == brought:
-            self._holds_alone(commits)
-
-    def _replaced(self, how: str) -> Replaced:
-        return Replaced(
-            f"{self._path} is not the file any more that was opened: {how}. What is written now "
-            "would be lost: put it back and restart the server"
-        )

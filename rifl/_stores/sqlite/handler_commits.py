@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from _rifl_ground.sqlite.failures import Stopped
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.rows import RowCall
 from rifl._stores.sqlite.attempt import SqliteAttempt, is_stale, of_sqlite
 from rifl._stores.sqlite.batches import BatchCommits
 from rifl._stores.sqlite.database import Database
-from rifl._stores.sqlite.file_guard import Replaced
 from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.record_row import MovedRows, RecordRow
 from rifl._stores.sqlite.shared_transactions import BlockTurn
@@ -117,7 +117,7 @@ class HandlerCommits(BatchCommits):
                 return
         try:
             database.guard.check()
-        except Replaced as error:
+        except Stopped as error:
             database.journal.stop_for(error)
             raise WrongDatabase(str(error)) from error
         if group is not None:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from _rifl_ground.log import get_logger
-from rifl._stores.sqlite.file_guard import Guard, Replaced
+from _rifl_ground.sqlite.failures import Stopped, is_busy
+from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, Entry
 from rifl._stores.sqlite.journal_lead import HELD, JournalLead
-from rifl._stores.sqlite.journal_writer import is_alone, is_busy, is_fatal
+from rifl._stores.sqlite.journal_writer import is_alone, is_fatal
 from rifl._stores.sqlite.long_wal import LongWal
 from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S
 
@@ -117,6 +118,7 @@ class Journal(JournalLead):
         """
         if not isinstance(error, sqlite3.Error) or not is_fatal(error):
             return False
+        self._guard.met(error)
         self._stop(error)
         self._on_health(error)
         return True
@@ -270,7 +272,7 @@ class Journal(JournalLead):
         self._tending = False
         try:
             changed = self._wal.tend()
-        except Replaced as error:
+        except Stopped as error:
             self.stop_for(error)
             return
         if changed:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.sqlite.failures import Stopped, is_damage, is_failed_sync
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.rows import Move
-from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced
+from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal_entries import (
     ALONE,
     CLIENT,
@@ -78,12 +79,14 @@ class JournalWriter:
         number = self._guard.number()
         now = (int(time.time()), number)
         try:
-            if alone and not probe:
+            if alone and not (probe or self._guard.due):
+                self._guard.check()
                 self._write_alone(batch, now)
             else:
                 self._write(batch, noted, now, probe=probe)
         except sqlite3.Error as error:
             if is_fatal(error):
+                self._guard.met(error)
                 self._stop(error)
             if connection.in_transaction:
                 try:
@@ -128,7 +131,7 @@ class JournalWriter:
             self._write_acknowledged(noted)
         if probe or Entry.OVERWRITE in rows:
             connection.execute(PROBE)
-        connection.execute(RAISE_COMMITS, (number,))
+        self._guard.raise_commits(connection, number)
         connection.execute("COMMIT")
         self._guard.committed(number)
 
@@ -183,14 +186,6 @@ def is_alone(batch: list[Entry]) -> bool:
     return count <= MOST_AT_ONCE
 
 
-def is_busy(error: Exception) -> bool:
-    """Whether another connection holds the file's lock."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-
-
 def is_fatal(error: sqlite3.Error) -> bool:
     """Whether nobody can know what is on the disk now, or it is another's."""
-    if isinstance(error, (Superseded, Replaced)):
-        return True
-    name = getattr(error, "sqlite_errorname", "") or ""
-    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "FSYNC" in name
+    return isinstance(error, Superseded | Stopped) or is_damage(error) or is_failed_sync(error)

@@ -17,7 +17,7 @@ from lease_server._storage import RANDOM_BITS, short_store_id
 from lease_server._tokens import Secret, rotated
 from rifl._stores.errors import StoreCorrupt
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced
+from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.schema import connect, get_meta, set_meta
 from rifl.core._shared.errors import RiflError
 
@@ -188,10 +188,8 @@ class SqliteLeaseStorage:
             try:
                 yield
             except sqlite3.Error as error:
-                fsync = "FSYNC" in (getattr(error, "sqlite_errorname", "") or "")
-                if fsync or isinstance(error, Replaced):
-                    # Never retried: nobody can know what is on the disk (DESIGN §6).
-                    self._stopped = error
+                if self._guard is not None:
+                    self._stopped = self._guard.met(error)
                 raise StorageUnavailable(f"the store cannot be written: {error}") from error
             except (ValueError, TypeError) as error:
                 raise StoreCorrupt(f"the store is damaged: {error}") from error
@@ -200,7 +198,7 @@ class SqliteLeaseStorage:
         guard = self._guard if written else None
         number = 0 if guard is None else guard.number()
         if guard is not None:
-            self._connection.execute(RAISE_COMMITS, (number,))
+            guard.raise_commits(self._connection, number)
         self._connection.execute("COMMIT")
         if guard is not None:
             guard.committed(number)

@@ -162,6 +162,7 @@ def open_database(
             raise StoreCorrupt(f"{path} is damaged: {problem}")
         connection.execute("BEGIN IMMEDIATE")
         held, incarnation = _prepare(connection, path, store_id, guard)
+        guard.raise_commits(connection, held.commits)
         connection.execute("COMMIT")
         guard.opened(connection, incarnation, held)
     except (sqlite3.DatabaseError, ValueError, TypeError) as error:

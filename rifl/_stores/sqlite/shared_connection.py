@@ -10,7 +10,7 @@ from typing import Any
 
 from _rifl_ground.log import get_logger
 from rifl._stores.sqlite.connection_proxy import guard
-from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard
+from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.write_queue import LONGEST_WAIT_S, SharedTransaction, WriteQueue
 from rifl.core._shared.errors import StoreUnavailable
 
@@ -117,7 +117,7 @@ class SharedConnection:
             if group.error is None:
                 number = self._guard.number()
                 # Not the records': a handler may have undone its own in a savepoint.
-                connection.execute(RAISE_COMMITS, (number,))
+                self._guard.raise_commits(connection, number)
                 connection.commit()
                 self._guard.committed(number)
         except sqlite3.Error as error:

@@ -1,0 +1,123 @@
+"""What befalls a SQLite file is noticed by all who keep something in it (DESIGN §6)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.ground.sqlite_users import USERS, SqliteUser, outcome
+from tests.helpers.processes import started
+
+
+@pytest.fixture(params=USERS)
+def user(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteUser]:
+    """One who has a file open."""
+    made = USERS[request.param](tmp_path)
+    yield made
+    made.close()
+
+
+def _refused(user: SqliteUser) -> None:
+    """It says so, and goes on saying so."""
+    for _ in range(2):
+        assert outcome(user.write) in user.refused
+
+
+def _older(user: SqliteUser) -> bytes:
+    """Write, and return the file as a backup of before would have it."""
+    user.write()
+    user.close()
+    older = user.file.read_bytes()
+    user.open()
+    for _ in range(3):
+        user.write()
+    user.close()
+    user.open()
+    user.write()
+    return older
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_a_sync_that_failed_is_not_tried_again(tmp_path: Path, name: str) -> None:
+    """The next one would succeed, and say that what is lost is on the disk (§6)."""
+    with started(
+        "tests.ground.sqlite_users", name, str(tmp_path), log=tmp_path / "errors"
+    ) as process:
+        told = [process.line(60) for _ in range(4)]
+    assert told[0] != "ok"
+    assert set(told[1:3]) <= set(USERS[name].refused), told
+    assert told[3] == "closed"
+
+
+def test_a_file_that_an_older_one_was_copied_over_is_noticed(user: SqliteUser) -> None:
+    """In place: its names, and the files that they are of, stay as they were (§6)."""
+    user.file.write_bytes(_older(user))
+    _refused(user)
+
+
+def _removed(file: Path) -> None:
+    file.unlink()
+
+
+def _renamed(file: Path) -> None:
+    file.rename(file.with_name("elsewhere.db"))
+
+
+def _renamed_over(file: Path) -> None:
+    shutil.copy(file, file.with_name("copy.db"))
+    file.with_name("copy.db").replace(file)
+
+
+def _folder_renamed(file: Path) -> None:
+    file.parent.rename(file.parents[1] / "other")
+
+
+@pytest.mark.parametrize("harm", [_removed, _renamed, _renamed_over, _folder_renamed])
+def test_a_file_that_is_gone_or_another_is_noticed(
+    user: SqliteUser, harm: Callable[[Path], None]
+) -> None:
+    """What is written to it has no name any more (§6)."""
+    user.write()
+    harm(user.file)
+    _refused(user)
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_file_beside_it_that_is_gone_is_noticed(user: SqliteUser, suffix: str) -> None:
+    """What is committed without its ``-wal`` is nowhere after a restart (§6)."""
+    if not user.wal:
+        pytest.skip("it has none")
+    user.write()
+    os.unlink(f"{user.file}{suffix}")
+    _refused(user)
+
+
+@pytest.mark.parametrize("size", [0, 10, 32, 5000, -1])
+def test_a_wal_that_was_cut_off_is_noticed(user: SqliteUser, size: int) -> None:
+    """What SQLite writes beyond the hole is lost with a restart (§6)."""
+    if not user.wal:
+        pytest.skip("it has none")
+    for _ in range(5):
+        user.write()
+    wal = Path(f"{user.file}-wal")
+    os.truncate(wal, size if size >= 0 else wal.stat().st_size + size)
+    _refused(user)
+
+
+def test_a_checkpoint_of_somebody_else_is_no_harm(user: SqliteUser) -> None:
+    """Connections of the application's bring the WAL into the file, and vacuum it (§6)."""
+    with closing(sqlite3.connect(user.file, isolation_level=None)) as other:
+        for mode in ("PASSIVE", "FULL", "RESTART", "TRUNCATE") * 2:
+            user.write()
+            other.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        other.execute("CREATE TABLE dull AS SELECT randomblob(50000)")
+        other.execute("DROP TABLE dull")
+        other.execute("VACUUM")
+        user.write()
+    user.write()
