@@ -14,9 +14,9 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
+from _rifl_ground.scraping import serve_metrics
 from curp._core.witness_table import WitnessTable, WitnessVerdict
 from curp.observer import GroupObserver, GroupReport, TakeOver
-from rifl._server.scraping import serve_metrics
 from rifl.core._shared.errors import ForkedProcess
 from rifl.metrics import PrometheusObserver
 

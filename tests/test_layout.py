@@ -111,9 +111,7 @@ ARROWS: dict[str, set[str]] = {
         *("sharedlog._core", "sharedlog._wire", "sharedlog.v1"),
         "rifl._server.local_calls",
     },
-    "sharedlog._cli": {
-        *("sharedlog", "rifl._server.signals", "rifl._server.scraping"),
-    },
+    "sharedlog._cli": {"sharedlog"},
     "sharedlog._remote": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._wire", "sharedlog.v1"),
     },

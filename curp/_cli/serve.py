@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from _rifl_ground.signals import taken_signals
 from curp._cli.operator_client import GroupError
 from curp._replica import Replica, Tuning
 from curp._replica.engine_at_start import open_at_start
 from curp.log._errors import EngineUnavailable, may_pass
 from curp.log._opening import group_of
-from rifl._server.signals import taken_signals
 
 _GRACE_S = 1.0
 # What ``curp serve`` exits with where the log's engine did not answer in time.

@@ -16,8 +16,8 @@ The user's objects and functions:
 
 - ``deduplicator``: ``rifl.Deduplicator``; ``declarations`` of methods, ``sweeper``, ``pool``
 - ``recording``, ``transactions``: ``rifl.record`` and ``rifl.transaction``
-- ``shutdown``: ``rifl.serve_until_signal``, with ``signals``; ``store_release`` what follows it
-- ``health``: gRPC health and reflection; ``scraping``: metrics over HTTP
+- ``shutdown``: ``rifl.serve_until_signal``; ``store_release`` what follows it
+- ``health``: gRPC health and reflection
 - ``outcomes_service``: ``rifl.v1.Outcomes``
 """
 

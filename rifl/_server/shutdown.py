@@ -18,8 +18,8 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.signals import taken_signals, tell, tell_no_more
 from rifl._server.deduplicator import Deduplicator
-from rifl._server.signals import taken_signals, tell, tell_no_more
 
 _log = get_logger("rifl.server")
 _GRACE_S = 30.0

@@ -1,7 +1,6 @@
 """The ``sharedlog`` command: a log looked into, and operated, from a shell.
 
-- ``command``: one command, and its errors; ``arguments``: those of each; ``exits``: what it ends
-  with.
+- ``command``: one command, and its errors; ``arguments``: those of each.
 - ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim, relay,
   producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
 - ``attending``: consumers' substreams; ``consuming``: their processes.
@@ -13,7 +12,7 @@
   as they are given.
 """
 
+from _rifl_ground.exits import ExitCode
 from sharedlog._cli.command import main
-from sharedlog._cli.exits import ExitCode
 
 __all__ = ["ExitCode", "main"]

@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from typing import Any
 
-from sharedlog._cli.exits import CommandRefused, ExitCode
+from _rifl_ground.exits import CommandRefused, ExitCode
 from sharedlog._cli.shown import print_json, print_table, print_value
 from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.members import PAUSED, Seen, all_consumers, look, resume

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from _rifl_ground.exits import CommandRefused, ExitCode
 from sharedlog._cli import operating
 from sharedlog._cli.arguments import parsed
-from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._core.errors import (
     CheckpointWentBack,
     CorruptLog,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from sharedlog._cli.exits import CommandRefused, ExitCode
+from _rifl_ground.exits import CommandRefused, ExitCode
 from sharedlog._cli.signals import until_signal
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._core.errors import LogError, LogUnavailable, StoreUnavailable

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from sharedlog._cli.exits import CommandRefused, ExitCode
+from _rifl_ground.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.shown import message_object, print_json, print_table, print_value, told_time
 from sharedlog._core.envelope import About

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sharedlog._cli.exits import CommandRefused, ExitCode
+from _rifl_ground.exits import CommandRefused, ExitCode
 from sharedlog._cli.shown import coloured, print_message, print_value, progress
 from sharedlog._core.following import From, append_at
 from sharedlog._core.message import Message

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from sharedlog._cli.exits import CommandRefused, ExitCode
+from _rifl_ground.exits import CommandRefused, ExitCode
 from sharedlog._cli.shown import print_json, print_table, print_value, progress, told_time
 from sharedlog._cli.signals import until_signal
 from sharedlog._core.errors import CorruptLog, LogError, UnknownProducer

@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.log import get_logger
-from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.serving import observer_of
 from sharedlog._cli.shown import print_json, print_table, told_time

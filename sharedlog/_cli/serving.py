@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import grpc
 
+from _rifl_ground import signals
+from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.log import get_logger
-from rifl._server import signals
-from sharedlog._cli.exits import CommandRefused, ExitCode
 from sharedlog._cli.given import schedule
 from sharedlog._core.errors import LogError
 from sharedlog._core.observer import Observer
@@ -152,7 +152,7 @@ def observer_of(
     """Serve metrics until the stack ends, and return what counts them, and where they are."""
     if listen is None:
         return None, None
-    from rifl._server.scraping import scraped_at
+    from _rifl_ground.scraping import scraped_at
     from sharedlog.metrics import PrometheusObserver
 
     try:

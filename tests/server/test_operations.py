@@ -324,7 +324,7 @@ async def test_an_aio_server_drains_too(tmp_path: Path) -> None:
 _FORKING = """
 import asyncio, os, signal, sys, threading
 import rifl
-from rifl._server import signals
+from _rifl_ground import signals
 from tests.helpers.waiting import until
 
 class Server:
@@ -370,7 +370,8 @@ sys.exit(rifl.serve_until_signal(Server(), dedup))
 _AT_ANY_STEP = """
 import signal, sys, threading
 import rifl
-from rifl._server import shutdown, signals
+from _rifl_ground import signals
+from rifl._server import shutdown
 
 class Server:
     def stop(self, grace):
