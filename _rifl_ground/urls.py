@@ -1,4 +1,4 @@
-"""Splits the URLs of servers, which may name several hosts."""
+"""URLs of servers, which may name several hosts."""
 
 from __future__ import annotations
 
