@@ -1,4 +1,4 @@
-"""What befalls a SQLite file is noticed by all who keep something in it (DESIGN §6)."""
+"""Damage to a SQLite file while it is open: each user of it notices (DESIGN §6)."""
 
 from __future__ import annotations
 
