@@ -21,6 +21,8 @@ from sharedlog._core.errors import LogError, LogUnavailable, StoreUnavailable
 from sharedlog._core.position import Position
 
 _LOOK_S, _PATIENCE_S = 0.1, 30.0
+# What a process says on its pipe: its consumer was closed; no other process does better.
+_CLOSED, _LASTS = b".", b"!"
 # Before one that died is started again: doubled, up to that, unless it ran for so long.
 _SHORTEST_S, _LONGEST_S, _LIVED_S = 1.0, 30.0, 60.0
 
@@ -47,7 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.child is not None:
         threading.Thread(target=_close_at_end, args=(consumer,), daemon=True).start()
     with until_signal(consumer._closing), _told_why(arguments.child, LogError):
-        consumer.run()
+        try:
+            consumer.run()
+        except SystemExit as ended:
+            # With 0, no supervisor would start it again.
+            raise CommandRefused(f"a handler exits: {ended}", ExitCode.UNAVAILABLE) from ended
+    if arguments.child is not None:
+        os.write(arguments.child, _CLOSED)
     return ExitCode.DONE
 
 
@@ -63,53 +71,77 @@ def _told_why(
         yield
     except kind as error:
         if end is not None and not isinstance(error, LogUnavailable | StoreUnavailable):
-            os.write(end, b"!")
+            os.write(end, _LASTS)
         raise
 
 
 def supervise(command: Sequence[str], processes: int) -> int:
-    """Keep so many processes running; one that dies, or exits, is started again, later and later.
+    """Keep so many processes running; start one that died or exited again, later and later.
 
-    One that ends well ends them all, and so does one that says that no other does better; its code
-    is returned. They end when their standard input does, so that none outlives this process.
+    Each has a pause of its own. All end, and its code is returned, if one says on its pipe that its
+    consumer was closed, or that no other process does better. They end when their standard input
+    does, so that none outlives this process.
     """
-    running: list[_Process] = []
-    pause_s = _SHORTEST_S
+    places = [_Place(command) for _ in range(processes)]
     with until_signal() as stopped:
         try:
             while not stopped.is_set():
-                while len(running) < processes:
-                    running.append(_Process(command))
+                for place in places:
+                    place.start_if_due()
                 stopped.wait(_LOOK_S)
-                ended = [each for each in running if each.process.poll() is not None]
-                running = [each for each in running if each.process.returncode is None]
-                for each in ended:
-                    code, lasts = each.process.returncode, each.lasts()
-                    if code == ExitCode.DONE or (lasts and code > 0):
+                for place in places:
+                    code = place.ended()
+                    if code is not None:
                         return code
-                    if stopped.is_set():
-                        break
-                    if time.monotonic() - each.began_s > _LIVED_S:
-                        pause_s = _SHORTEST_S
-                    how = f"exited with {code}" if code > 0 else f"died of signal {-code}"
-                    sys.stderr.write(
-                        f"sharedlog: process {each.process.pid} {how}: "
-                        f"another one starts in {pause_s:g} s\n"
-                    )
-                    stopped.wait(pause_s)
-                    pause_s = min(2 * pause_s, _LONGEST_S)
         finally:
-            _end([each.process for each in running])
-            for each in running:
-                each.lasts()
+            _end([place.running.process for place in places if place.running is not None])
+            for place in places:
+                if place.running is not None:
+                    place.running.word()
     return ExitCode.DONE
+
+
+class _Place:
+    """One of the processes, and those that are started in its place."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._pause_s = _SHORTEST_S
+        self._due_s = 0.0
+        self.running: _Process | None = None
+
+    def start_if_due(self) -> None:
+        """Start one if none runs, and the pause is over."""
+        if self.running is None and time.monotonic() >= self._due_s:
+            self.running = _Process(self._command)
+
+    def ended(self) -> int | None:
+        """Return the code that ends all; None: it runs, or is started again after a pause."""
+        running = self.running
+        if running is None or running.process.poll() is None:
+            return None
+        self.running = None
+        code, word = running.process.returncode, running.word()
+        if word and code >= 0:
+            return code
+        now_s = time.monotonic()
+        if now_s - running.began_s > _LIVED_S:
+            self._pause_s = _SHORTEST_S
+        # A handler may exit with 0, too.
+        how = f"exited with {code}" if code >= 0 else f"died of signal {-code}"
+        sys.stderr.write(
+            f"sharedlog: process {running.process.pid} {how}: "
+            f"another one starts in {self._pause_s:g} s\n"
+        )
+        self._due_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, _LONGEST_S)
+        return None
 
 
 class _Process:
     """One that was started."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """``command``: gets the number of the pipe on which it says that what is wrong lasts."""
+        """``command``: gets the number of the pipe on which it says why it ends."""
         self.began_s = time.monotonic()
         self._says, end = os.pipe()
         try:
@@ -122,14 +154,14 @@ class _Process:
         finally:
             os.close(end)
 
-    def lasts(self) -> bool:
-        """Say, once, of one that has ended, whether no other does better."""
+    def word(self) -> bytes:
+        """Return, once, what one that has ended said; empty: nothing."""
         os.set_blocking(self._says, False)
         try:
-            return os.read(self._says, 1) == b"!"
+            return os.read(self._says, 1)
         except BlockingIOError:
             # A process that a handler has left behind has the pipe still.
-            return False
+            return b""
         finally:
             os.close(self._says)
 

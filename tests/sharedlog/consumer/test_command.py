@@ -137,14 +137,52 @@ if count == 1:
     os._exit(9)
 if count == 2:
     sys.exit(3)
+if count == 3:
+    sys.exit(0)
 os.write(int(sys.argv[1]), b"!")
 sys.exit(4)
 """
     assert consuming.supervise([sys.executable, "-c", program], 1) == ExitCode.NOT_FOUND
-    assert starts.read_text() == "xxx"
+    assert starts.read_text() == "xxxx"
     told = capfd.readouterr().err
     assert "exited with 9: another one starts in 0.01 s" in told
     assert "exited with 3: another one starts in 0.02 s" in told
+    assert "exited with 0: another one starts in 0.04 s" in told
+
+
+def test_processes_that_end_together_start_together(tmp_path, monkeypatch, capfd):
+    """Each has its own pause: the last one is not kept waiting for those before it."""
+    monkeypatch.setattr(consuming, "_SHORTEST_S", 0.05)
+    # Every process takes a number, and waits until the other three of its four are there.
+    program = f"""
+import itertools, os, sys, time
+for number in itertools.count():
+    try:
+        os.mkdir(os.path.join({str(tmp_path)!r}, str(number)))
+        break
+    except FileExistsError:
+        pass
+began = time.monotonic()
+while len(os.listdir({str(tmp_path)!r})) < number // 4 * 4 + 4:
+    time.sleep(0.01)
+    if time.monotonic() - began > 60:
+        os._exit(9)
+if number < 4:
+    os._exit(1)
+os.write(int(sys.argv[1]), b".")
+"""
+    assert consuming.supervise([sys.executable, "-c", program], 4) == ExitCode.DONE
+    assert len(list(tmp_path.iterdir())) == 8
+    assert capfd.readouterr().err.count("exited with 1: another one starts in 0.05 s") == 4
+
+
+def test_a_handler_that_exits_with_0_does_not_end_the_command_well(runnable, capsys):
+    """A supervisor starts again what did not end well; a consumer that is closed did."""
+    log, _ = runnable
+    log.publish("orders", "exit")
+    assert main(["run", f"{MODULE}:consumer"]) == ExitCode.UNAVAILABLE
+    sys.modules[MODULE].log.close()
+    assert "a handler exits: 0" in capsys.readouterr().err
 
 
 def test_a_process_whose_store_is_away_does_not_end_the_others(runnable, monkeypatch):
