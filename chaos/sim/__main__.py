@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from chaos.sim.code_coverage import reach
+from chaos.sim.consumer.schedule import ONE_IN as CONSUMERS
 from chaos.sim.fault_coverage import KINDS, REQUIRED
 from chaos.sim.pool import Tally, quiet, run_many
 from chaos.sim.report import lines, unhit
@@ -27,8 +28,7 @@ _SHOWN = 5
 # Deployments of one server: with and without a disk.
 _ONE_SERVER = ("memory", "sqlite")
 # Of how many seeds one is run, where other kinds are run, too: such a one takes longer.
-# No factor of what a seed chooses by (a consumer has one of four stores).
-_ONE_IN = {"query": 3, "player": 23, "consumer": 7}
+_ONE_IN = {"query": 3, "player": 23, "consumer": CONSUMERS}
 _interrupted = threading.Event()
 
 

@@ -13,8 +13,9 @@ from unittest.mock import patch
 import pytest
 
 from chaos.sim.__main__ import main
+from chaos.sim.consumer.schedule import ONE_IN, STORES
 from chaos.sim.fault_coverage import FAULTS, KINDS, REQUIRED
-from chaos.sim.faults import Fault
+from chaos.sim.faults import ALL, Fault, Point
 from chaos.sim.group import GroupDeployment
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
@@ -51,6 +52,22 @@ def test_every_fault_has_a_point_where_it_has_to_strike(kind: str) -> None:
     required = {fault for fault, _ in REQUIRED[kind]}
     assert required == {fault.value for fault in FAULTS[kind]}
     assert {fault.value for fault in Fault} >= required
+
+
+def test_consumers_have_all_faults_at_all_points_in_turn() -> None:
+    """Of those that `make chaos` runs, eleven of each store aim at all that is required."""
+    drawn: dict[str, set[tuple[str, str]]] = {store: set() for store in STORES}
+    for seed in range(0, ONE_IN * len(STORES) * 11, ONE_IN):
+        aimed = [each for each in draw("consumer", seed).faults if each.target == ALL]
+        cells = {(each.fault.value, each.aim.value) for each in aimed if each.aim is not None}
+        drawn[STORES[seed % len(STORES)]] |= cells
+    # These strike at nothing in particular; copies are made wherever somebody asks.
+    required = {cell for cell in REQUIRED["consumer"] if "idle" not in cell}
+    required -= {cell for cell in required if cell[0] == Fault.DUPLICATE.value}
+    state = {cell for cell in required if cell[1] == Point.STATE.value}
+    for store in ("redis", "sqlite", "postgres"):
+        assert drawn[store] == required - state
+    assert state < drawn["log"] < required
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,7 +13,7 @@ from chaos.sim.consumer.judge import Judge
 from chaos.sim.consumer.operator import Operator
 from chaos.sim.consumer.process import ConsumerProcess
 from chaos.sim.consumer.schedule import setup_of
-from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.faults import ALL, Fault, PlannedFault, Point
 from chaos.sim.log.course import Actor, count
 from chaos.sim.log.keeper import Sweeping, Trimmer
 from chaos.sim.log.sweeper import Sweeper
@@ -102,6 +102,7 @@ class _Run:
         cast.trace("world", "all faults end")
         cast.healed = True
         cast.aims.clear()
+        cast.outages.clear()
         cast.server.heal()
         cast.store_wire.heal()
         cast.service.wire.heal()
@@ -124,6 +125,11 @@ class _Run:
         until, server = cast.loop.now + planned.seconds, cast.server
         wires = (cast.store_wire, cast.service.wire)
         match fault:
+            case Fault.CRASH | Fault.STOP if planned.target == ALL and planned.aim is not None:
+                self._aim(planned, planned.aim)
+            case _ if planned.target == ALL and planned.aim is not None:
+                begin = partial(self._begin_outage, planned)
+                cast.outages.setdefault(planned.aim, []).append(begin)
             case Fault.CRASH | Fault.STOP if planned.aim is not None:
                 aimed = (_is_consumer, partial(self._strike_one, planned))
                 cast.aims.setdefault(planned.aim, []).append(aimed)
@@ -175,6 +181,29 @@ class _Run:
         if self.cast.setup.buries:
             self.cast.coverage.hit(Fault.WIPE, Point.IDLE)
             self.cast.service.wipe()
+
+    def _aim(self, planned: PlannedFault, point: Point) -> None:
+        """Strike a process at a point: where one is past it by then, wait for the next one."""
+
+        def strike(actor: Actor) -> None:
+            if any(each.point is point for each in actor.courses):
+                self._strike_one(planned, actor)
+            elif not self.cast.healed:
+                self._aim(planned, point)
+
+        self.cast.aims.setdefault(point, []).append((_is_consumer, strike))
+
+    def _begin_outage(self, planned: PlannedFault) -> None:
+        """Have the log, the store and the service fail all at once."""
+        cast, until = self.cast, self.cast.loop.now + planned.seconds
+        for each in (cast.server, cast.store_wire, cast.service.wire):
+            match planned.fault:
+                case Fault.FULL_DISK:
+                    cast.full_until = until
+                case Fault.STORE_STALL:
+                    each.stalled_until = until
+                case Fault.STORE_LOSS:
+                    each.loss, each.lossy_until = 1.0, until
 
     def _strike_store(self, planned: PlannedFault, _: Actor) -> None:
         """Have the store be full, or away, when somebody has just got somewhere."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 from random import Random
 
 from chaos.sim.consumer.stage import Setup
-from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.faults import ALL, Fault, PlannedFault, Point
 from chaos.sim.planned import PlannedCall, Schedule, Setting
 
-__all__ = ["ACTIVE_S", "FAULTS", "REQUIRED", "STORES", "draw_consumer", "setup_of"]
+__all__ = ["ACTIVE_S", "FAULTS", "ONE_IN", "REQUIRED", "STORES", "draw_consumer", "setup_of"]
 
 ACTIVE_S = 12.0
 _APPENDS = 200
 STORES = ("redis", "sqlite", "postgres", "log")
+# One seed in so many is run where other kinds are run, too, and has faults in turn. No factor of
+# what a seed chooses by: one of four stores.
+ONE_IN = 7
+# How many such faults a schedule has.
+_IN_TURN = 6
 FAULTS = (
     Fault.STORE_LOSS,
     Fault.STORE_STALL,
@@ -65,6 +70,18 @@ REQUIRED = (
     | _cells((Fault.FULL_DISK,), (Point.STORE_COMMIT, Point.STORE_TAKEN))
     | _cells((Fault.DRAIN, Fault.WALL_JUMP, Fault.RESTORE, Fault.WIPE), (Point.IDLE,))
 )
+# Of those the ones that can be aimed: all but what strikes nobody at work, and copies, which are
+# made as somebody asks. The log has a state of its own, and no store beside it.
+_TURNS = {
+    store: tuple(
+        (fault, point)
+        for fault in (Fault.CRASH, Fault.STOP, Fault.STORE_LOSS, Fault.STORE_STALL, Fault.FULL_DISK)
+        for point in (*_OF_LOG, *_OF_STORE, *_OF_SERVICE, Point.HANDLER)
+        if (fault.value, point.value) in REQUIRED
+        and point not in (_OF_STORE if store == "log" else (Point.STATE,))
+    )
+    for store in STORES
+}
 _BETWEEN = (Point.FOLLOWING, Point.NAMED, Point.HOLDING_ON, Point.LOOKING)
 _RARELY = (Fault.RESTORE, Fault.WIPE)
 _METHODS = ("append", "append", "append", "append", "transaction", "joint")
@@ -146,6 +163,8 @@ def draw_consumer(seed: int) -> Schedule:
                 killed = random.choice((Point.CALL, Point.ANSWER_KEPT, Point.INTENDED))
                 at = max(0.5, at - 0.1)
                 faults.append(PlannedFault(at, Fault.CRASH, 0.05, 0, random.random(), killed))
+    if not seed % ONE_IN:
+        faults += _in_turn(seed)
     return Schedule(
         "consumer",
         seed,
@@ -153,6 +172,25 @@ def draw_consumer(seed: int) -> Schedule:
         tuple(sorted(calls, key=lambda call: call.at)),
         tuple(sorted(faults, key=lambda fault: fault.at)),
     )
+
+
+def _in_turn(seed: int) -> list[PlannedFault]:
+    """Draw faults that wait for somebody at their points: with each schedule of a store the next.
+
+    So some schedules of each store, one after the other, have had all that are required.
+    """
+    random = Random(f"consumer in turn {seed}")  # noqa: S311 - repeatable, not secret
+    turns = _TURNS[STORES[seed % len(STORES)]]
+    turn, apart = seed // (ONE_IN * len(STORES)), len(turns) // _IN_TURN
+    faults = []
+    for each in range(_IN_TURN):
+        fault, point = turns[(turn + each * apart) % len(turns)]
+        at = 0.5 + ACTIVE_S * (each + random.random()) / _IN_TURN
+        seconds = random.choice((0.05, 0.3, 1.0)) * (0.5 + random.random())
+        if fault is Fault.STOP:
+            seconds += random.choice((0.0, 1.5, 3.0))
+        faults.append(PlannedFault(at, fault, seconds, ALL, random.random(), point))
+    return faults
 
 
 def _draw_fault(random: Random) -> PlannedFault:
