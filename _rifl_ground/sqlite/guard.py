@@ -74,27 +74,31 @@ class FileGuard:
         if not self._names.same_file():
             raise self._replaced("it was removed, or another file is in its place")
 
-    def check(self) -> None:
-        """Raise ``Stopped`` where nothing may be begun; before and after each transaction."""
+    def look(self) -> None:
+        """Raise ``Stopped`` where nothing may be read."""
         self._check_stopped()
-        if not self._open:
-            return
         why = self._names.changed()
         if why:
             raise self._replaced(why)
+
+    def check(self) -> None:
+        """Raise ``Stopped`` where nothing may be begun, or nobody knows what a commit is in."""
+        self.look()
+        if self._wal is not None and self._wal.written_beyond():
+            raise self._replaced(_CUT_OFF)
+        self._look_at_mark()
+
+    def check_wal(self) -> None:
+        """Raise ``Stopped`` where nothing may be written, for one who checks all after it."""
+        self._check_stopped()
         if self._wal is not None and self._wal.cut_off():
             raise self._replaced(_CUT_OFF)
-        try:
-            self.mark.look()
-        except Replaced as error:
-            raise self._replaced(str(error)) from error
-        except OSError:
-            # Not to be seen just now is no sign of anything.
-            return
 
     def begun(self, connection: sqlite3.Connection) -> None:
-        """Check within a transaction that has the file's lock; raises ``Stopped``."""
-        self.check()
+        """Check within a transaction, which has the file's lock if it writes."""
+        self.look()
+        self.check_wal()
+        self._look_at_mark()
         try:
             self.mark.begun(connection)
         except Replaced as error:
@@ -103,7 +107,9 @@ class FileGuard:
     def committed(self) -> None:
         """Check after a commit; raises ``Stopped``: nobody knows whether it is in the file."""
         self.mark.committed()
-        self.check()
+        self.look()
+        if self._wal is not None and self._wal.written_beyond():
+            raise self._replaced(_CUT_OFF)
 
     def met(self, error: BaseException) -> Stopped | None:
         """Return what an error of SQLite's means for good; None: it passes."""
@@ -130,6 +136,17 @@ class FileGuard:
         if self.stopped is not None:
             # Another one for each: it is raised in several threads.
             raise type(self.stopped)(str(self.stopped))
+
+    def _look_at_mark(self) -> None:
+        if not self._open:
+            return
+        try:
+            self.mark.look()
+        except Replaced as error:
+            raise self._replaced(str(error)) from error
+        except OSError:
+            # Not to be seen just now is no sign of anything.
+            return
 
     def _replaced(self, how: str) -> Stopped:
         if self.stopped is None:

@@ -31,7 +31,12 @@ class WalFile:
         return self._seen[1]
 
     def cut_off(self) -> bool:
-        """Whether it was, since it was last looked at: to be asked before and after each commit."""
+        """Whether it was, since it was last looked at; to be asked before a commit."""
+        # As long as it only grows its header need not be read.
+        return os.fstat(self._file).st_size < self._seen[1] and self.written_beyond()
+
+    def written_beyond(self) -> bool:
+        """The same after a commit, which may lie beyond a hole."""
         header, size = self._look()
         known_header, known_size = self._seen
         if header != known_header:

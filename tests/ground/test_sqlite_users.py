@@ -1,4 +1,4 @@
-"""Damage to a SQLite file while it is open: each user of it notices (DESIGN §6)."""
+"""Harms to a SQLite file, each noticed by all who keep something in it (DESIGN §6)."""
 
 from __future__ import annotations
 

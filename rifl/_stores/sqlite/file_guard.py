@@ -87,6 +87,9 @@ class Guard:
     def check(self) -> None:
         """Raise ``Stopped`` if the files are others by now; before and after each commit."""
 
+    def check_wal(self) -> None:
+        """The same before a commit, after which all is checked."""
+
     def check_main(self) -> None:
         """The same of the one file, where the others may be gone with their last connection."""
 
@@ -180,6 +183,10 @@ class FileGuard(Guard):
         if self._file.mark.number != self._noted_mark:
             self._note_mark()
 
+    def check_wal(self) -> None:
+        """See there."""
+        self._file.check_wal()
+
     def check_main(self) -> None:
         """See there."""
         self._file.check_main()
@@ -190,7 +197,7 @@ class FileGuard(Guard):
 
     def raise_commits(self, connection: sqlite3.Connection, number: int) -> None:
         """See ``Guard``; raises ``Stopped``."""
-        self.check()
+        self._file.check_wal()
         self._file.mark.write(connection)
         super().raise_commits(connection, number)
 

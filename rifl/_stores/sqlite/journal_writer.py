@@ -80,7 +80,7 @@ class JournalWriter:
         now = (int(time.time()), number)
         try:
             if alone and not (probe or self._guard.due):
-                self._guard.check()
+                self._guard.check_wal()
                 self._write_alone(batch, now)
             else:
                 self._write(batch, noted, now, probe=probe)

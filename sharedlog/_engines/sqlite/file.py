@@ -77,7 +77,7 @@ class LogFile:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Give an immediate transaction, committed at the end, undone by any error."""
         with self._locks[0]:
-            self._check()
+            self._check_open()
             self.commits = None
             try:
                 # Within: a signal's exception may come as soon as it has begun.
@@ -292,9 +292,12 @@ class LogFile:
 
     def _check(self) -> None:
         """Raise what says that nothing is begun here any more."""
+        self._check_open()
+        self._guarded(self._guard.look, begun=False)
+
+    def _check_open(self) -> None:
         if self.closing.is_set():
             raise self._owner.not_begun("the log engine is closed")
-        self._guarded(self._guard.check, begun=False)
 
     def _meaning(self, error: sqlite3.Error) -> Exception:
         stopped = self._guard.met(error)
