@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.rows import tuple_row
 
-from _rifl_ground.postgres.settings import SETTINGS, SYNCED, weaknesses
+from _rifl_ground.postgres.settings import SYNCED, Tables, settings_with, weaknesses
 from _rifl_ground.servers import told
+from sharedlog._consumer.call_rows import CALLS
+from sharedlog._consumer.tables import TABLE
 from sharedlog._core.errors import NotDurable
 
 _TIMEOUT_S = 10
+_SETTINGS = settings_with(Tables("", (TABLE, CALLS)))
 _LOOK = (
-    f"SELECT pg_backend_pid(), pid || ' ' || backend_start, {SETTINGS} "  # noqa: S608 - our own
+    f"SELECT pg_backend_pid(), pid || ' ' || backend_start, {_SETTINGS} "  # noqa: S608 - our own
     "FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 ).encode()
 _WARN = "durability=warn"

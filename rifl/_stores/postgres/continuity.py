@@ -9,9 +9,10 @@ from _rifl_ground.log import get_logger
 from _rifl_ground.postgres.address import Pooler, PostgresAddress
 from _rifl_ground.postgres.connections import Greeting
 from _rifl_ground.postgres.poolers import is_pooled
-from _rifl_ground.postgres.settings import SETTINGS, weaknesses
+from _rifl_ground.postgres.settings import settings_with, weaknesses
 from _rifl_ground.servers import Durability, told
 from rifl._stores.postgres.history import breaks
+from rifl._stores.postgres.schema import tables
 from rifl._stores.shared.backend import WentBackwards
 from rifl._stores.shared.requests import Beat, Beats
 
@@ -47,7 +48,8 @@ class Continuity:
         # With what is known before it is asked: the beats go on meanwhile.
         behind = f"SELECT beats < %s::int8 FROM {schema}.replicas WHERE owner = %s"
         return Greeting(
-            f"SELECT ({behind}), {schema}.history_1(), {SETTINGS}, pg_backend_pid()".encode(),
+            f"SELECT ({behind}), {schema}.history_1(), {settings_with(tables(schema))}, "
+            "pg_backend_pid()".encode(),
             lambda: (self.beats, self.owner),
             self._greeted,
             # A standby that is behind may not even have got the store's tables.

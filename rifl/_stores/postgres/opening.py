@@ -14,7 +14,7 @@ from _rifl_ground.postgres.settings import check_durability
 from _rifl_ground.servers import Durability
 from rifl._stores.errors import StoreNotDurable, StoreUnreachable, UnsupportedStore
 from rifl._stores.postgres.backend import PostgresBackend, failed
-from rifl._stores.postgres.schema import prepare, read_store_id
+from rifl._stores.postgres.schema import prepare, read_store_id, tables
 
 _log = get_logger("rifl.store")
 
@@ -39,7 +39,10 @@ def _check_durability(connection: psycopg.Connection[Any], address: PostgresAddr
     """Raise ``StoreNotDurable`` for weak settings, or say each in the log."""
     again = "those calls may run again"
     for setting, cost in check_durability(
-        connection, address, lambda why: StoreNotDurable(f"{why}; {again}")
+        connection,
+        address,
+        tables(address.schema),
+        lambda why: StoreNotDurable(f"{why}; {again}"),
     ):
         if address.durability is Durability.REQUIRE:
             _log.warning("store_setting_overridden", store=str(address), setting=setting)

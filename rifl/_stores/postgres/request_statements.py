@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from _rifl_ground.postgres.settings import SETTINGS
+from _rifl_ground.postgres.settings import settings_with
+from rifl._stores.postgres.schema import tables
 from rifl._stores.postgres.statements import Statement
 from rifl._stores.shared.requests import (
     Abandon,
@@ -56,7 +57,7 @@ class RequestStatements:
         self.take_back = _statement(schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
         self.get_rows = _statement(schema, "rows_1", "text text[]")
         self.move_rows = _statement(schema, "move_rows_1", "text text[] bytea[] bytea[]")
-        looked = f"{_NOW}, {schema}.copied_1(), {SETTINGS}"
+        looked = f"{_NOW}, {schema}.copied_1(), {settings_with(tables(schema))}"
         self._beat = _statement(schema, "beat_1", _BEAT_TYPES, f"*, {looked}")
 
     def pack(self, request: Any, beats: int) -> Packed:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import psycopg
 
 from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.settings import Tables
 from rifl._stores.errors import (
     StoreCorrupt,
     StoreSchemaTooNew,
@@ -26,6 +28,7 @@ LAYOUT = 1
 FUNCTIONS = 1
 _OLDEST_SERVER = 140000
 _DIRECTORY = files("rifl._stores.postgres") / "sql"
+_TABLE = re.compile(r"CREATE TABLE @schema@\.(\w+)")
 _PARTS = ("claim", "unclaimed", "finish", "leases", "history", "rows")
 _NOTE = """
 INSERT INTO @schema@.meta VALUES ('functions', '@functions@')
@@ -47,6 +50,11 @@ def functions(schema: str) -> str:
     for name, value in given.items():
         text = text.replace(f"@{name}@", str(value))
     return text
+
+
+def tables(schema: str) -> Tables:
+    """Return the tables of a schema."""
+    return Tables(schema, _TABLE.findall(_read("tables")))
 
 
 def _read(part: str) -> str:

@@ -14,9 +14,10 @@ from _rifl_ground.postgres.address import Pooler, PostgresAddress
 from _rifl_ground.postgres.connections import Greeting, Pools
 from _rifl_ground.postgres.poolers import check_pooler, is_pooled
 from _rifl_ground.postgres.sessions import Sessions
-from _rifl_ground.postgres.settings import SETTINGS, SYNCED, check_durability, weaknesses
+from _rifl_ground.postgres.settings import SYNCED, check_durability, settings_with, weaknesses
 from _rifl_ground.servers import Durability, told
 from sharedlog._engines.owner import Owner, refused
+from sharedlog._engines.postgres.schema import tables
 
 Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
@@ -91,7 +92,7 @@ class Connection:
             # From now on, every connection is looked at before it is used.
             pools.greeting = Greeting(
                 f"SELECT pg_backend_pid(), {self.schema}.history_1(), "
-                f"{self.schema}.copied_1(), {SETTINGS}, "
+                f"{self.schema}.copied_1(), {settings_with(tables(self.schema))}, "
                 "current_setting('synchronous_commit')".encode(),
                 tuple,
                 self._greeted,
@@ -175,7 +176,7 @@ class Connection:
         if why == "weak":
             # Until that is mended: what runs waits, visibly.
             return self.owner.unavailable(
-                f"{self.address} may forget what it acknowledges: fsync or full_page_writes is off"
+                f"{self.address} may forget what it acknowledges: {facts['text']}"
             )
         return self._history_unknown()
 
@@ -249,7 +250,9 @@ class Connection:
             # As all later sessions have it.
             connection.execute(SYNCED.format("false").encode())
         check_pooler(connection, self.pools.listener, self.address, self.owner.invalid)
-        for setting, cost in check_durability(connection, self.address, self.owner.not_durable):
+        for setting, cost in check_durability(
+            connection, self.address, tables(self.schema), self.owner.not_durable
+        ):
             self.owner.events.warning(
                 "log_not_durable", log=str(self.address), setting=setting, cost=cost
             )

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.settings import WEAK, Tables
 from sharedlog._core.errors import CorruptLog, LogExists, LogUnavailable, NoSuchLog
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import refused
@@ -29,8 +30,13 @@ def script(schema: str) -> str:
     made = f"CREATE SCHEMA IF NOT EXISTS {schema};\n"
     for part in _PARTS:
         text = (_DIRECTORY / part).read_text("utf-8")
-        made += text.replace("@schema@", schema).replace("@format@", str(FORMAT))
-    return made
+        made += text.replace("@weak@", WEAK).replace("@schema@", schema)
+    return made.replace("@format@", str(FORMAT))
+
+
+def tables(schema: str) -> Tables:
+    """Return the tables of a schema."""
+    return Tables(schema, ("meta", "log", "entry", "tag", "key"))
 
 
 def create(

@@ -17,14 +17,14 @@ RETURNS @schema@.log LANGUAGE plpgsql AS $$
 DECLARE
     head @schema@.log;
     warn boolean := current_setting('rifl.durability', true) IS NOT DISTINCT FROM 'warn';
+    weak text;
 BEGIN
     IF NOT warn THEN
         IF current_setting('synchronous_commit') = 'off' THEN
             PERFORM set_config('synchronous_commit', 'on', true);
         END IF;
-        IF current_setting('fsync') <> 'on' OR current_setting('full_page_writes') <> 'on' THEN
-            PERFORM @schema@.refuse_1('weak', NULL);
-        END IF;
+        weak := @weak@;
+        IF weak <> '' THEN PERFORM @schema@.refuse_1('weak', NULL, weak); END IF;
     END IF;
     SELECT * INTO head FROM @schema@.log WHERE incarnation = p_incarnation FOR UPDATE;
     IF NOT FOUND THEN PERFORM @schema@.refuse_1('other', NULL); END IF;
