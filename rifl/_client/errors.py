@@ -43,6 +43,7 @@ __all__ = [
     "OutcomeUnknownError",
     "PayloadMismatchError",
     "RecordPendingError",
+    "ReentrantCallError",
     "RequestTooLargeError",
     "ResponseTooLargeError",
     "SessionClosedError",
@@ -54,6 +55,7 @@ __all__ = [
     "agreeing",
     "call_error",
     "plain_error",
+    "reentrant",
     "undecodable",
     "unserialisable",
 ]
@@ -172,6 +174,10 @@ class ForkedProcessError(CallError, core.ForkedProcess):  # type: ignore[misc]
     """See ``rifl.core.ForkedProcess``."""
 
 
+class ReentrantCallError(CallError, core.ReentrantCall):  # type: ignore[misc]
+    """See ``rifl.core.ReentrantCall``."""
+
+
 class NotWrappedError(CallError, core.NotWrapped):  # type: ignore[misc]
     """See ``rifl.core.NotWrapped``."""
 
@@ -219,6 +225,16 @@ def call_error(
         if _ended_here(status)
         else getattr(status, "debug_error_string", str)(),
         original_code=original_code,
+    )
+
+
+def reentrant(text: str) -> CallError:
+    """Build the error of a call that was made within one of the same channel; nothing was sent."""
+    return ReentrantCallError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        text,
+        outcome=Outcome.NOT_EXECUTED,
+        reason=ReentrantCallError.reason,
     )
 
 

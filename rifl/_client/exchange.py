@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
 
+from _rifl_ground.owned_lock import OneByOne
 from rifl._client.answers import CLOSED_TEXT, FinalStatus, read_answer
-from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, Status, call_error
+from rifl._client.errors import (
+    ANOTHER_STORE,
+    NOT_HOSTED,
+    CallError,
+    ReentrantCallError,
+    Status,
+    call_error,
+)
 from rifl._client.routing import Route
 from rifl._client.state import ClientState
 from rifl.core._calling.answer import AttemptAnswer
@@ -59,9 +66,7 @@ class Exchange(ABC):
         self.given_up = False
         self._ended = False
         self._last: Status | None = None
-        self._events: deque[Callable[[], None]] = deque()
-        self._events_lock = threading.Lock()
-        self._handling = False
+        self._events: OneByOne[Callable[[], None]] = OneByOne()
 
     # What a shell does.
 
@@ -90,7 +95,13 @@ class Exchange(ABC):
         if fault is not None:
             self.fail(fault)
             return
-        self.post(lambda: self._take(lambda now: self.flow.start(now)))
+        try:
+            self.post(lambda: self._take(lambda now: self.flow.start(now)))
+        except BaseException:
+            # A signal's, or the error of a call within another one: what was noted of it goes.
+            with suppress(ReentrantCallError):
+                self.handle(lambda: self._give_up("interrupted"))
+            raise
 
     def resume(self, sent_at: float, status: Status, fault: CallError | None = None) -> None:
         """Start with the first attempt already sent, and answered by ``status``."""
@@ -127,18 +138,7 @@ class Exchange(ABC):
 
     def post(self, event: Callable[[], None]) -> None:
         """Handle an event now, or after the one being handled."""
-        with self._events_lock:
-            self._events.append(event)
-            if self._handling:
-                return
-            self._handling = True
-        while True:
-            with self._events_lock:
-                if not self._events:
-                    self._handling = False
-                    return
-                event = self._events.popleft()
-            self.handle(event)
+        self._events.post(event, self.handle)
 
     def handle(self, event: Callable[[], None]) -> None:
         """Handle one event; what comes after the end is dropped."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import grpc
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.owned_lock import OwnedLock
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.call_error import Status
-from rifl._client.errors import ANOTHER_STORE
+from rifl._client.errors import ANOTHER_STORE, reentrant
 from rifl._client.paths import open_path
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import Renewals
@@ -58,7 +58,7 @@ class LeaseState:
         self._connect = connect
         # What calls are sent by where the server named a path; set once, if at all.
         self.path: Any = None
-        self.lock = threading.Lock()
+        self.lock = OwnedLock(reentrant)
         self.lease: ClientLease | None = None
         self.closed = False
         # Nothing new is taken, what is under way goes on.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
 
-from rifl._client.errors import CallError, call_error
+from _rifl_ground.owned_lock import OwnedLock
+from rifl._client.errors import CallError, call_error, reentrant
 from rifl.core._calling.stream_attempts import KeptRequests
 from rifl.core._shared.codes import MAY_HAVE_RUN_CODE
 from rifl.core._shared.outcome import Outcome
@@ -66,7 +66,7 @@ class Resending(_Kept):
         super().__init__(serialise, limit)
         self._source = source
         self._iterator: Iterator[Any] | None = None
-        self._lock = threading.Lock()
+        self._lock = OwnedLock(reentrant)
 
     def attempt(self, *, marked: bool = False) -> Iterator[bytes]:
         """Yield the stream from its beginning; ``marked``: and the message that ends it."""

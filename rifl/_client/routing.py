@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -12,7 +11,9 @@ from typing import Any
 import grpc
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.owned_lock import OwnedLock
 from rifl._client.answers import read_answer
+from rifl._client.errors import reentrant
 from rifl.core._calling.targets import Targets
 from rifl.core._shared.codes import UNREACHED_HEARTBEAT_CODES
 
@@ -32,7 +33,7 @@ class Router:
     def __init__(self, targets: Targets, clock: Callable[[], float] = time.monotonic) -> None:
         self.targets = targets
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = OwnedLock(reentrant)
         # When calls began to go elsewhere, and where they went until then; the latest last.
         self._moves: deque[tuple[float, int]] = deque(maxlen=_MOVES)
         # Called where an attempt was not answered in its time, or nothing can be had where

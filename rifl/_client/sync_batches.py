@@ -10,8 +10,10 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.owned_lock import OwnedLock
 from rifl._client.answers import CLOSED
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
+from rifl._client.errors import reentrant
 from rifl._client.sync_client import SyncClient
 
 _IN_BACKGROUND = 16
@@ -23,7 +25,7 @@ class Batches:
     def __init__(self, client: SyncClient) -> None:
         self._client = client
         self._callables: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = OwnedLock(reentrant)
         self._pool: ThreadPoolExecutor | None = None
 
     def run(

@@ -11,9 +11,10 @@ from typing import Any
 import grpc
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.owned_lock import OwnedLock
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
-from rifl._client.errors import Status
+from rifl._client.errors import Status, reentrant
 from rifl._client.lease_requests import (
     REPLIES,
     LeaseRequest,
@@ -105,25 +106,31 @@ class LeaseKeeper:
         # What the thread is to do besides the lease; None: look again. A SimpleQueue,
         # since finalizers put into it, in the middle of anything: an Event has a lock.
         self._wakeup: _Wakeup = queue.SimpleQueue()
-        self._start_lock = threading.Lock()
+        self._start_lock = OwnedLock(reentrant)
         self._thread: threading.Thread | None = None
 
     def look(self, state: SyncClient) -> None:
         """Have the thread look at what is to be done, now. Any thread; never blocks."""
-        if self._thread is None:
+        thread = self._thread
+        # An interrupt may have left one that did not begin.
+        if thread is None or thread.ident is None:
             with self._start_lock:
-                if self._thread is None:
-                    if state.alike is not None:
-                        state.renewals = share_renewals(state, state.alike)
-                    weakref.finalize(state, self._wakeup.put, None)
-                    self._thread = threading.Thread(
-                        target=_keep,
-                        args=(weakref.ref(state), self, self._wakeup),
-                        name="rifl-lease",
-                        daemon=True,
-                    )
-                    self._thread.start()
+                self._start(state)
         self._wakeup.put(None)
+
+    def _start(self, state: SyncClient) -> None:
+        if self._thread is None:
+            if state.alike is not None and state.renewals is None:
+                state.renewals = share_renewals(state, state.alike)
+            weakref.finalize(state, self._wakeup.put, None)
+            self._thread = threading.Thread(
+                target=_keep,
+                args=(weakref.ref(state), self, self._wakeup),
+                name="rifl-lease",
+                daemon=True,
+            )
+        if self._thread.ident is None:
+            self._thread.start()
 
     def leave(self, work: Callable[[], None]) -> None:
         """Have ``work`` done by the thread, soon. For finalizers: takes no lock."""

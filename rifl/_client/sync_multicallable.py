@@ -8,7 +8,13 @@ from typing import Any
 import grpc
 
 from rifl._client.answers import CLOSED
-from rifl._client.errors import CallError, call_error, plain_error, unserialisable
+from rifl._client.errors import (
+    CallError,
+    ReentrantCallError,
+    call_error,
+    plain_error,
+    unserialisable,
+)
 from rifl._client.keys import CURRENT_KEY, invalid_metadata, take_key
 from rifl._client.sync_client import SyncClient
 from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
@@ -133,6 +139,8 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                     reply = invoke(
                         body, timeout, metadata, credentials, wait_for_ready, compression
                     )
+                except ReentrantCallError:
+                    raise
                 except grpc.RpcError as error:
                     if observer is not None:
                         client.tell_plain(self._method, sent_at, error.code(), begun)
@@ -165,6 +173,10 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 wait_for_ready,
                 compression,
             )
+        except ReentrantCallError:
+            # Refused beneath, where several targets are: nothing was sent.
+            client.complete(call, None)
+            raise
         except grpc.RpcError as error:
             call.decode = self._deserializer
             exchange = BlockingExchange(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import grpc
 
+from _rifl_ground.owned_lock import OneByOne, OwnedLock
+from rifl._client.errors import reentrant
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl.core._calling.targets import best_connectivity
 
@@ -25,7 +26,7 @@ class SeveralTargets(grpc.Channel):
     def __init__(self, router: Router, connect: Callable[[str], grpc.Channel]) -> None:
         self.router = router
         self._connect = connect
-        self._lock = threading.Lock()
+        self._lock = OwnedLock(reentrant)
         self._closed = False
         self._channels = [connect(address) for address in router.targets.addresses]
         self._given = len(self._channels)
@@ -160,20 +161,23 @@ class _Watch:
         self.inner: dict[int, _Connectivity] = {}
         self._states: dict[int, grpc.ChannelConnectivity] = {}
         self._told: grpc.ChannelConnectivity | None = None
-        # Held while telling: states arrive on one thread for each channel.
-        self._lock = threading.RLock()
+        # States arrive on one thread for each channel.
+        self._news: OneByOne[tuple[int, grpc.ChannelConnectivity]] = OneByOne()
 
     def of(self, index: int) -> _Connectivity:
         """Return what to subscribe with to one target's channel."""
 
         def changed(state: grpc.ChannelConnectivity) -> None:
-            with self._lock:
-                self._states[index] = state
-                names = [each.name for each in self._states.values()]
-                best = grpc.ChannelConnectivity[best_connectivity(names)]
-                if best is not self._told:
-                    self._told = best
-                    self.callback(best)
+            self._news.post((index, state), self._changed)
 
         self.inner[index] = changed
         return changed
+
+    def _changed(self, news: tuple[int, grpc.ChannelConnectivity]) -> None:
+        index, state = news
+        self._states[index] = state
+        names = [each.name for each in self._states.values()]
+        best = grpc.ChannelConnectivity[best_connectivity(names)]
+        if best is not self._told:
+            self._told = best
+            self.callback(best)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from _rifl_ground.forks import refuse_in_children
 from sharedlog._aio.threads import Threads
@@ -32,6 +33,7 @@ class Producer:
         self._threads = threads
         # Held by the task whose transaction is open, and by what it left running.
         self.turn = asyncio.Lock()
+        self.entered: weakref.ref[Transaction] | None = None
         refuse_in_children(self, forked)
 
     @property
@@ -63,6 +65,12 @@ class Producer:
         """Ask the log for the name's highest seq, and go on from there; 0: there is none."""
         return await self.run(self.inner.last)
 
+    def check_turn(self) -> None:
+        """Raise ``InvalidRequest`` in a task that would wait for its own transaction."""
+        entered = None if self.entered is None else self.entered()
+        if entered is not None and entered.is_of(asyncio.current_task()):
+            raise InvalidRequest("a transaction of this producer is open: end it first")
+
     async def run(self, called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Call what blocks, to its end, whoever is cancelled meanwhile."""
         running = asyncio.ensure_future(self._threads.run(called, *args, **kwargs))
@@ -78,6 +86,7 @@ class Transaction:
 
     # Whose event loop's tasks wait for its producer's turn, which it has.
     _entered: asyncio.AbstractEventLoop | None = None
+    _task: asyncio.Task[Any] | None = None
 
     def __init__(self, producer: Producer, seq: int | None, follows: int | None) -> None:
         """Use ``Producer.transaction``."""
@@ -136,11 +145,13 @@ class Transaction:
 
     async def settle(self) -> list[Position]:
         """Return the positions after ``OutcomeUnknown``, or raise why it is not committed."""
+        self._producer.check_turn()
         async with self._producer.turn:
             return await self._producer.run(self._inner.settle)
 
     async def __aenter__(self) -> Transaction:
-        """Begin."""
+        """Begin; raises ``InvalidRequest`` in a task that has one open of the same producer."""
+        self._producer.check_turn()
         await self._producer.turn.acquire()
         begin = asyncio.ensure_future(
             self._producer.run(
@@ -155,8 +166,13 @@ class Transaction:
         except BaseException:
             self._producer.turn.release()
             raise
-        self._entered = asyncio.get_running_loop()
+        self._entered, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._producer.entered = weakref.ref(self)
         return self
+
+    def is_of(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this task has it open."""
+        return self._entered is not None and self._task is task
 
     async def __aexit__(
         self,

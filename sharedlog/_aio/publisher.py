@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
+from _rifl_ground.owned_lock import WITHIN, OwnedWork
 from sharedlog._aio.threads import Threads
-from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.errors import InvalidRequest, ReentrantCall
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
 from sharedlog._log.appender import Appender, Publication
 from sharedlog._log.place import Place
+
+_T = TypeVar("_T")
 
 
 class _Waiting(NamedTuple):
@@ -27,6 +31,8 @@ class Publisher:
         self._appender = Appender(place)
         self._threads = threads
         self._queue: deque[_Waiting] = deque()
+        # What the appender calls, logging handlers say, must not wait for it.
+        self._appending = OwnedWork()
         self._working: asyncio.Task[None] | None = None
         # One at a time uses the appender.
         self._turn = asyncio.Lock()
@@ -41,6 +47,8 @@ class Publisher:
             raise InvalidRequest(
                 f"a message of {message.size} bytes; this log takes {self._appender.most_bytes}"
             )
+        if self._appending.within:
+            raise ReentrantCall(WITHIN)
         loop = asyncio.get_running_loop()
         mine = _Waiting(Publication(message), loop.create_future())
         self._queue.append(mine)
@@ -57,12 +65,17 @@ class Publisher:
     async def settle(self, ticket: str) -> Position:
         """Return where a message is whose outcome was unknown, or raise why it is not there."""
         publication = self._appender.unsettled(ticket)
+        if self._appending.within:
+            raise ReentrantCall(WITHIN)
         await asyncio.shield(asyncio.ensure_future(self._settle(publication)))
         return publication.outcome()
 
     async def _settle(self, publication: Publication) -> None:
         async with self._turn:
-            await self._threads.run(self._appender.settle, publication)
+            await self._run(self._appender.settle, publication)
+
+    async def _run(self, act: Callable[[_T], None], argument: _T) -> None:
+        await self._threads.run(self._appending.run, act, argument)
 
     async def _work(self) -> None:
         """Append what has gathered, until nothing has."""
@@ -73,7 +86,7 @@ class Publisher:
                     group = self._gathered()
                     if group:
                         publications = [each.publication for each in group]
-                        await self._threads.run(self._appender.append, publications)
+                        await self._run(self._appender.append, publications)
                 self._tell(group)
                 group = []
                 # Whoever was told publishes the next one now, and travels with those who wait.

@@ -31,6 +31,7 @@ __all__ = [
     "PredecessorMismatch",
     "ProducerRetired",
     "QuotaExceeded",
+    "ReentrantCall",
     "SchemaChanged",
     "SealedMessage",
     "SeqReused",
@@ -52,6 +53,15 @@ class LogError(Exception):
 
 class InvalidRequest(LogError, ValueError):
     """The request itself cannot be: too large, no such name, too many tags."""
+
+
+class ReentrantCall(LogError):
+    """A call from within another one of the same thread or task: nothing of this was sent.
+
+    A logging handler, a finalizer or a signal's handler made it while its own thread was in the
+    middle of such a call, which it would wait for. Make it later, or hand it to another thread and
+    do not wait for that.
+    """
 
 
 class CallAfterWrite(InvalidRequest):

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from _rifl_ground.owned_lock import LONGEST_S, WITHIN, OwnedLock, too_long
+from sharedlog._core.errors import ReentrantCall
 
 
 class Candidate:
     """One thread's: it waits until somebody did its work, or for the lead."""
 
-    __slots__ = ("_told", "leads", "waited", "waits")
+    __slots__ = ("_told", "leads", "thread", "waited", "waits")
 
     def __init__(self) -> None:
+        self.thread = get_ident()
         self.waits = False
         # It came while another one led.
         self.waited = False
         # It has the lead, and has to give it on.
         self.leads = False
-        self._told = threading.Lock()
-        self._told.acquire()
+        self._told = told = allocate_lock()
+        told.acquire()
 
     def wait(self, timeout_s: float = -1) -> bool:
         """Wait until its work was done, it is to lead, or others came; whether that was in time."""
@@ -43,7 +47,9 @@ class Lead(Generic[T]):
 
     def __init__(self) -> None:
         """Nobody leads."""
-        self._gate = threading.Lock()
+        self._gate = OwnedLock(ReentrantCall)
+        # Those whose threads wait, by thread.
+        self._threads: dict[int, T] = {}
         self._waiting: list[T] = []
         self._leader: T | None = None
         # Whose work is done with the leader's: they are woken when it leaves.
@@ -57,7 +63,11 @@ class Lead(Generic[T]):
         return len(self._waiting)
 
     def run(self, mine: T, act: Callable[[T], None]) -> None:
-        """Have ``act`` called with it, once it leads; not if another one took it along."""
+        """Have ``act`` called with it, once it leads; not if another one took it along.
+
+        Raises ``ReentrantCall`` in a thread that is in the middle of this, by a signal's handler,
+        say, and where the one that leads does not end: it may wait for this thread.
+        """
         try:
             try:
                 if self._turn(mine):
@@ -100,13 +110,25 @@ class Lead(Generic[T]):
                 mine.leads = True
                 self._leader = mine
                 return True
+            if self._leader.thread == mine.thread or mine.thread in self._threads:
+                raise ReentrantCall(WITHIN)
             mine.waited = mine.waits = True
+            self._threads[mine.thread] = mine
             self._waiting.append(mine)
             gathering = self._gathering
             if gathering is not None and len(self._waiting) >= gathering[1]:
                 self._gathering = None
                 gathering[0].wake()
-        mine.wait()
+        leader = self._leader
+        while not mine.wait(LONGEST_S):
+            with self._gate:
+                if self._leader is leader:
+                    if mine in self._waiting:
+                        raise ReentrantCall(too_long("appends"))
+                    # The other one writes for this one, or has: what it notes nobody waits for.
+                    return False
+                leader = self._leader
+        self._threads.pop(mine.thread, None)
         mine.waits = False
         return mine.leads
 
@@ -117,6 +139,7 @@ class Lead(Generic[T]):
         with self._gate:
             waiting = self._waiting
             if mine.waits:
+                self._threads.pop(mine.thread, None)
                 mine.waits = False
                 if mine in waiting:
                     waiting.remove(mine)

@@ -8,9 +8,10 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
+from _rifl_ground.owned_lock import OwnedLock
 from sharedlog._core.commit import Commit, Refused, stamped
 from sharedlog._core.entry import Row
-from sharedlog._core.errors import LogStopped, TrimmedLog
+from sharedlog._core.errors import LogStopped, ReentrantCall, TrimmedLog
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
@@ -31,7 +32,7 @@ class MemoryLog:
         self.clock = clock
         # When terms of keys are over.
         self.ends: dict[str, float] = {}
-        self.changed = threading.Condition()
+        self.changed = threading.Condition(OwnedLock(ReentrantCall))
         self.keys: dict[str, bytes] = dict(keys or {})
         # Rows by LSN, from ``removed`` + 1 on.
         self.rows: list[Row] = []

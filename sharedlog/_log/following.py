@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.log import get_logger
+from _rifl_ground.owned_lock import OwnedLock
 from sharedlog._core.arguments import check_seconds, check_truth, check_whole, is_whole, shown
 from sharedlog._core.catalog import Stream, hold_retention_us
 from sharedlog._core.errors import (
@@ -19,6 +20,7 @@ from sharedlog._core.errors import (
     LogForked,
     LogStopped,
     LogUnavailable,
+    ReentrantCall,
     TrimmedLog,
 )
 from sharedlog._core.following import From, Moment, Start, read_some
@@ -85,7 +87,7 @@ class Following:
         # Since when it has had no message, where that is watched.
         self._since: float | None = None
         # Of the follower, between whoever iterates and whoever says what is done.
-        self._lock = threading.Lock()
+        self._lock = OwnedLock(ReentrantCall)
         self._ready: Iterator[Message] = iter(())
         self._error: LogError | None = None
         self._closed = threading.Event()

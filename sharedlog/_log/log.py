@@ -107,7 +107,8 @@ class Log:
         ``sharedlog.open`` says. Raises then ``OutcomeUnknown``, of which ``settle`` asks again;
         ``LogFull``, ``LogUnavailable`` with ``appended`` False: the message is not there;
         ``LogStopped``: nor will it be by this handle; ``NoSuchStream``; ``InvalidRequest`` for
-        what is too large.
+        what is too large; ``ReentrantCall``, also with ``appended`` False, where a logging handler,
+        a finalizer or a signal's handler publishes while its own thread does.
         """
         observers = self._place.observers
         if observers is None:

@@ -42,7 +42,8 @@ class Publisher:
         """Append a message, and return its position.
 
         Raises ``OutcomeUnknown`` where the log does not say in time whether it has it; what
-        refuses it; and ``LogUnavailable`` with ``appended`` False where it is not there.
+        refuses it; ``ReentrantCall`` within another one of this thread; and ``LogUnavailable``
+        with ``appended`` False where it is not there.
         """
         if message.size > self._appender.most_bytes:
             raise InvalidRequest(
@@ -60,7 +61,8 @@ class Publisher:
 
     def _append(self, mine: _Publishing) -> None:
         """Append one's own message, and what has gathered behind it."""
-        self._let_gather()
+        if self._last > 1:
+            self._let_gather()
         group = self._gather(mine)
         self._appender.append(group)
         self._last = len(group) + self._lead.waiting

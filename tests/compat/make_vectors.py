@@ -31,7 +31,13 @@ DIRECTORY = Path(__file__).parents[2] / "proto" / "testdata"
 _TOKEN = bytes.fromhex("01000000" + "a5" * 16)
 _STORE = 0x0123456789ABCDEF
 # Raised by a client on its own account, never sent.
-_LOCAL = {errors.ForkedProcess, errors.NotDeduplicated, errors.NotWrapped, RiflError}
+_LOCAL = {
+    errors.ForkedProcess,
+    errors.NotDeduplicated,
+    errors.NotWrapped,
+    errors.ReentrantCall,
+    RiflError,
+}
 
 
 def _header(

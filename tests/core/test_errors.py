@@ -40,6 +40,7 @@ TABLE = {
     "NotRecorded": ("NOT_RECORDED", "INTERNAL", U),
     "NotDeduplicated": ("NOT_DEDUPLICATED", "FAILED_PRECONDITION", N),
     "ForkedProcess": ("FORKED_PROCESS", "FAILED_PRECONDITION", N),
+    "ReentrantCall": ("REENTRANT_CALL", "FAILED_PRECONDITION", N),
     "NotWrapped": ("NOT_WRAPPED", "UNKNOWN", U),
 }
 CLASSES = [getattr(errors, name) for name in errors.__all__]

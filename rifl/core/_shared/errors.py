@@ -8,7 +8,8 @@
      ├─ OutcomeUnknown     NotExecuted        NotLeader         Draining
      ├─ StoreUnavailable   Deposed            RecordPending     ResponseTooLarge
      ├─ BatchTooLarge      NotRecorded        NotDeduplicated   ForkedProcess
-     └─ NotWrapped         StoreMismatch      RequestTooLarge   AnswerLost
+     ├─ NotWrapped         StoreMismatch      RequestTooLarge   AnswerLost
+     └─ ReentrantCall
 
 Each class carries the ``reason`` of the wire's ErrorInfo, the name of its gRPC
 status ``code`` and the ``outcome``: whether the call can have run. Instances
@@ -39,6 +40,7 @@ __all__ = [
     "OutcomeUnknown",
     "PayloadMismatch",
     "RecordPending",
+    "ReentrantCall",
     "RequestTooLarge",
     "ResponseTooLarge",
     "RiflError",
@@ -280,6 +282,18 @@ class ForkedProcess(RiflError):
     """
 
     reason = "FORKED_PROCESS"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class ReentrantCall(RiflError):
+    """A call from within another one on the same channel, in one thread: nothing was sent.
+
+    A signal's handler, a finalizer or a logging handler made it while the channel's lock was held
+    by its own thread. Make the call later, or in another thread.
+    """
+
+    reason = "REENTRANT_CALL"
     code = "FAILED_PRECONDITION"
     outcome = Outcome.NOT_EXECUTED
 

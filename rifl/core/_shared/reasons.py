@@ -56,6 +56,7 @@ _TABLE = (
     Reason(errors.NotDeduplicated),
     Reason(errors.NotWrapped),
     Reason(errors.ForkedProcess),
+    Reason(errors.ReentrantCall),
 )
 REASONS = {row.error.reason: row for row in _TABLE}
 

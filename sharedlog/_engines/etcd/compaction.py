@@ -31,7 +31,8 @@ class Space:
         """``share``: entries get the quota divided by this, of what is in use."""
         self._client = client
         self._share = share
-        self._lock = threading.Lock()
+        # It may be asked for within itself, by a signal's handler: what it guards is whole by then.
+        self._lock = threading.RLock()
         self._busy = False
         self._compacted = 0
         # All that was over by then.

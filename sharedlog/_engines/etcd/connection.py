@@ -66,7 +66,8 @@ class Connection:
         self._remedy = home.remedy and f" ({home.remedy} has it go on all the same)"
         self.keys = Keys(home.root)
         self._seen: tuple[int, bytes] = (0, b"")
-        self._lock = threading.Lock()
+        # It may be asked for within itself, by a signal's handler: what it guards is whole by then.
+        self._lock = threading.RLock()
         self.cluster = Cluster(address, home.owner)
         self.client = self.cluster.client
         try:

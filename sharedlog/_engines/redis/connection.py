@@ -42,7 +42,8 @@ class Connection:
         self._address = address
         self._prefix, self._format = home.root, home.format
         self._names = [self.key(part) for part in ("head", "entries", "values", "names")]
-        self._lock = threading.Lock()
+        # It may be asked for within itself, by a signal's handler: what it guards is whole by then.
+        self._lock = threading.RLock()
         self._seen: tuple[int, bytes] = (0, b"")
         self._id = b""
         self.server = Server(address, home.owner, replicas=replicas)

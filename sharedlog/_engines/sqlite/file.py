@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.failures import Stopped, is_busy, is_damage, name_of
 from _rifl_ground.sqlite.guard import FileGuard
 from _rifl_ground.sqlite.opening import connect
 from _rifl_ground.sqlite.write_lock import holder_of
+from sharedlog._core.errors import ReentrantCall
 from sharedlog._engines.owner import Owner, nothing_done
 from sharedlog._engines.sqlite.commit_note import CommitNote
 from sharedlog._engines.sqlite.prefixed import Prefixed
@@ -63,7 +65,7 @@ class LogFile:
         self._guard = FileGuard(path)
         self._told_stopped = False
         self.closing = threading.Event()
-        self._locks = (threading.Lock(), threading.Lock(), threading.Lock())
+        self._locks = tuple(OwnedLock(ReentrantCall) for _ in range(3))
         self._check_inherited()
         self._writer, self._reader, self._watcher = self._connect()
         _opened.add((path, id(self)))
@@ -98,8 +100,10 @@ class LogFile:
             # What was committed to files that went meanwhile is nowhere, or comes back with them.
             # Nothing of it was told to anybody.
             self._guarded(self._guard.committed)
-            if counting is not None and not counting.note.raise_to(commits):
-                self._owner.events.error("commit_note_gone", file=str(counting.note.path))
+            if counting is None or counting.note.raise_to(commits):
+                return
+        # Without the lock: who handles events may use the log.
+        self._owner.events.error("commit_note_gone", file=str(counting.note.path))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

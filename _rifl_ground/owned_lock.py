@@ -1,0 +1,134 @@
+"""Locks and leads that know their owner: a call within such a call is refused at once.
+
+User code can run in the middle of anything: a signal's handler, a finalizer (``__del__``), a
+handler of ``logging``. Without an owner such code would wait for its own thread.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from _thread import RLock, get_ident
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# A thread waits so long for a lock or a lead. Who has it longer waits, most likely, for the waiter.
+LONGEST_S = 120.0
+WITHIN = (
+    "this thread is in the middle of another call of the same kind: a signal's handler, a "
+    "finalizer, or a logging handler made this one. Nothing of it was sent: make it later, or "
+    "hand it to another thread"
+)
+
+
+class OwnedLock(RLock):  # type: ignore[misc]  # C's class may have subclasses
+    """A lock for ``with`` and for ``threading.Condition`` that refuses the thread that has it.
+
+    ``error`` makes, of a text, what is raised then, and after ``LONGEST_S`` of waiting: nothing
+    under the lock was begun. Taking the lock and noting the owner are one step of C: no signal
+    comes in between.
+    """
+
+    def __new__(cls, error: Callable[[str], Exception]) -> OwnedLock:
+        """See the class."""
+        del error
+        return super().__new__(cls)
+
+    def __init__(self, error: Callable[[str], Exception]) -> None:
+        """See the class."""
+        self._error = error
+
+    def __enter__(self) -> bool:  # type: ignore[override]
+        """Take the lock."""
+        # C's class has it for ``threading.Condition``.
+        if self._is_owned():  # type: ignore[attr-defined]
+            raise self._error(WITHIN)
+        try:
+            if self.acquire(False) or self.acquire(timeout=LONGEST_S):
+                return True
+        except BaseException:
+            # A signal's, maybe just after the lock was taken.
+            if self._is_owned():  # type: ignore[attr-defined]
+                self.release()
+            raise
+        raise self._error(too_long("has the lock"))
+
+
+class OwnedWork:
+    """Work that a thread does for the tasks of an event loop, one piece at a time.
+
+    What the work calls is within it, whatever thread or task it goes on in: contexts are
+    inherited.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is done."""
+        self._now: object = None
+
+    def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Do a piece of work in this thread."""
+        self._now = now = object()
+        token = _WORK.set(now)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            self._now = None
+            _WORK.reset(token)
+
+    @property
+    def within(self) -> bool:
+        """Whether who asks was called by the piece that is being done."""
+        return self._now is not None and _WORK.get() is self._now
+
+
+class OneByOne(Generic[_T]):
+    """Has what is posted handled one at a time, in its order, and without a lock.
+
+    By the thread that posts, or by the one that handles then. What handles may post. Any thread.
+    It holds nothing of its owner, who is dropped as soon as nobody else has it.
+    """
+
+    __slots__ = ("_handles", "_lock", "_posted")
+
+    def __init__(self) -> None:
+        """Nothing is posted."""
+        self._posted: deque[_T] = deque()
+        # The thread that handles, 0: none.
+        self._handles = 0
+        # A signal's handler may post in the middle of this: each step leaves all whole.
+        self._lock = RLock()
+
+    def post(self, item: _T, handle: Callable[[_T], None]) -> None:
+        """Have it handled. An exception of ``handle`` is raised; the next post goes on."""
+        self._posted.append(item)
+        try:
+            while self._begins():
+                while self._posted:
+                    handle(self._posted.popleft())
+                # What is posted from here on, or was just before, is seen by the next look.
+                self._handles = 0
+        except BaseException:
+            if self._handles == get_ident():
+                self._handles = 0
+            raise
+
+    def _begins(self) -> bool:
+        with self._lock:
+            if self._handles or not self._posted:
+                return False
+            self._handles = get_ident()
+            return True
+
+
+_WORK: contextvars.ContextVar[object] = contextvars.ContextVar("rifl_work", default=None)
+
+
+def too_long(what: str) -> str:
+    """Say that another thread was waited for in vain."""
+    return (
+        f"another thread {what} for more than {LONGEST_S:g} s: maybe it waits for this one. "
+        "Nothing of this call was sent"
+    )

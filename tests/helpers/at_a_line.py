@@ -1,0 +1,112 @@
+"""Something that happens at one line of ours: an interrupt, a signal, a collection.
+
+Lines are counted as they run in the thread that enters ``at_a_line``, so that a loop over their
+numbers goes through all that an operation does.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import rifl
+
+__all__ = ["Interrupted", "Line", "at_a_line", "bounded", "interrupting"]
+
+_ROOT = f"{Path(rifl.__file__).parent.parent}/"
+OURS = tuple(f"{_ROOT}{name}/" for name in ("rifl", "sharedlog", "lease_server", "_rifl_ground"))
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises, as ``KeyboardInterrupt``; nobody else does."""
+
+
+class Line:
+    """The line with a number: whether it came, and where it is."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.seen = 0
+        self.came = False
+        self.where = ""
+
+    def __repr__(self) -> str:
+        return f"line {self.number} of the operation, {self.where or 'which it does not have'}"
+
+
+@contextmanager
+def at_a_line(
+    number: int, act: Callable[[], None], only: Callable[[str, str], bool] | None = None
+) -> Iterator[Line]:
+    """Have ``act`` called at a line, of those in the block; what it raises is raised there.
+
+    ``only``: counts those for whose file and function it is true.
+    """
+    line = Line(number)
+    before: dict[int, int] = {}
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        code = frame.f_code
+        if event == "call":
+            file = code.co_filename
+            if not file.startswith(OURS) or (only is not None and not only(file, code.co_name)):
+                return None
+            before[id(frame)] = 0
+            return trace
+        if event != "line" or line.came:
+            return trace
+        at, last = frame.f_lineno, before.get(id(frame), 0)
+        before[id(frame)] = at
+        if at < last and _leaves_with(code.co_filename, at):
+            return trace
+        line.seen += 1
+        if line.seen == number:
+            line.came = True
+            line.where = f"{code.co_filename.removeprefix(_ROOT)}:{at} ({code.co_name})"
+            act()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield line
+    finally:
+        sys.settrace(None)
+
+
+def _leaves_with(file: str, at: int) -> bool:
+    """Whether this line, after one below it, is that of a ``with`` that is left.
+
+    CPython looks for signals behind calls and jumps, but not there.
+    """
+    text = linecache.getline(file, at).lstrip()
+    return text.startswith(("with ", "async with "))
+
+
+def interrupting() -> None:
+    """Raise ``Interrupted``."""
+    raise Interrupted
+
+
+def bounded(act: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Have a thread act, and return what it returns; a hang fails the test."""
+    found: list[Any] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(act())
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if raised:
+        raise raised[0]
+    assert found, f"it did not end within {seconds:g} s"
+    return found[0]
