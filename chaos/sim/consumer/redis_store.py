@@ -149,6 +149,10 @@ class _Clients:
         pool = redis.ConnectionPool(_Connection, given=given, protocol=2)
         self.blocking = redis.Redis(connection_pool=pool)
 
+    def weakness(self) -> str:
+        """See ``Clients``: this one keeps what it acknowledges."""
+        return ""
+
     def close(self) -> None:
         """See ``Clients``."""
 
