@@ -2,4 +2,5 @@
 
 - ``address``: URLs; ``connections``: pools, and single ones, to servers with the ``settings`` that
   they need; ``sessions``: lent to one statement at a time. ``poolers``: what may stand between.
+- ``owned``: transactions in which other code runs.
 """

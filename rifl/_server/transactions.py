@@ -10,7 +10,7 @@ from typing import Any
 
 from rifl._server.context import Noted, noted_of
 from rifl._stores.drivers import committer, holder
-from rifl._stores.errors import WrongDatabase
+from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.transactions import DriverTransactions, SharedBlocks
 from rifl.core._shared.errors import NotRecorded
 from rifl.core._shared.record import CompletionRecord
@@ -118,9 +118,11 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
             commit()
         else:
             held.transactions.commit(held.attempt, held.completion(), connection)
-    except BaseException:
-        with contextlib.suppress(Exception):
-            held.transactions.rollback(connection)
+    except BaseException as error:
+        try:
+            held.note(undone=held.transactions.rollback(connection))
+        except TransactionEnded as ended:
+            held.doubts(ended, error)
         raise
 
 
@@ -143,9 +145,11 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
                 await done
         else:
             await held.transactions.commit_async(held.attempt, held.completion(), connection)
-    except BaseException:
-        with contextlib.suppress(Exception):
-            await held.transactions.rollback_async(connection)
+    except BaseException as error:
+        try:
+            held.note(undone=await held.transactions.rollback_async(connection))
+        except TransactionEnded as ended:
+            held.doubts(ended, error)
         raise
 
 
@@ -159,6 +163,8 @@ class HeldTransaction:
         if noted is not None:
             if noted.rifl_held is not None:
                 raise WrongDatabase("a rifl.transaction within another one")
+            if doubt := noted.rifl_attempt.doubt:
+                raise TransactionEnded(f"{doubt}: there is no other one for this call")
             noted.rifl_undone = True
         self.transactions: Any = (
             DriverTransactions() if noted is None else noted.rifl_serving.transactions
@@ -188,6 +194,19 @@ class HeldTransaction:
         if self._completion is not None:
             raise WrongDatabase("rifl.record is called once in a transaction")
         self._completion = completion
+
+    def note(self, *, undone: bool) -> None:
+        """Note whether the transaction is known to have been rolled back."""
+        if self._noted is not None and not undone:
+            self._noted.rifl_undone = False
+
+    def doubts(self, ended: TransactionEnded, error: BaseException) -> None:
+        """Have the call's outcome be unknown, for good; raises why in place of an ``Exception``."""
+        if self._noted is not None:
+            self._noted.rifl_attempt.doubt = str(ended)
+        self.note(undone=False)
+        if isinstance(error, Exception):
+            raise ended from error
 
     def completion(self) -> CompletionRecord:
         """Return the answer; raises ``NotRecorded`` if there is none."""

@@ -6,7 +6,8 @@
 - ``memory``, over ``embedded``, which ``sqlite`` and groups are over, too.
 - ``postgres`` and ``redis``, over ``shared``: many servers, one store.
 - ``inspection``, ``settling``: a store from outside its server, and calls settled there.
-- ``codec``, ``drivers``, ``held_answers``, ``pending``, ``forks``, ``errors``: their parts.
+- ``codec``, ``drivers``, ``alchemy``, ``held_answers``, ``pending``, ``forks``, ``errors``: their
+  parts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rifl._stores.errors import (
     StoreNotDurable,
     StoreSchemaTooNew,
     StoreUnreachable,
+    TransactionEnded,
     UnsupportedStore,
     WrongDatabase,
 )
@@ -55,6 +57,7 @@ __all__ = [
     "StoreNotDurable",
     "StoreSchemaTooNew",
     "StoreUnreachable",
+    "TransactionEnded",
     "UnknownCall",
     "UnsupportedStore",
     "WrongDatabase",

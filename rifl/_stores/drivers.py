@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,6 +60,14 @@ class DbApiTransaction:
         finally:
             cursor.close()
 
+    def execute(self, statement: str) -> None:
+        """Execute a statement that returns nothing."""
+        cursor = self.connection.cursor()
+        try:
+            cursor.execute(statement)
+        finally:
+            cursor.close()
+
     @staticmethod
     def sqlstate(error: Exception) -> str | None:
         """Return the SQLSTATE that a driver's error carries, where drivers put it."""
@@ -92,6 +102,34 @@ def check_begins(transaction: Any) -> None:
         raise WrongDatabase("the connection is in autocommit mode: its commit would do nothing")
 
 
+def roll_back(transaction: Any) -> None:
+    """Roll a transaction back; a connection that cannot is not used again. Raises nothing."""
+    held = holder(transaction)
+    try:
+        held.rollback()
+    except Exception:  # noqa: BLE001 - whatever a driver raises
+        with contextlib.suppress(Exception):
+            _discarding(held)()
+
+
+async def roll_back_async(transaction: Any) -> None:
+    """The same for an asynchronous connection, or a blocking one."""
+    held = holder(transaction)
+    try:
+        # A blocking connection is fine on an event loop, too, if its owner thinks so.
+        if inspect.isawaitable(done := held.rollback()):
+            await done
+    except Exception:  # noqa: BLE001 - whatever a driver raises
+        with contextlib.suppress(Exception):
+            if inspect.isawaitable(done := _discarding(held)()):
+                await done
+
+
+def _discarding(held: Any) -> Callable[[], Any]:
+    """Return what has a connection not be used again: by SQLAlchemy's pool, or at all."""
+    return getattr(held, "invalidate", None) or held.close  # type: ignore[no-any-return]
+
+
 def committer(transaction: Any) -> Callable[[], Any]:
     """Return what commits a transaction.
 
@@ -110,9 +148,9 @@ def driver_connection(transaction: Any) -> Any:
     is returned as it is.
     """
     connection = transaction
-    if _is(connection, "sqlalchemy.orm.session", "Session", "scoped_session"):
+    if is_of(connection, "sqlalchemy.orm.session", "Session", "scoped_session"):
         connection = connection.connection()
-    if not _is(connection, "sqlalchemy.engine.base", "Connection"):
+    if not is_of(connection, "sqlalchemy.engine.base", "Connection"):
         return connection
     _begin(connection)
     return connection.connection.driver_connection
@@ -122,9 +160,9 @@ async def driver_connection_async(transaction: Any) -> Any:
     """The same for ``AsyncSession`` and ``AsyncConnection``, and for blocking ones."""
     connection = transaction
     where = "sqlalchemy.ext.asyncio"
-    if _is(connection, f"{where}.session", "AsyncSession"):
+    if is_of(connection, f"{where}.session", "AsyncSession"):
         connection = await connection.connection()
-    if not _is(connection, f"{where}.engine", "AsyncConnection"):
+    if not is_of(connection, f"{where}.engine", "AsyncConnection"):
         return driver_connection(connection)
     if not connection.in_transaction():
         await connection.begin()
@@ -136,7 +174,7 @@ def _begin(connection: Any) -> None:
         connection.begin()
 
 
-def _is(transaction: Any, module: str, *names: str) -> bool:
+def is_of(transaction: Any, module: str, *names: str) -> bool:
     """Whether it is of one of a module's classes, without importing what nobody uses."""
     loaded = sys.modules.get(module)
     classes = tuple(getattr(loaded, name, ()) for name in names) if loaded else ()

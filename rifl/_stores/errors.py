@@ -11,6 +11,7 @@ __all__ = [
     "StoreNotDurable",
     "StoreSchemaTooNew",
     "StoreUnreachable",
+    "TransactionEnded",
     "UnsupportedStore",
     "WrongDatabase",
 ]
@@ -60,4 +61,13 @@ class WrongDatabase(StoreError):
     """``rifl.record`` was given a transaction it must not record into.
 
     Raised inside the handler, whose effects then roll back.
+    """
+
+
+class TransactionEnded(WrongDatabase):
+    """The handler ended the transaction of its ``rifl.transaction``; the message says by what.
+
+    Raised at the block's end. What is written by then and not committed is rolled back. Where
+    something may have been committed without the call's record, the call's outcome is unknown,
+    for good. Have the handler, and the repositories that it calls, neither commit nor roll back.
     """

@@ -7,7 +7,7 @@ import inspect
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
-from rifl._stores.drivers import check_begins, committer, holder
+from rifl._stores.drivers import check_begins, committer, roll_back, roll_back_async
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import CompletionRecord
 
@@ -33,16 +33,20 @@ class Transactions(Protocol):
     async def begin_async(self, transaction: Any) -> None:
         """The same for an asynchronous connection."""
 
-    def rollback(self, transaction: Any) -> None:
-        """Roll back what ``begin`` began."""
+    def rollback(self, transaction: Any) -> bool:
+        """Roll back what ``begin`` began, and what runs in its place; false: it may be committed.
 
-    async def rollback_async(self, transaction: Any) -> None:
+        Raises ``TransactionEnded``, and nothing else, where not all of it may be undone.
+        """
+
+    async def rollback_async(self, transaction: Any) -> bool:
         """The same for an asynchronous connection."""
 
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Do what ``record`` does, then commit the transaction.
 
-        Where the commit's own answer shows that it committed, the attempt says so.
+        Where the commit's own answer shows that it committed, the attempt says so. Raises
+        ``TransactionEnded`` for one that is not what ``begin`` began.
         """
 
     async def commit_async(
@@ -81,15 +85,15 @@ class DriverTransactions:
         """The same for an asynchronous connection."""
         check_begins(transaction)
 
-    def rollback(self, transaction: Any) -> None:
+    def rollback(self, transaction: Any) -> bool:
         """Roll back what ``begin`` began."""
-        holder(transaction).rollback()
+        roll_back(transaction)
+        return True
 
-    async def rollback_async(self, transaction: Any) -> None:
+    async def rollback_async(self, transaction: Any) -> bool:
         """The same for an asynchronous connection."""
-        # A blocking connection is fine on an event loop, too, if its owner thinks so.
-        if inspect.isawaitable(done := holder(transaction).rollback()):
-            await done
+        await roll_back_async(transaction)
+        return True
 
 
 class RecordingTransactions(DriverTransactions, abc.ABC):

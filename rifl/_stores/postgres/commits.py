@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -10,16 +11,10 @@ import psycopg
 from psycopg import generators
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
-from rifl._stores.errors import WrongDatabase
+from _rifl_ground.postgres.owned import READ_COMMITTED, READ_MARK, Fate, Mark, is_ended
+from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
-from rifl._stores.postgres.riders import (
-    Rider,
-    begins,
-    ends,
-    last_statements,
-    meaning_of,
-    takes_riders,
-)
+from rifl._stores.postgres.riders import Begun, begins, ends, last_statements, meaning_of
 from rifl._stores.postgres.statements import parameters
 from rifl._stores.postgres.transaction import (
     NOT_OURS,
@@ -38,6 +33,8 @@ _CONNECTIONS = (psycopg.Connection, psycopg.AsyncConnection)
 _REFUSED = "RIFL1"
 # A larger record is sent on its own, in binary.
 _IN_TEXT = 16 * 1024
+# Those on which psycopg refuses commit() and rollback() for us.
+_held: weakref.WeakSet[Any] = weakref.WeakSet()
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
 
@@ -51,9 +48,7 @@ def begin(transaction: Any) -> bool:
     if not isinstance(connection, psycopg.Connection):
         return False
     _check_idle(connection)
-    with connection.lock:
-        _send_begin(connection)
-        connection.wait(_answered(connection))
+    mark_open(connection)
     _hold(connection)
     return True
 
@@ -64,11 +59,37 @@ async def begin_async(transaction: Any) -> bool:
     if not isinstance(connection, psycopg.AsyncConnection):
         return False
     _check_idle(connection)
-    async with connection.lock:
-        _send_begin(connection)
-        await connection.wait(_answered(connection))
+    await mark_open_async(connection)
     _hold(connection)
     return True
+
+
+def mark_open(connection: psycopg.Connection[Any]) -> None:
+    """Mark the transaction of a connection, which is begun where there is none."""
+    mark = Mark.new()
+    results = send(connection, _beginning(connection) + mark.message)
+    begins(connection, Begun(mark.begun(results), []))
+
+
+async def mark_open_async(connection: psycopg.AsyncConnection[Any]) -> None:
+    """The same for an asynchronous connection."""
+    mark = Mark.new()
+    results = await send_async(connection, _beginning(connection) + mark.message)
+    begins(connection, Begun(mark.begun(results), []))
+
+
+def send(connection: psycopg.Connection[Any], message: bytes) -> list[Any]:
+    """Send statements without parameters in one message; returns libpq's results."""
+    with connection.lock:
+        connection.pgconn.send_query(message)
+        return connection.wait(_answered(connection))
+
+
+async def send_async(connection: psycopg.AsyncConnection[Any], message: bytes) -> list[Any]:
+    """The same for an asynchronous connection."""
+    async with connection.lock:
+        connection.pgconn.send_query(message)
+        return await connection.wait(_answered(connection))
 
 
 def commit_record(transaction: Any, backend: PostgresBackend, finish: Written) -> bool:
@@ -81,16 +102,20 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Written) -
     if not isinstance(connection, psycopg.Connection):
         return False
     _check_open(connection)
-    riders = _let_go(connection)
+    begun = _let_go(connection)
     try:
         with connection.lock:
-            alone = _send_alone(connection, backend, finish)
+            alone = len(finish.record) > _IN_TEXT
             if alone:
+                if begun.mark is not None:
+                    connection.pgconn.send_query(begun.mark.check)
+                    connection.wait(_answered(connection))
+                _send_alone(connection, backend, finish)
                 connection.wait(_answered(connection))
-            _send_commit(connection, backend, None if alone else finish, riders)
+            _send_commit(connection, backend, None if alone else finish, begun)
             _check_committed(connection.wait(_answered(connection)))
     except psycopg.Error as error:
-        _refuse(error, backend, finish, riders)
+        _refuse(error, connection, backend, finish, begun)
         raise
     return True
 
@@ -101,16 +126,20 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
     if not isinstance(connection, psycopg.AsyncConnection):
         return False
     _check_open(connection)
-    riders = _let_go(connection)
+    begun = _let_go(connection)
     try:
         async with connection.lock:
-            alone = _send_alone(connection, backend, finish)
+            alone = len(finish.record) > _IN_TEXT
             if alone:
+                if begun.mark is not None:
+                    connection.pgconn.send_query(begun.mark.check)
+                    await connection.wait(_answered(connection))
+                _send_alone(connection, backend, finish)
                 await connection.wait(_answered(connection))
-            _send_commit(connection, backend, None if alone else finish, riders)
+            _send_commit(connection, backend, None if alone else finish, begun)
             _check_committed(await connection.wait(_answered(connection)))
     except psycopg.Error as error:
-        _refuse(error, backend, finish, riders)
+        _refuse(error, connection, backend, finish, begun)
         raise
     return True
 
@@ -124,37 +153,90 @@ def was_answered(transaction: Any) -> bool:
     return status in (TransactionStatus.IDLE, TransactionStatus.INERROR)
 
 
-def rollback(transaction: Any) -> bool:
-    """Roll back what ``begin`` began; false: it is none of psycopg's."""
+def rollback(transaction: Any) -> Fate | None:
+    """Roll back what ``begin`` began, and what runs in its place; None: it is none of psycopg's.
+
+    A connection that cannot is closed. Raises nothing.
+    """
     connection = _connection(transaction)
     if not isinstance(connection, psycopg.Connection):
-        return False
-    _let_go(connection)
-    connection.rollback()
-    return True
+        return None
+    return undo(connection, _let_go(connection).mark)
 
 
-async def rollback_async(transaction: Any) -> bool:
+async def rollback_async(transaction: Any) -> Fate | None:
     """The same for psycopg's asynchronous ones."""
     connection = _connection(transaction)
     if not isinstance(connection, psycopg.AsyncConnection):
-        return False
-    _let_go(connection)
-    await connection.rollback()
-    return True
+        return None
+    return await undo_async(connection, _let_go(connection).mark)
+
+
+def undo(connection: psycopg.Connection[Any], mark: Mark | None) -> Fate:
+    """Roll back what is open on a connection; returns what became of the marked transaction."""
+    try:
+        if mark is None:
+            connection.rollback()
+            return Fate.UNDONE
+        if connection.closed:
+            return _closed(connection)
+        status = connection.info.transaction_status
+        return _fate(mark, status, send(connection, _undoing(status)))
+    except psycopg.Error:
+        connection.close()
+        return Fate.UNDONE if mark is None else Fate.CUT_OFF
+
+
+async def undo_async(connection: psycopg.AsyncConnection[Any], mark: Mark | None) -> Fate:
+    """The same for an asynchronous connection."""
+    try:
+        if mark is None:
+            await connection.rollback()
+            return Fate.UNDONE
+        if connection.closed:
+            return _closed(connection)
+        status = connection.info.transaction_status
+        return _fate(mark, status, await send_async(connection, _undoing(status)))
+    except psycopg.Error:
+        await connection.close()
+        return Fate.UNDONE if mark is None else Fate.CUT_OFF
+
+
+def _closed(connection: _Any) -> Fate:
+    # Lost with the server, or by the network, it was not ended by anybody's mistake.
+    return Fate.CUT_OFF if connection.broken else Fate.CLOSED
+
+
+def _undoing(status: TransactionStatus) -> bytes:
+    """Return what rolls a transaction back, and reads what tells whose it was."""
+    parts = [READ_COMMITTED]
+    if status != TransactionStatus.IDLE:
+        parts.insert(0, "ROLLBACK")
+    if status == TransactionStatus.INTRANS:
+        parts.insert(0, READ_MARK)
+    return "; ".join(parts).encode()
+
+
+def _fate(mark: Mark, status: TransactionStatus, results: list[Any]) -> Fate:
+    read = [each.get_value(0, 0) for each in (results[0], results[-1])]
+    first, committed = [None if each is None else each.decode() for each in read]
+    failed = status == TransactionStatus.INERROR
+    return mark.fate(
+        first if status == TransactionStatus.INTRANS else None, committed, failed=failed
+    )
 
 
 def _hold(connection: _Any) -> None:
     """Have psycopg refuse commit() and rollback(), as it does within its own blocks."""
     # What those look at; nothing says so in public.
     connection._num_transactions += 1
-    begins(connection)
+    _held.add(connection)
 
 
-def _let_go(connection: _Any) -> list[Rider]:
-    if not takes_riders(connection):
-        return []
-    connection._num_transactions -= 1
+def _let_go(connection: _Any) -> Begun:
+    if connection in _held:
+        _held.discard(connection)
+        connection._num_transactions -= 1
     return ends(connection)
 
 
@@ -164,9 +246,11 @@ def _connection(transaction: Any) -> Any:
     return transaction
 
 
-def _send_begin(connection: _Any) -> None:
-    begun = _begun(connection.isolation_level, connection.read_only, connection.deferrable)
-    connection.pgconn.send_query(begun)
+def _beginning(connection: _Any) -> bytes:
+    """Return what begins a transaction as the connection says; nothing where one is open."""
+    if connection.info.transaction_status == TransactionStatus.INTRANS:
+        return b""
+    return _begun(connection.isolation_level, connection.read_only, connection.deferrable)
 
 
 @functools.cache
@@ -180,50 +264,52 @@ def _begun(
         parts.append("READ ONLY" if read_only else "READ WRITE")
     if deferrable is not None:
         parts.append("DEFERRABLE" if deferrable else "NOT DEFERRABLE")
-    return " ".join(parts).encode()
+    return " ".join(parts).encode() + b"; "
 
 
-def _send_alone(connection: _Any, backend: PostgresBackend, finish: Written) -> bool:
-    """Send a large record by itself; false: it goes with the commit."""
-    if len(finish.record) <= _IN_TEXT:
-        return False
+def _send_alone(connection: _Any, backend: PostgresBackend, finish: Written) -> None:
+    """Send a large record by itself."""
     function, types = SHAPES[type(finish)]
     parameter_list = placeholders(lambda at: f"${at}", types)
     called = f"SELECT {backend.schema}.{function}_or_fail_1({parameter_list})".encode()
     connection.pgconn.send_query_params(called, *parameters(types, arguments_of(backend, finish)))
-    return True
 
 
 def _send_commit(
-    connection: _Any, backend: PostgresBackend, finish: Written | None, riders: Sequence[Rider]
+    connection: _Any, backend: PostgresBackend, finish: Written | None, begun: Begun
 ) -> None:
     """Send the record, unless that was done, what rides, and the commit, in a single message.
 
     All in one text, since what has no parameters goes by the simple protocol: there an
     error ends the message, and what follows is not done.
     """
-    message = f"{last_statements(riders)}; COMMIT" if riders else "COMMIT"
+    message = [b"COMMIT"]
+    if begun.riders:
+        message.insert(0, last_statements(begun.riders).encode())
     if finish is not None:
         function, types = SHAPES[type(finish)]
         arguments = arguments_of(backend, finish)
         called = with_literals(backend.schema, f"{function}_or_fail_1", types, arguments)
-        message = f"{called}; {message}"
-    connection.pgconn.send_query(message.encode())
+        message.insert(0, called.encode())
+        if begun.mark is not None:
+            message.insert(0, begun.mark.check)
+    connection.pgconn.send_query(b"; ".join(message))
 
 
-def _check_committed(answer: bytes | None) -> None:
+def _check_committed(results: list[Any]) -> None:
     # To a COMMIT of what has failed the answer is ROLLBACK, which is no error.
+    answer = results[-1].command_status
     if answer != b"COMMIT":
         raise psycopg.InternalError(f"COMMIT was answered with {answer!r}")
 
 
-def _answered(connection: _Any) -> Generator[Any, Any, bytes | None]:
-    """Return what the last command of a message was answered; raises what one failed with."""
-    for result in (yield from generators.execute(connection.pgconn)):
+def _answered(connection: _Any) -> Generator[Any, Any, list[Any]]:
+    """Return what the commands of a message were answered; raises what one failed with."""
+    results: list[Any] = yield from generators.execute(connection.pgconn)
+    for result in results:
         if result.status not in _DONE:
             raise psycopg.errors.error_from_result(result)
-    status: bytes | None = result.command_status
-    return status
+    return results
 
 
 def with_literals(
@@ -250,7 +336,7 @@ def _literals(schema: str, function: str, types: tuple[str, ...]) -> tuple[str, 
 
 
 def _check_idle(connection: _Any) -> None:
-    _check_mode(connection)
+    check_mode(connection)
     if connection.info.transaction_status not in (
         TransactionStatus.IDLE,
         TransactionStatus.UNKNOWN,
@@ -260,27 +346,43 @@ def _check_idle(connection: _Any) -> None:
 
 def _check_open(connection: _Any) -> None:
     """Raise ``WrongDatabase`` unless there is a transaction, and it is ours to commit."""
-    _check_mode(connection)
-    if connection.info.transaction_status == TransactionStatus.IDLE:
+    check_mode(connection)
+    if connection.closed:
+        raise psycopg.OperationalError("the connection is closed")
+    status = connection.info.transaction_status
+    if status == TransactionStatus.INERROR:
+        raise psycopg.errors.InFailedSqlTransaction(
+            "a statement of the transaction has failed: it cannot be committed"
+        )
+    if status == TransactionStatus.IDLE:
         raise WrongDatabase(
             "the connection is in autocommit mode, or its transaction was ended before its block"
         )
-    if connection._num_transactions > takes_riders(connection) or connection._tpc:
+    if connection._num_transactions > (connection in _held) or connection._tpc:
         raise WrongDatabase("the transaction is within a block of psycopg's, which commits it")
 
 
-def _check_mode(connection: _Any) -> None:
+def check_mode(connection: _Any) -> None:
+    """Raise ``WrongDatabase`` in pipeline mode, where no answer is waited for."""
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise WrongDatabase("in pipeline mode there is rifl.record only")
 
 
 def _refuse(
-    error: psycopg.Error, backend: PostgresBackend, finish: Written, riders: Sequence[Rider]
+    error: psycopg.Error,
+    connection: _Any,
+    backend: PostgresBackend,
+    finish: Written,
+    begun: Begun,
 ) -> None:
     """Raise what an error of the record, or of what rides, means, if it means something of ours."""
+    if begun.mark is not None and is_ended(error.sqlstate, error.diag.message_primary):
+        # What became of it tells who rolls back.
+        begins(connection, Begun(begun.mark._replace(is_lost=True), []))
+        raise TransactionEnded("the transaction was ended before its block") from error
     if error.sqlstate == _REFUSED:
         judge((error.diag.message_primary,), backend, finish)
-    meaning = meaning_of(error, riders)
+    meaning = meaning_of(error, begun.riders)
     if meaning is not None:
         raise meaning from error
     if error.sqlstate in NOT_OURS:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
-from rifl._stores.drivers import driver_connection, driver_connection_async, holder
-
-# Checked before: what rides locks what many need, and the commit is to follow at once.
-_CHECKED = "SET CONSTRAINTS ALL IMMEDIATE"
+from _rifl_ground.postgres.owned import Mark
 
 
 class Rider(Protocol):
@@ -29,83 +25,50 @@ class Rider(Protocol):
         """Return what an error at the transaction's end is raised as; None: it is not of this."""
 
 
-# Drivers' connections in a ``rifl.transaction`` of a call, and what rides with its commit.
-_riders: weakref.WeakKeyDictionary[Any, list[Rider]] = weakref.WeakKeyDictionary()
+class Begun(NamedTuple):
+    """A ``rifl.transaction`` of a call, not yet at its end: its mark, and what rides with it."""
+
+    mark: Mark | None
+    riders: list[Rider]
+
+
+# By the driver's connection.
+_begun: weakref.WeakKeyDictionary[Any, Begun] = weakref.WeakKeyDictionary()
 
 
 def takes_riders(connection: Any) -> bool:
     """Whether a driver's connection is in a ``rifl.transaction`` of a call, not yet at its end."""
-    return connection in _riders
+    return connection in _begun
 
 
 def ride(connection: Any, rider: Rider) -> None:
     """Have a statement travel with the commit."""
-    _riders[connection].append(rider)
+    _begun[connection].riders.append(rider)
 
 
-def begins(connection: Any) -> None:
-    """Note that a transaction began."""
-    _riders[connection] = []
+def begins(connection: Any, begun: Begun) -> None:
+    """Note that a transaction began, or goes on."""
+    _begun[connection] = begun
 
 
-def ends(connection: Any) -> list[Rider]:
-    """Return what rides with the transaction, which takes no more; idempotent."""
-    return _riders.pop(connection, [])
+def begun_on(connection: Any) -> Begun:
+    """Return what was begun on a driver's connection."""
+    return _begun.get(connection) or Begun(None, [])
+
+
+def ends(connection: Any) -> Begun:
+    """Return what was begun, which takes no more riders; idempotent."""
+    return _begun.pop(connection, None) or Begun(None, [])
 
 
 def last_statements(riders: Sequence[Rider]) -> str:
-    """Return what is carried out between the record and the commit."""
-    return "; ".join((_CHECKED, *(each.statement for each in riders)))
+    """Return what is carried out between the record and the commit.
+
+    Deferred constraints are checked by then (``Mark.check``): what rides locks what many need.
+    """
+    return "; ".join(each.statement for each in riders)
 
 
 def meaning_of(error: psycopg.Error, riders: Sequence[Rider]) -> Exception | None:
     """Return what an error means to who rides, if it is theirs."""
     return next((found for each in riders if (found := each.meaning(error)) is not None), None)
-
-
-# Transactions that SQLAlchemy commits, which are sent what rides by themselves: its sessions and
-# connections, each with the driver's.
-_others: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-
-def begin_others(transaction: Any) -> None:
-    """Note the beginning of a transaction of SQLAlchemy's, over psycopg."""
-    _begin(transaction, driver_connection(transaction))
-
-
-async def begin_others_async(transaction: Any) -> None:
-    """The same for its asynchronous ones."""
-    _begin(transaction, await driver_connection_async(transaction))
-
-
-def _begin(transaction: Any, connection: Any) -> None:
-    if isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
-        _others[holder(transaction)] = connection
-        begins(connection)
-
-
-def end_others(transaction: Any) -> tuple[Any, list[Rider]]:
-    """Return the driver's connection and what rides, which is let go of; idempotent."""
-    connection = _others.pop(holder(transaction), None)
-    return connection, [] if connection is None else ends(connection)
-
-
-def send_riders(transaction: Any) -> None:
-    """Carry out what rides, before the commit."""
-    connection, riders = end_others(transaction)
-    if riders:
-        try:
-            connection.execute(last_statements(riders).encode())
-        except psycopg.Error as error:
-            raise meaning_of(error, riders) or error from error
-
-
-async def send_riders_async(transaction: Any) -> None:
-    """The same for asynchronous ones."""
-    connection, riders = end_others(transaction)
-    if riders:
-        try:
-            if inspect.isawaitable(done := connection.execute(last_statements(riders).encode())):
-                await done
-        except psycopg.Error as error:
-            raise meaning_of(error, riders) or error from error

@@ -6,8 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from _rifl_ground.postgres.owned import Fate
 from rifl._stores.codec import RecordCodec
-from rifl._stores.drivers import committer
+from rifl._stores.drivers import committer, holder
+from rifl._stores.errors import TransactionEnded
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import (
     begin,
@@ -20,13 +22,7 @@ from rifl._stores.postgres.commits import (
 )
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend, store_id_at
-from rifl._stores.postgres.riders import (
-    begin_others,
-    begin_others_async,
-    end_others,
-    send_riders,
-    send_riders_async,
-)
+from rifl._stores.postgres.others import Other
 from rifl._stores.postgres.shared_blocks import PostgresBlocks
 from rifl._stores.postgres.store_address import store_address
 from rifl._stores.postgres.telling import Teller
@@ -54,6 +50,8 @@ class PostgresTransactions(FencedTransactions):
         super().__init__(finish_of, always)
         self._backend = backend
         self._teller = teller
+        # Of other drivers than psycopg, by the id of what holds them.
+        self._others: dict[int, Other] = {}
 
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record inside the handler's own transaction, or keep it for a block's end."""
@@ -81,25 +79,31 @@ class PostgresTransactions(FencedTransactions):
         """Begin the transaction that ``commit`` ends."""
         if not begin(transaction):
             super().begin(transaction)
-            begin_others(transaction)
+            self._others[id(holder(transaction))] = Other.begin(transaction)
 
     async def begin_async(self, transaction: Any) -> None:
         """The same for an asynchronous connection."""
         if not await begin_async(transaction):
             await super().begin_async(transaction)
-            await begin_others_async(transaction)
+            self._others[id(holder(transaction))] = await Other.begin_async(transaction)
 
-    def rollback(self, transaction: Any) -> None:
+    def rollback(self, transaction: Any) -> bool:
         """Roll back what ``begin`` began."""
-        if not rollback(transaction):
-            end_others(transaction)
+        fate = rollback(transaction)
+        if fate is None:
+            other = self._others.pop(id(holder(transaction)), None)
+            fate = Fate.UNDONE if other is None else other.rollback(transaction)
             super().rollback(transaction)
+        return _is_undone(fate)
 
-    async def rollback_async(self, transaction: Any) -> None:
+    async def rollback_async(self, transaction: Any) -> bool:
         """The same for an asynchronous connection."""
-        if not await rollback_async(transaction):
-            end_others(transaction)
+        fate = await rollback_async(transaction)
+        if fate is None:
+            other = self._others.pop(id(holder(transaction)), None)
+            fate = Fate.UNDONE if other is None else await other.rollback_async(transaction)
             await super().rollback_async(transaction)
+        return _is_undone(fate)
 
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""
@@ -111,9 +115,15 @@ class PostgresTransactions(FencedTransactions):
                 attempt.committed = record
             else:
                 commit = committer(transaction)
-                self.record(attempt, record, transaction)
-                send_riders(transaction)
+                other = self._others.get(id(holder(transaction)))
+                if other is not None:
+                    other.check(transaction)
+                with self._noting(attempt):
+                    write_record(transaction, self._backend, finish, checked=other is not None)
+                if other is not None:
+                    other.send_riders()
                 commit()
+                self._others.pop(id(holder(transaction)), None)
         except BaseException as error:
             self._note_failure(attempt, transaction, began, error)
             raise
@@ -130,10 +140,18 @@ class PostgresTransactions(FencedTransactions):
                 attempt.committed = record
             else:
                 commit = committer(transaction)
-                await self.record_async(attempt, record, transaction)
-                await send_riders_async(transaction)
+                other = self._others.get(id(holder(transaction)))
+                if other is not None:
+                    await other.check_async(transaction)
+                with self._noting(attempt):
+                    await write_record_async(
+                        transaction, self._backend, finish, checked=other is not None
+                    )
+                if other is not None:
+                    await other.send_riders_async()
                 if inspect.isawaitable(done := commit()):
                     await done
+                self._others.pop(id(holder(transaction)), None)
         except BaseException as error:
             self._note_failure(attempt, transaction, began, error)
             raise
@@ -150,6 +168,17 @@ class PostgresTransactions(FencedTransactions):
         self._note_refusal(attempt, error)
         if not answered:
             self._teller.unanswered(began, error)
+
+
+def _is_undone(fate: Fate) -> bool:
+    """Whether all of a transaction is undone; raises ``TransactionEnded`` where it was ended."""
+    if fate in (Fate.COMMITTED, Fate.LOST, Fate.CLOSED):
+        raise TransactionEnded(
+            f"the transaction of the rifl.transaction was ended within its block: {fate.value}. "
+            "What it wrote may be committed, without the call's record. Let neither the handler "
+            "nor the repositories that it calls commit, roll back or RESET ALL; see guarantees.md"
+        )
+    return fate is Fate.UNDONE
 
 
 class PostgresStore(SharedStore):

@@ -38,16 +38,18 @@ SHAPES: dict[type[Written], tuple[str, tuple[str, ...]]] = {
 NOT_OURS = {"42883", "3F000", "42P01", "42501"}
 
 
-def write_record(transaction: Any, backend: PostgresBackend, finish: Written) -> None:
+def write_record(
+    transaction: Any, backend: PostgresBackend, finish: Written, *, checked: bool = False
+) -> None:
     """Write the record in the transaction open on a connection.
 
     A psycopg connection or cursor, SQLAlchemy's ``Session`` or ``Connection``, or any
-    DB-API connection as a ``DbApiTransaction``. Raises ``WrongDatabase`` or
-    ``StaleRpc``; the transaction then has to roll back.
+    DB-API connection as a ``DbApiTransaction``. ``checked``: there is one. Raises
+    ``WrongDatabase`` or ``StaleRpc``; the transaction then has to roll back.
     """
     connection = driver_connection(transaction)
     if isinstance(connection, DbApiTransaction):
-        _write_by_name(connection, backend, finish)
+        _write_by_name(connection, backend, finish, checked=checked)
         return
     if isinstance(connection, psycopg.Cursor):
         connection = connection.connection
@@ -64,13 +66,15 @@ def write_record(transaction: Any, backend: PostgresBackend, finish: Written) ->
     judge(row, backend, finish)
 
 
-async def write_record_async(transaction: Any, backend: PostgresBackend, finish: Written) -> None:
+async def write_record_async(
+    transaction: Any, backend: PostgresBackend, finish: Written, *, checked: bool = False
+) -> None:
     """The same for psycopg's and SQLAlchemy's asynchronous ones, or a blocking one."""
     connection = await driver_connection_async(transaction)
     if isinstance(connection, psycopg.AsyncCursor):
         connection = connection.connection
     if not isinstance(connection, psycopg.AsyncConnection):
-        write_record(connection, backend, finish)
+        write_record(connection, backend, finish, checked=checked)
         return
     _check(connection)
     try:
@@ -83,15 +87,15 @@ async def write_record_async(transaction: Any, backend: PostgresBackend, finish:
 
 
 def _write_by_name(
-    transaction: DbApiTransaction, backend: PostgresBackend, finish: Written
+    transaction: DbApiTransaction, backend: PostgresBackend, finish: Written, *, checked: bool
 ) -> None:
     transaction.check()
     function, types = SHAPES[type(finish)]
     where = f"{backend.schema}.{function}_1"
     try:
         # In autocommit each statement has a transaction of its own, and another number.
-        numbers = [transaction.fetch(_NUMBER, ())[0] for _ in range(2)]
-        if numbers[0] != numbers[1]:
+        numbers = [transaction.fetch(_NUMBER, ())[0] for _ in range(0 if checked else 2)]
+        if len(set(numbers)) > 1:
             raise WrongDatabase("the connection is in autocommit mode: begin a transaction first")
         row = transaction.fetch(
             f"SELECT {where}({placeholders(transaction.placeholder, types)})",

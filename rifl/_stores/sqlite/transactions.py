@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
-from rifl._stores.drivers import DbApiTransaction, driver_connection, driver_connection_async
-from rifl._stores.errors import WrongDatabase
+from _rifl_ground.sqlite.owned import Owned, State, keep, kept
+from rifl._stores.alchemy import Watch, watch
+from rifl._stores.drivers import (
+    DbApiTransaction,
+    driver_connection,
+    driver_connection_async,
+    holder,
+)
+from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
 from rifl._stores.sqlite.blocks import AioSharedBlock, SharedBlock, check_no_block
 from rifl._stores.sqlite.connection_proxy import ConnectionProxy, proxy_of
@@ -26,6 +35,17 @@ from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import StaleRpc
 from rifl.core._shared.record import CompletionRecord
 
+_ENDED = {
+    State.UNDONE: "the transaction of the rifl.transaction was rolled back within its block, by a "
+    "statement (OR ROLLBACK, ON CONFLICT ROLLBACK, RAISE(ROLLBACK)), an interrupt, a full disk or "
+    "SQLAlchemy's rollback(): nothing of it is there. Let what failed leave the block",
+    State.UNKNOWN: "something was written within the rifl.transaction that is no part of its "
+    "transaction, and is committed: by a statement before which sqlite3 begins none "
+    "(executescript, WITH ... INSERT), in autocommit (isolation_level = None) after a statement "
+    "had rolled everything back, or on a connection that was closed. Execute an INSERT, UPDATE or "
+    "DELETE first, or begin by hand; see guarantees.md",
+}
+
 
 class SqliteTransactions(RecordingTransactions):
     """Records in transactions of sqlite3, aiosqlite and SQLAlchemy, and in shared blocks.
@@ -42,6 +62,8 @@ class SqliteTransactions(RecordingTransactions):
         """``row_of``: an attempt's row; raises where it may not be recorded any more."""
         self._database_of = database_of
         self._row_of = row_of
+        # By the id of what holds it.
+        self._begun: dict[int, _Begun] = {}
 
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's sqlite3 transaction; raises to undo it."""
@@ -85,6 +107,73 @@ class SqliteTransactions(RecordingTransactions):
         mine.unsynced = not await write_record_async(connection, row)
         _check_not_sealed(mine)
 
+    def begin(self, transaction: Any) -> None:
+        """Begin the transaction that ``commit`` ends, or have its driver do so."""
+        super().begin(transaction)
+        connection = _plain(driver_connection(transaction))
+        if isinstance(connection, sqlite3.Connection):
+            self._lend(transaction, kept(connection) or keep(connection), connection)
+
+    async def begin_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        await super().begin_async(transaction)
+        connection = _plain(await driver_connection_async(transaction))
+        if isinstance(connection, sqlite3.Connection):
+            self._lend(transaction, kept(connection) or keep(connection), connection)
+        elif isinstance(raw := getattr(connection, "_conn", None), sqlite3.Connection):
+            # aiosqlite's, which is its thread's.
+            owned = kept(raw) or await connection._execute(keep, raw)
+            self._lend(transaction, owned, raw)
+
+    def _lend(self, transaction: Any, owned: Owned, connection: sqlite3.Connection) -> None:
+        watched = watch(transaction)
+        owned.lend(connection, may_roll_back=watched is not None)
+        self._begun[id(holder(transaction))] = _Begun(owned, watched)
+
+    def rollback(self, transaction: Any) -> bool:
+        """Roll back what ``begin`` began."""
+        begun = self._begun.pop(id(holder(transaction)), None)
+        state = State.UNDONE if begun is None else begun.take_back()
+        super().rollback(transaction)
+        if begun is not None:
+            begun.end(state)
+        return True
+
+    async def rollback_async(self, transaction: Any) -> bool:
+        """The same for an asynchronous connection."""
+        begun = self._begun.pop(id(holder(transaction)), None)
+        state = State.UNDONE if begun is None else begun.take_back()
+        await super().rollback_async(transaction)
+        if begun is not None:
+            begun.end(state)
+        return True
+
+    def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's own transaction, then commit that."""
+        with self._ours(transaction):
+            super().commit(attempt, record, transaction)
+
+    async def commit_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        with self._ours(transaction):
+            await super().commit_async(attempt, record, transaction)
+
+    @contextlib.contextmanager
+    def _ours(self, transaction: Any) -> Iterator[None]:
+        """Commit what was begun within; raises ``TransactionEnded`` where it is not that."""
+        begun = self._begun.get(id(holder(transaction)))
+        if begun is None:
+            yield
+            return
+        state = begun.take_back()
+        if state is not State.OPEN:
+            raise TransactionEnded(_ENDED[state])
+        yield
+        del self._begun[id(holder(transaction))]
+        begun.end(state)
+
     def block(self, attempt: Attempt, remaining_s: float | None) -> SharedBlock:
         """Return the call's turn in the transaction that calls of its database share."""
         return SharedBlock(self._shared(attempt), of_sqlite(attempt), remaining_s)
@@ -121,6 +210,37 @@ class SqliteTransactions(RecordingTransactions):
 
         # All of it: nobody else ends the turn in between.
         transaction.within(write)
+
+
+class _Begun(NamedTuple):
+    """A ``rifl.transaction`` over a connection of the handler's."""
+
+    owned: Owned
+    watched: Watch | None
+
+    def take_back(self) -> State:
+        """Have it be ours to end; returns what became of it."""
+        owned = self.owned
+        state = owned.state()
+        owned.take_back()
+        if self.watched is not None:
+            self.watched.end()
+            if state is State.OPEN and self.watched.is_over:
+                # What SQLAlchemy began then, it cannot have committed.
+                return State.UNDONE
+        return state
+
+    def end(self, state: State) -> None:
+        """It has ended; raises ``TransactionEnded`` where that did not undo all of it."""
+        error = sys.exc_info()[1]
+        if self.owned.refused and error is not None:
+            error.add_note(
+                f"rifl.transaction refused {self.owned.refused}: it begins the transaction, and "
+                "commits it at the end of its block (a savepoint is yours)"
+            )
+        self.owned.free()
+        if state is State.UNKNOWN:
+            raise TransactionEnded(_ENDED[state])
 
 
 def _plain(transaction: Any) -> Any:

@@ -31,7 +31,8 @@ class Attempt:
     ended, and what is to be written of it is not written yet. ``crowded``: its transaction failed
     for what others hold, those before it in the same one, maybe. ``unclaimed``: it runs before
     the store was asked about the call, which the commit of its transaction decides. ``beside``:
-    such a run of the call may be somewhere, and commit later if no record stands then.
+    such a run of the call may be somewhere, and commit later if no record stands then. ``doubt``:
+    why nobody can tell what its handler committed, empty where that is known.
 
     A store may have attempts of its own class (see ``ClientTable``).
     """
@@ -46,6 +47,7 @@ class Attempt:
     crowded = False
     unclaimed = False
     beside = False
+    doubt = ""
     waiters: Sequence[Callable[[], None]] = ()
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy) -> None:

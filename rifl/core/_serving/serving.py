@@ -154,6 +154,9 @@ def _judge(attempt: Attempt, result: HandlerResult) -> tuple[CompletionRecord, b
     is told, and whether the run may have had an effect.
     """
     policy, record = attempt.policy, result.record
+    if attempt.doubt:
+        # For good: it would do again whatever it committed without its record.
+        return refusal_record(OutcomeUnknown(attempt.doubt)), None
     if policy.kind is Kind.ATOMIC:
         undone = _undone(attempt, result)
         if result.raised:

@@ -573,8 +573,9 @@ def test_a_call_takes_one_message_to_begin_and_one_to_end(
     (session,) = {before.split("[")[1].split("]")[0] for before, what in told if what == INSERT}
     statements = [what for before, what in told if f"[{session}]" in before]
     assert [each for each in requests if type(each).__name__ != "Beat"] == []
-    assert statements[:2] == ["BEGIN", INSERT]
-    assert statements[2].startswith(f"SELECT {schema}.record_unclaimed_or_fail_1(")
+    assert statements[0].startswith("BEGIN; SET LOCAL rifl.transaction = ")
+    assert statements[1] == INSERT
+    assert f"; SELECT {schema}.record_unclaimed_or_fail_1(" in statements[2]
     assert statements[2].endswith("; COMMIT")
     assert len(statements) == 3
 

@@ -1,0 +1,128 @@
+"""Owned transactions of PostgreSQL: other code runs in one, and is found out if it ends it.
+
+A transaction is marked as it begins by a setting of its own, which ends with it: whatever runs
+without the mark is another one. A second setting is the session's from the commit on: after a
+rollback it tells whether the marked transaction was committed.
+
+Settings, since a statement that reads would take the snapshot, and a handler could no longer set
+the isolation level.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from enum import Enum
+from typing import Any, NamedTuple
+
+_MARK, _COMMITTED = "rifl.transaction", "rifl.committed"
+# There is no such setting: to read it is an error, whose text has the name.
+_ENDED = "rifl.transaction_was_ended"
+_NO_SETTING = "42704"
+# What other code may leave set, and our statements need as it was.
+_PUT_BACK = ("role", "search_path")
+# Nothing of the handler's, such as a deferred trigger, runs after our own statements.
+CHECKED = "SET CONSTRAINTS ALL IMMEDIATE"
+READ_MARK = f"SELECT current_setting('{_MARK}', true)"
+READ_COMMITTED = f"SELECT current_setting('{_COMMITTED}', true)"
+
+
+class Fate(Enum):
+    """What became of a marked transaction, once whatever ran in its place is rolled back."""
+
+    UNDONE = "it was rolled back"
+    COMMITTED = "a COMMIT (or PREPARE TRANSACTION) ended it"
+    LOST = "a ROLLBACK or RESET ALL ended it or wiped its mark, and what ran then is not known"
+    CLOSED = "its connection was closed within the block"
+    # Nobody's mistake, as a rule: a server that stops, a network that is away.
+    CUT_OFF = "its connection was lost"
+
+
+class Mark(NamedTuple):
+    """The mark of a transaction; ``settings``: as they were at its beginning, in order."""
+
+    token: str
+    settings: tuple[bytes, ...] = ()
+    # Another transaction is known to run in its place.
+    is_lost: bool = False
+
+    @classmethod
+    def new(cls) -> Mark:
+        """Return a mark that no other transaction has."""
+        return cls(secrets.token_hex(8))
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What marks the transaction, as its first statements."""
+        return f"SET LOCAL {_MARK} = '{self.token}'", f"SET {_COMMITTED} = '{self.token}'"
+
+    @property
+    def message(self) -> bytes:
+        """The same, in one message, which reads the settings last: see ``begun``."""
+        return "; ".join((*self.statements, *(f"SHOW {each}" for each in _PUT_BACK))).encode()
+
+    def begun(self, results: list[Any]) -> Mark:
+        """Return it with the settings, by libpq's results of the message."""
+        found = [each.get_value(0, 0) for each in results[-len(_PUT_BACK) :]]
+        return self._replace(settings=tuple(_literal(each or b"") for each in found))
+
+    @property
+    def check(self) -> bytes:
+        """What comes before our own statements: ``judging``, then ``CHECKED``."""
+        return self.judging + b"; " + CHECKED.encode()
+
+    @property
+    def judging(self) -> bytes:
+        """A statement that fails in another transaction (``is_ended``).
+
+        In this one it puts back what was left set.
+        """
+        ended = (
+            f"CASE WHEN current_setting('{_MARK}', true) IS DISTINCT FROM '{self.token}' "
+            f"THEN current_setting('{_ENDED}') END"
+        ).encode()
+        back = [
+            b"CASE WHEN current_setting('%s') <> %s THEN set_config('%s', %s, true) END"
+            % (name.encode(), value, name.encode(), value)
+            for name, value in zip(_PUT_BACK, self.settings, strict=False)
+        ]
+        return b"SELECT " + b", ".join((ended, *back))
+
+    def fate(self, mark: str | None, committed: str | None, *, failed: bool) -> Fate:
+        """Return what became of it, by what is read.
+
+        ``mark`` before the rollback of what was open, None if nothing was or it had ``failed``;
+        ``committed`` after it.
+        """
+        if committed == self.token:
+            return Fate.COMMITTED
+        undone = not self.is_lost and (failed or mark == self.token)
+        return Fate.UNDONE if undone else Fate.LOST
+
+
+def is_ended(sqlstate: str | None, text: str | None) -> bool:
+    """Whether an error is that of a ``check`` in another transaction."""
+    return sqlstate == _NO_SETTING and _ENDED in (text or "")
+
+
+def _literal(value: bytes) -> bytes:
+    """Return a text as SQL has it, whatever the session's settings for text are."""
+    return b"E'" + value.replace(b"\\", b"\\\\").replace(b"'", b"''") + b"'"
+
+
+# Comments, texts, names and bodies of functions: what is in them is no statement.
+_QUOTED = re.compile(
+    r"--[^\n]*|/\*.*?\*/|\bE'(?:\\.|''|[^'\\])*'|'(?:''|[^'])*'|\"[^\"]*\"|"
+    r"\$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$",
+    re.DOTALL | re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"(?:^|;)\s*(?:COMMIT|END|ABORT|PREPARE\s+TRANSACTION|"
+    r"ROLLBACK(?!\s+(?:(?:WORK|TRANSACTION)\s+)?TO\b))\b",
+    re.IGNORECASE,
+)
+
+
+def ends_transaction(statement: str) -> bool:
+    """Whether one of these statements ends the transaction in which they are sent."""
+    return _ENDS.search(_QUOTED.sub(" ", statement)) is not None

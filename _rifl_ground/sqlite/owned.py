@@ -1,0 +1,165 @@
+"""Owned transactions of SQLite: other code runs in one, and does not end it.
+
+SQLite asks an authorizer about each statement that it prepares. Ours refuses those that end the
+transaction or begin another one, before they run, and every statement after SQLite has rolled the
+transaction back by itself (``OR ROLLBACK``, ``RAISE(ROLLBACK)``, an interrupt, a full disk).
+"""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+import weakref
+from enum import Enum
+from typing import Any
+
+# Of these SQLite's drivers begin no transaction: before the first write each commits by itself.
+_SCHEMA = frozenset(
+    {
+        sqlite3.SQLITE_ALTER_TABLE,
+        sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_TRIGGER,
+        sqlite3.SQLITE_CREATE_VIEW,
+        sqlite3.SQLITE_CREATE_VTABLE,
+        sqlite3.SQLITE_DROP_INDEX,
+        sqlite3.SQLITE_DROP_TABLE,
+        sqlite3.SQLITE_DROP_TRIGGER,
+        sqlite3.SQLITE_DROP_VIEW,
+        sqlite3.SQLITE_DROP_VTABLE,
+    }
+)
+_OK, _DENY = sqlite3.SQLITE_OK, sqlite3.SQLITE_DENY
+_TRANSACTION = sqlite3.SQLITE_TRANSACTION
+
+
+class State(Enum):
+    """What became of a transaction while it was lent."""
+
+    OPEN = "open, or to be begun by the first write"
+    UNDONE = "rolled back, and nothing was written since"
+    UNKNOWN = "something was written that is not part of it"
+
+
+class Owned:
+    """The authorizer of a connection whose transactions we begin and end, or a driver does.
+
+    Statements are judged while the transaction is lent (``lend`` to ``take_back``). Those that
+    were prepared before, and are kept by the driver, are not asked about: see ``kept``.
+    """
+
+    def __init__(self) -> None:
+        self.lent = False
+        # What it refused last, as SQL.
+        self.refused = ""
+        # Whether somebody else's COMMIT, or its like, may be prepared and kept.
+        self.stale = False
+        self._ours = False
+        self._connection: Any = None
+        self._by_itself = self._may_roll_back = self._outside = False
+        # Rows that the connection had changed by then; None: no transaction was begun.
+        self._begun: int | None = None
+        self._before = 0
+
+    def lend(self, connection: sqlite3.Connection, *, may_roll_back: bool = False) -> None:
+        """Have other code run in the transaction, which is open or is begun by its driver.
+
+        ``may_roll_back``: a ROLLBACK is not refused, and everything after it is.
+        """
+        self._connection = connection
+        # False in Python 3.12's newer way, which has a transaction open always.
+        legacy = getattr(connection, "autocommit", None) not in (True, False)
+        self._by_itself = legacy and connection.isolation_level is not None
+        self._may_roll_back, self._outside, self.refused = may_roll_back, False, ""
+        self._before = connection.total_changes
+        self._begun = self._before if connection.in_transaction else None
+        self.lent = True
+
+    def take_back(self) -> None:
+        """Have our own statements end the transaction; no others run until ``free``."""
+        self.lent, self._ours = False, True
+
+    def free(self) -> None:
+        """The transaction has ended."""
+        self.lent = self._ours = False
+        self._connection = None
+
+    def state(self) -> State:
+        """Return what became of the transaction; asked before ``take_back``."""
+        connection = self._connection
+        try:
+            begun, changes = connection.in_transaction, connection.total_changes
+            by_itself = self._by_itself and connection.isolation_level is not None
+        except sqlite3.ProgrammingError:
+            # It is closed, and COMMIT was refused.
+            known = self._by_itself and self._begun is not None and not self._outside
+            return State.UNDONE if known else State.UNKNOWN
+        if self._outside or (self._begun is None and changes != self._before):
+            return State.UNKNOWN
+        if begun or self._begun is None or changes == self._begun:
+            return State.OPEN
+        # A driver begins before it writes, which was refused.
+        return State.UNDONE if by_itself else State.UNKNOWN
+
+    def __call__(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        """Judge a part of a statement, as SQLite asks."""
+        if not self.lent:
+            if action == _TRANSACTION and not self._ours:
+                self.stale = True
+            return _OK
+        if action == _TRANSACTION:
+            return self._judge(first or "")
+        if self._begun is None:
+            return self._refuse(f"a change of the schema of {first}") if action in _SCHEMA else _OK
+        if not self._connection.in_transaction and self._connection.total_changes != self._begun:
+            return self._refuse("a statement after the transaction was rolled back")
+        return self.judge(action, first, second)
+
+    def judge(self, action: int, first: str | None, second: str | None) -> int:
+        """Judge what does not end the transaction: for subclasses."""
+        return _OK
+
+    def _judge(self, statement: str) -> int:
+        changes = self._connection.total_changes
+        if statement == "BEGIN" and not self._connection.in_transaction:
+            if self._begun is None:
+                self._outside = changes != self._before
+                self._begun = changes
+            if self._begun == changes:
+                # Nothing was lost with the one before it, if there was one.
+                return _OK
+        if statement == "ROLLBACK" and self._may_roll_back:
+            return _OK
+        return self._refuse(statement)
+
+    def _refuse(self, what: str) -> int:
+        self.refused = what
+        return _DENY
+
+
+# What connections ask, by their ids. Each holds its own, and nothing else does: an entry goes with
+# the connection, or where that is given another authorizer.
+_kept: weakref.WeakValueDictionary[int, functools.partial[int]] = weakref.WeakValueDictionary()
+
+
+def kept(connection: sqlite3.Connection) -> Owned | None:
+    """Return the authorizer that a connection has of ours; None: it needs one (``keep``).
+
+    To set one has SQLite prepare all statements of the connection anew, so it is kept between
+    blocks: but where a statement that ends transactions may be among those prepared meanwhile.
+    """
+    asked = _kept.get(id(connection))
+    if asked is None:
+        return None
+    owned: Owned = asked.args[0]
+    return None if owned.stale else owned
+
+
+def keep(connection: sqlite3.Connection) -> Owned:
+    """Set an authorizer of ours on a connection of the application's, in place of any other."""
+    owned = Owned()
+    # Not itself: who holds it, as a traceback does, would keep the entry of another connection's.
+    asked = functools.partial(Owned.__call__, owned)
+    connection.set_authorizer(asked)
+    _kept[id(connection)] = asked
+    return owned

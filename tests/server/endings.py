@@ -1,0 +1,370 @@
+"""Endings of a transaction that is not the handler's own, over each driver."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiosqlite
+import psycopg
+import sqlalchemy
+import sqlalchemy.ext.asyncio
+import sqlalchemy.orm
+
+import rifl
+
+
+class Driver:
+    """A connection of one kind, as a handler has it; ``aio``: with ``await``."""
+
+    aio = False
+    postgres = False
+    # The transaction is the store's, which lends its connection.
+    shared = False
+
+    def __init__(self, url: str, file: Any) -> None:
+        self._url, self._file = url, file
+        self.held: Any = None
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Have what ``rifl.transaction`` is given."""
+        yield
+
+    async def sql(self, statement: str) -> None:
+        """Execute one statement, or several where the driver takes them."""
+        await maybe(self.held.execute(statement))
+
+    async def commit(self) -> None:
+        """Commit, as the driver does."""
+        await maybe(self.held.commit())
+
+    async def rollback(self) -> None:
+        """Roll back, as the driver does."""
+        await maybe(self.held.rollback())
+
+    async def close(self) -> None:
+        """Close it."""
+        await maybe(self.held.close())
+
+    @contextlib.asynccontextmanager
+    async def block(self, context: Any) -> AsyncIterator[None]:
+        """Be in a ``rifl.transaction``."""
+        given = () if self.shared else (self.held,)
+        if self.aio:
+            async with rifl.aio.transaction(context, *given) as self.held:
+                yield
+        else:
+            with rifl.transaction(context, *given) as self.held:
+                yield
+
+    async def record(self, context: Any, reply: bytes) -> None:
+        """Give the answer."""
+        if self.aio:
+            await rifl.aio.record(context, reply, self.held)
+        else:
+            rifl.record(context, reply, self.held)
+
+
+async def maybe(done: Any) -> Any:
+    """Return a result, awaited if need be."""
+    return await done if inspect.isawaitable(done) else done
+
+
+def at_once(steps: Any) -> Any:
+    """Return what a coroutine returns that awaits nothing."""
+    try:
+        steps.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("it waits for something")
+
+
+class Sqlite3(Driver):
+    """sqlite3, which begins before the first write."""
+
+    isolation: str | None = ""
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        with contextlib.closing(
+            sqlite3.connect(self._file, timeout=10, isolation_level=self.isolation)
+        ) as self.held:
+            if self.isolation is None:
+                self.held.execute("BEGIN")
+            yield
+
+
+class Sqlite3ByHand(Sqlite3):
+    """sqlite3 in autocommit, begun by hand."""
+
+    isolation = None
+
+
+class Aiosqlite(Driver):
+    """aiosqlite."""
+
+    aio = True
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        async with aiosqlite.connect(self._file, timeout=10) as self.held:
+            yield
+
+
+class Shared(Driver):
+    """The store's connection, in turns."""
+
+    shared = True
+
+
+class Psycopg(Driver):
+    """psycopg."""
+
+    postgres = True
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        with psycopg.connect(self._url) as self.held:
+            yield
+
+
+class AioPsycopg(Driver):
+    """psycopg's asynchronous connection."""
+
+    aio = postgres = True
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        async with await psycopg.AsyncConnection.connect(self._url) as self.held:
+            yield
+
+
+class Named(Psycopg):
+    """A DB-API connection that is named so."""
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        with psycopg.connect(self._url) as connection:
+            self.held = rifl.DbApiTransaction(connection, "pyformat")
+            yield
+
+    async def sql(self, statement: str) -> None:
+        self.held.connection.execute(statement)
+
+    async def commit(self) -> None:
+        self.held.connection.commit()
+
+    async def rollback(self) -> None:
+        self.held.connection.rollback()
+
+    async def close(self) -> None:
+        self.held.connection.close()
+
+
+# To make one takes longer than all that a handler does.
+_engine = functools.cache(sqlalchemy.create_engine)
+_async_engine = functools.cache(sqlalchemy.ext.asyncio.create_async_engine)
+
+
+class Alchemy(Driver):
+    """SQLAlchemy's ``Session``."""
+
+    def _address(self) -> str:
+        if self.postgres:
+            return self._url.replace("postgresql://", "postgresql+psycopg://")
+        return f"sqlite{'+aiosqlite' if self.aio else ''}:///{self._file}"
+
+    def _held(self, engine: Any) -> Any:
+        return sqlalchemy.orm.Session(engine)
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        engine = _engine(self._address())
+        try:
+            with self._held(engine) as self.held:
+                yield
+        finally:
+            # What a handler has set goes with the connections.
+            engine.dispose()
+
+    async def sql(self, statement: str) -> None:
+        await maybe(self.held.execute(sqlalchemy.text(statement.replace(":", "\\:"))))
+
+
+class AlchemyCore(Alchemy):
+    """SQLAlchemy's ``Connection``."""
+
+    def _held(self, engine: Any) -> Any:
+        return engine.connect()
+
+
+class AioAlchemy(Alchemy):
+    """SQLAlchemy's ``AsyncSession``."""
+
+    aio = True
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        engine = _async_engine(self._address())
+        try:
+            async with sqlalchemy.ext.asyncio.AsyncSession(engine) as self.held:
+                yield
+        finally:
+            await engine.dispose()
+
+
+class PostgresAlchemy(Alchemy):
+    """The same over psycopg."""
+
+    postgres = True
+
+
+class PostgresAlchemyCore(AlchemyCore):
+    """The same over psycopg."""
+
+    postgres = True
+
+
+class PostgresAioAlchemy(AioAlchemy):
+    """The same over psycopg."""
+
+    postgres = True
+
+
+OVER_SQLITE: dict[str, type[Driver]] = {
+    "sqlite3": Sqlite3,
+    "sqlite3 begun by hand": Sqlite3ByHand,
+    "aiosqlite": Aiosqlite,
+    "Session": Alchemy,
+    "Connection": AlchemyCore,
+    "AsyncSession": AioAlchemy,
+    "no connection": Shared,
+}
+OVER_POSTGRES: dict[str, type[Driver]] = {
+    "psycopg": Psycopg,
+    "psycopg, async": AioPsycopg,
+    "Session": PostgresAlchemy,
+    "Connection": PostgresAlchemyCore,
+    "AsyncSession": PostgresAioAlchemy,
+    "DbApiTransaction": Named,
+}
+Way = Callable[[Driver], Awaitable[None]]
+
+
+def by_sql(*statements: str) -> Way:
+    """End it by SQL, one statement after the other."""
+
+    async def way(driver: Driver) -> None:
+        for each in statements:
+            await driver.sql(each)
+
+    return way
+
+
+def _caught(*statements: str) -> Way:
+    """The same, of which each may fail; raises the first failure at the end."""
+
+    async def way(driver: Driver) -> None:
+        errors = []
+        for each in statements:
+            try:
+                await driver.sql(each)
+            except Exception as error:  # noqa: BLE001 - whatever a driver raises
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    return way
+
+
+async def with_connection(driver: Driver) -> None:
+    """Have ``with connection`` commit it, as sqlite3's does."""
+    if driver.aio or driver.shared or isinstance(driver, Alchemy):
+        raise NotInThisDriver
+    with driver.held:
+        pass
+
+
+async def script(driver: Driver) -> None:
+    """Commit it by ``executescript``, which does so first."""
+    await maybe(driver.held.executescript("SELECT 1"))
+
+
+async def autocommit(driver: Driver) -> None:
+    """Switch the driver to autocommit."""
+    if driver.shared or isinstance(driver, Alchemy):
+        raise NotInThisDriver
+    if not driver.postgres:
+        driver.held.isolation_level = None
+    elif driver.aio:
+        await driver.held.set_autocommit(True)
+    else:
+        getattr(driver.held, "connection", driver.held).autocommit = True
+
+
+async def interrupt(driver: Driver) -> None:
+    """Interrupt a statement that writes, by which SQLite rolls back everything."""
+    held = driver.held
+
+    def stop(_: Any) -> int:
+        held.interrupt() if not driver.aio else held._conn.interrupt()
+        return 1
+
+    await maybe(held.create_function("stop", 1, stop))
+    with contextlib.suppress(sqlite3.Error):
+        await driver.sql("INSERT INTO other SELECT stop(1) FROM effects")
+
+
+class NotInThisDriver(Exception):
+    """There is no such way over this driver."""
+
+
+SQLITE: dict[str, Way] = {
+    "`commit()`": lambda driver: driver.commit(),
+    "`rollback()`": lambda driver: driver.rollback(),
+    "`with connection:`": with_connection,
+    "`executescript`": script,
+    "SQL `COMMIT`": by_sql("COMMIT"),
+    "SQL `END`": by_sql("END"),
+    "SQL `ROLLBACK`": by_sql("ROLLBACK"),
+    "SQL `COMMIT`, then `BEGIN`": _caught("COMMIT", "BEGIN"),
+    "SQL `ROLLBACK`, then `BEGIN`": _caught("ROLLBACK", "BEGIN"),
+    "a savepoint, released": by_sql("SAVEPOINT mine", "RELEASE mine"),
+    "a savepoint, rolled back": by_sql("SAVEPOINT mine", "ROLLBACK TO mine", "RELEASE mine"),
+    "`INSERT OR ROLLBACK`": _caught("INSERT OR ROLLBACK INTO one VALUES (1)"),
+    "... then a savepoint": _caught("INSERT OR ROLLBACK INTO one VALUES (1)", "SAVEPOINT mine"),
+    "`ON CONFLICT ROLLBACK`": _caught("INSERT INTO conflicting VALUES (1)"),
+    "`RAISE(ROLLBACK)`": _caught("INSERT INTO raising VALUES (1)"),
+    "`connection.interrupt()`": interrupt,
+    "`isolation_level = None`": autocommit,
+    "`close()`": lambda driver: driver.close(),
+}
+POSTGRES: dict[str, Way] = {
+    "`commit()`": lambda driver: driver.commit(),
+    "`rollback()`": lambda driver: driver.rollback(),
+    "SQL `COMMIT`": by_sql("COMMIT"),
+    "SQL `COMMIT AND CHAIN`": by_sql("COMMIT AND CHAIN"),
+    "SQL `END`": by_sql("END"),
+    "SQL `ROLLBACK`": by_sql("ROLLBACK"),
+    "SQL `COMMIT`, then `BEGIN`": by_sql("COMMIT", "BEGIN"),
+    "SQL `ROLLBACK`, then `BEGIN`": by_sql("ROLLBACK", "BEGIN"),
+    "SQL `COMMIT`, then a failing statement": _caught("COMMIT", "BEGIN", "SELECT 1/0"),
+    "SQL `PREPARE TRANSACTION`": by_sql("PREPARE TRANSACTION 'by a handler'"),
+    "a savepoint, released": by_sql("SAVEPOINT mine", "RELEASE mine"),
+    "a savepoint, rolled back": by_sql("SAVEPOINT mine", "ROLLBACK TO mine"),
+    "a failing statement": _caught("SELECT 1/0"),
+    "`RESET ALL`": by_sql("RESET ALL"),
+    "`SET TRANSACTION READ ONLY`": by_sql("SET TRANSACTION READ ONLY"),
+    "`SET SESSION CHARACTERISTICS ... READ ONLY`": by_sql(
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"
+    ),
+    "`SET ROLE`": by_sql("SET ROLE nobody_in_particular"),
+    "`SET search_path`": by_sql("SET search_path = elsewhere"),
+    "`autocommit = True`": autocommit,
+    "`close()`": lambda driver: driver.close(),
+}

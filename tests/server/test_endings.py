@@ -1,0 +1,192 @@
+"""Handlers that end the transaction of their ``rifl.transaction``, over each driver (DESIGN §6)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import rifl
+from tests.helpers.raw import RawClient
+from tests.helpers.servers import generic, serve
+from tests.server.endings import (
+    OVER_POSTGRES,
+    OVER_SQLITE,
+    POSTGRES,
+    SQLITE,
+    Driver,
+    NotInThisDriver,
+    Way,
+    at_once,
+)
+from tests.stores.postgres.servers import PostgresServer
+
+METHOD = "/test.Endings/Act"
+PAGE = Path(__file__).parents[2] / "docs" / "transactions.md"
+_UNDONE, _DONE = ("not-executed", 0), ("executed", 2)
+
+
+class World:
+    """A server whose handlers end transactions, and its table of effects."""
+
+    def __init__(
+        self,
+        url: str,
+        file: Any,
+        connect: Callable[[], Any],
+        drivers: dict[str, type[Driver]],
+        table: str,
+    ) -> None:
+        self.url, self.file, self.drivers = url, file, drivers
+        self._connect, self._table = connect, table
+        self._way: Way
+        self._driver: Driver
+        self._returns = False
+        self._exists = self._failed = True
+        # What the handler left its block by.
+        self.raised: BaseException | None = None
+        self._seq = itertools.count(1)
+        self.clients: dict[bool, RawClient] = {}
+
+    async def act(self, request: bytes, context: Any) -> bytes:
+        """Have an effect, end the transaction, try another effect, and raise or return."""
+        driver = self._driver
+        insert = f"INSERT INTO {self._table} VALUES ('{request.decode()}')"  # noqa: S608 - ours
+        async with driver.opened():
+            try:
+                async with driver.block(context):
+                    await driver.sql(insert)
+                    await self._end(driver)
+                    with contextlib.suppress(Exception):
+                        await driver.sql(insert)
+                    if not self._returns:
+                        raise KeyError("the handler's own")
+                    await driver.record(context, b"done")
+            except Exception as error:
+                self.raised = error
+                raise
+        return b"done"
+
+    async def _end(self, driver: Driver) -> None:
+        try:
+            await self._way(driver)
+        except (NotInThisDriver, AttributeError):
+            self._exists = False
+        except Exception:  # noqa: BLE001 - whatever a driver raises
+            self._failed = True
+
+    def call(self, driver: str, way: Way, *, returns: bool) -> tuple[str, int]:
+        """Return what a caller is told, at each attempt, and how many effects there are."""
+        self._driver = self.drivers[driver](self.url, self.file)
+        self._way, self._returns, self.raised = way, returns, None
+        self._exists, self._failed = True, False
+        seq = next(self._seq)
+        what = f"effect {seq}"
+        client = self.clients[self._driver.aio]
+        told = client.call(METHOD, what.encode(), seq).outcome or "executed"
+        if isinstance(self.raised, rifl.TransactionEnded) and told == "unknown":
+            # For good: it is not run again.
+            again = client.call(METHOD, what.encode(), seq, attempt=2)
+            assert (again.reason, again.outcome) == ("OUTCOME_UNKNOWN", "unknown")
+        with contextlib.closing(self._connect()) as connection:
+            rows = connection.execute(f"SELECT name FROM {self._table}").fetchall()  # noqa: S608
+        return told, [name for (name,) in rows].count(what)
+
+    def becomes(self, driver: str, way: Way) -> str:
+        """Return what the docs say about a way to end a transaction."""
+        raised = self.call(driver, way, returns=False)
+        if not self._exists:
+            return ""
+        if raised[0] == "not-executed" and not self._driver.shared:
+            assert isinstance(self.raised, KeyError), "the handler's own exception is masked"
+        returned = self.call(driver, way, returns=True)
+        if (raised, returned) == (_UNDONE, _DONE):
+            return "refused" if self._failed else "goes on"
+        if (raised, returned) == (_UNDONE, _UNDONE):
+            return "rolled back"
+        assert (raised[0], returned[0]) == ("unknown", "unknown"), (driver, raised, returned)
+        return "unknown"
+
+
+@contextlib.contextmanager
+def served(world: World) -> Iterator[World]:
+    """Have the world's handlers served, sync and aio."""
+
+    def act(request: bytes, context: Any) -> bytes:
+        done: bytes = at_once(world.act(request, context))
+        return done
+
+    with (
+        rifl.Deduplicator(world.url, methods={METHOD: "atomic"}) as dedup,
+        serve("sync", [generic("test.Endings", {"Act": act})], dedup=dedup) as sync,
+        RawClient(sync.address) as first,
+        serve("aio", [generic("test.Endings", {"Act": world.act})], dedup=dedup) as aio,
+        RawClient(aio.address) as second,
+    ):
+        world.clients = {False: first, True: second}
+        yield world
+        if aio.loop is not None:
+            aio.loop.run(dedup.aclose())
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory: Any) -> Iterator[World]:
+    """Handlers over a SQLite store."""
+    file = tmp_path_factory.mktemp("endings") / "s.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.executescript(
+            "CREATE TABLE effects (name TEXT); CREATE TABLE one (n INTEGER PRIMARY KEY);"
+            "CREATE TABLE other (n INTEGER); INSERT INTO one VALUES (1);"
+            "CREATE TABLE conflicting (n INTEGER UNIQUE ON CONFLICT ROLLBACK);"
+            "INSERT INTO conflicting VALUES (1); CREATE TABLE raising (n INTEGER);"
+            "CREATE TRIGGER raises BEFORE INSERT ON raising "
+            "BEGIN SELECT RAISE(ROLLBACK, 'no'); END;"
+        )
+    world = World(
+        f"sqlite:///{file}", file, lambda: sqlite3.connect(file, timeout=10), OVER_SQLITE, "effects"
+    )
+    with served(world):
+        yield world
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[World]:
+    """Handlers over a PostgreSQL store."""
+    server = PostgresServer(max_prepared_transactions="40")
+    with server.connect() as connection:
+        connection.execute(
+            "CREATE TABLE effects (name text); CREATE ROLE nobody_in_particular; "
+            "GRANT INSERT ON effects TO nobody_in_particular"
+        )
+    world = World(
+        server.url(), None, lambda: psycopg.connect(server.url()), OVER_POSTGRES, "public.effects"
+    )
+    with served(world):
+        yield world
+    server.stop()
+
+
+def check_rows(world: World, ways: dict[str, Way]) -> None:
+    """Compare what becomes of each way over each driver with the table in the docs."""
+    found = [f"| | {' | '.join(world.drivers)} |"]
+    for name, way in ways.items():
+        cells = [world.becomes(driver, way) for driver in world.drivers]
+        found.append(f"| {name} | {' | '.join(cells)} |".replace("  ", " "))
+    page = PAGE.read_text().splitlines()
+    assert [row for row in found if row not in page] == [], "\n".join(found)
+
+
+def test_what_a_handler_ends_over_sqlite(sqlite: World) -> None:
+    """As the table in the docs: never *not executed* with an effect, or half an effect (§6)."""
+    check_rows(sqlite, SQLITE)
+
+
+def test_what_a_handler_ends_over_postgresql(postgres: World) -> None:
+    """As the table in the docs: never *not executed* with an effect, or half an effect (§6)."""
+    check_rows(postgres, POSTGRES)
