@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _rifl_ground.sqlite.failures import Replaced, Stopped, SyncFailed, is_failed_sync, name_of
 from _rifl_ground.sqlite.file_names import FileNames
-from _rifl_ground.sqlite.mark import Mark
+from _rifl_ground.sqlite.mark import FileMark
 from _rifl_ground.sqlite.wal_file import WalFile
 
 _CUT_OFF = "its -wal was cut off"
@@ -30,7 +30,7 @@ class FileGuard:
         self.path = path
         # Why nothing is begun any more.
         self.stopped: Stopped | None = None
-        self.mark = Mark(path)
+        self.mark = FileMark(path)
         self._names = FileNames(path)
         self._wal: WalFile | None = None
         self._open = False

@@ -52,7 +52,7 @@ def read_mark(path: Path) -> FoundMark | None:
     return _checked(rows[0]) if rows else None
 
 
-class Mark:
+class FileMark:
     """What is known of one file's mark. Any thread.
 
     With a WAL it is looked for in the one file after something wrote there, and raised by the next

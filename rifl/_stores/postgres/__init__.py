@@ -3,7 +3,8 @@
 - ``store``: the store and handlers' transactions; ``transaction``: the record in one;
   ``commits``: one that psycopg's connection begins and ends by us, ``others``: one that other
   drivers do; ``riders``: what other libraries have travel with its commit.
-  ``shared_blocks``: blocks of deliveries, which share one as a ``shared_group``. ``telling``: who is told of commits.
+  ``shared_blocks``: blocks of deliveries, which share one as a ``shared_group``.
+  ``telling``: who is told of commits.
 - ``backend``: carries requests out; ``request_statements``: what is sent
   for each, as ``statements``; ``listener``: what is heard; ``stalls``: who is locked out.
 - ``schema``: tables and functions (``sql/``); ``continuity``: is it the database it was, by its
