@@ -13,7 +13,9 @@ from pathlib import Path
 
 from _rifl_ground.sqlite.failures import Replaced, Stopped, SyncFailed, is_failed_sync, name_of
 from _rifl_ground.sqlite.file_names import FileNames
+from _rifl_ground.sqlite.folders import sync_folder
 from _rifl_ground.sqlite.mark import FileMark
+from _rifl_ground.sqlite.opening import has_wal
 from _rifl_ground.sqlite.wal_file import WalFile
 
 _CUT_OFF = "its -wal was cut off"
@@ -52,7 +54,7 @@ class FileGuard:
         """
         self.check_main()
         try:
-            wal = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+            wal = has_wal(connection)
             connection.execute("BEGIN")
             try:
                 # Within: what is beside it is there as long as somebody reads.
@@ -111,15 +113,23 @@ class FileGuard:
         if self._wal is not None and self._wal.written_beyond():
             raise self._replaced(_CUT_OFF)
 
+    def sync_folder(self) -> None:
+        """Have on the disk what applications committed; raises ``Stopped``.
+
+        Without a WAL a commit is the removal of a name, which SQLite's default does not sync.
+        """
+        if self._open and self._wal is None:
+            try:
+                sync_folder(self.path.parent)
+            except OSError as error:
+                raise self._failed(error) from error
+
     def met(self, error: BaseException) -> Stopped | None:
         """Return what an error of SQLite's means for good; None: it passes."""
         if isinstance(error, Stopped):
             return error
         if self.stopped is None and is_failed_sync(error):
-            self.stopped = SyncFailed(
-                f"{self.path} could not be synced ({error}): nobody knows what is on the disk. "
-                "Look at the disk, then restart the process"
-            )
+            return self._failed(error)
         # Of the one file SQLite reads zeros beyond its end.
         if self._wal is not None and name_of(error) == "SQLITE_IOERR_SHORT_READ":
             return self._replaced(_CUT_OFF)
@@ -147,6 +157,14 @@ class FileGuard:
         except OSError:
             # Not to be seen just now is no sign of anything.
             return
+
+    def _failed(self, error: BaseException) -> Stopped:
+        if self.stopped is None:
+            self.stopped = SyncFailed(
+                f"{self.path} could not be synced ({error}): nobody knows what is on the disk. "
+                "Look at the disk, then restart the process"
+            )
+        return self.stopped
 
     def _replaced(self, how: str) -> Stopped:
         if self.stopped is None:

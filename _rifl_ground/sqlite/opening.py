@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
+from _rifl_ground.sqlite.failures import Stopped
+
 _Made = TypeVar("_Made", bound=sqlite3.Connection)
 # See docs/sqlite.md, which judges every setting of SQLite's. EXTRA: in a rollback journal's modes
 # FULL does not sync the directory, and a commit can be taken back by a loss of power; with a WAL
@@ -17,7 +19,11 @@ _SETTINGS = (
     "PRAGMA fullfsync=ON",
     "PRAGMA checkpoint_fullfsync=ON",
     "PRAGMA mmap_size=0",
+    "PRAGMA locking_mode=NORMAL",
 )
+_WAL_KEPT_BYTES, _CHECKPOINT_PAGES = 8 << 20, 1000
+# Ways to build SQLite in which a commit returns before it is on the disk.
+_WEAKENING = frozenset(("NO_SYNC", "DISABLE_DIRSYNC"))
 
 
 def connect(
@@ -28,12 +34,16 @@ def connect(
     create: bool = False,
     any_thread: bool = True,
     statements: int = 128,
+    wal_kept_bytes: int = _WAL_KEPT_BYTES,
+    checkpoint_pages: int = _CHECKPOINT_PAGES,
 ) -> _Made:
     """Return a connection whose commits are on the disk when they return.
 
     It is in autocommit mode: transactions are begun and ended by our SQL. ``create``: the file is
     made where there is none. ``busy_s``: how long a statement waits for other connections.
-    ``statements``: how many of them are kept prepared.
+    ``statements``: how many of them are kept prepared. ``checkpoint_pages``: a commit moves the
+    WAL into the file from this length on; ``wal_kept_bytes``: what the WAL keeps of its room then.
+    Raises ``Stopped`` where SQLite is built so that it does not sync.
     """
     connection: _Made = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}&cache=private",
@@ -47,10 +57,28 @@ def connect(
     try:
         for setting in _SETTINGS:
             connection.execute(setting)
+        # What a reader made of the WAL is given back when the next writer begins it anew.
+        connection.execute(f"PRAGMA journal_size_limit={wal_kept_bytes}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={checkpoint_pages}")
+        _check_build(connection)
     except BaseException:
         sqlite3.Connection.close(connection)
         raise
     return connection
+
+
+def has_wal(connection: sqlite3.Connection) -> bool:
+    """Whether the file has a WAL, not a rollback journal."""
+    return bool(connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal")
+
+
+def _check_build(connection: sqlite3.Connection) -> None:
+    built = {name for (name,) in connection.execute("PRAGMA compile_options")}
+    if weak := sorted(built & _WEAKENING):
+        raise Stopped(
+            f"this SQLite is built with {', '.join(weak)}: a loss of power takes back what it has "
+            "committed. Use another build"
+        )
 
 
 def reading(path: Path, *, busy_s: float = 5.0, alone: bool = False) -> sqlite3.Connection:

@@ -193,6 +193,9 @@ class _Sqlite(_Tables):
             yield connection.execute
             if writes:
                 guard.mark.write(connection)
+            else:
+                # A loss of power must not take back what the log gets.
+                guard.sync_folder()
             connection.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(sqlite3.Error):

@@ -1,7 +1,8 @@
 """All who keep something in a SQLite file, behind one interface; and one of them on a bad disk.
 
-``python -m tests.ground.sqlite_users USER FOLDER`` writes, has the kernel fail one sync of the
-file, and prints what became of that write and of the next two: "ok", or the error's name.
+``python -m tests.ground.sqlite_users USER FOLDER`` writes, and prints which names that has synced.
+Then it has the kernel fail one sync of the file, and prints what became of that write and of the
+next two: "ok", or the error's name.
 """
 
 from __future__ import annotations
@@ -197,7 +198,8 @@ class RelayUser(SqliteUser):
         self.log = sharedlog.create("memory:")
         self.log.stream("orders", substreams=1)
         with closing(self._connect()) as connection, connection:
-            connection.execute("PRAGMA journal_mode=WAL")
+            if self.wal:
+                connection.execute("PRAGMA journal_mode=WAL")
             sharedlog.create_outbox(connection, self.log)
 
     def _connect(self) -> sqlite3.Connection:
@@ -227,6 +229,12 @@ class RelayUser(SqliteUser):
         self.relay.close()
 
 
+class JournalRelayUser(RelayUser):
+    """The same in a file without a WAL, as most are."""
+
+    wal = False
+
+
 USERS: dict[str, type[SqliteUser]] = {
     "store": StoreUser,
     "store-block": BlockUser,
@@ -236,6 +244,7 @@ USERS: dict[str, type[SqliteUser]] = {
     "consumer": ConsumerUser,
     "consumer-wal": WalConsumerUser,
     "relay": RelayUser,
+    "relay-journal": JournalRelayUser,
 }
 
 
@@ -245,6 +254,8 @@ class _Disk:
     def __init__(self, name: str) -> None:
         self._name = name
         self.fails = 0
+        # The names that were synced, in their order.
+        self.synced: list[str] = []
         self._listener: queue.Queue[int] = queue.Queue()
         # It is not filtered itself, as it was there before.
         threading.Thread(target=self._run, daemon=True).start()
@@ -255,6 +266,7 @@ class _Disk:
         with suppress(OSError):
             while True:
                 number, file = held.next()
+                self.synced.append(Path(file).name)
                 if self.fails and self._name in file:
                     self.fails -= 1
                     held.fail(number)
@@ -276,7 +288,9 @@ def main() -> None:
     user, folder = sys.argv[1:]
     disk = _Disk("main.db")
     made = USERS[user](Path(folder))
+    disk.synced.clear()
     made.write()
+    print(*disk.synced, flush=True)
     disk.fails = 1
     for _ in range(3):
         print(outcome(made.write), flush=True)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from _rifl_ground.sqlite import opening
+from _rifl_ground.sqlite.failures import Stopped
 from tests.ground.sqlite_users import USERS, SqliteUser, outcome
 from tests.helpers.processes import started
 
@@ -49,7 +51,9 @@ def test_a_sync_that_failed_is_not_tried_again(tmp_path: Path, name: str) -> Non
     with started(
         "tests.ground.sqlite_users", name, str(tmp_path), log=tmp_path / "errors"
     ) as process:
-        told = [process.line(60) for _ in range(4)]
+        synced, *told = [process.line(60) for _ in range(5)]
+    # Without a WAL a commit is the removal of a name, which the folder keeps.
+    assert synced.split()[-1] == ("main.db-wal" if USERS[name].wal else "data")
     assert told[0] != "ok"
     assert set(told[1:3]) <= set(USERS[name].refused), told
     assert told[3] == "closed"
@@ -121,3 +125,13 @@ def test_a_checkpoint_of_somebody_else_is_no_harm(user: SqliteUser) -> None:
         other.execute("VACUUM")
         user.write()
     user.write()
+
+
+def test_a_build_that_does_not_sync_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite tells how it was built (docs/sqlite.md)."""
+    monkeypatch.setattr(opening, "_WEAKENING", {"NO_SYNC", "SYSTEM_MALLOC"})
+    with pytest.raises(Stopped, match="built with SYSTEM_MALLOC"):
+        opening.connect(tmp_path / "a.db", sqlite3.Connection, busy_s=1.0, create=True)
+    assert outcome(lambda: USERS["log"](tmp_path)) == "LogStopped"

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from _rifl_ground.sqlite.opening import reading
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import (
     StoreCorrupt,
@@ -37,7 +38,6 @@ from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
 _PAGE = 1000
-_BUSY_TIMEOUT_S = 5.0
 _CALL = (
     "SELECT client_id, identity, method, fingerprint, length(record), changed_at_unix_s "
     "FROM rifl_call"
@@ -307,18 +307,15 @@ class SqliteInspection:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    uri = f"{path.resolve().as_uri()}?mode=ro"
     # A store that nobody has open, in a directory we may not write to, can be read
     # only as a file that does not change.
-    for suffix in ("", "&immutable=1"):
-        connection = sqlite3.connect(
-            uri + suffix, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
-        )
+    for alone in (False, True):
+        connection = reading(path, alone=alone)
         try:
             connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError as error:
             connection.close()
-            if suffix or path.with_name(path.name + "-wal").exists():
+            if alone or path.with_name(path.name + "-wal").exists():
                 raise StoreUnreachable(f"cannot read {path}: {error}") from error
         except sqlite3.DatabaseError as error:
             connection.close()

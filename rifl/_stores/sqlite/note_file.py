@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.sqlite.folders import sync_folder
 from rifl._stores.errors import StoreUnreachable
 
 _log = get_logger("rifl.store")
@@ -83,7 +84,7 @@ class NoteFile:
                 os.write(self._file, line.encode())
                 os.fsync(self._file)
                 os.replace(part, self._path)
-                _sync_folder(self._path.parent)
+                sync_folder(self._path.parent)
             except BaseException:
                 os.close(self._file)
                 raise
@@ -119,11 +120,3 @@ def _line(note: Note) -> str:
     return _LINE.format(
         note.store_id, note.incarnation, note.commits, note.without_wal, _STATES[note.clean]
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

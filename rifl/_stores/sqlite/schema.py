@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.sqlite import opening
+from _rifl_ground.sqlite.failures import Stopped
 from rifl._stores.errors import (
     StoreCorrupt,
     StoreError,
@@ -24,7 +26,7 @@ _log = get_logger("rifl.store")
 SCHEMA_VERSION = 1
 _BUSY_TIMEOUT_S = 30.0
 _SMALLEST_PAGE = 512
-_WAL_KEPT_BYTES = 8 << 20
+_STATEMENTS = 256
 
 _TABLES = """
 CREATE TABLE rifl_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -101,22 +103,10 @@ _MIGRATIONS: dict[int, tuple[str, ...]] = {}
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection that any thread may use, one at a time.
-
-    It is in autocommit mode: transactions are begun and ended by our SQL.
-    ``synchronous=FULL``: a commit returns after the fsync.
-    """
-    connection = sqlite3.connect(
-        path,
-        timeout=_BUSY_TIMEOUT_S,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=256,
+    """Return a connection that any thread may use, one at a time; see the ground floor's."""
+    return opening.connect(
+        path, sqlite3.Connection, busy_s=_BUSY_TIMEOUT_S, create=True, statements=_STATEMENTS
     )
-    connection.execute("PRAGMA synchronous=FULL")
-    # What a reader made of the WAL is given back when the next writer begins it anew.
-    connection.execute(f"PRAGMA journal_size_limit={_WAL_KEPT_BYTES}")
-    return connection
 
 
 def get_meta(connection: sqlite3.Connection, name: str) -> int | str | None:
@@ -165,7 +155,7 @@ def open_database(
         guard.raise_commits(connection, held.commits)
         connection.execute("COMMIT")
         guard.opened(connection, incarnation, held)
-    except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+    except (sqlite3.Error, ValueError, TypeError) as error:
         _close(connection)
         raise opening_error(path, error) from error
     except BaseException:
@@ -176,6 +166,8 @@ def open_database(
 
 def opening_error(path: Path, error: Exception) -> StoreError:
     """Return what an error met while opening means: damage, or a medium that is in the way."""
+    if isinstance(error, Stopped):
+        return StoreUnreachable(str(error))
     code = getattr(error, "sqlite_errorcode", None)
     # Full, read-only, no such directory: nothing wrong with the data. An error of
     # no such kind is about what was read: a table, a column, a text.

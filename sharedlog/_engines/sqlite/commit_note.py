@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from _rifl_ground.sqlite.folders import sync_folder
+
 
 class CommitNote:
     """What was acknowledged, in a place of its own: an older copy of the log file has less.
@@ -49,7 +51,7 @@ class CommitNote:
             if new:
                 # That it is missing means something: its name outlives a loss of power.
                 os.fsync(self._file)
-                sync_directory(self.path.parent)
+                sync_folder(self.path.parent)
         return there
 
     def close(self) -> None:
@@ -57,12 +59,3 @@ class CommitNote:
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in it durable; a file's is not before its directory is."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

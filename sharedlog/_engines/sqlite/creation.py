@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
+from _rifl_ground.sqlite.folders import sync_folder
 from sharedlog._core.errors import LogExists, LogUnavailable, NoSuchLog
 from sharedlog._engines.checks import check_key
 from sharedlog._engines.owner import LOG
 from sharedlog._engines.sqlite import rows
-from sharedlog._engines.sqlite.commit_note import sync_directory
 from sharedlog._engines.sqlite.counting import counting_of, note_of
 from sharedlog._engines.sqlite.file import LogFile
 
@@ -45,7 +45,7 @@ def create(path: Path, keys: Mapping[str, bytes] | None = None) -> None:
                 note.raise_to(0)
             rows.make(connection, keys or {})
         try:
-            sync_directory(path.parent)
+            sync_folder(path.parent)
         except OSError as error:
             raise LogUnavailable(f"{path}: {error}") from error
 

@@ -216,13 +216,18 @@ class LogFile:
             for _ in self._locks:
                 # A file that went meanwhile is not made anew by looking at it.
                 made.append(
-                    connect(self.path, Prefixed, busy_s=self._timeout_s, create=self._create)
+                    connect(
+                        self.path,
+                        Prefixed,
+                        busy_s=self._timeout_s,
+                        create=self._create,
+                        wal_kept_bytes=_WAL_BYTES,
+                        checkpoint_pages=_CHECKPOINT_PAGES,
+                    )
                 )
             self._begin_wal(made[0])
             # It waits for others by itself, see there.
             made[0].execute("PRAGMA busy_timeout=0")
-            made[0].execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
-            made[0].execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
             return made[0], made[1], made[2]
         except BaseException as error:
             for connection in made:
