@@ -135,3 +135,11 @@ def test_a_build_that_does_not_sync_is_refused(
     with pytest.raises(Stopped, match="built with SYSTEM_MALLOC"):
         opening.connect(tmp_path / "a.db", sqlite3.Connection, busy_s=1.0, create=True)
     assert outcome(lambda: USERS["log"](tmp_path)) == "LogStopped"
+
+
+def test_every_setting_of_sqlite_is_judged() -> None:
+    """docs/sqlite.md has each pragma that this SQLite knows."""
+    text = (Path(__file__).parents[2] / "docs" / "sqlite.md").read_text()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        known = {name for (name,) in connection.execute("PRAGMA pragma_list")}
+    assert {name for name in known if f"`{name}`" not in text} == set()
