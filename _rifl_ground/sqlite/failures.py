@@ -17,6 +17,14 @@ class SyncFailed(Stopped):
     """A sync of the file failed: nobody knows what is on the disk."""
 
 
+class CutOff(sqlite3.DatabaseError):
+    """A file is shorter than any of SQLite's."""
+
+
+class NoWal(sqlite3.OperationalError):
+    """The file's place, or this build of SQLite, allows no WAL."""
+
+
 def name_of(error: BaseException) -> str:
     """Return SQLite's name of an error; empty: it has none."""
     return getattr(error, "sqlite_errorname", None) or ""
@@ -34,7 +42,8 @@ def is_failed_sync(error: BaseException) -> bool:
 
 def is_damage(error: BaseException) -> bool:
     """Whether the file is damaged, or none of SQLite's."""
-    return name_of(error).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+    named = name_of(error).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+    return named or isinstance(error, CutOff)
 
 
 def is_busy(error: BaseException) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sqlite3
+import time
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from _rifl_ground.sqlite.failures import Stopped
+from _rifl_ground.forks import in_children
+from _rifl_ground.sqlite.failures import CutOff, NoWal, Stopped, is_busy
 
-_Made = TypeVar("_Made", bound=sqlite3.Connection)
+_Made = TypeVar("_Made", bound="Connection")
 # See docs/sqlite.md, which judges every setting of SQLite's. EXTRA: in a rollback journal's modes
 # FULL does not sync the directory, and a commit can be taken back by a loss of power; with a WAL
 # they are the same.
@@ -24,6 +28,31 @@ _SETTINGS = (
 _WAL_KEPT_BYTES, _CHECKPOINT_PAGES = 8 << 20, 1000
 # Ways to build SQLite in which a commit returns before it is on the disk.
 _WEAKENING = frozenset(("NO_SYNC", "DISABLE_DIRSYNC"))
+_SMALLEST_PAGE = 512
+_RETRY_S = 0.01
+# Files that were open in the process that forked this one.
+_inherited: set[Path] = set()
+
+
+class Connection(sqlite3.Connection):
+    """A connection of ours. A forked child neither uses it nor lets go of it."""
+
+    # None once it is closed.
+    file: Path | None = None
+
+    def close(self) -> None:
+        """See ``sqlite3.Connection``."""
+        self.file = None
+        super().close()
+
+
+def is_inherited(path: Path) -> bool:
+    """Whether the process that forked this one had the file open at the fork.
+
+    SQLite keeps its locks by file and process: a connection that is made here would take those of
+    the inherited one for its own.
+    """
+    return path.resolve() in _inherited
 
 
 def connect(
@@ -34,6 +63,7 @@ def connect(
     create: bool = False,
     any_thread: bool = True,
     statements: int = 128,
+    wal: bool = False,
     wal_kept_bytes: int = _WAL_KEPT_BYTES,
     checkpoint_pages: int = _CHECKPOINT_PAGES,
 ) -> _Made:
@@ -43,8 +73,20 @@ def connect(
     made where there is none. ``busy_s``: how long a statement waits for other connections.
     ``statements``: how many of them are kept prepared. ``checkpoint_pages``: a commit moves the
     WAL into the file from this length on; ``wal_kept_bytes``: what the WAL keeps of its room then.
-    Raises ``Stopped`` where SQLite is built so that it does not sync.
+    ``wal``: the file gets a WAL, and ``NoWal`` is raised where there can be none.
+
+    Raises ``CutOff``, and ``Stopped`` where SQLite is built so that it does not sync, and in a
+    forked child whose parent had the file open.
     """
+    if is_inherited(path):
+        raise Stopped(
+            f"{path} was open in the parent process (pid {os.getppid()}) at the fork: "
+            "open it in the child only, or close it before the fork"
+        )
+    with suppress(OSError):
+        if 0 < path.stat().st_size < _SMALLEST_PAGE:
+            # SQLite would take it for a new one.
+            raise CutOff(f"{path} is cut off in its first page")
     connection: _Made = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}&cache=private",
         uri=True,
@@ -54,15 +96,19 @@ def connect(
         factory=factory,
         cached_statements=statements,
     )
+    connection.file = path.resolve()
+    in_children(connection, _inherit)
     try:
         for setting in _SETTINGS:
             connection.execute(setting)
+        if wal:
+            _begin_wal(connection, busy_s)
         # What a reader made of the WAL is given back when the next writer begins it anew.
         connection.execute(f"PRAGMA journal_size_limit={wal_kept_bytes}")
         connection.execute(f"PRAGMA wal_autocheckpoint={checkpoint_pages}")
         _check_build(connection)
     except BaseException:
-        sqlite3.Connection.close(connection)
+        Connection.close(connection)
         raise
     return connection
 
@@ -70,6 +116,29 @@ def connect(
 def has_wal(connection: sqlite3.Connection) -> bool:
     """Whether the file has a WAL, not a rollback journal."""
     return bool(connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal")
+
+
+def _begin_wal(connection: sqlite3.Connection, busy_s: float) -> None:
+    # Two processes that make the same file at once: SQLite refuses one of them without waiting.
+    end = time.monotonic() + busy_s
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= end:
+                raise
+            time.sleep(_RETRY_S)
+            continue
+        if mode != "wal":
+            raise NoWal(f"SQLite cannot keep a WAL here, but {mode}")
+        return
+
+
+def _inherit(connection: Connection) -> None:
+    if connection.file is not None:
+        _inherited.add(connection.file)
+        # Never let go of: closing would undo the parent's transaction.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def _check_build(connection: sqlite3.Connection) -> None:

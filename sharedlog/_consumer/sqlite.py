@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from _rifl_ground.forks import in_children
 from _rifl_ground.sqlite import mark
 from _rifl_ground.sqlite.failures import Replaced, Stopped
 from _rifl_ground.sqlite.guard import FileGuard
-from _rifl_ground.sqlite.opening import connect
+from _rifl_ground.sqlite.opening import Connection, connect
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
@@ -83,7 +81,7 @@ class SqliteStore:
         self._table = Table(name, SQLITE)
         # Where a handler uses it.
         self._alchemy: Alchemy | None = None
-        self._connection: sqlite3.Connection | None = None
+        self._connection: _Connection | None = None
         self._guard = FileGuard(path)
         self._process = os.getpid()
         # Handlers run: they neither begin nor end transactions.
@@ -244,7 +242,7 @@ class SqliteStore:
         self._guard.closed()
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
-                sqlite3.Connection.close(connection)
+                Connection.close(connection)
 
     def _end_alchemy(self) -> None:
         if self._alchemy is not None:
@@ -295,7 +293,7 @@ class SqliteStore:
                 raise _told(self._path, stopped) from error
             raise StoreUnavailable(f"the store {self._path}: {_line(error)}") from error
 
-    def _opened(self) -> sqlite3.Connection:
+    def _opened(self) -> _Connection:
         if self._connection is None:
             # One that was there, and is not: an empty one is not made in its place.
             with self._errors():
@@ -307,7 +305,6 @@ class SqliteStore:
                     create=not self._guard.known,
                     any_thread=False,
                 )
-                in_children(connection, _keep)
                 self._connection = connection
                 self._guard.opened(connection)
                 connection.set_authorizer(self._allowed)
@@ -324,7 +321,7 @@ class SqliteStore:
         return sqlite3.SQLITE_OK
 
 
-class _Connection(sqlite3.Connection):
+class _Connection(Connection):
     """What handlers get: the consumer begins its transactions, ends them, and closes it."""
 
     def execute(self, *given: Any) -> sqlite3.Cursor:
@@ -357,11 +354,6 @@ def _told(path: Path, stopped: Stopped) -> LogError:
             f"the store was removed, or replaced by another file, while it was open: {stopped}"
         )
     return StoreStopped(f"the store {path} is not used any more: {stopped}")
-
-
-def _keep(connection: _Connection) -> None:
-    """Have a forked child never let go of it: closing would undo the parent's transaction."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def _line(error: Exception) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from _rifl_ground.sqlite.failures import Replaced, name_of
 from _rifl_ground.sqlite.guard import FileGuard
-from _rifl_ground.sqlite.opening import connect
+from _rifl_ground.sqlite.opening import Connection, connect
 from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
@@ -175,7 +175,7 @@ class _Sqlite(_Tables):
 
     def _connect(self) -> Any:
         self._guard.check_main()
-        connection = connect(self._path, sqlite3.Connection, busy_s=_BUSY_S)
+        connection = connect(self._path, Connection, busy_s=_BUSY_S)
         try:
             self._guard.opened(connection)
         except BaseException:

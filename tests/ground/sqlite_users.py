@@ -2,11 +2,12 @@
 
 ``python -m tests.ground.sqlite_users USER FOLDER`` writes, and prints which names that has synced.
 Then it has the kernel fail one sync of the file, and prints what became of that write and of the
-next two: "ok", or the error's name.
+next two: "ok", or the error's name. With ``fork`` a child opens the file instead.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import sqlite3
 import sys
@@ -283,9 +284,20 @@ def outcome(write: Callable[[], Any]) -> str:
     return "ok"
 
 
+def in_a_child(user: SqliteUser) -> None:
+    """Tell what a forked child is told that opens the file itself."""
+    if (child := os.fork()) == 0:
+        print(outcome(user.open), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
 def main() -> None:
-    """Write on a disk that fails one sync."""
-    user, folder = sys.argv[1:]
+    """Write on a disk that fails one sync, or fork."""
+    user, folder, *forks = sys.argv[1:]
+    if forks:
+        in_a_child(USERS[user](Path(folder)))
+        return
     disk = _Disk("main.db")
     made = USERS[user](Path(folder))
     disk.synced.clear()

@@ -59,6 +59,15 @@ def test_a_sync_that_failed_is_not_tried_again(tmp_path: Path, name: str) -> Non
     assert told[3] == "closed"
 
 
+@pytest.mark.parametrize("name", USERS)
+def test_a_forked_child_does_not_open_what_its_parent_has_open(tmp_path: Path, name: str) -> None:
+    """SQLite would take the parent's locks for the child's (§6)."""
+    with started(
+        "tests.ground.sqlite_users", name, str(tmp_path), "fork", log=tmp_path / "errors"
+    ) as process:
+        assert process.line(60) in (*USERS[name].refused, "StoreLocked", "ForkedProcess")
+
+
 def test_a_file_that_an_older_one_was_copied_over_is_noticed(user: SqliteUser) -> None:
     """In place: its names, and the files that they are of, stay as they were (§6)."""
     user.file.write_bytes(_older(user))
@@ -133,7 +142,7 @@ def test_a_build_that_does_not_sync_is_refused(
     """SQLite tells how it was built (docs/sqlite.md)."""
     monkeypatch.setattr(opening, "_WEAKENING", {"NO_SYNC", "SYSTEM_MALLOC"})
     with pytest.raises(Stopped, match="built with SYSTEM_MALLOC"):
-        opening.connect(tmp_path / "a.db", sqlite3.Connection, busy_s=1.0, create=True)
+        opening.connect(tmp_path / "a.db", opening.Connection, busy_s=1.0, create=True)
     assert outcome(lambda: USERS["log"](tmp_path)) == "LogStopped"
 
 

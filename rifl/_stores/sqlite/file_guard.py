@@ -21,8 +21,8 @@ from _rifl_ground.log import get_logger
 from _rifl_ground.sqlite import guard as ground
 from _rifl_ground.sqlite.failures import Stopped, is_damage, is_failed_sync
 from _rifl_ground.sqlite.mark import read_mark
-from _rifl_ground.sqlite.opening import has_wal, read_alone
-from rifl._stores.errors import StoreLocked, StoreLost, StoreUnreachable
+from _rifl_ground.sqlite.opening import read_alone
+from rifl._stores.errors import StoreLocked, StoreLost
 from rifl._stores.sqlite.note_file import Note, NoteFile, note_path, read_note
 
 _log = get_logger("rifl.store")
@@ -168,8 +168,6 @@ class FileGuard(Guard):
 
     def opened(self, connection: sqlite3.Connection, incarnation: int, held: FileIdentity) -> None:
         """Make the note, and remember which files these are."""
-        if not has_wal(connection):
-            raise StoreUnreachable(f"{self._path}: SQLite cannot keep a WAL here")
         super().opened(connection, incarnation, held)
         self._told = held.commits
         self._beside = NoteFile(

@@ -9,14 +9,12 @@ import threading
 import time
 from pathlib import Path
 
+from _rifl_ground.sqlite.opening import is_inherited
 from rifl._stores.errors import StoreLocked, StoreUnreachable
 
 _POLL_S = 0.05
 _owned: set[Path] = set()
 _owned_lock = threading.Lock()
-# Open in the process that forked this one: SQLite keeps its locks by file and process, so
-# that a connection made here would take those of the inherited one for its own.
-_inherited: set[Path] = set()
 
 
 def owner_of(path: Path) -> str | None:
@@ -55,7 +53,7 @@ class Ownership:
         self._path = path.resolve()
         lock_path = self._path.with_name(self._path.name + ".lock")
         with _owned_lock:
-            if self._path in _inherited:
+            if is_inherited(self._path):
                 raise StoreLocked(
                     f"{path} was open in the parent process (pid {os.getppid()}) at the fork: "
                     "open it in the child only, or close it before the fork"
@@ -103,7 +101,6 @@ def _forget_parents() -> None:
     global _owned_lock
     # A thread of the parent may have held it.
     _owned_lock = threading.Lock()
-    _inherited.update(_owned)
     _owned.clear()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.sqlite import opening
-from _rifl_ground.sqlite.failures import Stopped
+from _rifl_ground.sqlite.failures import NoWal, Stopped
 from rifl._stores.errors import (
     StoreCorrupt,
     StoreError,
@@ -25,7 +25,6 @@ _log = get_logger("rifl.store")
 
 SCHEMA_VERSION = 1
 _BUSY_TIMEOUT_S = 30.0
-_SMALLEST_PAGE = 512
 _STATEMENTS = 256
 
 _TABLES = """
@@ -105,7 +104,12 @@ _MIGRATIONS: dict[int, tuple[str, ...]] = {}
 def connect(path: Path) -> sqlite3.Connection:
     """Return a connection that any thread may use, one at a time; see the ground floor's."""
     return opening.connect(
-        path, sqlite3.Connection, busy_s=_BUSY_TIMEOUT_S, create=True, statements=_STATEMENTS
+        path,
+        opening.Connection,
+        busy_s=_BUSY_TIMEOUT_S,
+        create=True,
+        statements=_STATEMENTS,
+        wal=True,
     )
 
 
@@ -143,10 +147,6 @@ def open_database(
         if not path.exists() or not path.stat().st_size:
             guard.admit(None)
         connection = connect(path)
-        if path.exists() and 0 < path.stat().st_size < _SMALLEST_PAGE:
-            # SQLite would take it for a new one.
-            raise StoreCorrupt(f"{path} is damaged: it is cut off in its first page")
-        connection.execute("PRAGMA journal_mode=WAL")
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise StoreCorrupt(f"{path} is damaged: {problem}")
@@ -166,7 +166,7 @@ def open_database(
 
 def opening_error(path: Path, error: Exception) -> StoreError:
     """Return what an error met while opening means: damage, or a medium that is in the way."""
-    if isinstance(error, Stopped):
+    if isinstance(error, Stopped | NoWal):
         return StoreUnreachable(str(error))
     code = getattr(error, "sqlite_errorcode", None)
     # Full, read-only, no such directory: nothing wrong with the data. An error of

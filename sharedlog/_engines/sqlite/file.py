@@ -22,8 +22,6 @@ from sharedlog._engines.sqlite.commit_note import CommitNote
 from sharedlog._engines.sqlite.prefixed import Prefixed
 from sharedlog._engines.sqlite.write_fairness import WriteFairness
 
-_SMALLEST_PAGE = 512
-_RETRY_S = 0.01
 # Of looks whether the file is free: others give way to one that waits, see ``WriteFairness``.
 _TURN_S, _GROWTH, _LONGEST_TURN_S = 0.0002, 1.02, 0.002
 # How much of the WAL is moved into the file at once: pages that many commits wrote, once.
@@ -48,8 +46,7 @@ class LogFile:
     """One process's way to the file, safe in any thread.
 
     A connection for writing, one for reading, one to notice that others wrote; each
-    under a lock of its own. WAL with ``synchronous=FULL``: a transaction is visible
-    to anybody only when it is on the disk.
+    under a lock of its own. A transaction is visible to anybody only when it is on the disk.
 
     Once a sync has failed, or the files are not those that were opened (``FileGuard``), nothing is
     written or read here any more.
@@ -66,9 +63,7 @@ class LogFile:
         self._told_stopped = False
         self.closing = threading.Event()
         self._locks = tuple(OwnedLock(ReentrantCall) for _ in range(3))
-        self._check_inherited()
         self._writer, self._reader, self._watcher = self._connect()
-        _opened.add((path, id(self)))
         # Of the log whose commits are counted, once it is known.
         self._counting: Counting | None = None
         # How many there are after the transaction that writes, where its writer knows that.
@@ -193,7 +188,6 @@ class LogFile:
     def close(self) -> None:
         """Close the connections; idempotent."""
         self.closing.set()
-        _opened.discard((self.path, id(self)))
         connections = (self._writer, self._reader, self._watcher)
         for lock, connection in zip(self._locks, connections, strict=True):
             with lock:
@@ -208,11 +202,6 @@ class LogFile:
     def _connect(self) -> tuple[Prefixed, Prefixed, Prefixed]:
         made: list[Prefixed] = []
         try:
-            if 0 < (self.path.stat().st_size if self.path.is_file() else 0) < _SMALLEST_PAGE:
-                # SQLite would take it for a new one.
-                raise self._owner.corrupt(
-                    f"{self.path} is damaged: it is cut off in its first page"
-                )
             for _ in self._locks:
                 # A file that went meanwhile is not made anew by looking at it.
                 made.append(
@@ -221,17 +210,19 @@ class LogFile:
                         Prefixed,
                         busy_s=self._timeout_s,
                         create=self._create,
+                        wal=True,
                         wal_kept_bytes=_WAL_BYTES,
                         checkpoint_pages=_CHECKPOINT_PAGES,
                     )
                 )
-            self._begin_wal(made[0])
             # It waits for others by itself, see there.
             made[0].execute("PRAGMA busy_timeout=0")
             return made[0], made[1], made[2]
         except BaseException as error:
             for connection in made:
                 connection.close()
+            if isinstance(error, Stopped):
+                raise self._owner.not_begun(str(error)) from error
             if isinstance(error, sqlite3.Error):
                 raise self._meaning(error) from error
             raise
@@ -280,24 +271,6 @@ class LogFile:
         return nothing_done(
             self._owner.unavailable(f"{self.path} was not free within {self.turn_s:g} s: {who}")
         )
-
-    def _begin_wal(self, connection: sqlite3.Connection) -> None:
-        # Two processes that make the same file at once: SQLite refuses one of them
-        # without waiting.
-        end = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-            except sqlite3.OperationalError as error:
-                if is_busy(error) and time.monotonic() < end:
-                    time.sleep(_RETRY_S)
-                    continue
-                raise
-            if mode != "wal":
-                raise self._owner.unavailable(
-                    f"{self.path}: SQLite cannot keep a WAL here, but {mode}"
-                )
-            return
 
     def _check(self) -> None:
         """Raise what says that nothing is begun here any more."""
@@ -351,25 +324,3 @@ class LogFile:
             self._told_stopped = True
             self._owner.events.critical(self._owner.event, why=why)
         return self._owner.stopped(why) if begun else self._owner.not_begun(why)
-
-    def _check_inherited(self) -> None:
-        if self.path in _inherited:
-            raise self._owner.not_begun(
-                f"{self.path} was open in the parent process (pid {os.getppid()}) at the fork: "
-                "open it in the child only, or close it before the fork"
-            )
-
-
-# SQLite keeps its locks by file and process: a connection made in a forked child would take the
-# locks of one that it inherited for its own.
-_opened: set[tuple[Path, int]] = set()
-_inherited: set[Path] = set()
-
-
-def _forked() -> None:
-    _inherited.update(path for path, _ in _opened)
-    _opened.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

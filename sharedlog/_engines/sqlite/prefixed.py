@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from _rifl_ground.sqlite.opening import Connection
+
 _TABLES = "sharedlog_"
 
 
-class Prefixed(sqlite3.Connection):
+class Prefixed(Connection):
     """A connection whose statements about a log's tables are about those with its prefix."""
 
     prefix = _TABLES
