@@ -15,7 +15,7 @@ from _rifl_ground.sqlite.failures import Replaced, Stopped, SyncFailed, is_faile
 from _rifl_ground.sqlite.file_names import FileNames
 from _rifl_ground.sqlite.folders import sync_folder
 from _rifl_ground.sqlite.mark import FileMark
-from _rifl_ground.sqlite.opening import has_wal
+from _rifl_ground.sqlite.opening import has_wal, leave_wal
 from _rifl_ground.sqlite.wal_file import WalFile
 
 _CUT_OFF = "its -wal was cut off"
@@ -164,6 +164,7 @@ class FileGuard:
                 f"{self.path} could not be synced ({error}): nobody knows what is on the disk. "
                 "Look at the disk, then restart the process"
             )
+            leave_wal(self.path)
         return self.stopped
 
     def _replaced(self, how: str) -> Stopped:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ _WAL_KEPT_BYTES, _CHECKPOINT_PAGES = 8 << 20, 1000
 _WEAKENING = frozenset(("NO_SYNC", "DISABLE_DIRSYNC"))
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01
+_open: weakref.WeakSet[Connection] = weakref.WeakSet()
 # Files that were open in the process that forked this one.
 _inherited: set[Path] = set()
 
@@ -39,11 +41,31 @@ class Connection(sqlite3.Connection):
 
     # None once it is closed.
     file: Path | None = None
+    # Whether what the WAL has stays there when the last connection is closed.
+    leaves_wal = False
 
     def close(self) -> None:
         """See ``sqlite3.Connection``."""
         self.file = None
+        if self.leaves_wal:
+            configure = getattr(self, "setconfig", None)
+            if configure is None:
+                # Before Python 3.12 there is no other way than to leave it open.
+                _hold(self)
+                return
+            configure(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)  # type: ignore[attr-defined,unused-ignore]
         super().close()
+
+
+def leave_wal(path: Path) -> None:
+    """Have connections to the file not move its WAL into it any more, after a sync that failed.
+
+    The kernel may have thrown away the pages that it could not write, and gives back older ones.
+    What is whole in the WAL its checksums tell the next one who opens it.
+    """
+    for connection in list(_open):
+        if connection.file == path.resolve():
+            connection.leaves_wal = True
 
 
 def is_inherited(path: Path) -> bool:
@@ -97,6 +119,7 @@ def connect(
         cached_statements=statements,
     )
     connection.file = path.resolve()
+    _open.add(connection)
     in_children(connection, _inherit)
     try:
         for setting in _SETTINGS:
@@ -137,8 +160,13 @@ def _begin_wal(connection: sqlite3.Connection, busy_s: float) -> None:
 def _inherit(connection: Connection) -> None:
     if connection.file is not None:
         _inherited.add(connection.file)
-        # Never let go of: closing would undo the parent's transaction.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        # Closing would undo the parent's transaction.
+        _hold(connection)
+
+
+def _hold(connection: Connection) -> None:
+    """Have it never let go of."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def _check_build(connection: sqlite3.Connection) -> None:
