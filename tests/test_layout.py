@@ -314,7 +314,6 @@ _BOTH_ENDS = "the same, at both ends of a connection"
 _ALIKE = {
     "rifl": {
         "LeaseKeeper": _SYNC_AND_AIO,
-        "Listener": _PER_STORE,
         "Session": "a named session, for calls and for Spark: both are public",
         "Statement": _PER_STORE,
     },
@@ -337,6 +336,7 @@ _ALIKE = {
         "Sweeper": _SYNC_AND_AIO,
         "Transaction": _SYNC_AND_AIO,
         "Trimming": _SYNC_AND_AIO,
+        "Waiting": _PER_STORE,
         "Watchers": "the observers, of a consumer and of a player",
     },
 }

@@ -1,6 +1,6 @@
 """PostgreSQL, as all use it who keep something there (extra ``rifl-grpc[postgres]``).
 
 - ``address``: URLs; ``connections``: pools, and single ones, to servers with the ``settings`` that
-  they need; ``sessions``: lent to one statement at a time. ``poolers``: what may stand between.
-- ``owned``: transactions in which other code runs.
+  they need; ``sessions``: lent to one statement at a time; ``listener``: of a channel.
+- ``poolers``: what may stand between; ``owned``: transactions in which other code runs.
 """

@@ -23,6 +23,8 @@ _Gen = Generator[Any, Any, Any]
 # After the server's own timeouts, which leave the connection usable.
 _GRACE_S = 1.0
 _CLOSE_S = 2.0
+# We look again after we waited: each statement has a snapshot of its own.
+_ISOLATED = "SET default_transaction_isolation = 'read committed'"
 _GONE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 
 
@@ -115,6 +117,22 @@ class Greeting(NamedTuple):
             return
 
 
+def connect(address: PostgresAddress) -> psycopg.Connection[TupleRow]:
+    """Connect to listen, or for a user's own statements: all is as the database has it set."""
+    return psycopg.Connection.connect(address.conninfo, autocommit=True, **_parameters(address))
+
+
+def connect_as_ours(address: PostgresAddress) -> psycopg.Connection[TupleRow]:
+    """Connect for statements of ours that may take long, such as those that make a schema."""
+    connection = connect(address)
+    try:
+        connection.execute(_ISOLATED)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 class Pools:
     """Makes and keeps the pools: one for threads, one for each event loop.
 
@@ -145,12 +163,6 @@ class Pools:
         # Whoever is cancelled while it opens must not take it from the others.
         pool: psycopg_pool.AsyncConnectionPool[Any] = await asyncio.shield(opening)
         return pool
-
-    def listener(self) -> psycopg.Connection[TupleRow]:
-        """Connect outside the pool, for one who listens."""
-        return psycopg.Connection.connect(
-            self._address.conninfo, autocommit=True, **_parameters(self._address)
-        )
 
     def connect(self) -> psycopg.Connection[TupleRow]:
         """Connect outside the pool, set up and looked at as those in it are."""
@@ -242,8 +254,7 @@ def _settings_of(address: PostgresAddress) -> str:
     """Return what every session of ours sets, whatever the server's defaults are."""
     milliseconds = int(address.timeout_s * 1000)
     parts = [
-        # Our functions look again after they waited: each statement its own snapshot.
-        "SET default_transaction_isolation = 'read committed'",
+        _ISOLATED,
         f"SET statement_timeout = {milliseconds}",
         f"SET lock_timeout = {max(1, milliseconds * 3 // 4)}",
     ]

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from _rifl_ground.postgres.address import Pooler, PostgresAddress
+from _rifl_ground.postgres.connections import connect
 
 _REMEDY = (
     "connect to the server itself, or to a pool in session mode with ?pooler=session: in "
@@ -28,19 +29,18 @@ def is_pooled(connection: Any, server_pid: int) -> bool:
 
 def check_pooler(
     connection: psycopg.Connection[Any],
-    connect: Callable[[], psycopg.Connection[Any]],
     address: PostgresAddress,
     refused: Callable[[str], Exception],
 ) -> None:
     """Raise ``refused(why)`` for a pooler that is in transaction mode, or may be.
 
-    ``connect`` makes another connection to the same place: if both are one session's, the
-    pool lends it by the transaction.
+    If another connection to the same place is the same session's, the pool lends it by the
+    transaction.
     """
     pid = _pid(connection)
     if not is_pooled(connection, pid):
         return
-    with connect() as another:
+    with connect(address) as another:
         if _pid(another) == pid or _pid(connection) != pid:
             raise refused(f"{address} is a pooler in transaction mode: {_REMEDY}")
     if address.pooler is not Pooler.SESSION:

@@ -40,7 +40,7 @@ WEAK = "concat_ws(', ', {})".format(
     )
 )
 # A session sets this one by itself, unless durability is warn.
-_SYNCHRONOUS = Weakness(
+SYNCHRONOUS = Weakness(
     "synchronous_commit is off, not on",
     "a crash of the server loses up to three times wal_writer_delay of commits",
 )
@@ -103,4 +103,4 @@ def check_durability(
     weak = weaknesses(found)
     if weak and address.durability is Durability.REQUIRE:
         raise refused(f"{address}: {told(weak)} (?durability=warn opens it all the same)")
-    return [*weak, *[_SYNCHRONOUS] * unsynced]
+    return [*weak, *[SYNCHRONOUS] * unsynced]

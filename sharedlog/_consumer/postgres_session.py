@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import psycopg
 from psycopg.rows import tuple_row
 
-from _rifl_ground.postgres.settings import SYNCED, Tables, settings_with, weaknesses
-from _rifl_ground.servers import told
+from _rifl_ground.log import get_logger
+from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.connections import connect
+from _rifl_ground.postgres.settings import SYNCED, SYNCHRONOUS, Tables, check_durability
+from _rifl_ground.servers import Durability
 from sharedlog._consumer.call_rows import CALLS
 from sharedlog._consumer.tables import TABLE
-from sharedlog._core.errors import NotDurable
+from sharedlog._core.errors import InvalidRequest, NotDurable
 
-_TIMEOUT_S = 10
-_SETTINGS = settings_with(Tables("", (TABLE, CALLS)))
+_log = get_logger("sharedlog")
+_TABLES = Tables("", (TABLE, CALLS))
 _LOOK = (
-    f"SELECT pg_backend_pid(), pid || ' ' || backend_start, {_SETTINGS} "  # noqa: S608 - our own
+    "SELECT pg_backend_pid(), pid || ' ' || backend_start "
     "FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-).encode()
-_WARN = "durability=warn"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Address(PostgresAddress):
+    """The user's database: its schemas are the user's, and there is one session."""
+
+    OPTIONS: ClassVar[Mapping[str, Callable[[str], Any]]] = {"durability": Durability}
+    INVALID: ClassVar[type[Exception]] = InvalidRequest
 
 
 class Session(NamedTuple):
@@ -36,25 +48,20 @@ class Session(NamedTuple):
 
 def opened(url: str) -> Session:
     """Open a session; raises psycopg's errors, and ``NotDurable`` for a server that may forget."""
-    given, warn = _without_ours(url)
-    connection = psycopg.connect(
-        given,
-        autocommit=True,
-        connect_timeout=_TIMEOUT_S,
-        keepalives_idle=_TIMEOUT_S,
-        tcp_user_timeout=_TIMEOUT_S * 1000,
-    )
+    address = _Address.parse(url, schema="public")
+    connection = connect(address)
     try:
+        for weak in check_durability(connection, address, _TABLES, NotDurable):
+            # It is overridden below.
+            if weak is not SYNCHRONOUS:
+                _log.warning(
+                    "store_not_durable", store=address.place, setting=weak.setting, cost=weak.cost
+                )
         with connection.cursor(row_factory=tuple_row) as cursor:
             row = cursor.execute(_LOOK).fetchone()
             if row is None:
                 return Session(connection, "", pooled=True)
-            pid, name, settings = row
-            if (weak := weaknesses(settings)) and not warn:
-                raise NotDurable(
-                    "the consumer's database may forget what it acknowledges: "
-                    f"{told(weak)} (?{_WARN} takes it all the same)"
-                )
+            pid, name = row
             pooled = connection.info.backend_pid != pid
             if pooled:
                 # What one transaction prepares is not there in the next one.
@@ -71,11 +78,3 @@ def opened(url: str) -> Session:
 def sync(cursor: psycopg.Cursor[Any]) -> None:
     """Have the transaction that runs wait for the disk."""
     cursor.execute(SYNCED.format("true").encode())
-
-
-def _without_ours(url: str) -> tuple[str, bool]:
-    """Return the URL as libpq reads it, and whether it takes weak settings."""
-    base, mark, options = url.partition("?")
-    kept = [each for each in options.split("&") if each != _WARN]
-    given = base + (mark + "&".join(kept) if any(kept) else "")
-    return given, _WARN in options.split("&")

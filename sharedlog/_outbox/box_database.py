@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from _rifl_ground.servers import InvalidAddress
 from _rifl_ground.sqlite.failures import Replaced, name_of
 from _rifl_ground.sqlite.guard import FileGuard
 from _rifl_ground.sqlite.opening import Connection, connect
@@ -28,7 +29,6 @@ _SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
 _BUSY_S = 30.0
 # How often a SQLite file is looked at while nothing comes: a counter in memory.
 _LOOK_S = 0.02
-_TIMEOUT_S = 10
 
 
 class BoxDatabase(Protocol):
@@ -59,10 +59,9 @@ def open_database(url: str) -> BoxDatabase:
         return _Sqlite(Path(url.removeprefix(_SQLITE)).absolute())
     if url.startswith(_POSTGRES):
         try:
-            import psycopg  # noqa: F401 - whether it is installed
+            return _Postgres(url)
         except ModuleNotFoundError as error:
             raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
-        return _Postgres(url)
     raise InvalidRequest(
         "an outbox is in sqlite:///FILE (four slashes: from the root), or postgresql://HOST/DATABASE"
     )
@@ -218,8 +217,14 @@ class _Postgres(_Tables):
     dialect = tables.POSTGRES
 
     def __init__(self, url: str) -> None:
+        from _rifl_ground.postgres.address import PostgresAddress
+
         super().__init__()
-        self._url = url
+        try:
+            # Its tables are where the search path has them.
+            self._address = PostgresAddress.parse(url, schema="public")
+        except InvalidAddress as error:
+            raise InvalidRequest(str(error)) from None
 
     def wait(self, closing: threading.Event, timeout_s: float) -> None:
         """See ``BoxDatabase``; the server says so."""
@@ -234,15 +239,9 @@ class _Postgres(_Tables):
             raise _unavailable(error) from error
 
     def _connect(self) -> Any:
-        import psycopg
+        from _rifl_ground.postgres.connections import connect
 
-        connection = psycopg.connect(
-            self._url,
-            autocommit=True,
-            connect_timeout=_TIMEOUT_S,
-            keepalives_idle=_TIMEOUT_S,
-            tcp_user_timeout=_TIMEOUT_S * 1000,
-        )
+        connection = connect(self._address)
         connection.execute(f"LISTEN {tables.CHANNEL}".encode())
         return connection
 

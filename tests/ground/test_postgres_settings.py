@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,11 +18,13 @@ from _rifl_ground.postgres.settings import WANTED
 from benchmarks.house.imports import ROOT
 from curp.log import open_engine
 from rifl._stores import StoreNotDurable
+from rifl._stores.postgres.schema import script as store_script
 from rifl.core._shared.errors import StoreUnavailable as CallStoreUnavailable
 from sharedlog._consumer.postgres import PostgresStore
 from sharedlog._core.commit import Commit, NewEntry
 from sharedlog._core.errors import LogUnavailable, NotDurable
 from sharedlog._engines.postgres.opening import create_log, open_log
+from sharedlog._engines.postgres.schema import script as log_script
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
 from tests.helpers.waiting import until
@@ -200,3 +203,34 @@ def test_the_page_has_what_is_wanted() -> None:
     for name, (wanted, _) in WANTED.items():
         assert f"| `{name}` | `{wanted}` |" in page
     assert set(WEAK) == set(WANTED)
+
+
+@pytest.mark.parametrize("user", ["store", "log", "group"])
+def test_what_is_made_by_another_meanwhile_is_seen_whatever_the_isolation(
+    shared_postgres: PostgresServer, user: str, schema: str
+) -> None:
+    """Of two that make a schema at once, one waits; then it sees what the other one has made."""
+    one = USERS[user]
+    strict = {"options": "-c%20default_transaction_isolation%3Dserializable"}
+    lock = f"{'rifl schema' if user == 'store' else 'logs'} {schema}"
+    failed: list[BaseException] = []
+
+    def begin() -> None:
+        try:
+            one.begin(shared_postgres, schema, **strict)[1]()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+
+    with shared_postgres.connect() as holder:
+        holder.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (lock,))
+        other = threading.Thread(target=begin)
+        other.start()
+        with shared_postgres.connect(autocommit=True) as looking:
+            until(lambda: looking.execute(_WAITS).fetchone() is not None, "it waits")
+        made = store_script(schema) if user == "store" else log_script(schema)
+        holder.execute(made.encode())
+    other.join(20)
+    assert failed == []
+
+
+_WAITS = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"

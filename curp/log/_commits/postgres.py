@@ -11,7 +11,7 @@ from urllib.parse import quote
 import psycopg
 
 from _rifl_ground.postgres.address import PostgresAddress
-from _rifl_ground.postgres.connections import Pools
+from _rifl_ground.postgres.connections import connect_as_ours
 from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
 from curp.log._engine import NewLog
 from curp.log._errors import EngineUnavailable
@@ -47,7 +47,7 @@ def accept_loss(address: PostgresAddress, group: str, told: dict[str, str]) -> s
     """Have a log go on; why it had stopped, empty if it had not."""
     schema, name = address.schema, _name(group)
     try:
-        with Pools(address).listener() as connection:
+        with connect_as_ours(address) as connection:
             find(connection, address, name)
             connection.execute("SET synchronous_commit = 'on'")
             row = connection.execute(

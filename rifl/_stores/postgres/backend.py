@@ -12,11 +12,11 @@ import psycopg_pool
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.postgres.address import PostgresAddress
-from _rifl_ground.postgres.connections import NoAnswer, Pools
+from _rifl_ground.postgres.connections import NoAnswer, Pools, connect_as_ours
+from _rifl_ground.postgres.listener import Listener
 from _rifl_ground.servers import Durability
 from rifl._stores.postgres.continuity import Continuity
 from rifl._stores.postgres.history import stop
-from rifl._stores.postgres.listener import Listener
 from rifl._stores.postgres.request_statements import Packed, RequestStatements, read_reply
 from rifl._stores.postgres.stalls import Stalls
 from rifl._stores.postgres.statements import Statement
@@ -24,6 +24,7 @@ from rifl._stores.shared.backend import BackendError, NotCarriedOut
 from rifl._stores.shared.requests import Beat, Claim
 
 _log = get_logger("rifl.store")
+_SUBSCRIBE_TIMEOUT_S = 10.0
 _LAST_RETRY_S = 1.0
 # Each round has to be answered within the time of one statement.
 _IN_PIPELINE = 100
@@ -139,8 +140,17 @@ class PostgresBackend:
     ) -> None:
         """Listen; returns once that is confirmed, so that no wake is missed."""
         self.continuity.owner = owner
-        self._listener = Listener(self.pools, owner, wake, resubscribed, self._closing)
+        self._listener = Listener(
+            self._address,
+            f"rifl_{owner}",
+            self._closing,
+            heard=wake,
+            listening=resubscribed,
+            lost=lambda error: _log.debug("listener_lost", error=str(error)),
+        )
         self._listener.start()
+        if not self._listener.begun(_SUBSCRIBE_TIMEOUT_S):
+            raise BackendError("no session that listens could be made")
 
     def close(self) -> None:
         """Stop listening and close the pools."""
@@ -149,7 +159,7 @@ class PostgresBackend:
             # It hears this, and looks whether it is to go on.
             with contextlib.suppress(BackendError):
                 self.rows(b"SELECT pg_notify(%s, '')", (self._listener.channel,))
-            self._listener.join()
+            self._listener.join(_SUBSCRIBE_TIMEOUT_S)
         self.pools.close()
 
     # -- statements ---------------------------------------------------------------------
@@ -272,7 +282,7 @@ class PostgresBackend:
         """Have the store refuse everyone, however often that has to be tried."""
         while not self._closing.is_set():
             try:
-                with self.pools.listener() as connection:
+                with connect_as_ours(self._address) as connection:
                     stop(connection, self._address, self.store_id, self.continuity.stopped)
                 return
             except (psycopg.Error, OSError) as error:

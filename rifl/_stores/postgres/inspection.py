@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from _rifl_ground.postgres.connections import Pools
+from _rifl_ground.postgres.connections import Pools, connect_as_ours
 from lease_server._errors import StorageUnavailable
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
@@ -62,9 +62,8 @@ class PostgresInspection:
 
     def __init__(self, url: str) -> None:
         self._address = store_address(url)
-        self._pools = Pools(self._address)
         with self._errors():
-            self._connection = self._pools.listener()
+            self._connection = connect_as_ours(self._address)
         address = self._address
         self._living = LivingReplicas(
             self._beats, beat_s=address.beat_s, dead_after_s=address.dead_after_s
@@ -264,18 +263,20 @@ class PostgresInspection:
 
     def rotate_secret(self) -> int:
         """See ``Inspection``."""
-        backend = PostgresBackend(self._address, self._pools, self._met.store_id, history="")
+        pools = Pools(self._address)
+        backend = PostgresBackend(self._address, pools, self._met.store_id, history="")
         try:
             with self._errors():
-                self._pools.blocking.open()
+                pools.blocking.open()
             return PostgresLeaseStorage(backend).rotate_secret()[0].key_id
         except StorageUnavailable as error:
             raise StoreUnreachable(f"{self._address} cannot be written: {error}") from error
+        finally:
+            pools.close()
 
     def close(self) -> None:
         """See ``Inspection``."""
         self._connection.close()
-        self._pools.close()
 
     def _remember(self, rpc_id: RpcId, note: str) -> None:
         call = self.call(rpc_id)

@@ -8,7 +8,7 @@ import psycopg
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.postgres.address import PostgresAddress
-from _rifl_ground.postgres.connections import Pools
+from _rifl_ground.postgres.connections import Pools, connect_as_ours
 from _rifl_ground.postgres.poolers import check_pooler
 from _rifl_ground.postgres.settings import check_durability
 from _rifl_ground.servers import Durability
@@ -21,12 +21,12 @@ _log = get_logger("rifl.store")
 
 def open_backend(address: PostgresAddress) -> PostgresBackend:
     """Connect, check the settings, make the schema; raises a ``StoreError``."""
-    pools = Pools(address)
     try:
-        with pools.listener() as connection:
-            check_pooler(connection, pools.listener, address, UnsupportedStore)
+        with connect_as_ours(address) as connection:
+            check_pooler(connection, address, UnsupportedStore)
             _check_durability(connection, address)
             prepared = prepare(connection, address)
+        pools = Pools(address)
         backend = PostgresBackend(address, pools, *prepared)
         # From now on, every connection is looked at.
         pools.blocking.open()
@@ -55,7 +55,7 @@ def _check_durability(connection: psycopg.Connection[Any], address: PostgresAddr
 def store_id_at(address: PostgresAddress) -> str:
     """Return the id of the store that is there, empty if there is none; makes nothing."""
     try:
-        with Pools(address).listener() as connection:
+        with connect_as_ours(address) as connection:
             return read_store_id(connection, address)
     except (psycopg.Error, OSError) as error:
         raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error

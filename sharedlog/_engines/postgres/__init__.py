@@ -4,5 +4,5 @@
   ``statements`` that read; ``joining``: appends on the ``applications``' own connections,
   and ``hanging``: those that do not end; ``joined_commits``: in transactions of a consumer's store.
 - ``connection``: statements to one log, and whether the server is still the one
-  that the log was written on; ``listener``: hints of new entries.
+  that the log was written on; ``waiting``: for new entries.
 """

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import psycopg
 
 from _rifl_ground.postgres.address import Pooler, PostgresAddress
-from _rifl_ground.postgres.connections import Greeting, Pools
+from _rifl_ground.postgres.connections import Greeting, Pools, connect_as_ours
 from _rifl_ground.postgres.poolers import check_pooler, is_pooled
 from _rifl_ground.postgres.sessions import Sessions
 from _rifl_ground.postgres.settings import SYNCED, check_durability, settings_with, weaknesses
@@ -84,7 +84,7 @@ class Connection:
             pools = self.pools = Pools(address)
         self.sessions = Sessions(pools, address)
         try:
-            with self._errors(), pools.listener() as connection:
+            with self._errors(), connect_as_ours(address) as connection:
                 self._check(connection)
                 self.incarnation = begin(connection)
                 if not read_only:
@@ -249,7 +249,7 @@ class Connection:
         if not self._warn:
             # As all later sessions have it.
             connection.execute(SYNCED.format("false").encode())
-        check_pooler(connection, self.pools.listener, self.address, self.owner.invalid)
+        check_pooler(connection, self.address, self.owner.invalid)
         for setting, cost in check_durability(
             connection, self.address, tables(self.schema), self.owner.not_durable
         ):

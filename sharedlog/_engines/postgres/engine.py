@@ -23,7 +23,7 @@ from sharedlog._engines.postgres.connection import Begin, Connection
 from sharedlog._engines.postgres.hanging import end_hanging
 from sharedlog._engines.postgres.joined_commits import JoinedCommits
 from sharedlog._engines.postgres.joining import ServerTransactions
-from sharedlog._engines.postgres.listener import Listener
+from sharedlog._engines.postgres.waiting import Waiting
 from sharedlog._engines.terms import ServerTerms, Term
 
 _KEYS = "bytea[] bytea[]"
@@ -68,7 +68,7 @@ class PostgresEngine:
         """
         self._connection = Connection(address, owner, begin, read_only=read_only)
         self._channel = f"sharedlog_{self._connection.incarnation}"
-        self._listener = Listener(self._connection, self._channel)
+        self._listener = Waiting(self._connection, self._channel)
         self._group_commit = GroupCommit(self._write)
         self._terms = ServerTerms(clock)
         self._joining = ServerTransactions(self._connection, self._channel)

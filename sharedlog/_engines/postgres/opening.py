@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from _rifl_ground.postgres.address import PostgresAddress
-from _rifl_ground.postgres.connections import Pools
+from _rifl_ground.postgres.connections import connect_as_ours
 from _rifl_ground.servers import InvalidAddress
 from sharedlog._core.errors import InvalidRequest, LogUnavailable
 from sharedlog._engines.names import log_name
@@ -50,7 +50,7 @@ def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
     """
     address, name = _parts(url)
     try:
-        with Pools(address).listener() as connection:
+        with connect_as_ours(address) as connection:
             find(connection, address, name)
             connection.execute("SET synchronous_commit = 'on'")
             row = connection.execute(

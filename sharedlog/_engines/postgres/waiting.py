@@ -1,4 +1,4 @@
-"""The listener for appends: one session of a process, while anybody waits."""
+"""Waits for appends, which one session of a process listens for, while anybody waits."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from collections.abc import Callable
 
 import psycopg
 
+from _rifl_ground.postgres.listener import Listener
 from sharedlog._engines.postgres.connection import Connection
 
 # A hint may be lost while the session is made anew, so a waiter looks by itself as well.
 _LOOK_S = 1.0
 _LOOK_UNHEARD_S = 0.01
-_POLL_S = 0.2
-_FIRST_RETRY_S = 0.05
-_LAST_RETRY_S = 2.0
+_END_S = 2.0
 
 
-class Listener:
+class Waiting:
     """Wakes waiters when an append was committed, by ``NOTIFY``. Any thread.
 
     Hints only: what is true is what the tail says when it is asked for.
@@ -28,10 +27,10 @@ class Listener:
     def __init__(self, connection: Connection, channel: str) -> None:
         self._connection = connection
         self._channel = channel
+        self._listener: Listener | None = None
         self._heard = threading.Condition()
         self._count = 0
         self._listens = False
-        self._thread: threading.Thread | None = None
 
     def wait(self, look: Callable[[], int], after: int, timeout_s: float) -> int:
         """Return the tail once it is above ``after``, or when the time is over."""
@@ -55,22 +54,28 @@ class Listener:
         """Wake everybody, before the connection closes its sessions. Idempotent."""
         self._connection.closing.set()
         self._hint()
-        if self._thread is None:
+        if self._listener is None:
             return
         if self._listens:
             # It hears this, and looks whether it is to go on.
             sessions = self._connection.sessions
             with contextlib.suppress(psycopg.Error, OSError), sessions.lend() as session:
                 session.execute("SELECT pg_notify(%s, '')", (self._channel,))
-        self._thread.join(_LAST_RETRY_S)
+        self._listener.join(_END_S)
 
     def _begin(self) -> None:
         with self._heard:
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._listen, name="log-listener", daemon=True
+            if self._listener is None:
+                self._listener = Listener(
+                    self._connection.address,
+                    self._channel,
+                    self._connection.closing,
+                    heard=lambda _: self._hint(),
+                    # What was appended before that is looked for.
+                    listening=lambda: self._hint(listens=True),
+                    lost=self._lost,
                 )
-                self._thread.start()
+                self._listener.start()
 
     def _hint(self, *, listens: bool | None = None) -> None:
         with self._heard:
@@ -78,20 +83,6 @@ class Listener:
             self._listens = self._listens if listens is None else listens
             self._heard.notify_all()
 
-    def _listen(self) -> None:
-        closing, delay_s = self._connection.closing, _FIRST_RETRY_S
-        while not closing.is_set():
-            try:
-                with self._connection.pools.listener() as session:
-                    session.execute(f'LISTEN "{self._channel}"'.encode())
-                    # What was appended before that is looked for.
-                    self._hint(listens=True)
-                    delay_s = _FIRST_RETRY_S
-                    while not closing.is_set():
-                        for _ in session.notifies(timeout=_POLL_S, stop_after=1):
-                            self._hint()
-            except (psycopg.Error, OSError) as error:
-                self._connection.owner.events.debug("log_listener_lost", error=type(error).__name__)
-                self._hint(listens=False)
-                closing.wait(delay_s)
-                delay_s = min(2 * delay_s, _LAST_RETRY_S)
+    def _lost(self, error: Exception) -> None:
+        self._connection.owner.events.debug("log_listener_lost", error=type(error).__name__)
+        self._hint(listens=False)
