@@ -2,5 +2,7 @@
 
 - ``address``: URLs; ``connections``: pools, and single ones, to servers with the ``settings`` that
   they need; ``sessions``: lent to one statement at a time; ``listener``: of a channel.
-- ``poolers``: what may stand between; ``owned``: transactions in which other code runs.
+- ``poolers``: what may stand between.
+- ``owned``: transactions in which other code runs, and what becomes of them; ``marked``: the
+  same on psycopg's connections; ``lent``: cursors that do not end them.
 """

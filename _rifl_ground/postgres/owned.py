@@ -21,6 +21,17 @@ _ENDED = "rifl.transaction_was_ended"
 _NO_SETTING = "42704"
 # What other code may leave set, and our statements need as it was.
 _PUT_BACK = ("role", "search_path")
+# Of a session of ours also what the next transaction would begin with, or wait by.
+OF_SESSIONS = (
+    *_PUT_BACK,
+    "default_transaction_read_only",
+    "default_transaction_isolation",
+    "default_transaction_deferrable",
+    "synchronous_commit",
+    "session_replication_role",
+    "statement_timeout",
+    "lock_timeout",
+)
 # Nothing of the handler's, such as a deferred trigger, runs after our own statements.
 CHECKED = "SET CONSTRAINTS ALL IMMEDIATE"
 READ_MARK = f"SELECT current_setting('{_MARK}', true)"
@@ -39,10 +50,15 @@ class Fate(Enum):
 
 
 class Mark(NamedTuple):
-    """The mark of a transaction; ``settings``: as they were at its beginning, in order."""
+    """The mark of a transaction.
+
+    ``settings``: what is put back before our own statements, as it was at the beginning, or when
+    the session was opened. ``lasting``: put back for the session, which is ours.
+    """
 
     token: str
-    settings: tuple[bytes, ...] = ()
+    settings: tuple[tuple[str, bytes], ...] = ()
+    lasting: bool = False
     # Another transaction is known to run in its place.
     is_lost: bool = False
 
@@ -51,6 +67,11 @@ class Mark(NamedTuple):
         """Return a mark that no other transaction has."""
         return cls(secrets.token_hex(8))
 
+    @classmethod
+    def of_session(cls, settings: tuple[tuple[str, bytes], ...]) -> Mark:
+        """Return one for a session of ours, whose ``settings`` were so when it was opened."""
+        return cls(secrets.token_hex(8), settings, lasting=True)
+
     @property
     def statements(self) -> tuple[str, ...]:
         """What marks the transaction, as its first statements."""
@@ -58,13 +79,13 @@ class Mark(NamedTuple):
 
     @property
     def message(self) -> bytes:
-        """The same, in one message, which reads the settings last: see ``begun``."""
-        return "; ".join((*self.statements, *(f"SHOW {each}" for each in _PUT_BACK))).encode()
+        """The same, in one message, which reads the settings last, if need be: see ``begun``."""
+        reading = () if self.lasting else (f"SHOW {each}" for each in _PUT_BACK)
+        return "; ".join((*self.statements, *reading)).encode()
 
     def begun(self, results: list[Any]) -> Mark:
         """Return it with the settings, by libpq's results of the message."""
-        found = [each.get_value(0, 0) for each in results[-len(_PUT_BACK) :]]
-        return self._replace(settings=tuple(_literal(each or b"") for each in found))
+        return self if self.lasting else self._replace(settings=settings_of(_PUT_BACK, results))
 
     @property
     def check(self) -> bytes:
@@ -81,10 +102,11 @@ class Mark(NamedTuple):
             f"CASE WHEN current_setting('{_MARK}', true) IS DISTINCT FROM '{self.token}' "
             f"THEN current_setting('{_ENDED}') END"
         ).encode()
+        local = b"false" if self.lasting else b"true"
         back = [
-            b"CASE WHEN current_setting('%s') <> %s THEN set_config('%s', %s, true) END"
-            % (name.encode(), value, name.encode(), value)
-            for name, value in zip(_PUT_BACK, self.settings, strict=False)
+            b"CASE WHEN current_setting('%s') <> %s THEN set_config('%s', %s, %s) END"
+            % (name.encode(), value, name.encode(), value, local)
+            for name, value in self.settings
         ]
         return b"SELECT " + b", ".join((ended, *back))
 
@@ -98,6 +120,12 @@ class Mark(NamedTuple):
             return Fate.COMMITTED
         undone = not self.is_lost and (failed or mark == self.token)
         return Fate.UNDONE if undone else Fate.LOST
+
+
+def settings_of(names: tuple[str, ...], results: list[Any]) -> tuple[tuple[str, bytes], ...]:
+    """Return settings by libpq's results of a SHOW of each, the last ones."""
+    found = [each.get_value(0, 0) for each in results[-len(names) :]]
+    return tuple((name, _literal(value or b"")) for name, value in zip(names, found, strict=True))
 
 
 def is_ended(sqlstate: str | None, text: str | None) -> bool:

@@ -96,10 +96,18 @@ class Owned:
             return State.UNDONE if known else State.UNKNOWN
         if self._outside or (self._begun is None and changes != self._before):
             return State.UNKNOWN
-        if begun or self._begun is None or changes == self._begun:
+        if begun or self._begun is None or (by_itself and changes == self._begun):
             return State.OPEN
         # A driver begins before it writes, which was refused.
-        return State.UNDONE if by_itself else State.UNKNOWN
+        return State.UNDONE if by_itself or changes == self._begun else State.UNKNOWN
+
+    def is_lost(self) -> bool:
+        """Whether SQLite has rolled back the transaction that was lent, by itself."""
+        connection = self._connection
+        if self._begun is None or connection.in_transaction:
+            return False
+        # Where a driver begins another one, something has to be lost with this one.
+        return not self._by_itself or connection.total_changes != self._begun
 
     def __call__(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
         """Judge a part of a statement, as SQLite asks."""
@@ -111,7 +119,7 @@ class Owned:
             return self._judge(first or "")
         if self._begun is None:
             return self._refuse(f"a change of the schema of {first}") if action in _SCHEMA else _OK
-        if not self._connection.in_transaction and self._connection.total_changes != self._begun:
+        if self.is_lost():
             return self._refuse("a statement after the transaction was rolled back")
         return self.judge(action, first, second)
 
@@ -125,7 +133,7 @@ class Owned:
             if self._begun is None:
                 self._outside = changes != self._before
                 self._begun = changes
-            if self._begun == changes:
+            if self._by_itself and self._begun == changes:
                 # Nothing was lost with the one before it, if there was one.
                 return _OK
         if statement == "ROLLBACK" and self._may_roll_back:

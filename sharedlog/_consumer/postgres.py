@@ -12,6 +12,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.postgres.marked import check_committed, hold, let_go, mark_open, send
+from _rifl_ground.postgres.owned import Mark, is_ended
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.postgres_append import commit_with
@@ -55,7 +57,10 @@ class PostgresStore:
         # Where a handler uses it.
         self._alchemy: Alchemy | None = None
         self._connection: psycopg.Connection[Any] | None = None
-        self._transaction: psycopg.Transaction | None = None
+        # Of the transaction that runs, if one does.
+        self._mark: Mark | None = None
+        # The session's, as handlers are to leave them.
+        self._settings: tuple[tuple[str, bytes], ...] = ()
         # What the server calls our session, and one of ours that was lost.
         self._session = self._lost = ""
         self._pooled = False
@@ -144,10 +149,8 @@ class PostgresStore:
         """See ``Store``."""
         with self._errors():
             connection = self._opened()
-            # Not by ``connection.transaction()``, which insists on committing it itself.
-            transaction = psycopg.Transaction(connection)
-            transaction.__enter__()
-            self._transaction = transaction
+            self._mark = mark_open(connection, Mark.of_session(self._settings))
+            hold(connection)
             if self._pooled:
                 sync(connection.cursor())
             return connection
@@ -179,24 +182,28 @@ class PostgresStore:
         """See ``Store``."""
         self._known.pop(tag, None)
         self._end_alchemy()
+        lent = self._mark is not None
         with self._working() as execute:
+            if lent:
+                self._check()
             self._table.move(execute, tag, checkpoint)
             if tag in self._calling and checkpoint.position is not None:
                 self._calls.passed(execute, tag, checkpoint.position)
             append, self._append = self._append, None
             if append is not None:
                 self._known[tag] = commit_with(self._opened(), *append)
-                self._transaction = None
+                self._mark = None
 
     def rollback(self) -> None:
         """See ``Store``."""
         self._append = None
         self._end_alchemy()
-        transaction, self._transaction = self._transaction, None
-        if transaction is not None:
-            undone = psycopg.Rollback()
+        mark, self._mark = self._mark, None
+        connection = self._connection
+        if mark is not None and connection is not None:
+            let_go(connection)
             try:
-                transaction.__exit__(type(undone), undone, undone.__traceback__)
+                connection.rollback()
             except psycopg.Error:
                 self.close()
 
@@ -215,7 +222,7 @@ class PostgresStore:
     def close(self) -> None:
         """See ``Store``."""
         connection, self._connection = self._connection, None
-        self._transaction = None
+        self._mark = None
         aside, self._aside = self._aside, None
         for each in (connection, aside):
             if each is not None:
@@ -230,14 +237,15 @@ class PostgresStore:
     def _working(self) -> Iterator[Execute]:
         """Work in the transaction that was begun, or in one of its own, and commit it."""
         with self._errors():
-            if self._transaction is None:
+            if self._mark is None:
                 self.begin()
             try:
                 with self._opened().cursor(row_factory=tuple_row) as cursor:
                     yield lambda statement, given: cursor.execute(statement.encode(), given)
-                transaction, self._transaction = self._transaction, None
-                if transaction is not None:
-                    transaction.__exit__(None, None, None)
+                if self._mark is not None:
+                    let_go(self._opened())
+                    check_committed(send(self._opened(), b"COMMIT"))
+                    self._mark = None
             except psycopg.Error as error:
                 self._refused(error)
                 raise
@@ -256,6 +264,26 @@ class PostgresStore:
                 self._aside = opened(self._url).connection
             with self._aside.cursor(row_factory=tuple_row) as cursor:
                 yield lambda statement, given: cursor.execute(statement.encode(), given)
+
+    def _check(self) -> None:
+        """Have all be as our statements need it; ``Failed`` where a handler ended the transaction.
+
+        One round trip: constraints are checked, and what handlers have set is put back.
+        """
+        mark = self._mark
+        if mark is None:
+            raise AssertionError("it was begun")
+        try:
+            send(self._opened(), mark.check)
+        except psycopg.Error as error:
+            if not is_ended(error.sqlstate, error.diag.message_primary):
+                raise
+            # Whose transaction runs there, nobody knows.
+            self.close()
+            raise Failed(
+                "the handler has ended the transaction itself, or wiped its mark (RESET ALL)",
+                counts=True,
+            ) from error
 
     def _has_calls(self, tag: str, has: bool) -> None:
         (self._calling.add if has else self._calling.discard)(tag)
@@ -285,7 +313,7 @@ class PostgresStore:
 
     def _opened(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            connection, self._session, self._pooled = opened(self._url)
+            connection, self._session, self._pooled, self._settings = opened(self._url)
             connection.cursor_factory = HandlerCursor
             # The session is the parent's, whatever a handler's child has kept of it.
             refuse_in_children(connection, forked)

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from _rifl_ground.postgres.marked import let_go
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._core.commit import Refused
 from sharedlog._engines.postgres.joined_commits import JoinedCommits
@@ -33,6 +34,5 @@ def commit_with(
         if found is None:
             raise
         raise found from error
-    # The block of the transaction is over, as psycopg counts them.
-    connection._num_transactions -= 1
+    let_go(connection)
     return append.left(lsns)

@@ -12,6 +12,8 @@ from psycopg.rows import tuple_row
 from _rifl_ground.log import get_logger
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.connections import connect
+from _rifl_ground.postgres.marked import send
+from _rifl_ground.postgres.owned import OF_SESSIONS, settings_of
 from _rifl_ground.postgres.settings import SYNCED, SYNCHRONOUS, Tables, check_durability
 from _rifl_ground.servers import Durability
 from sharedlog._consumer.call_rows import CALLS
@@ -39,11 +41,13 @@ class Session(NamedTuple):
 
     ``name``: empty behind a pooler, which lends the session to others, too. ``pooled``: the next
     transaction may have another one, and each is told by itself to wait for the disk.
+    ``settings``: what handlers may change, as it is in the beginning.
     """
 
     connection: psycopg.Connection[Any]
     name: str
     pooled: bool
+    settings: tuple[tuple[str, bytes], ...] = ()
 
 
 def opened(url: str) -> Session:
@@ -69,10 +73,12 @@ def opened(url: str) -> Session:
             else:
                 # What is committed is on the server's disk before the log is told.
                 cursor.execute(SYNCED.format("false").encode())
+        shown = "; ".join(f"SHOW {each}" for each in OF_SESSIONS).encode()
+        settings = settings_of(OF_SESSIONS, send(connection, shown))
     except BaseException:
         connection.close()
         raise
-    return Session(connection, "" if pooled else str(name), pooled)
+    return Session(connection, "" if pooled else str(name), pooled, settings)
 
 
 def sync(cursor: psycopg.Cursor[Any]) -> None:

@@ -7,12 +7,13 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from _rifl_ground.sqlite import mark
 from _rifl_ground.sqlite.failures import Replaced, Stopped
 from _rifl_ground.sqlite.guard import FileGuard
 from _rifl_ground.sqlite.opening import Connection, connect
+from _rifl_ground.sqlite.owned import Owned
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
@@ -69,6 +70,10 @@ _QUERY_ONLY, _QUERY_AND_WRITE = (
     "PRAGMA query_only = ON -- sharedlog",
     "PRAGMA query_only = OFF -- sharedlog",
 )
+_LOST = (
+    "SQLite has rolled the transaction back, at a statement (OR ROLLBACK, RAISE(ROLLBACK)), an "
+    "interrupt or a full disk: nothing more is done in it. Let what failed leave the handler"
+)
 _OURS = "the consumer begins, commits and closes what handlers write with (a savepoint is yours)"
 
 
@@ -83,13 +88,9 @@ class SqliteStore:
         self._alchemy: Alchemy | None = None
         self._connection: _Connection | None = None
         self._guard = FileGuard(path)
-        self._process = os.getpid()
-        # Handlers run: they neither begin nor end transactions.
-        self._lent = False
+        self._owned = _Owned()
         # A service is called: the file is others' to write meanwhile.
         self._suspended = False
-        # What was written that SQLite does not count: it is not rows.
-        self._others = 0
         # Of the file, as the transaction that runs has seen it.
         self._version = 0
         self._calls = CallRows(name, SQLITE)
@@ -139,11 +140,11 @@ class SqliteStore:
 
     def written(self) -> int:
         """See ``Store``."""
-        return self._opened().total_changes + self._others
+        return self._opened().total_changes + self._owned.others
 
     def suspend(self) -> None:
         """See ``Store``."""
-        self._lent = False
+        self._owned.free()
         with self._errors():
             connection = self._opened()
             if connection.in_transaction:
@@ -170,18 +171,18 @@ class SqliteStore:
             connection.execute(_BEGIN)
             self._guard.begun(connection)
             (self._version,) = connection.cursor().execute(_VERSION).fetchone()
-        self._lent = True
+        self._owned.lend(connection)
         return connection
 
     def sqlalchemy(self) -> Any:
         """See ``Store``."""
         connection = self._opened()
         if self._alchemy is None or self._alchemy.connection is not connection:
-            others = self._others
+            others = self._owned.others
             self._alchemy = Alchemy("sqlite", connection)
             given = self._alchemy.begin()
             # What it asks first writes nothing.
-            self._others = others
+            self._owned.others = others
             return given
         return self._alchemy.begin()
 
@@ -196,14 +197,14 @@ class SqliteStore:
 
     def within(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Do something of ours in the transaction that handlers ran in, before it commits."""
-        self._lent = False
+        self._owned.free()
         self._end_alchemy()
         with self._errors():
             work(self._opened())
 
     def commit(self, tag: str, checkpoint: Checkpoint) -> None:
         """See ``Store``."""
-        self._lent = False
+        self._owned.free()
         self._end_alchemy()
         with self._transaction() as execute:
             self._table.move(execute, tag, checkpoint)
@@ -212,7 +213,7 @@ class SqliteStore:
 
     def rollback(self) -> None:
         """See ``Store``."""
-        self._lent = False
+        self._owned.free()
         self._end_alchemy()
         suspended, self._suspended = self._suspended, False
         connection = self._connection
@@ -238,7 +239,8 @@ class SqliteStore:
     def close(self) -> None:
         """See ``Store``."""
         connection, self._connection = self._connection, None
-        self._lent = self._suspended = False
+        self._owned.free()
+        self._suspended = False
         self._guard.closed()
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -305,32 +307,82 @@ class SqliteStore:
                     create=not self._guard.known,
                     any_thread=False,
                 )
+                connection.owned = self._owned
                 self._connection = connection
                 self._guard.opened(connection)
-                connection.set_authorizer(self._allowed)
+                connection.set_authorizer(self._owned)
         return self._connection
 
-    def _allowed(self, action: int, first: object, second: object, *_: object) -> int:
-        if self._lent and (
-            action == sqlite3.SQLITE_TRANSACTION
-            or (action in _WRITES and _OURS_TO_WRITE & {first, second})
-            or os.getpid() != self._process
-        ):
+
+class _Owned(Owned):
+    """What handlers' statements may do: nothing to the consumers' own rows and tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+        # What was written that SQLite does not count: it is not rows.
+        self.others = 0
+
+    def __call__(self, action: int, first: str | None, second: str | None, *more: Any) -> int:
+        """Judge a part of a statement, as SQLite asks."""
+        judged = super().__call__(action, first, second, *more)
+        self.others += judged == sqlite3.SQLITE_OK and action not in _OF_ROWS
+        return judged
+
+    def judge(self, action: int, first: str | None, second: str | None) -> int:
+        """Judge what does not end the transaction."""
+        if (action in _WRITES and _OURS_TO_WRITE & {first, second}) or os.getpid() != self._process:
             return sqlite3.SQLITE_DENY
-        self._others += action not in _OF_ROWS
         return sqlite3.SQLITE_OK
 
 
-class _Connection(Connection):
-    """What handlers get: the consumer begins its transactions, ends them, and closes it."""
+class _Cursor(sqlite3.Cursor):
+    """What handlers execute by: nothing runs once SQLite has rolled the transaction back."""
 
-    def execute(self, *given: Any) -> sqlite3.Cursor:
+    connection: _Connection
+
+    def execute(self, *given: Any) -> Self:
+        self.connection.check()
         try:
             return super().execute(*given)
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:
                 raise
             raise InvalidRequest(f"{_OURS}, and writes its table ({error})") from error
+
+    def executemany(self, *given: Any) -> Self:
+        self.connection.check()
+        try:
+            return super().executemany(*given)
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:
+                raise
+            raise InvalidRequest(f"{_OURS}, and writes its table ({error})") from error
+
+    def executescript(self, *_: Any) -> NoReturn:
+        raise InvalidRequest(f"executescript commits: {_OURS}")
+
+
+class _Connection(Connection):
+    """What handlers get: the consumer begins its transactions, ends them, and closes it."""
+
+    # None is lent before it has its own.
+    owned = Owned()
+
+    def cursor(self, factory: Any = None) -> Any:
+        return super().cursor(factory or _Cursor)
+
+    def execute(self, *given: Any) -> Any:
+        # sqlite3's own does not ask the cursor's.
+        return self.cursor().execute(*given)
+
+    def executemany(self, *given: Any) -> Any:
+        return self.cursor().executemany(*given)
+
+    def check(self) -> None:
+        """Raise ``InvalidRequest`` where a statement would commit by itself."""
+        if self.owned.lent and not self.in_transaction:
+            raise InvalidRequest(_LOST)
 
     def executescript(self, *_: Any) -> NoReturn:
         raise InvalidRequest(f"executescript commits: {_OURS}")

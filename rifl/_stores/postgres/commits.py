@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import functools
-import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg import generators
-from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
-from _rifl_ground.postgres.owned import READ_COMMITTED, READ_MARK, Fate, Mark, is_ended
+from _rifl_ground.postgres.marked import (
+    answered,
+    check_committed,
+    hold,
+    is_held,
+    let_go,
+    mark_open,
+    mark_open_async,
+    undo,
+    undo_async,
+)
+from _rifl_ground.postgres.owned import Fate, is_ended
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.riders import Begun, begins, ends, last_statements, meaning_of
@@ -33,9 +42,6 @@ _CONNECTIONS = (psycopg.Connection, psycopg.AsyncConnection)
 _REFUSED = "RIFL1"
 # A larger record is sent on its own, in binary.
 _IN_TEXT = 16 * 1024
-# Those on which psycopg refuses commit() and rollback() for us.
-_held: weakref.WeakSet[Any] = weakref.WeakSet()
-_DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
 
 def begin(transaction: Any) -> bool:
@@ -48,8 +54,8 @@ def begin(transaction: Any) -> bool:
     if not isinstance(connection, psycopg.Connection):
         return False
     _check_idle(connection)
-    mark_open(connection)
-    _hold(connection)
+    begins(connection, Begun(mark_open(connection), []))
+    hold(connection)
     return True
 
 
@@ -59,37 +65,9 @@ async def begin_async(transaction: Any) -> bool:
     if not isinstance(connection, psycopg.AsyncConnection):
         return False
     _check_idle(connection)
-    await mark_open_async(connection)
-    _hold(connection)
+    begins(connection, Begun(await mark_open_async(connection), []))
+    hold(connection)
     return True
-
-
-def mark_open(connection: psycopg.Connection[Any]) -> None:
-    """Mark the transaction of a connection, which is begun where there is none."""
-    mark = Mark.new()
-    results = send(connection, _beginning(connection) + mark.message)
-    begins(connection, Begun(mark.begun(results), []))
-
-
-async def mark_open_async(connection: psycopg.AsyncConnection[Any]) -> None:
-    """The same for an asynchronous connection."""
-    mark = Mark.new()
-    results = await send_async(connection, _beginning(connection) + mark.message)
-    begins(connection, Begun(mark.begun(results), []))
-
-
-def send(connection: psycopg.Connection[Any], message: bytes) -> list[Any]:
-    """Send statements without parameters in one message; returns libpq's results."""
-    with connection.lock:
-        connection.pgconn.send_query(message)
-        return connection.wait(_answered(connection))
-
-
-async def send_async(connection: psycopg.AsyncConnection[Any], message: bytes) -> list[Any]:
-    """The same for an asynchronous connection."""
-    async with connection.lock:
-        connection.pgconn.send_query(message)
-        return await connection.wait(_answered(connection))
 
 
 def commit_record(transaction: Any, backend: PostgresBackend, finish: Written) -> bool:
@@ -109,11 +87,11 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Written) -
             if alone:
                 if begun.mark is not None:
                     connection.pgconn.send_query(begun.mark.check)
-                    connection.wait(_answered(connection))
+                    connection.wait(answered(connection))
                 _send_alone(connection, backend, finish)
-                connection.wait(_answered(connection))
+                connection.wait(answered(connection))
             _send_commit(connection, backend, None if alone else finish, begun)
-            _check_committed(connection.wait(_answered(connection)))
+            check_committed(connection.wait(answered(connection)))
     except psycopg.Error as error:
         _refuse(error, connection, backend, finish, begun)
         raise
@@ -133,11 +111,11 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
             if alone:
                 if begun.mark is not None:
                     connection.pgconn.send_query(begun.mark.check)
-                    await connection.wait(_answered(connection))
+                    await connection.wait(answered(connection))
                 _send_alone(connection, backend, finish)
-                await connection.wait(_answered(connection))
+                await connection.wait(answered(connection))
             _send_commit(connection, backend, None if alone else finish, begun)
-            _check_committed(await connection.wait(_answered(connection)))
+            check_committed(await connection.wait(answered(connection)))
     except psycopg.Error as error:
         _refuse(error, connection, backend, finish, begun)
         raise
@@ -172,71 +150,8 @@ async def rollback_async(transaction: Any) -> Fate | None:
     return await undo_async(connection, _let_go(connection).mark)
 
 
-def undo(connection: psycopg.Connection[Any], mark: Mark | None) -> Fate:
-    """Roll back what is open on a connection; returns what became of the marked transaction."""
-    try:
-        if mark is None:
-            connection.rollback()
-            return Fate.UNDONE
-        if connection.closed:
-            return _closed(connection)
-        status = connection.info.transaction_status
-        return _fate(mark, status, send(connection, _undoing(status)))
-    except psycopg.Error:
-        connection.close()
-        return Fate.UNDONE if mark is None else Fate.CUT_OFF
-
-
-async def undo_async(connection: psycopg.AsyncConnection[Any], mark: Mark | None) -> Fate:
-    """The same for an asynchronous connection."""
-    try:
-        if mark is None:
-            await connection.rollback()
-            return Fate.UNDONE
-        if connection.closed:
-            return _closed(connection)
-        status = connection.info.transaction_status
-        return _fate(mark, status, await send_async(connection, _undoing(status)))
-    except psycopg.Error:
-        await connection.close()
-        return Fate.UNDONE if mark is None else Fate.CUT_OFF
-
-
-def _closed(connection: _Any) -> Fate:
-    # Lost with the server, or by the network, it was not ended by anybody's mistake.
-    return Fate.CUT_OFF if connection.broken else Fate.CLOSED
-
-
-def _undoing(status: TransactionStatus) -> bytes:
-    """Return what rolls a transaction back, and reads what tells whose it was."""
-    parts = [READ_COMMITTED]
-    if status != TransactionStatus.IDLE:
-        parts.insert(0, "ROLLBACK")
-    if status == TransactionStatus.INTRANS:
-        parts.insert(0, READ_MARK)
-    return "; ".join(parts).encode()
-
-
-def _fate(mark: Mark, status: TransactionStatus, results: list[Any]) -> Fate:
-    read = [each.get_value(0, 0) for each in (results[0], results[-1])]
-    first, committed = [None if each is None else each.decode() for each in read]
-    failed = status == TransactionStatus.INERROR
-    return mark.fate(
-        first if status == TransactionStatus.INTRANS else None, committed, failed=failed
-    )
-
-
-def _hold(connection: _Any) -> None:
-    """Have psycopg refuse commit() and rollback(), as it does within its own blocks."""
-    # What those look at; nothing says so in public.
-    connection._num_transactions += 1
-    _held.add(connection)
-
-
 def _let_go(connection: _Any) -> Begun:
-    if connection in _held:
-        _held.discard(connection)
-        connection._num_transactions -= 1
+    let_go(connection)
     return ends(connection)
 
 
@@ -244,27 +159,6 @@ def _connection(transaction: Any) -> Any:
     if isinstance(transaction, _CURSORS):
         return transaction.connection
     return transaction
-
-
-def _beginning(connection: _Any) -> bytes:
-    """Return what begins a transaction as the connection says; nothing where one is open."""
-    if connection.info.transaction_status == TransactionStatus.INTRANS:
-        return b""
-    return _begun(connection.isolation_level, connection.read_only, connection.deferrable)
-
-
-@functools.cache
-def _begun(
-    isolation: psycopg.IsolationLevel | None, read_only: bool | None, deferrable: bool | None
-) -> bytes:
-    parts = ["BEGIN"]
-    if isolation is not None:
-        parts.append(f"ISOLATION LEVEL {isolation.name.replace('_', ' ')}")
-    if read_only is not None:
-        parts.append("READ ONLY" if read_only else "READ WRITE")
-    if deferrable is not None:
-        parts.append("DEFERRABLE" if deferrable else "NOT DEFERRABLE")
-    return " ".join(parts).encode() + b"; "
 
 
 def _send_alone(connection: _Any, backend: PostgresBackend, finish: Written) -> None:
@@ -294,22 +188,6 @@ def _send_commit(
         if begun.mark is not None:
             message.insert(0, begun.mark.check)
     connection.pgconn.send_query(b"; ".join(message))
-
-
-def _check_committed(results: list[Any]) -> None:
-    # To a COMMIT of what has failed the answer is ROLLBACK, which is no error.
-    answer = results[-1].command_status
-    if answer != b"COMMIT":
-        raise psycopg.InternalError(f"COMMIT was answered with {answer!r}")
-
-
-def _answered(connection: _Any) -> Generator[Any, Any, list[Any]]:
-    """Return what the commands of a message were answered; raises what one failed with."""
-    results: list[Any] = yield from generators.execute(connection.pgconn)
-    for result in results:
-        if result.status not in _DONE:
-            raise psycopg.errors.error_from_result(result)
-    return results
 
 
 def with_literals(
@@ -358,7 +236,7 @@ def _check_open(connection: _Any) -> None:
         raise WrongDatabase(
             "the connection is in autocommit mode, or its transaction was ended before its block"
         )
-    if connection._num_transactions > (connection in _held) or connection._tpc:
+    if connection._num_transactions > is_held(connection) or connection._tpc:
         raise WrongDatabase("the transaction is within a block of psycopg's, which commits it")
 
 

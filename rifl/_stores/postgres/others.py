@@ -7,6 +7,14 @@ from typing import Any
 
 import psycopg
 
+from _rifl_ground.postgres.marked import (
+    mark_open,
+    mark_open_async,
+    send,
+    send_async,
+    undo,
+    undo_async,
+)
 from _rifl_ground.postgres.owned import CHECKED, READ_COMMITTED, READ_MARK, Fate, Mark, is_ended
 from rifl._stores.alchemy import Watch, watch
 from rifl._stores.drivers import (
@@ -16,15 +24,7 @@ from rifl._stores.drivers import (
     roll_back,
 )
 from rifl._stores.errors import TransactionEnded, WrongDatabase
-from rifl._stores.postgres.commits import (
-    check_mode,
-    mark_open,
-    mark_open_async,
-    send,
-    send_async,
-    undo,
-    undo_async,
-)
+from rifl._stores.postgres.commits import check_mode
 from rifl._stores.postgres.riders import (
     Begun,
     begins,
@@ -57,7 +57,7 @@ class Other:
             return cls(transaction, connection, mark)
         if isinstance(connection, psycopg.Connection):
             _check(connection)
-            mark_open(connection)
+            begins(connection, Begun(mark_open(connection), []))
         return cls(transaction, connection)
 
     @classmethod
@@ -67,7 +67,7 @@ class Other:
         if not isinstance(connection, psycopg.AsyncConnection):
             return cls.begin(transaction)
         _check(connection)
-        await mark_open_async(connection)
+        begins(connection, Begun(await mark_open_async(connection), []))
         return cls(transaction, connection)
 
     def check(self, transaction: Any) -> None:

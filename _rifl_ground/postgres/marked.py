@@ -1,0 +1,161 @@
+"""Marked transactions on psycopg's connections: begun, held against other code, and undone."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Generator
+from typing import Any
+
+import psycopg
+from psycopg import generators
+from psycopg.pq import ExecStatus, TransactionStatus
+
+from _rifl_ground.postgres.owned import READ_COMMITTED, READ_MARK, Fate, Mark
+
+_Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+_DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
+# Those on which psycopg refuses commit() and rollback() for us.
+_held: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def mark_open(connection: psycopg.Connection[Any], mark: Mark | None = None) -> Mark:
+    """Mark the transaction of a connection, which is begun where there is none; the mark.
+
+    ``mark``: one that knows already what settings are put back.
+    """
+    mark = mark or Mark.new()
+    results = send(connection, _beginning(connection) + mark.message)
+    return mark.begun(results)
+
+
+async def mark_open_async(connection: psycopg.AsyncConnection[Any]) -> Mark:
+    """The same for an asynchronous connection."""
+    mark = Mark.new()
+    results = await send_async(connection, _beginning(connection) + mark.message)
+    return mark.begun(results)
+
+
+def _beginning(connection: _Any) -> bytes:
+    """Return what begins a transaction as the connection says; nothing where one is open."""
+    if connection.info.transaction_status == TransactionStatus.INTRANS:
+        return b""
+    return _begun_as(connection.isolation_level, connection.read_only, connection.deferrable)
+
+
+@functools.cache
+def _begun_as(
+    isolation: psycopg.IsolationLevel | None, read_only: bool | None, deferrable: bool | None
+) -> bytes:
+    parts = ["BEGIN"]
+    if isolation is not None:
+        parts.append(f"ISOLATION LEVEL {isolation.name.replace('_', ' ')}")
+    if read_only is not None:
+        parts.append("READ ONLY" if read_only else "READ WRITE")
+    if deferrable is not None:
+        parts.append("DEFERRABLE" if deferrable else "NOT DEFERRABLE")
+    return " ".join(parts).encode() + b"; "
+
+
+def send(connection: psycopg.Connection[Any], message: bytes) -> list[Any]:
+    """Send statements without parameters in one message; returns libpq's results."""
+    with connection.lock:
+        connection.pgconn.send_query(message)
+        return connection.wait(answered(connection))
+
+
+async def send_async(connection: psycopg.AsyncConnection[Any], message: bytes) -> list[Any]:
+    """The same for an asynchronous connection."""
+    async with connection.lock:
+        connection.pgconn.send_query(message)
+        return await connection.wait(answered(connection))
+
+
+def answered(connection: _Any) -> Generator[Any, Any, list[Any]]:
+    """Return what the commands of a message were answered; raises what one failed with."""
+    results: list[Any] = yield from generators.execute(connection.pgconn)
+    for result in results:
+        if result.status not in _DONE:
+            raise psycopg.errors.error_from_result(result)
+    return results
+
+
+def check_committed(results: list[Any]) -> None:
+    """Raise ``psycopg.InternalError`` unless the last command of a message was a COMMIT."""
+    # To a COMMIT of what has failed the answer is ROLLBACK, which is no error.
+    answer = results[-1].command_status
+    if answer != b"COMMIT":
+        raise psycopg.InternalError(f"COMMIT was answered with {answer!r}")
+
+
+def hold(connection: _Any) -> None:
+    """Have psycopg refuse commit() and rollback(), as it does within its own blocks."""
+    # What those look at; nothing says so in public.
+    connection._num_transactions += 1
+    _held.add(connection)
+
+
+def is_held(connection: _Any) -> bool:
+    """Whether psycopg refuses them for us."""
+    return connection in _held
+
+
+def let_go(connection: _Any) -> None:
+    """Have it refuse them no more; idempotent."""
+    if connection in _held:
+        _held.discard(connection)
+        connection._num_transactions -= 1
+
+
+def undo(connection: psycopg.Connection[Any], mark: Mark | None) -> Fate:
+    """Roll back what is open on a connection; returns what became of the marked transaction."""
+    try:
+        if mark is None:
+            connection.rollback()
+            return Fate.UNDONE
+        if connection.closed:
+            return _closed(connection)
+        status = connection.info.transaction_status
+        return _fate(mark, status, send(connection, _undoing(status)))
+    except psycopg.Error:
+        connection.close()
+        return Fate.UNDONE if mark is None else Fate.CUT_OFF
+
+
+async def undo_async(connection: psycopg.AsyncConnection[Any], mark: Mark | None) -> Fate:
+    """The same for an asynchronous connection."""
+    try:
+        if mark is None:
+            await connection.rollback()
+            return Fate.UNDONE
+        if connection.closed:
+            return _closed(connection)
+        status = connection.info.transaction_status
+        return _fate(mark, status, await send_async(connection, _undoing(status)))
+    except psycopg.Error:
+        await connection.close()
+        return Fate.UNDONE if mark is None else Fate.CUT_OFF
+
+
+def _closed(connection: _Any) -> Fate:
+    # Lost with the server, or by the network, it was not ended by anybody's mistake.
+    return Fate.CUT_OFF if connection.broken else Fate.CLOSED
+
+
+def _undoing(status: TransactionStatus) -> bytes:
+    """Return what rolls a transaction back, and reads what tells whose it was."""
+    parts = [READ_COMMITTED]
+    if status != TransactionStatus.IDLE:
+        parts.insert(0, "ROLLBACK")
+    if status == TransactionStatus.INTRANS:
+        parts.insert(0, READ_MARK)
+    return "; ".join(parts).encode()
+
+
+def _fate(mark: Mark, status: TransactionStatus, results: list[Any]) -> Fate:
+    read = [each.get_value(0, 0) for each in (results[0], results[-1])]
+    first, committed = [None if each is None else each.decode() for each in read]
+    failed = status == TransactionStatus.INERROR
+    return mark.fate(
+        first if status == TransactionStatus.INTRANS else None, committed, failed=failed
+    )
