@@ -11,7 +11,7 @@ import psycopg
 from psycopg import generators
 from psycopg.pq import ExecStatus, TransactionStatus
 
-from _rifl_ground.postgres.owned import READ_COMMITTED, READ_MARK, Fate, Mark
+from _rifl_ground.postgres.owned import READ_COMMITTED, READ_MARK, Fate, TransactionMark
 
 _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
@@ -19,19 +19,21 @@ _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 _held: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def mark_open(connection: psycopg.Connection[Any], mark: Mark | None = None) -> Mark:
-    """Mark the transaction of a connection, which is begun where there is none; the mark.
+def mark_open(
+    connection: psycopg.Connection[Any], mark: TransactionMark | None = None
+) -> TransactionMark:
+    """TransactionMark the transaction of a connection, which is begun where there is none; the mark.
 
     ``mark``: one that knows already what settings are put back.
     """
-    mark = mark or Mark.new()
+    mark = mark or TransactionMark.new()
     results = send(connection, _beginning(connection) + mark.message)
     return mark.begun(results)
 
 
-async def mark_open_async(connection: psycopg.AsyncConnection[Any]) -> Mark:
+async def mark_open_async(connection: psycopg.AsyncConnection[Any]) -> TransactionMark:
     """The same for an asynchronous connection."""
-    mark = Mark.new()
+    mark = TransactionMark.new()
     results = await send_async(connection, _beginning(connection) + mark.message)
     return mark.begun(results)
 
@@ -107,7 +109,7 @@ def let_go(connection: _Any) -> None:
         connection._num_transactions -= 1
 
 
-def undo(connection: psycopg.Connection[Any], mark: Mark | None) -> Fate:
+def undo(connection: psycopg.Connection[Any], mark: TransactionMark | None) -> Fate:
     """Roll back what is open on a connection; returns what became of the marked transaction."""
     try:
         if mark is None:
@@ -122,7 +124,9 @@ def undo(connection: psycopg.Connection[Any], mark: Mark | None) -> Fate:
         return Fate.UNDONE if mark is None else Fate.CUT_OFF
 
 
-async def undo_async(connection: psycopg.AsyncConnection[Any], mark: Mark | None) -> Fate:
+async def undo_async(
+    connection: psycopg.AsyncConnection[Any], mark: TransactionMark | None
+) -> Fate:
     """The same for an asynchronous connection."""
     try:
         if mark is None:
@@ -152,7 +156,7 @@ def _undoing(status: TransactionStatus) -> bytes:
     return "; ".join(parts).encode()
 
 
-def _fate(mark: Mark, status: TransactionStatus, results: list[Any]) -> Fate:
+def _fate(mark: TransactionMark, status: TransactionStatus, results: list[Any]) -> Fate:
     read = [each.get_value(0, 0) for each in (results[0], results[-1])]
     first, committed = [None if each is None else each.decode() for each in read]
     failed = status == TransactionStatus.INERROR

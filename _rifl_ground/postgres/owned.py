@@ -49,7 +49,7 @@ class Fate(Enum):
     CUT_OFF = "its connection was lost"
 
 
-class Mark(NamedTuple):
+class TransactionMark(NamedTuple):
     """The mark of a transaction.
 
     ``settings``: what is put back before our own statements, as it was at the beginning, or when
@@ -63,12 +63,12 @@ class Mark(NamedTuple):
     is_lost: bool = False
 
     @classmethod
-    def new(cls) -> Mark:
+    def new(cls) -> TransactionMark:
         """Return a mark that no other transaction has."""
         return cls(secrets.token_hex(8))
 
     @classmethod
-    def of_session(cls, settings: tuple[tuple[str, bytes], ...]) -> Mark:
+    def of_session(cls, settings: tuple[tuple[str, bytes], ...]) -> TransactionMark:
         """Return one for a session of ours, whose ``settings`` were so when it was opened."""
         return cls(secrets.token_hex(8), settings, lasting=True)
 
@@ -83,7 +83,7 @@ class Mark(NamedTuple):
         reading = () if self.lasting else (f"SHOW {each}" for each in _PUT_BACK)
         return "; ".join((*self.statements, *reading)).encode()
 
-    def begun(self, results: list[Any]) -> Mark:
+    def begun(self, results: list[Any]) -> TransactionMark:
         """Return it with the settings, by libpq's results of the message."""
         return self if self.lasting else self._replace(settings=settings_of(_PUT_BACK, results))
 

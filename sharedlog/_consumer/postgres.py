@@ -13,7 +13,7 @@ from psycopg.rows import tuple_row
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.postgres.marked import check_committed, hold, let_go, mark_open, send
-from _rifl_ground.postgres.owned import Mark, is_ended
+from _rifl_ground.postgres.owned import TransactionMark, is_ended
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.postgres_append import commit_with
@@ -58,7 +58,7 @@ class PostgresStore:
         self._alchemy: Alchemy | None = None
         self._connection: psycopg.Connection[Any] | None = None
         # Of the transaction that runs, if one does.
-        self._mark: Mark | None = None
+        self._mark: TransactionMark | None = None
         # The session's, as handlers are to leave them.
         self._settings: tuple[tuple[str, bytes], ...] = ()
         # What the server calls our session, and one of ours that was lost.
@@ -149,7 +149,7 @@ class PostgresStore:
         """See ``Store``."""
         with self._errors():
             connection = self._opened()
-            self._mark = mark_open(connection, Mark.of_session(self._settings))
+            self._mark = mark_open(connection, TransactionMark.of_session(self._settings))
             hold(connection)
             if self._pooled:
                 sync(connection.cursor())

@@ -15,7 +15,14 @@ from _rifl_ground.postgres.marked import (
     undo,
     undo_async,
 )
-from _rifl_ground.postgres.owned import CHECKED, READ_COMMITTED, READ_MARK, Fate, Mark, is_ended
+from _rifl_ground.postgres.owned import (
+    CHECKED,
+    READ_COMMITTED,
+    READ_MARK,
+    Fate,
+    TransactionMark,
+    is_ended,
+)
 from rifl._stores.alchemy import Watch, watch
 from rifl._stores.drivers import (
     DbApiTransaction,
@@ -40,7 +47,9 @@ _ENDED = "the transaction was ended before its block"
 class Other:
     """A ``rifl.transaction`` that its driver commits. Used as the driver's connection is."""
 
-    def __init__(self, transaction: Any, connection: Any, mark: Mark | None = None) -> None:
+    def __init__(
+        self, transaction: Any, connection: Any, mark: TransactionMark | None = None
+    ) -> None:
         self._connection = connection
         self._watched: Watch | None = watch(transaction)
         # Of a DB-API connection: psycopg's are noted where riders are.
@@ -48,10 +57,10 @@ class Other:
 
     @classmethod
     def begin(cls, transaction: Any) -> Other:
-        """Mark the transaction that is begun by what holds it."""
+        """TransactionMark the transaction that is begun by what holds it."""
         connection = driver_connection(transaction)
         if isinstance(connection, DbApiTransaction):
-            mark = Mark.new()
+            mark = TransactionMark.new()
             for statement in mark.statements:
                 connection.execute(statement)
             return cls(transaction, connection, mark)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
-from _rifl_ground.postgres.owned import Mark
+from _rifl_ground.postgres.owned import TransactionMark
 
 
 class Rider(Protocol):
@@ -28,7 +28,7 @@ class Rider(Protocol):
 class Begun(NamedTuple):
     """A ``rifl.transaction`` of a call, not yet at its end: its mark, and what rides with it."""
 
-    mark: Mark | None
+    mark: TransactionMark | None
     riders: list[Rider]
 
 
@@ -64,7 +64,7 @@ def ends(connection: Any) -> Begun:
 def last_statements(riders: Sequence[Rider]) -> str:
     """Return what is carried out between the record and the commit.
 
-    Deferred constraints are checked by then (``Mark.check``): what rides locks what many need.
+    Deferred constraints are checked by then (``TransactionMark.check``): what rides locks what many need.
     """
     return "; ".join(each.statement for each in riders)
 
