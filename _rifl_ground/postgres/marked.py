@@ -22,7 +22,7 @@ _held: weakref.WeakSet[Any] = weakref.WeakSet()
 def mark_open(
     connection: psycopg.Connection[Any], mark: TransactionMark | None = None
 ) -> TransactionMark:
-    """TransactionMark the transaction of a connection, which is begun where there is none; the mark.
+    """Mark the transaction of a connection, which is begun where there is none; the mark.
 
     ``mark``: one that knows already what settings are put back.
     """

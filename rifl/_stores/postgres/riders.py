@@ -64,7 +64,8 @@ def ends(connection: Any) -> Begun:
 def last_statements(riders: Sequence[Rider]) -> str:
     """Return what is carried out between the record and the commit.
 
-    Deferred constraints are checked by then (``TransactionMark.check``): what rides locks what many need.
+    Deferred constraints are checked by then (``TransactionMark.check``): what rides locks what
+    many need.
     """
     return "; ".join(each.statement for each in riders)
 

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Self
 
+from _rifl_ground.sqlite.owned import Owned
+
 # What a handler may ask; anything else would outlast its turn, or be another's.
 _PRAGMAS = frozenset(
     {
@@ -41,30 +43,18 @@ _OVER = "this call's turn in the shared transaction is over"
 _LOST = "the shared transaction was rolled back"
 
 
-def guard(connection: sqlite3.Connection) -> Callable[[bool], None]:
-    """Keep handlers from ending the transaction, or leaving traces on the connection.
+class SharedOwned(Owned):
+    """What handlers may execute: nothing that ends the transaction, or leaves traces."""
 
-    What is returned is told True before we do so ourselves, and False after.
-    """
-    ours = False
-
-    def decide(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-        if ours:
-            return sqlite3.SQLITE_OK
-        if action in (sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH):
+    def judge(self, action: int, first: str | None, second: str | None) -> int:
+        """Judge what does not end the transaction."""
+        if action in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH):
             return sqlite3.SQLITE_DENY
         if action == sqlite3.SQLITE_PRAGMA:
             name = (first or "").lower()
             if name not in _PRAGMAS or (second is not None and name in _SET):
                 return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
-
-    def switch(on: bool) -> None:
-        nonlocal ours
-        ours = on
-
-    connection.set_authorizer(decide)
-    return switch
 
 
 class ConnectionProxy:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from _rifl_ground.log import get_logger
-from rifl._stores.sqlite.connection_proxy import guard
+from rifl._stores.sqlite.connection_proxy import SharedOwned
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.write_queue import LONGEST_WAIT_S, SharedTransaction, WriteQueue
 from rifl.core._shared.errors import StoreUnavailable
@@ -39,7 +39,7 @@ class SharedConnection:
         self._connection: sqlite3.Connection | None = None
         # How long it waits for other connections, as it was told last.
         self._limit_ms = -1
-        self._ours: Callable[[bool], None] = _nothing
+        self._owned = SharedOwned()
         self._closed = False
 
     def released(self) -> None:
@@ -77,7 +77,7 @@ class SharedConnection:
                 raise StoreUnavailable(f"the store cannot be written: {error or 'it is closed'}")
             if self._connection is None:
                 connection = self._connect()
-                self._ours = guard(connection)
+                connection.set_authorizer(self._owned)
                 self._connection = connection
             self._begin(self._connection, int(limit_s * 1000))
         except BaseException as error:
@@ -89,14 +89,11 @@ class SharedConnection:
             self._queue.opened(time.monotonic())
 
     def _begin(self, connection: sqlite3.Connection, limit_ms: int) -> None:
-        self._ours(True)
-        try:
-            if limit_ms != self._limit_ms:
-                connection.execute(f"PRAGMA busy_timeout={limit_ms}")
-                self._limit_ms = limit_ms
-            connection.execute("BEGIN IMMEDIATE")
-        finally:
-            self._ours(False)
+        if limit_ms != self._limit_ms:
+            connection.execute(f"PRAGMA busy_timeout={limit_ms}")
+            self._limit_ms = limit_ms
+        connection.execute("BEGIN IMMEDIATE")
+        self._owned.lend(connection)
 
     def _commit(self, group: SharedTransaction) -> None:
         try:
@@ -108,7 +105,7 @@ class SharedConnection:
         """Commit, and tell the handlers; the file is still whose it was."""
         connection: Any = self._connection
         began = time.perf_counter()
-        self._ours(True)
+        self._owned.free()
         try:
             if group.error is None:
                 group.error = self._stopped()
@@ -131,13 +128,8 @@ class SharedConnection:
                     connection.rollback()
             except sqlite3.Error as error:
                 _log.warning("store_rollback_failed", error=str(error))
-            self._ours(False)
             with self._lock:
                 self._queue.closed(group)
             group.done.succeed()
         if self._on_commit is not None:
             self._on_commit(group.handlers, time.perf_counter() - began, group.error)
-
-
-def _nothing(on: bool) -> None:
-    """Stand for the guard of a connection that is not open yet."""

@@ -144,6 +144,8 @@ class SharedTransactions(SharedConnection):
         if undo:
             turn.record = None
         try:
+            if not connection.in_transaction:
+                raise sqlite3.OperationalError("a statement has rolled the transaction back")
             if undo:
                 connection.execute(self._back)
             connection.execute(self._release)
