@@ -2,7 +2,7 @@
 
 It imports nothing of rifl (DESIGN §2) and nothing of gRPC. A server that
 hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
-``rifl.add_lease_service``; ``python -m lease_server`` runs the service alone.
+``rifl.add_lease_service``; ``rifl lease-server`` runs the service alone.
 
 - ``_authority``: what a server asks of an authority; ``_storage_authority``: the rules that all
   over a storage share.

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from _rifl_ground.exits import failed
 from curp._cli.init import add_init_command
 from curp._cli.operator_client import GroupError, open_group
 from curp._cli.poison import add_poison_commands
@@ -62,8 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except (GroupError, LogError, PolicyError, ImportError, OSError, ValueError, RuntimeError) as e:
-        sys.stderr.write(f"curp: {e}\n")
-        return 1
+        return failed("curp", e)
     return code
 
 

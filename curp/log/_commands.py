@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
+from _rifl_ground.exits import failed
 from curp.log._copying import copy_log
 from curp.log._ending import EndedBySignal, ended_by_signals
 from curp.log._engine import Entry, LogEngine
@@ -65,8 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except LogError as error:
-        sys.stderr.write(f"curp: {error}\n")
-        return 1
+        return failed("curp", error)
     return code
 
 

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from _rifl_ground.exits import failed
 from _rifl_ground.log import get_logger
 from curp._core.witness_table import WitnessLimits, WitnessTable
 from curp._security import (
@@ -50,8 +51,7 @@ def main(argv: list[str] | None = None) -> int:
             journal = WitnessJournal(arguments.data_dir)
         return asyncio.run(_serve(arguments, journal, credentials, token))
     except (JournalError, ImportError, OSError, ValueError, RuntimeError) as error:
-        sys.stderr.write(f"curp.witness: {str(error) or type(error).__name__}\n")
-        return 1
+        return failed("curp.witness", error)
     finally:
         if journal is not None:
             journal.close()

@@ -1,10 +1,11 @@
-"""The ``rifl`` command: what stores hold, and what to do about a stuck call.
+"""The ``rifl`` command: what stores hold, what to do about a stuck call, and leases alone.
 
 - ``command``: arguments and errors; ``unknown``, ``export``, ``report``: what it does.
-- ``identity``, ``tables``, ``exits``, ``version``: what it reads, prints and ends with.
+- ``identity``, ``tables``, ``version``: what it reads and prints.
+- ``lease_service``: the lease service alone.
 """
 
+from _rifl_ground.exits import ExitCode
 from rifl._cli.command import main
-from rifl._cli.exits import ExitCode
 
 __all__ = ["ExitCode", "main"]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from contextlib import closing
 from pathlib import Path
 
+from _rifl_ground.exits import CommandRefused, ExitCode, failed, unread
 from lease_server._errors import LeaseError
-from rifl._cli.exits import ExitCode, Refused
 from rifl._cli.export import export
 from rifl._cli.identity import candidates
+from rifl._cli.lease_service import add_lease_server, serve_leases
 from rifl._cli.report import Report, print_call, print_client, print_store, print_value
 from rifl._cli.unknown import add_unknown
 from rifl._cli.version import installed_version
@@ -52,30 +52,24 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on standard error."""
     arguments = _arguments(argv)
     try:
+        if arguments.run is serve_leases:
+            return int(serve_leases(arguments))
         with closing(open_inspection(arguments.url)) as store:
             arguments.run(store, arguments)
             sys.stdout.flush()
         return ExitCode.DONE
-    except Refused as error:
-        return _failed(error, error.code)
+    except CommandRefused as error:
+        return failed("rifl", error, error.code)
     except MissingExtra as error:
-        return _failed(error, ExitCode.MISSING_EXTRA)
+        return failed("rifl", error, ExitCode.MISSING_EXTRA)
     except UnsupportedStore as error:
-        return _failed(error, ExitCode.USAGE)
+        return failed("rifl", error, ExitCode.USAGE)
     except StoreLocked as error:
-        return _failed(error, ExitCode.OWNED)
+        return failed("rifl", error, ExitCode.OWNED)
     except BrokenPipeError:
-        # Such as ``rifl inspect ... | head``: nobody reads on.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.DONE
+        return unread()
     except (StoreError, LeaseError, OSError) as error:
-        return _failed(error, ExitCode.STORE)
-
-
-def _failed(error: Exception, code: ExitCode) -> int:
-    line = " ".join((str(error) or type(error).__name__).split())
-    sys.stderr.write(f"rifl: {line}\n")
-    return code
+        return failed("rifl", error)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -128,6 +122,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     accept.add_argument("--yes", action="store_true", help="really")
     accept.set_defaults(run=_accept_loss)
     add_unknown(commands, url)
+    add_lease_server(commands)
     given = sys.argv[1:] if argv is None else argv
     # A namespace's id begins as an option does.
     return parser.parse_args([f" {text}" if _NAMESPACE.match(text) else text for text in given])
@@ -147,30 +142,30 @@ def _show(store: Inspection, arguments: argparse.Namespace) -> None:
     if isinstance(found, int):
         client = store.client(found)
         if client is None:
-            raise Refused(f"there is no client {found}", ExitCode.NOT_FOUND)
+            raise CommandRefused(f"there is no client {found}", ExitCode.NOT_FOUND)
         print_client(report, client, list(store.calls(found)))
         return
     rpc_id = _find(store, found, arguments.what)
     call = store.call(rpc_id)
     if call is None:
-        raise Refused(f"{arguments.what} has just gone", ExitCode.NOT_FOUND)
+        raise CommandRefused(f"{arguments.what} has just gone", ExitCode.NOT_FOUND)
     print_call(report, call, store.record(rpc_id), with_response=arguments.response)
 
 
 def _release(store: Inspection, arguments: argparse.Namespace) -> None:
     found = _candidates(arguments.what)
     if isinstance(found, int):
-        raise Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
+        raise CommandRefused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
     rpc_id = _find(store, found, arguments.what)
     if holder := store.holder(rpc_id):
-        raise Refused(
+        raise CommandRefused(
             f"a running server ({holder}) has it, and would not notice: stop it", ExitCode.OWNED
         )
     if not arguments.yes:
         sys.stderr.write(_WARNING + "\n")
-        raise Refused(f"nothing was done; to forget {rpc_id} say --yes", ExitCode.USAGE)
+        raise CommandRefused(f"nothing was done; to forget {rpc_id} say --yes", ExitCode.USAGE)
     if not store.release(rpc_id):
-        raise Refused(f"{rpc_id} has just gone", ExitCode.NOT_FOUND)
+        raise CommandRefused(f"{rpc_id} has just gone", ExitCode.NOT_FOUND)
     print_value(Report(as_json=arguments.json), "released", str(rpc_id))
 
 
@@ -186,14 +181,18 @@ def _rotate_secret(store: Inspection, arguments: argparse.Namespace) -> None:
 def _restored(store: Inspection, arguments: argparse.Namespace) -> None:
     if not arguments.yes:
         sys.stderr.write(_RESTORED + "\n")
-        raise Refused("nothing was done; to go on with what is there say --yes", ExitCode.USAGE)
+        raise CommandRefused(
+            "nothing was done; to go on with what is there say --yes", ExitCode.USAGE
+        )
     print_value(Report(as_json=arguments.json), "store", store.restored())
 
 
 def _accept_loss(store: Inspection, arguments: argparse.Namespace) -> None:
     if not arguments.yes:
         sys.stderr.write(_LOSS + "\n")
-        raise Refused("nothing was done; to serve from what is there say --yes", ExitCode.USAGE)
+        raise CommandRefused(
+            "nothing was done; to serve from what is there say --yes", ExitCode.USAGE
+        )
     new = store.accept_loss(arguments.who, arguments.why)
     print_value(Report(as_json=arguments.json), "store", new)
 
@@ -202,16 +201,16 @@ def _candidates(text: str) -> int | list[RpcId]:
     try:
         return candidates(text.strip())
     except ValueError as error:
-        raise Refused(str(error), ExitCode.USAGE) from error
+        raise CommandRefused(str(error), ExitCode.USAGE) from error
 
 
 def _find(store: Inspection, found: list[RpcId], text: str) -> RpcId:
     kept = [rpc_id for rpc_id in found if store.call(rpc_id) is not None]
     if not kept:
-        raise Refused(f"nothing is kept of {text}", ExitCode.NOT_FOUND)
+        raise CommandRefused(f"nothing is kept of {text}", ExitCode.NOT_FOUND)
     if len(kept) > 1:
         keys = [f"{each.client_id}/0x{each.key.hex()}" for each in kept if each.key is not None]
-        raise Refused(
+        raise CommandRefused(
             f"{text} may be several; a key is named by {' or '.join(keys)}", ExitCode.USAGE
         )
     return kept[0]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rifl._cli.exits import ExitCode, Refused
+from _rifl_ground.exits import CommandRefused, ExitCode
 from rifl._cli.identity import candidates
 from rifl._cli.report import Report
 from rifl._cli.tables import print_table
@@ -87,7 +87,7 @@ def _show(store: Inspection, arguments: argparse.Namespace) -> None:
     # However long it has been running.
     found = [call for call in list_unknown(store, 0.0) if call.rpc_id in wanted]
     if not found:
-        raise Refused(f"nothing is known of {arguments.what}", ExitCode.NOT_FOUND)
+        raise CommandRefused(f"nothing is known of {arguments.what}", ExitCode.NOT_FOUND)
     entry = _object(report, found[0])
     if report.as_json:
         report.json(entry)
@@ -103,13 +103,15 @@ def _settle(store: Inspection, arguments: argparse.Namespace) -> None:
     if arguments.file is not None:
         texts += [line for line in arguments.file.read_text().split() if line]
     if not texts:
-        raise Refused("name the calls: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
+        raise CommandRefused("name the calls: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
     if arguments.not_executed:
         if arguments.response is not None:
-            raise Refused("what was not executed has no response", ExitCode.USAGE)
+            raise CommandRefused("what was not executed has no response", ExitCode.USAGE)
         if not arguments.yes:
             sys.stderr.write(_WARNING + "\n")
-            raise Refused("nothing was done; to have them run again say --yes", ExitCode.USAGE)
+            raise CommandRefused(
+                "nothing was done; to have them run again say --yes", ExitCode.USAGE
+            )
     response = None if arguments.response is None else arguments.response.read_bytes()
     settlement = Settlement(arguments.executed, arguments.who, arguments.why, response)
     # All are found before any is settled, so that a slip of the pen changes nothing.
@@ -129,18 +131,18 @@ def _settle(store: Inspection, arguments: argparse.Namespace) -> None:
     else:
         print_table("", ("call", "is now"), list(told.items()))
     if refusals:
-        raise Refused(f"{len(refusals)} refused; {refusals[0]}", ExitCode.OWNED)
+        raise CommandRefused(f"{len(refusals)} refused; {refusals[0]}", ExitCode.OWNED)
     if set(told.values()) == {Settled.ANSWERED.value}:
-        raise Refused("all of these have answers, which stand", ExitCode.NOT_FOUND)
+        raise CommandRefused("all of these have answers, which stand", ExitCode.NOT_FOUND)
 
 
 def _meant(text: str) -> list[RpcId]:
     try:
         found = candidates(text.strip())
     except ValueError as error:
-        raise Refused(str(error), ExitCode.USAGE) from error
+        raise CommandRefused(str(error), ExitCode.USAGE) from error
     if isinstance(found, int):
-        raise Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
+        raise CommandRefused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
     return found
 
 
@@ -148,9 +150,9 @@ def _one(store: Inspection, remembered: set[RpcId], text: str) -> RpcId:
     meant = _meant(text)
     kept = [rpc_id for rpc_id in meant if rpc_id in remembered or store.call(rpc_id) is not None]
     if not kept:
-        raise Refused(f"nothing is known of {text}", ExitCode.NOT_FOUND)
+        raise CommandRefused(f"nothing is known of {text}", ExitCode.NOT_FOUND)
     if len(kept) > 1:
-        raise Refused(f"{text} is a seq and a key; a key may begin with 0x", ExitCode.USAGE)
+        raise CommandRefused(f"{text} is a seq and a key; a key may begin with 0x", ExitCode.USAGE)
     return kept[0]
 
 

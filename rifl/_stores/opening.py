@@ -41,7 +41,7 @@ def open_store(
 
 
 def open_lease_storage(url: str) -> SharedLeaseStorage:
-    """Open what ``python -m lease_server`` needs of a shared store; raises a ``StoreError``."""
+    """Open what ``rifl lease-server`` needs of a shared store; raises a ``StoreError``."""
     if _is_redis(url):
         module = _redis()
         storage: SharedLeaseStorage = module.RedisLeaseStorage.alone(url)

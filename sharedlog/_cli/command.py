@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from _rifl_ground.exits import CommandRefused, ExitCode
+from _rifl_ground.exits import CommandRefused, ExitCode, failed, unread
 from sharedlog._cli import operating
 from sharedlog._cli.arguments import parsed
 from sharedlog._core.errors import (
@@ -61,22 +60,20 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.flush()
             return code
     except CommandRefused as error:
-        return _failed(error, error.code)
+        return failed("sharedlog", error, error.code)
     except _Terminated:
         return ExitCode.TERMINATED
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # Such as ``sharedlog read ... | head``: nobody reads on.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.DONE
+        return unread()
     except (LogError, ImportError, OSError) as error:
         if isinstance(error, CorruptLog) and arguments.run is operating.verify and arguments.json:
             return operating.unverified(error, arguments)
         if isinstance(error, ImportError):
-            return _failed(error, ExitCode.MISSING_EXTRA)
+            return failed("sharedlog", error, ExitCode.MISSING_EXTRA)
         codes = (code for kinds, code in _CODES if isinstance(error, kinds))
-        return _failed(error, next(codes, ExitCode.UNAVAILABLE))
+        return failed("sharedlog", error, next(codes, ExitCode.UNAVAILABLE))
 
 
 def _opened(arguments: argparse.Namespace) -> Log:
@@ -105,9 +102,3 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _failed(error: Exception, code: ExitCode) -> int:
-    line = " ".join((str(error) or type(error).__name__).split())
-    sys.stderr.write(f"sharedlog: {line}\n")
-    return code

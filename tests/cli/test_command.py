@@ -141,7 +141,7 @@ def test_parquet_without_its_extra(
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["inspect", "sqlite:////no/such/file"], ExitCode.STORE),
+        (["inspect", "sqlite:////no/such/file"], ExitCode.UNAVAILABLE),
         (["inspect", "memory:"], ExitCode.USAGE),
         (["inspect", "nonsense"], ExitCode.USAGE),
         (["show", "URL", "x"], ExitCode.USAGE),
@@ -151,7 +151,7 @@ def test_parquet_without_its_extra(
         (["show", "URL", "1/42"], ExitCode.NOT_FOUND),
         (["release", "URL", "1", "--yes"], ExitCode.USAGE),
         (["export", "URL", "--out", "file.xls"], ExitCode.USAGE),
-        (["export", "URL", "--out", "/no/such/dir/file.csv"], ExitCode.STORE),
+        (["export", "URL", "--out", "/no/such/dir/file.csv"], ExitCode.UNAVAILABLE),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value.name,
 )
@@ -170,7 +170,7 @@ def test_garbage_is_one_line(tmp_path: Path, capsys: Any) -> None:
     """A file that is no database is said to be that (DESIGN §6)."""
     path = tmp_path / "garbage.db"
     path.write_bytes(b"garbage" * 1000)
-    assert main(["inspect", f"sqlite:///{path}"]) == ExitCode.STORE
+    assert main(["inspect", f"sqlite:///{path}"]) == ExitCode.UNAVAILABLE
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""``python -m lease_server`` as a real process."""
+"""``rifl lease-server`` as a real process."""
 
 import signal
 import subprocess
@@ -24,7 +24,7 @@ def redis(tmp_path_factory):
 
 def start(*arguments):
     return subprocess.Popen(
-        [sys.executable, "-m", "lease_server", "--listen", "127.0.0.1:0", *arguments],
+        [sys.executable, "-m", "rifl", "lease-server", "--listen", "127.0.0.1:0", *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -67,7 +67,7 @@ def test_it_says_what_is_wrong_and_leaves(redis, tmp_path):
     for arguments, message in (
         (("--store", redis.url(), "--deduplicated", "nonsense"), "not a method pattern"),
         (("--store", redis.url(), "--term-s", "0"), "--term-s must be positive"),
-        (("--store", redis.url(), "--listen", "256.0.0.1:x"), "lease_server:"),
+        (("--store", redis.url(), "--listen", "256.0.0.1:x"), "rifl lease-server:"),
         (("--store", "memory:"), "that the servers share"),
         (("--store", f"sqlite:///{tmp_path / 'alone.db'}"), "that the servers share"),
     ):
@@ -79,12 +79,12 @@ def test_it_says_what_is_wrong_and_leaves(redis, tmp_path):
 
 
 def test_the_package_imports_nothing_of_rifl():
-    """lease_server is the ground floor: all of it but its command loads no rifl (§2)."""
+    """lease_server is the ground floor: all of it loads no rifl (§2)."""
     code = (
         "import importlib, pkgutil, sys, lease_server\n"
         "names = [each.name for each in pkgutil.iter_modules(lease_server.__path__)]\n"
         "assert len(names) > 10\n"
-        "[importlib.import_module(f'lease_server.{n}') for n in names if n != '__main__']\n"
+        "[importlib.import_module(f'lease_server.{n}') for n in names]\n"
         "found = sorted(n for n in sys.modules if n.split('.')[0] in ('rifl', 'curp'))\n"
         "sys.exit(str(found) if found else 0)"
     )

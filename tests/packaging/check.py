@@ -228,7 +228,7 @@ def _use(directory: Path, wheel: Path, version: str) -> None:
     _check(version in told, f"rifl --version says {told!r}")
     _run(str(home / "bin" / "rifl"), "inspect", "sqlite:///check.db", cwd=directory)
     _run(str(home / "bin" / "curp"), "--help", cwd=directory)
-    _run(python, "-m", "lease_server", "--help", cwd=directory)
+    _run(python, "-m", "rifl", "lease-server", "--help", cwd=directory)
     paths = _run(
         python,
         "-c",

@@ -48,7 +48,7 @@ def test_a_store_that_stopped_can_be_looked_into(shared_server, url: str, capsys
         client.hset(f"{namespace}:{{store}}:meta", "stopped", "1")
     assert main(["inspect", url]) == ExitCode.DONE
     assert "it has lost what it acknowledged" in capsys.readouterr().out
-    assert main(["release", url, "1/6", "--yes"]) == ExitCode.STORE
+    assert main(["release", url, "1/6", "--yes"]) == ExitCode.UNAVAILABLE
 
 
 def test_a_newer_layout_is_refused(shared_server, url: str) -> None:

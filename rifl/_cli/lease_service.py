@@ -1,4 +1,4 @@
-"""``python -m lease_server --listen HOST:PORT --store URL``: the lease service alone.
+"""``rifl lease-server --listen HOST:PORT --store URL``: the lease service alone.
 
 ``--store`` is the Redis or PostgreSQL that the servers themselves share: an identity
 belongs to one set of records. Prints the bound address as one line on standard output
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import signal
 import sys
+from typing import Any
 
 import grpc.aio
 import structlog
 
+from _rifl_ground.exits import CommandRefused, ExitCode, failed
 from _rifl_ground.log import get_logger
 from lease_server._authority import TERM_S
 from lease_server._errors import LeaseError
@@ -23,10 +26,9 @@ from lease_server._shared_authority import SharedAuthority
 from lease_server._storage import SharedLeaseStorage
 from rifl._leases.requests import Terms
 from rifl._leases.service import add_lease_service
-from rifl._stores import open_lease_storage
+from rifl._stores.opening import open_lease_storage
 
-__all__ = ["main"]
-
+_PROGRAM = "rifl lease-server"
 _SWEEPS_PER_TERM = 10
 _MAX_SWEEP_INTERVAL_S = 5.0
 _GRACE_S = 1.0
@@ -34,33 +36,13 @@ _GRACE_S = 1.0
 _log = get_logger("lease_server")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run until a signal; the exit code: 0, or 1 if it could not start."""
-    arguments = _arguments(argv)
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    try:
-        storage = _open_storage(arguments.store)
-        authority = SharedAuthority(storage, term_s=arguments.term_s, events=_log)
-    except Exception as error:  # noqa: BLE001 - whatever a store finds wrong, one line says it
-        return _failed(error)
-    try:
-        asyncio.run(_serve(arguments, authority))
-    except (LeaseError, OSError, ValueError, RuntimeError) as error:
-        return _failed(error)
-    finally:
-        close = getattr(storage, "close", None)
-        if close is not None:
-            close()
-    return 0
-
-
-def _failed(error: Exception) -> int:
-    sys.stderr.write(f"lease_server: {str(error) or type(error).__name__}\n")
-    return 1
-
-
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m lease_server", description=__doc__)
+def add_lease_server(commands: Any) -> None:
+    """Add the command and its arguments."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "lease-server",
+        description=__doc__,
+        help="serve client ids and their leases, until a signal",
+    )
     parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 picks one")
     parser.add_argument(
         "--store",
@@ -83,14 +65,32 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=SessionsFrom.AUTHENTICATED.value,
         help="who may open named sessions: who shows the session's secret, or anyone",
     )
-    arguments = parser.parse_args(argv)
+    parser.set_defaults(run=serve_leases)
+
+
+def serve_leases(arguments: argparse.Namespace) -> ExitCode:
+    """Run until a signal; UNAVAILABLE if it could not start."""
     try:
         Terms(deduplicated=arguments.deduplicated)
     except ValueError as error:
-        parser.error(str(error))
-    if not 0 < arguments.term_s < float("inf"):
-        parser.error("--term-s must be positive")
-    return arguments
+        raise CommandRefused(str(error), ExitCode.USAGE) from error
+    if not 0 < arguments.term_s < math.inf:
+        raise CommandRefused("--term-s must be positive", ExitCode.USAGE)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        storage = _open_storage(arguments.store)
+        authority = SharedAuthority(storage, term_s=arguments.term_s, events=_log)
+    except Exception as error:  # noqa: BLE001 - whatever a store finds wrong, one line says it
+        return failed(_PROGRAM, error)
+    try:
+        asyncio.run(_serve(arguments, authority))
+    except (LeaseError, OSError, ValueError, RuntimeError) as error:
+        return failed(_PROGRAM, error)
+    finally:
+        close = getattr(storage, "close", None)
+        if close is not None:
+            close()
+    return ExitCode.DONE
 
 
 def _open_storage(url: str) -> SharedLeaseStorage:
@@ -138,7 +138,3 @@ async def _sweep(authority: SharedAuthority, interval_s: float, stop: asyncio.Ev
                 await stop.wait()
         except TimeoutError:
             continue
-
-
-if __name__ == "__main__":
-    sys.exit(main())
