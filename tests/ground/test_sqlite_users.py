@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from _rifl_ground.sqlite import opening
+from _rifl_ground.sqlite import long_wal, opening
 from _rifl_ground.sqlite.failures import Stopped
 from tests.ground.sqlite_users import USERS, SqliteUser, outcome
 from tests.helpers.processes import started
+from tests.helpers.waiting import until
 
 
 @pytest.fixture(params=USERS)
@@ -122,6 +123,27 @@ def test_a_wal_that_was_cut_off_is_noticed(user: SqliteUser, size: int) -> None:
     wal = Path(f"{user.file}-wal")
     os.truncate(wal, size if size >= 0 else wal.stat().st_size + size)
     _refused(user)
+
+
+@pytest.mark.parametrize("name", ["store", "log", "group"])
+def test_a_wal_is_bounded_while_somebody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It would fill the disk; without the reader it is emptied, and all goes on (§6)."""
+    bounds = {"LONG_WAL_BYTES": 200_000, "_WAL_STEP_BYTES": 50_000, "WAL_BYTES": 500_000}
+    for bound, size in bounds.items():
+        monkeypatch.setattr(long_wal, bound, size)
+    user = USERS[name](tmp_path)
+    user.write()
+    with closing(sqlite3.connect(user.file)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        told = next(said for said in iter(lambda: outcome(user.write), "") if said != "ok")
+    assert told in ("StoreUnavailable", "LogFull", "EngineFull")
+    assert Path(f"{user.file}-wal").stat().st_size < 700_000
+    until(lambda: outcome(user.write) == "ok", "it goes on")
+    assert Path(f"{user.file}-wal").stat().st_size < 200_000
+    user.close()
 
 
 def test_a_checkpoint_of_somebody_else_is_no_harm(user: SqliteUser) -> None:

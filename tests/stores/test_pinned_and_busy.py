@@ -14,8 +14,8 @@ import grpc
 import pytest
 
 import rifl
+from _rifl_ground.sqlite import long_wal
 from rifl._stores import StoreLocked
-from rifl._stores.sqlite import file_guard, long_wal
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from tests.echo import served
@@ -43,9 +43,9 @@ def test_the_wal_is_bounded_while_somebody_reads_and_shrinks_after(
     files: OneFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the bound new calls are refused, not executed; without the reader all goes on (§6)."""
-    for name, value in (("LONG_WAL_BYTES", 200_000), ("_WAL_STEP_BYTES", 50_000)):
+    bounds = {"LONG_WAL_BYTES": 200_000, "_WAL_STEP_BYTES": 50_000, "WAL_BYTES": 1_000_000}
+    for name, value in bounds.items():
         monkeypatch.setattr(long_wal, name, value)
-    monkeypatch.setattr(file_guard, "WAL_BYTES", 1_000_000)
     files.store._main.journal._wal.tend_at = 200_000
     told: list[Any] = []
     files.store.on_refusal = told.append

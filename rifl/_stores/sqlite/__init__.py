@@ -6,7 +6,7 @@
 - ``databases``: the store's file and those that methods name; ``database``: one of these;
   ``schema``, ``statements``: its tables and what is written.
 - ``journal`` on ``journal_lead``, on ``journal_queue``: group commit of ``journal_entries``, and
-  whose turn it is; ``journal_writer``: one commit of them; ``long_wal``: its length;
+  whose turn it is; ``journal_writer``: one commit of them;
   ``write_queue``: who writes to the file next.
 - ``transactions``: handlers' own; ``record_row``: what is written in them; ``rows``: what is
   moved conditionally.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -34,8 +33,6 @@ COMMITS = (
     "FROM rifl_meta WHERE name='commits'"
 )
 RAISE_COMMITS = "UPDATE rifl_meta SET value=max(value, ?) WHERE name='commits'"
-# A WAL never takes more than this, nor more than what is left free on the disk.
-WAL_BYTES = 4 << 30
 _HOW = (
     "bring the missing files back, or, if this is a backup that the service is to go on with, "
     "run: rifl restored sqlite:///{} --yes"
@@ -63,7 +60,8 @@ class Guard:
     By itself it has no files to look at, as for databases in memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path = Path()) -> None:
+        self.path = path
         self.opening = secrets.randbits(62)
         self.number: Callable[[], int] = itertools.count(1).__next__
 
@@ -101,10 +99,6 @@ class Guard:
         """Have the file keep the number of the commit, within its transaction."""
         connection.execute(RAISE_COMMITS, (number,))
 
-    def wal_limit(self) -> int:
-        """Return how long the WAL may be, in bytes, before new calls are refused."""
-        return WAL_BYTES
-
     def committed(self, number: int) -> None:
         """Note that a commit is durable; raises ``Stopped`` if it is in no file of the store's."""
 
@@ -116,8 +110,7 @@ class FileGuard(Guard):
     """The same for a file. Made before SQLite opens it: that makes what is missing."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
+        super().__init__(path)
         self._note = read_note(path)
         if path.is_file() and (names := path.stat().st_nlink) > 1:
             raise StoreLocked(
@@ -145,24 +138,24 @@ class FileGuard(Guard):
 
     def admit(self, held: FileIdentity | None) -> None:
         """Judge by the note beside the file, and by what the file says of itself."""
-        note, how = self._note, _HOW.format(self._path)
+        note, how = self._note, _HOW.format(self.path)
         if held is None:
             if note is not None and note.commits:
                 raise StoreLost(
-                    f"{self._path} is missing or empty, but {note_path(self._path)} says that it "
-                    f"held a store: {how}; to begin anew, remove {note_path(self._path)}"
+                    f"{self.path} is missing or empty, but {note_path(self.path)} says that it "
+                    f"held a store: {how}; to begin anew, remove {note_path(self.path)}"
                 )
         elif note is None:
             if not held.closed and not self._had_wal:
                 raise StoreLost(
-                    f"{self._path} is a copy that was made while it was in use, or its -wal file "
+                    f"{self.path} is a copy that was made while it was in use, or its -wal file "
                     f"is missing: {how}"
                 )
         elif note.store_id != held.store_id:
-            raise StoreLost(f"{note_path(self._path)} is about another store than the file: {how}")
+            raise StoreLost(f"{note_path(self.path)} is about another store than the file: {how}")
         elif held.commits < note.commits:
             raise StoreLost(
-                f"{self._path} lacks {note.commits - held.commits} commits that were answered: it "
+                f"{self.path} lacks {note.commits - held.commits} commits that were answered: it "
                 f"is an older copy, or its -wal file is missing: {how}"
             )
 
@@ -171,7 +164,7 @@ class FileGuard(Guard):
         super().opened(connection, incarnation, held)
         self._told = held.commits
         self._beside = NoteFile(
-            self._path, Note(held.store_id, incarnation, held.commits, 0, clean=False)
+            self.path, Note(held.store_id, incarnation, held.commits, 0, clean=False)
         )
         self._bring_in(connection)
         self._file.opened(connection)
@@ -201,11 +194,6 @@ class FileGuard(Guard):
         self._file.mark.write(connection)
         super().raise_commits(connection, number)
 
-    def wal_limit(self) -> int:
-        """Return the fixed limit, or what is free on the disk if that is less."""
-        free = shutil.disk_usage(self._path.parent).free
-        return min(WAL_BYTES, free)
-
     def committed(self, number: int) -> None:
         """Check the files, then raise the note."""
         self._file.mark.committed()
@@ -227,7 +215,7 @@ class FileGuard(Guard):
     def _is_torn(self) -> bool:
         """Whether SQLite finds some of the one file's pages at odds with others."""
         try:
-            read_alone(self._path, "SELECT number FROM rifl_file")
+            read_alone(self.path, "SELECT number FROM rifl_file")
         except sqlite3.Error as error:
             return is_damage(error)
         return False
@@ -237,20 +225,20 @@ class FileGuard(Guard):
         note = self._note
         if note is None or note.clean or not self._had_wal:
             return
-        mark = read_mark(self._path)
+        mark = read_mark(self.path)
         if mark is None or mark.number < note.without_wal:
             if mark is None and self._is_torn():
                 raise StoreLost(
-                    f"{self._path} cannot be read without the -wal file beside it: a checkpoint "
+                    f"{self.path} cannot be read without the -wal file beside it: a checkpoint "
                     "ended half-way (a crash while a VACUUM was brought in), or this is a part of "
                     "a copy. If nobody copied anything here, the -wal has all that is missing: "
-                    f'sqlite3 {self._path} "PRAGMA wal_checkpoint"'
+                    f'sqlite3 {self.path} "PRAGMA wal_checkpoint"'
                 )
             raise StoreLost(
-                f"{self._path} is an older copy than the -wal file beside it, which belongs to "
-                f"another: put that back, or remove {self._path}-wal and {self._path}-shm, and "
+                f"{self.path} is an older copy than the -wal file beside it, which belongs to "
+                f"another: put that back, or remove {self.path}-wal and {self.path}-shm, and "
                 f"then, if the service is to go on with this one, run: rifl restored "
-                f"sqlite:///{self._path} --yes"
+                f"sqlite:///{self.path} --yes"
             )
 
     def _note_mark(self) -> None:

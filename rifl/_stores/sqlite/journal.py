@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.sqlite.failures import Stopped, is_busy
+from _rifl_ground.sqlite.long_wal import LongWal
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, Entry
 from rifl._stores.sqlite.journal_lead import HELD, JournalLead
 from rifl._stores.sqlite.journal_writer import is_alone, is_fatal
-from rifl._stores.sqlite.long_wal import LongWal
 from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S
 
 _log = get_logger("rifl.store")

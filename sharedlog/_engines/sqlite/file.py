@@ -14,6 +14,7 @@ from typing import NamedTuple
 from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.failures import Stopped, is_busy, is_damage, name_of
 from _rifl_ground.sqlite.guard import FileGuard
+from _rifl_ground.sqlite.long_wal import LongWal
 from _rifl_ground.sqlite.opening import connect
 from _rifl_ground.sqlite.write_lock import holder_of
 from sharedlog._core.errors import ReentrantCall
@@ -64,6 +65,7 @@ class LogFile:
         self.closing = threading.Event()
         self._locks = tuple(OwnedLock(ReentrantCall) for _ in range(3))
         self._writer, self._reader, self._watcher = self._connect()
+        self._long_wal = LongWal(self._writer, self._guard)
         # Of the log whose commits are counted, once it is known.
         self._counting: Counting | None = None
         # How many there are after the transaction that writes, where its writer knows that.
@@ -75,6 +77,8 @@ class LogFile:
         """Give an immediate transaction, committed at the end, undone by any error."""
         with self._locks[0]:
             self._check_open()
+            if self._guard.wal_bytes >= self._long_wal.tend_at or self._long_wal.pinned:
+                self._tend()
             self.commits = None
             try:
                 # Within: a signal's exception may come as soon as it has begun.
@@ -258,6 +262,12 @@ class LogFile:
             if fairness is not None:
                 fairness.came()
 
+    def _tend(self) -> None:
+        """Raise what says that there is no room, unless the WAL could be emptied."""
+        self._guarded(self._long_wal.tend, begun=False)
+        if self._long_wal.pinned is not None:
+            raise self._owner.full(f"{self.path}: {self._long_wal.pinned}")
+
     def _taken(self) -> Exception:
         """Build what is raised where the file did not come free in time: nothing was begun."""
         pid = holder_of(self.path)
@@ -311,7 +321,7 @@ class LogFile:
                 f"{self.path}: a transaction could not be undone: {error}"
             )
 
-    def _guarded(self, look: Callable[..., None], *given: object, begun: bool = True) -> None:
+    def _guarded(self, look: Callable[..., object], *given: object, begun: bool = True) -> None:
         """Look after the files; ``begun``: what is to be said may have happened."""
         try:
             look(*given)

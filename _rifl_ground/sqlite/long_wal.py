@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
+from pathlib import Path
+from typing import Protocol
 
 from _rifl_ground.log import get_logger
-from rifl._stores.sqlite.file_guard import Guard
 
-_log = get_logger("rifl.store")
+_log = get_logger("rifl.sqlite")
 # A WAL of this length is kept from being emptied by somebody who reads; it is looked at again
 # whenever it has grown by so much more.
 LONG_WAL_BYTES = 64 << 20
 _WAL_STEP_BYTES = 16 << 20
+# A WAL never takes more than this, nor more than what is left free on the disk.
+WAL_BYTES = 4 << 30
+
+
+class _Guard(Protocol):
+    path: Path
+
+    @property
+    def wal_bytes(self) -> int: ...
+
+    def check(self) -> None: ...
 
 
 class LongWal:
-    """Empties a WAL that has grown long, and says when it is too long for new calls.
+    """Empties a WAL that has grown long, and says when it is too long for more.
 
-    ``tend_at``: the length from which it is to be looked at. ``pinned``: why new calls are
-    refused although commits work, None if they are not.
+    ``tend_at``: the length from which it is to be looked at. ``pinned``: why nothing new is to be
+    written although commits work, None if it is.
     """
 
-    def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
+    def __init__(self, connection: sqlite3.Connection, guard: _Guard) -> None:
         self.tend_at = LONG_WAL_BYTES
         self.pinned: Exception | None = None
         self._connection = connection
@@ -31,7 +44,7 @@ class LongWal:
     def tend(self) -> bool:
         """Empty it, unless a reader is in the way; whether ``pinned`` is another now.
 
-        Raises ``Replaced`` if the file is another one.
+        Raises ``Stopped`` if the file is another one.
         """
         guard = self._guard
         emptied = False
@@ -43,16 +56,19 @@ class LongWal:
             if self.pinned is None:
                 return False
             self.pinned = None
-            _log.info("wal_emptied")
+            _log.info("wal_emptied", file=str(guard.path))
             return True
         if self.tend_at == LONG_WAL_BYTES:
-            _log.warning("wal_not_emptied", bytes=guard.wal_bytes)
+            _log.warning("wal_not_emptied", file=str(guard.path), bytes=guard.wal_bytes)
         self.tend_at = guard.wal_bytes + _WAL_STEP_BYTES
-        if self.pinned is not None or guard.wal_bytes <= guard.wal_limit():
+        if self.pinned is not None or guard.wal_bytes <= self._limit():
             return False
         self.pinned = sqlite3.OperationalError(
             f"its -wal has {guard.wal_bytes} bytes, and a connection that reads keeps it from "
             "being emptied: end that transaction"
         )
-        _log.error("wal_too_long", bytes=guard.wal_bytes)
+        _log.error("wal_too_long", file=str(guard.path), bytes=guard.wal_bytes)
         return True
+
+    def _limit(self) -> int:
+        return min(WAL_BYTES, shutil.disk_usage(self._guard.path.parent).free)
