@@ -14,10 +14,12 @@ from typing import Any
 
 import psycopg
 import psycopg_pool
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.connections import Pools
+from _rifl_ground.postgres.lent import LentAsyncCursor, LentCursor
 from rifl._stores.drivers import holder
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
@@ -38,6 +40,20 @@ _MOST = 100
 # What is over when others let go of what they hold: serialization, deadlock, no lock.
 _CROWDED = {"40001", "40P01", "55P03"}
 _NONE = "the store has no transactions that calls share: give a connection"
+
+
+class _Cursor(LentCursor):
+    """What handlers execute by."""
+
+    refused = WrongDatabase
+    lender = "rifl.transaction"
+
+
+class _AsyncCursor(LentAsyncCursor):
+    """The same for a coroutine's."""
+
+    refused = WrongDatabase
+    lender = "rifl.transaction"
 
 
 class _Block:
@@ -246,6 +262,7 @@ class PostgresBlocks:
         except BaseException:
             self.give_back(connection)
             raise
+        connection.cursor_factory = _Cursor
         group = self._groups[move.key] = Group(self, call, move, connection)
         return group
 
@@ -259,6 +276,7 @@ class PostgresBlocks:
         except BaseException:
             await self.give_back_async(connection)
             raise
+        connection.cursor_factory = _AsyncCursor
         group = self._groups[move.key] = Group(self, call, move, connection)
         return group
 
@@ -268,8 +286,11 @@ class PostgresBlocks:
             del self._groups[group.key]
 
     def give_back(self, connection: Any) -> None:
-        """Have a connection be used again."""
+        """Have a connection be used again, unless it is in doubt."""
         connection.row_factory = tuple_row
+        connection.cursor_factory = psycopg.Cursor
+        if connection.info.transaction_status is not TransactionStatus.IDLE:
+            connection.close()
         pools = self._pools
         if pools is None:
             # It was closed meanwhile.
@@ -280,6 +301,9 @@ class PostgresBlocks:
     async def give_back_async(self, connection: Any) -> None:
         """The same for a coroutine's."""
         connection.row_factory = tuple_row
+        connection.cursor_factory = psycopg.AsyncCursor
+        if connection.info.transaction_status is not TransactionStatus.IDLE:
+            await connection.close()
         pools = self._pools
         if pools is None:
             await connection.close()

@@ -179,11 +179,14 @@ class Group:
     def _finish(self) -> MoveInside:
         return MoveInside(self.call, Move(self.key, self.expected, self.value or b""))
 
-    def _lost(self, error: Exception) -> None:
-        """With its connection all of it is gone: it was not committed."""
+    def _lost(self, error: psycopg.Error) -> None:
+        """All of it is gone with its connection; else nobody knows what ended it."""
         self._ended = True
         self._of.forget(self)
-        self.error = StoreUnavailable(f"the shared transaction was lost: {error}")
+        if self.connection.closed:
+            self.error = StoreUnavailable(f"the shared transaction was lost: {error}")
+        else:
+            self.error = RecordPending(f"the shared transaction was ended within a block: {error}")
 
     def _failed(self, error: BaseException) -> None:
         self.error = (

@@ -300,3 +300,17 @@ def test_a_call_of_grpcs_brings_a_connection() -> None:
     called = SharedAttempt(Call(1, b"", None, b"x", method=METHOD), policy, 1, b"", "")
     with pytest.raises(WrongDatabase, match="give a connection"):
         PostgresBlocks(None, None, None, None).block(called, None)  # type: ignore[arg-type]
+
+
+def test_a_handler_does_not_end_what_it_shares(shop: Shop, name: str) -> None:
+    """``WrongDatabase``; else its neighbours' effects would be there without the index (P1)."""
+
+    def act(lsn: int, connection: Any) -> None:
+        for statement in ("COMMIT", "ROLLBACK", b"SELECT 1; END"):
+            with pytest.raises(rifl.WrongDatabase, match=r"rifl\.transaction commits"):
+                connection.execute(statement)
+
+    shop.act = act
+    with opened("sync", shop, name) as target:
+        assert told(deliver("sync", target, *row(1, 5, METHOD)))[-1] == ("DONE", 5)
+        assert (shop.effects(), shop.transactions()) == ([1, 2, 3, 4, 5], 1)
