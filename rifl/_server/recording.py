@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rifl._server.context import Noted, noted_of
+from rifl._stores.errors import TransactionEnded
 from rifl.core._serving.answer import bounded
 from rifl.core._serving.sendable import sendable
 from rifl.core._shared.record import CompletionRecord
@@ -31,6 +32,7 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
     """
     if (noted := noted_of(context)) is None:
         return
+    check_not_ended(noted)
     completion = _completion(noted, reply)
     if noted.rifl_held is not None:
         noted.rifl_held.hold(completion, transaction)
@@ -49,6 +51,7 @@ async def record_async(context: Any, reply: Any, transaction: Any) -> None:
     """
     if (noted := noted_of(context)) is None:
         return
+    check_not_ended(noted)
     completion = _completion(noted, reply)
     if noted.rifl_held is not None:
         noted.rifl_held.hold(completion, transaction)
@@ -57,6 +60,15 @@ async def record_async(context: Any, reply: Any, transaction: Any) -> None:
         # The handler's own transaction: what becomes of it, nobody here sees.
         noted.rifl_undone = False
     await noted.rifl_serving.transactions.record_async(noted.rifl_attempt, completion, transaction)
+
+
+def check_not_ended(noted: Noted) -> None:
+    """Raise ``TransactionEnded`` where the call may have committed what it did, without a record.
+
+    Its outcome is unknown by now, for good.
+    """
+    if doubt := noted.rifl_attempt.doubt:
+        raise TransactionEnded(f"{doubt}: there is no other transaction for this call")
 
 
 def _in_block(noted: Noted) -> bool:

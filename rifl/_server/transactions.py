@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from rifl._server.context import Noted, noted_of
+from rifl._server.recording import check_not_ended
 from rifl._stores.drivers import committer, holder
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.transactions import DriverTransactions, SharedBlocks
@@ -163,8 +164,7 @@ class HeldTransaction:
         if noted is not None:
             if noted.rifl_held is not None:
                 raise WrongDatabase("a rifl.transaction within another one")
-            if doubt := noted.rifl_attempt.doubt:
-                raise TransactionEnded(f"{doubt}: there is no other one for this call")
+            check_not_ended(noted)
             noted.rifl_undone = True
         self.transactions: Any = (
             DriverTransactions() if noted is None else noted.rifl_serving.transactions

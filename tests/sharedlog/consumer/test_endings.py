@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
 
 from sharedlog.testing import drain, driven
 from tests.helpers.log_servers import shared_postgres
@@ -23,7 +27,128 @@ SCHEMA = (
     "CREATE TABLE raising (n INTEGER)",
     "CREATE TRIGGER raises BEFORE INSERT ON raising BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
 )
+PAGE = Path(__file__).parents[3] / "docs" / "transactions.md"
 BILL = "INSERT INTO bill VALUES (9, 'by itself', 9, 'nothing')"
+
+
+def interrupt(effects):
+    """Interrupt a statement that writes, by which SQLite rolls back everything."""
+    connection = effects.connection
+    connection.create_function("stop", 1, lambda _: connection.interrupt())
+    with contextlib.suppress(sqlite3.Error):
+        connection.execute("INSERT INTO raising SELECT stop(n) FROM one")
+
+
+def flush(effects):
+    """Have a session of SQLAlchemy's commit, which is a flush here."""
+    with Session(effects.sqlalchemy) as session:
+        session.execute(sqlalchemy.text("SELECT 1"))
+        session.commit()
+
+
+def by_sql(statement, *, caught=False):
+    """Execute a statement, whose failure the handler may catch."""
+
+    def way(effects):
+        try:
+            effects.connection.execute(statement)
+        except Exception:
+            if not caught:
+                raise
+
+    return way
+
+
+SQLITE = {
+    "`commit()`": lambda effects: effects.connection.commit(),
+    "`rollback()`": lambda effects: effects.connection.rollback(),
+    "`with connection:`": lambda effects: effects.connection.__enter__(),
+    "`executescript`": lambda effects: effects.connection.executescript("SELECT 1"),
+    "SQL `COMMIT`": by_sql("COMMIT"),
+    "SQL `END`": by_sql("END"),
+    "SQL `ROLLBACK`": by_sql("ROLLBACK"),
+    "SQL `BEGIN`": by_sql("BEGIN"),
+    "a cursor's `COMMIT`": lambda effects: effects.connection.cursor().execute("COMMIT"),
+    "a savepoint": by_sql("SAVEPOINT mine"),
+    "`INSERT OR ROLLBACK`": by_sql("INSERT OR ROLLBACK INTO one VALUES (1)", caught=True),
+    "`ON CONFLICT ROLLBACK`": by_sql("INSERT INTO conflicting VALUES (1)", caught=True),
+    "`RAISE(ROLLBACK)`": by_sql("INSERT INTO raising VALUES (1)", caught=True),
+    "`connection.interrupt()`": interrupt,
+    "`effects.sqlalchemy.commit()`": lambda effects: effects.sqlalchemy.commit(),
+    "`Session(effects.sqlalchemy).commit()`": flush,
+    "`close()`": lambda effects: effects.connection.close(),
+}
+POSTGRES = {
+    "`commit()`": SQLITE["`commit()`"],
+    "`rollback()`": SQLITE["`rollback()`"],
+    "SQL `COMMIT`": by_sql("COMMIT"),
+    "SQL `END`": by_sql("END"),
+    "SQL `ROLLBACK`": by_sql("ROLLBACK"),
+    "SQL `PREPARE TRANSACTION`": by_sql("PREPARE TRANSACTION 'mine'"),
+    "a cursor's `COMMIT`": SQLITE["a cursor's `COMMIT`"],
+    "a savepoint": by_sql("SAVEPOINT mine"),
+    "a failing statement": by_sql("SELECT 1/0", caught=True),
+    "`RESET ALL`": by_sql("RESET ALL"),
+    "`SET TRANSACTION READ ONLY`": by_sql("SET TRANSACTION READ ONLY"),
+    "`effects.sqlalchemy.commit()`": SQLITE["`effects.sqlalchemy.commit()`"],
+    "`Session(effects.sqlalchemy).commit()`": flush,
+    "`autocommit = True`": lambda effects: setattr(effects.connection, "autocommit", True),
+    "`close()`": lambda effects: effects.connection.close(),
+}
+
+
+def becomes(world, ways):
+    """Return what the docs say of each way, of which each handles one message among others."""
+    failed = set()
+
+    def looks(order, effects):
+        if (way := ways.get(order["customer"])) is not None:
+            try:
+                way(effects)
+            except Exception:  # noqa: BLE001 - whatever it is refused by
+                failed.add(order["customer"])
+
+    world.looks = looks
+    for name in ways:
+        for customer in ("before", name, "after"):
+            order = json.dumps({"customer": customer, "what": f"{customer} {name}"})
+            world.log.publish("orders", order, key="all")
+    drain(world.consumer())
+    bills = world.bills()
+    assert world.invoices() == bills
+    for customer in ("before", "after"):
+        expected = [(at, f"{customer} {name}") for at, name in enumerate(ways, 1)]
+        assert bills[customer] == expected
+    found = {}
+    for name in ways:
+        done = name in bills
+        found[name] = ("refused" if name in failed else "goes on") if done else "fails"
+    return found
+
+
+def test_what_handlers_end_is_what_the_docs_say(tmp_path, shared_postgres):
+    """Their neighbours' effects are there once, whatever they do (T1, T2)."""
+    places = {
+        "SQLite": (tmp_path, SQLITE),
+        "PostgreSQL": (PostgresDatabase(shared_postgres), POSTGRES),
+    }
+    said = {}
+    for place, (where, ways) in places.items():
+        world = World(where, orders=0, substreams=1, attempts=1, dead_letters="dead")
+        world.log.stream("dead", substreams=1)
+        if place == "SQLite":
+            with closing(world.connect()) as connection, connection:
+                for each in SCHEMA:
+                    connection.execute(each)
+        said[place] = becomes(world, ways)
+    rows = ["| | SQLite | PostgreSQL |"] + [
+        f"| {name} | {said['SQLite'].get(name, '')} | {said['PostgreSQL'].get(name, '')} |".replace(
+            "  ", " "
+        )
+        for name in dict.fromkeys((*SQLITE, *POSTGRES))
+    ]
+    page = PAGE.read_text().splitlines()
+    assert [row for row in rows if row not in page] == [], "\n".join(rows)
 
 
 def of(world, customer, does):

@@ -434,6 +434,68 @@ def test_the_handler_cannot_end_the_block_s_transaction(begun, context, shared_s
     assert effects() == 2
 
 
+def test_a_call_whose_transaction_was_ended_has_no_other(begun, context, shared_server, effects):
+    """What it committed may be all that it does: its outcome is unknown, for good (DESIGN §6)."""
+    _, attempt = begun
+    with shared_server.connect() as connection:
+        with (  # noqa: PT012 - its body
+            pytest.raises(rifl.TransactionEnded, match="COMMIT"),
+            rifl.transaction(context, connection),
+        ):
+            connection.execute(INSERT)
+            connection.execute("COMMIT")
+        assert attempt.doubt
+        with pytest.raises(rifl.TransactionEnded), rifl.transaction(context, connection):
+            pytest.fail("it has begun")
+        with pytest.raises(rifl.TransactionEnded):
+            rifl.record(context, b"x", connection)
+    assert effects() == 1
+
+
+def test_a_block_has_read_nothing_before_its_first_statement(context, shared_server):
+    """So that a handler may set the isolation level, and lock before its snapshot is taken (§6)."""
+    with (  # noqa: PT012 - its body
+        shared_server.connect() as connection,
+        pytest.raises(NotRecorded),
+        rifl.transaction(context, connection),
+    ):
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("repeatable read",)
+
+
+def test_what_a_block_writes_last_is_written_where_it_began(begun, context, shared_server, effects):
+    """Role and search path that a handler left are put back, for us alone (DESIGN §6)."""
+    _, attempt = begun
+    with shared_server.connect() as connection:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS elsewhere")
+        connection.commit()
+        with rifl.transaction(context, connection):
+            connection.execute(INSERT)
+            connection.execute("SET ROLE pg_monitor")
+            connection.execute("SET search_path = elsewhere")
+            rifl.record(context, FIRST.response, connection)
+        assert connection.execute("SHOW role").fetchone() == ("pg_monitor",)
+        assert connection.execute("SHOW search_path").fetchone() == ("elsewhere",)
+    assert attempt.committed == FIRST
+    assert effects() == 1
+
+
+def test_a_connection_that_is_lost_within_a_block_leaves_unknown(
+    begun, context, shared_server, effects
+):
+    """We cannot ask whether its handler had committed; nobody need have (DESIGN §4, §6)."""
+    _, attempt = begun
+    with (  # noqa: PT012 - its body
+        pytest.raises(psycopg.OperationalError),
+        shared_server.connect() as connection,
+        rifl.transaction(context, connection),
+    ):
+        connection.execute(INSERT)
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert (context.rifl_undone, attempt.doubt) == (False, "")
+    assert effects() == 0
+
+
 def test_a_connection_that_prepares_every_statement_will_do(begun, context, shared_server, effects):
     """What records and commits in one message cannot be prepared (PostgreSQL's protocol)."""
     one, attempt = begun
