@@ -7,6 +7,7 @@ transaction back by itself (``OR ROLLBACK``, ``RAISE(ROLLBACK)``, an interrupt, 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sqlite3
 import weakref
@@ -54,6 +55,8 @@ class Owned:
         self.refused = ""
         # Whether somebody else's COMMIT, or its like, may be prepared and kept.
         self.stale = False
+        # See ``is_legacy``.
+        self.legacy = True
         self._ours = False
         self._connection: Any = None
         self._by_itself = self._may_roll_back = self._outside = False
@@ -67,9 +70,10 @@ class Owned:
         ``may_roll_back``: a ROLLBACK is not refused, and everything after it is.
         """
         self._connection = connection
-        # False in Python 3.12's newer way, which has a transaction open always.
-        legacy = getattr(connection, "autocommit", None) not in (True, False)
-        self._by_itself = legacy and connection.isolation_level is not None
+        # Only the thread that made it may ask (aiosqlite's): else as it was when this was set.
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            self.legacy = is_legacy(connection)
+        self._by_itself = self.legacy and connection.isolation_level is not None
         self._may_roll_back, self._outside, self.refused = may_roll_back, False, ""
         self._before = connection.total_changes
         self._begun = self._before if connection.in_transaction else None
@@ -163,9 +167,21 @@ def kept(connection: sqlite3.Connection) -> Owned | None:
     return None if owned.stale else owned
 
 
+def is_legacy(connection: sqlite3.Connection) -> bool:
+    """Whether its driver begins transactions by itself, before a write.
+
+    Not in Python 3.12's newer way, which has a transaction open always. In the connection's thread.
+    """
+    return getattr(connection, "autocommit", None) not in (True, False)
+
+
 def keep(connection: sqlite3.Connection) -> Owned:
-    """Set an authorizer of ours on a connection of the application's, in place of any other."""
+    """Set an authorizer of ours on a connection of the application's, in place of any other.
+
+    In the connection's thread.
+    """
     owned = Owned()
+    owned.legacy = is_legacy(connection)
     # Not itself: who holds it, as a traceback does, would keep the entry of another connection's.
     asked = functools.partial(Owned.__call__, owned)
     connection.set_authorizer(asked)
