@@ -48,12 +48,12 @@ class Connection(sqlite3.Connection):
         """See ``sqlite3.Connection``."""
         self.file = None
         if self.leaves_wal:
-            configure = getattr(self, "setconfig", None)
-            if configure is None:
-                # Before Python 3.12 there is no other way than to leave it open.
-                _hold(self)
-                return
-            configure(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)  # type: ignore[attr-defined,unused-ignore]
+            # It stays open, without a lock: the last connection that is closed moves the WAL, also
+            # if that is the application's.
+            with suppress(sqlite3.Error):
+                sqlite3.Connection.rollback(self)
+            _hold(self)
+            return
         super().close()
 
 
