@@ -199,6 +199,7 @@ def _transfer(database, runs, block):
         reply = b"moved " + request
         try:
             with rifl.transaction(context, connection) if block else connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS moved (what)")
                 connection.execute("INSERT INTO moved VALUES (?)", (request,))
                 rifl.record(context, reply, connection)
         finally:
@@ -220,8 +221,6 @@ def test_a_record_in_a_handlers_transaction(tmp_path, kind, wrapped_again, block
     """
     runs = []
     database = tmp_path / "s.db"
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        connection.execute("CREATE TABLE moved (what)")
     transfer = _transfer(database, runs, block)
     if kind == "aio":
 
