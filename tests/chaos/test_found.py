@@ -195,7 +195,7 @@ FOUND = (
         892,
         _counted_where_the_log_was_away,
     ),
-    Found("a shard that nobody knows to have", "consumer", 346, _given_unknowingly),
+    Found("a shard that nobody knows to have", "consumer", 242, _given_unknowingly),
     Found(
         "a lost answer taken for a changed key",
         "consumer",
