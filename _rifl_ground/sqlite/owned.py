@@ -14,22 +14,6 @@ import weakref
 from enum import Enum
 from typing import Any
 
-# Of these SQLite's drivers begin no transaction: before the first write each commits by itself.
-_SCHEMA = frozenset(
-    {
-        sqlite3.SQLITE_ALTER_TABLE,
-        sqlite3.SQLITE_CREATE_INDEX,
-        sqlite3.SQLITE_CREATE_TABLE,
-        sqlite3.SQLITE_CREATE_TRIGGER,
-        sqlite3.SQLITE_CREATE_VIEW,
-        sqlite3.SQLITE_CREATE_VTABLE,
-        sqlite3.SQLITE_DROP_INDEX,
-        sqlite3.SQLITE_DROP_TABLE,
-        sqlite3.SQLITE_DROP_TRIGGER,
-        sqlite3.SQLITE_DROP_VIEW,
-        sqlite3.SQLITE_DROP_VTABLE,
-    }
-)
 _OK, _DENY = sqlite3.SQLITE_OK, sqlite3.SQLITE_DENY
 _TRANSACTION = sqlite3.SQLITE_TRANSACTION
 
@@ -121,8 +105,6 @@ class Owned:
             return _OK
         if action == _TRANSACTION:
             return self._judge(first or "")
-        if self._begun is None:
-            return self._refuse(f"a change of the schema of {first}") if action in _SCHEMA else _OK
         if self.is_lost():
             return self._refuse("a statement after the transaction was rolled back")
         return self.judge(action, first, second)

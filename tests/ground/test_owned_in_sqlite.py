@@ -59,19 +59,6 @@ def test_what_commits_by_itself_is_noticed(connection: sqlite3.Connection, state
         end(connection, owned)
 
 
-def test_a_change_of_the_schema_is_part_of_the_transaction(connection: sqlite3.Connection) -> None:
-    """Else it is refused: sqlite3 would begin none for it."""
-    owned = lent(connection)
-    with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
-        connection.execute("CREATE TABLE other (n)")
-    connection.execute(INSERT)
-    connection.execute("CREATE TABLE other (n)")
-    assert owned.state() is State.OPEN
-    connection_undone(connection, owned)
-    with pytest.raises(sqlite3.OperationalError, match="no such table"):
-        connection.execute("SELECT * FROM other")
-
-
 def connection_undone(connection: sqlite3.Connection, owned: Owned) -> None:
     """Roll it back, as a block does."""
     owned.take_back()
