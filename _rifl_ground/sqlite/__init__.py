@@ -1,6 +1,7 @@
 """SQLite, once for all who keep something in it: stores, logs, consumers' databases, outboxes.
 
-- ``opening``: the one place where connections are made; ``failures``: what errors mean.
+- ``address``: URLs; ``opening``: the one place where connections are made; ``failures``: what
+  errors mean.
 - ``guard``: is the file still what was opened, on ``file_names`` (of it and those beside it),
   ``wal_file`` (was it cut off) and ``mark`` (was another one copied over it).
 - ``long_wal``: its length, emptied and bounded; ``folders``: names that outlive a loss of power;

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, urlencode
+from urllib.parse import parse_qs, urlencode
 
 from _rifl_ground.servers import InvalidAddress
+from _rifl_ground.sqlite import address as sqlite
 from _rifl_ground.urls import split_url
 from curp.log._errors import InvalidRequest
 from curp.log._owner import GROUPS
@@ -52,17 +53,17 @@ def shown_whole(url: str) -> str:
 
 def file_of(url: str, options: dict[str, str]) -> tuple[Path, float]:
     """Return a file, and how long to wait for others' writes; raises ``InvalidRequest``."""
-    parts = split_url(url)
-    path = unquote(parts.path.removeprefix("/"))
     try:
+        path, _ = sqlite.file_of(url)
         timeout_s = float(options.pop("timeout_s", "5"))
+        understood = not options and 0 <= timeout_s < float("inf")
     except ValueError:
-        timeout_s = -1.0
-    if parts.netloc or not path or options or not 0 <= timeout_s < float("inf"):
+        understood = False
+    if not understood:
         raise InvalidRequest(
             "a log file's URL is sqlite:///file?group=NAME, with timeout_s or none"
         )
-    return Path(path), timeout_s
+    return path, timeout_s
 
 
 def redis_address(base: str, options: dict[str, str]) -> tuple[RedisAddress, int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from _rifl_ground.sqlite.address import PREFIX, lone_file_of
 from sharedlog._consumer.in_log import LOG, LogStore
 from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._consumer.store import Store
@@ -17,7 +17,7 @@ from sharedlog._engines.engine import Engine
 from sharedlog._engines.sqlite import SqliteEngine
 from sharedlog._log.place import Place
 
-_SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
+_POSTGRES = ("postgresql://", "postgres://")
 _REDIS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
 
 
@@ -36,7 +36,7 @@ class Together(NamedTuple):
 def together(store: Store, engine: Engine, url: str) -> Together | None:
     """Return how a store and the log of an engine commit together; None: they do not."""
     if isinstance(store, SqliteStore):
-        path = Path(url.removeprefix(_SQLITE))
+        path = lone_file_of(url)
         if not isinstance(engine, SqliteEngine) or not engine.is_in(path):
             return None
         carry_in = engine.carry_in
@@ -63,8 +63,11 @@ def store_of(url: str, name: str, place: Place) -> Callable[[], Store]:
     """Return what opens a store for a consumer; raises ``InvalidRequest`` for another URL."""
     if url == LOG:
         return lambda: LogStore(place, name)
-    if url.startswith(_SQLITE) and len(url) > len(_SQLITE) and "?" not in url:
-        path = Path(url.removeprefix(_SQLITE)).absolute()
+    if url.startswith(PREFIX):
+        try:
+            path = lone_file_of(url).absolute()
+        except ValueError as error:
+            raise InvalidRequest(f"a consumer's store: {error}") from None
         return lambda: SqliteStore(path, name)
     if url.startswith(_POSTGRES):
         try:

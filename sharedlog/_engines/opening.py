@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from _rifl_ground.sqlite.address import PREFIX, lone_file_of
 from sharedlog._core.errors import InvalidRequest, LogExists, NoSuchLog
 from sharedlog._engines.engine import Engine
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
@@ -17,7 +18,7 @@ from sharedlog._engines.memory import MemoryEngine, MemoryLog
 if TYPE_CHECKING:
     from sharedlog._engines.etcd.defragmenting import ClusterMember
 
-_MEMORY, _SQLITE = "memory:", "sqlite:///"
+_MEMORY = "memory:"
 _ETCD = ("etcd", "etcds")
 _REDIS = (
     *("redis", "redis+sentinel", "redis+cluster"),
@@ -49,7 +50,7 @@ def create_engine(url: str, keys: Mapping[str, bytes], *, patience_s: float = ma
             if name:
                 _named[name] = made
         return MemoryEngine(made)
-    if url.startswith(_SQLITE):
+    if url.startswith(PREFIX):
         from sharedlog._engines import sqlite
 
         path = _path(url)
@@ -80,7 +81,7 @@ def open_engine(url: str, *, patience_s: float = math.inf) -> Engine:
         if found is None:
             raise NoSuchLog(f"{url}: there is no such log in this process's memory")
         return MemoryEngine(found)
-    if url.startswith(_SQLITE):
+    if url.startswith(PREFIX):
         from sharedlog._engines import sqlite
 
         return sqlite.SqliteEngine(_path(url), timeout_s=min(patience_s, sqlite.BUSY_S))
@@ -103,7 +104,7 @@ def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
     ``keys`` are put in the same step: a new incarnation. Nothing is done to one that had not
     stopped: in Redis and in memory none does, but for those who had it open.
     """
-    if url.startswith(_SQLITE):
+    if url.startswith(PREFIX):
         from sharedlog._engines import sqlite
 
         return sqlite.accept_loss(_path(url), keys)
@@ -132,7 +133,7 @@ def defragment(url: str) -> list[ClusterMember]:
 
 def has_server(url: str) -> bool:
     """Whether the log of a URL is in a server, which may be about to start."""
-    return not url.startswith((_MEMORY, _SQLITE))
+    return not url.startswith((_MEMORY, PREFIX))
 
 
 def _scheme(url: str) -> str:
@@ -156,10 +157,10 @@ def _postgres() -> ModuleType:
 
 
 def _path(url: str) -> Path:
-    name, query, _ = url.removeprefix(_SQLITE).partition("?")
-    if not name or query or name.startswith(":memory:"):
-        raise InvalidRequest(f"{url!r} is not sqlite:///FILE, without parameters")
-    return Path(name)
+    try:
+        return lone_file_of(url)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def _unknown(url: str) -> InvalidRequest:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from _rifl_ground.servers import InvalidAddress
+from _rifl_ground.sqlite.address import PREFIX, lone_file_of
 from _rifl_ground.sqlite.failures import Replaced, name_of
 from _rifl_ground.sqlite.guard import FileGuard
 from _rifl_ground.sqlite.opening import Connection, connect
@@ -25,7 +26,7 @@ from sharedlog._core.errors import (
 from sharedlog._core.outbox import Box, Mark, WaitingMessage
 from sharedlog._outbox import tables
 
-_SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
+_POSTGRES = ("postgresql://", "postgres://")
 _BUSY_S = 30.0
 # How often a SQLite file is looked at while nothing comes: a counter in memory.
 _LOOK_S = 0.02
@@ -55,8 +56,11 @@ class BoxDatabase(Protocol):
 
 def open_database(url: str) -> BoxDatabase:
     """Return the way to a database: ``sqlite:///FILE`` or ``postgresql://HOST/DATABASE``."""
-    if url.startswith(_SQLITE) and len(url) > len(_SQLITE) and "?" not in url:
-        return _Sqlite(Path(url.removeprefix(_SQLITE)).absolute())
+    if url.startswith(PREFIX):
+        try:
+            return _Sqlite(lone_file_of(url).absolute())
+        except ValueError as error:
+            raise InvalidRequest(f"an outbox's database: {error}") from None
     if url.startswith(_POSTGRES):
         try:
             return _Postgres(url)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from _rifl_ground.sqlite.address import file_of
 from rifl._stores.errors import UnsupportedStore
 
-_PREFIX = "sqlite:///"
 _KEYS = {"": False, "foreign_keys=off": False, "foreign_keys=on": True}
 
 
 def path_of(url: str) -> Path:
     """Return the file that ``sqlite:///file`` names (four slashes: from the root).
 
-    Raises ``UnsupportedStore`` for anything else: a parameter that is none, or a database
-    in memory, which one connection sees, where the store has several.
+    Raises ``UnsupportedStore`` for anything else, and for a parameter that is none.
     """
-    return Path(_parts(url)[0])
+    return _parts(url)[0]
 
 
 def enforces_keys(url: str) -> bool:
@@ -24,12 +23,11 @@ def enforces_keys(url: str) -> bool:
     return _parts(url)[1]
 
 
-def _parts(url: str) -> tuple[str, bool]:
-    name, _, query = url.removeprefix(_PREFIX).partition("?")
-    if not url.startswith(_PREFIX) or not name:
-        raise UnsupportedStore(f"{url!r} is not sqlite:///file")
-    if name.startswith(":memory:"):
-        raise UnsupportedStore("a store in memory is memory:, not sqlite:///:memory:")
+def _parts(url: str) -> tuple[Path, bool]:
+    try:
+        path, query = file_of(url)
+    except ValueError as error:
+        raise UnsupportedStore(str(error)) from None
     if query not in _KEYS:
         raise UnsupportedStore(f"a SQLite store's URL has no parameter but foreign_keys: {query!r}")
-    return name, _KEYS[query]
+    return path, _KEYS[query]

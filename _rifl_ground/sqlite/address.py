@@ -1,0 +1,29 @@
+"""SQLite's URLs: ``sqlite:///file`` (four slashes: from the root)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PREFIX = "sqlite:///"
+
+
+def file_of(url: str) -> tuple[Path, str]:
+    """Return the file that a URL names, and what follows its ``?``; names are as they are written.
+
+    Raises ``ValueError`` for anything else: a database in memory, which one connection sees, where
+    each of ours has several.
+    """
+    name, _, query = url.removeprefix(PREFIX).partition("?")
+    if not url.startswith(PREFIX) or not name:
+        raise ValueError(f"{url!r} is not sqlite:///FILE (four slashes: from the root)")
+    if name.startswith(":memory:"):
+        raise ValueError("what is kept in memory is memory:, not sqlite:///:memory:")
+    return Path(name), query
+
+
+def lone_file_of(url: str) -> Path:
+    """The same of a URL that takes no parameter."""
+    file, query = file_of(url)
+    if query:
+        raise ValueError(f"{url!r} is not sqlite:///FILE, without parameters")
+    return file
