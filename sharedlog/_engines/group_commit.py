@@ -1,4 +1,4 @@
-"""Group commit: appends of threads that meet share one transaction, and one sync."""
+"""Group commit of every engine: concurrent appends share one transaction, and one sync."""
 
 from __future__ import annotations
 

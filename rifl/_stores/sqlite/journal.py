@@ -1,4 +1,10 @@
-"""The journal: group commit of what calls make durable, one fsync for many (DESIGN §6)."""
+"""The journal: group commit of what calls make durable, one fsync for many (DESIGN §6).
+
+It is another one than that of logs (``sharedlog/_engines/group_commit.py``), which serves every
+engine: there a caller blocks for its own commit, and one of those that wait writes for all. Here
+entries come from event loops, too, and are told by callbacks; a record outlives its caller and is
+written again after a full disk; and the file goes in turn to handlers' shared transactions.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _UNNOTED_S = 60
 
 
 class SqliteStore(HandlerCommits):
-    """One process, one file, WAL, ``synchronous=FULL``, group commit.
+    """One process, one file, WAL, a sync with each commit, group commit.
 
     A crash leaves: every answered call's record; an intent for every ``plain``
     call that was running, which the next start turns into a lasting

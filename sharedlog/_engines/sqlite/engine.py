@@ -37,17 +37,17 @@ _PIECE = 1000
 class SqliteEngine:
     """An ``Engine``; any thread, any number of processes of this machine.
 
-    Appends of threads that meet share one transaction, and so one sync of the disk; processes
-    take turns, each waiting ``timeout_s`` at most for its own. WAL with ``synchronous=FULL``: what
-    returned survives a power cut, as far as the disk keeps what it was told to sync. A process
-    that dies leaves whole commits only.
+    Concurrent appends of threads share one transaction, and so one sync of the disk; processes
+    take turns, each waiting ``timeout_s`` at most for its own. What returned survives a loss of
+    power, as far as the disk keeps what it was told to sync. A process that dies leaves whole
+    commits only.
 
     A failed sync, and a file that is no longer the one which was opened, stop the engine for good
     (``LogStopped``). An older copy, or a file without its ``-wal``, is ``CorruptLog``: beside the
     file a note says how many commits it held. Linux only, and no network file system.
     """
 
-    durability = "on this machine's disk before an append returns (WAL, synchronous=FULL)"
+    durability = "on this machine's disk before an append returns (WAL, a sync with each)"
     limits = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
 
     def __init__(
