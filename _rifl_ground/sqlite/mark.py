@@ -67,6 +67,8 @@ class FileMark:
         self._id: str | None = None
         # What the one file has at least; None until it is known to have a mark.
         self._least: int | None = None
+        # What was raised last: with a WAL the one file may not have it yet.
+        self._highest = 0
         # What changes with every write to the one file.
         self._seen: tuple[int, int] | None = None
         # Whether the next commit has to raise it.
@@ -84,7 +86,7 @@ class FileMark:
         self._wal, self.due, self._seen = wal, True, None
         if connection.execute(_IS_THERE).fetchone()[0]:
             self._look_with(connection, known=not wal)
-        elif self._least is not None:
+        elif self._id is not None:
             raise Replaced("another file was copied over it")
         if wal:
             self.look()
@@ -97,15 +99,16 @@ class FileMark:
     def write(self, connection: sqlite3.Connection) -> None:
         """Raise it, within a transaction that has the file's lock, where that is due."""
         if self.due:
-            for statement in _MAKE:
-                connection.execute(statement)
+            if self._id is None:
+                for statement in _MAKE:
+                    connection.execute(statement)
             self._raised = _one(connection, _RAISE)
 
     def committed(self) -> None:
         """Note that the transaction is on the disk."""
         raised, self._raised = self._raised, None
         if raised is not None:
-            self._id, self.due = raised.id, not self._wal
+            self._id, self._highest, self.due = raised.id, raised.number, not self._wal
             if not self._wal:
                 self._least = raised.number
 
@@ -135,8 +138,8 @@ class FileMark:
             found = None
         if found is None or self._id not in (None, found.id):
             raise Replaced("another file was copied over it")
-        if found.number < (self._least or 0):
-            raise Replaced("an older copy was copied over it")
+        if found.number < max(self._least or 0, self._highest):
+            raise Replaced("an older copy was copied over it, or its -wal is missing")
         self._id = found.id
         if known:
             self._least = found.number

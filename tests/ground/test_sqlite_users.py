@@ -146,6 +146,24 @@ def test_a_wal_is_bounded_while_somebody_reads(
     user.close()
 
 
+@pytest.mark.parametrize("name", ["consumer", "consumer-wal"])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_file_that_lost_its_wal_while_it_was_closed_is_noticed(
+    tmp_path: Path, name: str, before: int
+) -> None:
+    """A consumer opens it again after an error, and may not find less than it left (§6)."""
+    user = USERS[name](tmp_path)
+    for _ in range(before):
+        user.write()
+        user.close()
+    alone = user.file.read_bytes()
+    user.write()
+    user.close()
+    user.file.write_bytes(alone)
+    _refused(user)
+    user.close()
+
+
 def test_a_checkpoint_of_somebody_else_is_no_harm(user: SqliteUser) -> None:
     """Connections of the application's bring the WAL into the file, and vacuum it (§6)."""
     with closing(sqlite3.connect(user.file, isolation_level=None)) as other:

@@ -210,18 +210,6 @@ def test_a_file_beside_the_log_that_is_gone(log, suffix):
         reader.tail()
 
 
-@pytest.mark.parametrize("size", [0, 10, 32, 5000, -1])
-def test_a_wal_that_is_cut_off_under_a_log_stops_it(log, size):
-    """An append behind the hole would be lost with a restart: none is acknowledged (§6, §7)."""
-    writer = Writer(log.open())
-    for _ in range(5):
-        writer.append(b"x" * 1000)
-    cut(log.beside(WAL), size)
-    for _ in range(2):
-        with pytest.raises(EngineStopped):
-            writer.append(b"y")
-
-
 def _as_a_crash_leaves_it(log, to):
     """Copy all files of a log that is open."""
     log.copy_to(to, "", WAL, NOTE)

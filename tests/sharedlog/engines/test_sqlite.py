@@ -317,19 +317,6 @@ def test_a_note_that_was_removed_is_missed(path, caplog):
     engine.close()
 
 
-@pytest.mark.parametrize("size", [0, 10, 32, 5000, -1])
-def test_a_wal_that_is_cut_off_under_a_log_stops_it(path, opened, size):
-    """What SQLite writes behind the hole is lost with a restart: it is not acknowledged (L2)."""
-    engine = opened()
-    for _ in range(5):
-        put(engine, b"x" * 1000)
-    wal = Path(f"{path}-wal")
-    os.truncate(wal, size if size >= 0 else wal.stat().st_size + size)
-    for _ in range(2):
-        with pytest.raises(LogStopped):
-            put(engine, b"y")
-
-
 @pytest.mark.parametrize("mode", ["TRUNCATE", "RESTART"])
 def test_a_wal_that_begins_anew_is_no_cut(path, opened, mode):
     """SQLite's own checkpoints shorten it, ours and others' (L2)."""
