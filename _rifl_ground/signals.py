@@ -41,6 +41,35 @@ def taken_signals(signals: Iterable[signal.Signals]) -> Iterator[queue.SimpleQue
             _in_children.pop(number, None)
 
 
+@contextlib.contextmanager
+def told_at(signals: Iterable[signal.Signals], told: Callable[[], None]) -> Iterator[None]:
+    """Have a function called, in a thread of its own, each time that one of these comes.
+
+    It may take locks, as an event's ``set`` does, which the main thread may hold just then.
+    """
+    with taken_signals(signals) as came:
+
+        def tell_all() -> None:
+            while came.get():
+                told()
+
+        thread = threading.Thread(target=tell_all, name="rifl-signals", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            came.put(0)
+            thread.join()
+
+
+@contextlib.contextmanager
+def until_signal(stopped: threading.Event | None = None) -> Iterator[threading.Event]:
+    """Have SIGINT and SIGTERM set the event; afterwards they do what they did before."""
+    stopped = stopped or threading.Event()
+    with told_at((signal.SIGINT, signal.SIGTERM), stopped.set):
+        yield stopped
+
+
 def tell(
     loop: asyncio.AbstractEventLoop, number: signal.Signals, handle: Callable[[], None]
 ) -> None:

@@ -7,7 +7,6 @@
 - ``querying``: queries of Spark, what they committed and have read.
 - ``serving``: a log over gRPC.
 - ``playing``: a log into gRPC services; ``letters``: the messages that were given up.
-- ``signals``: those that end what goes on until one comes.
 - ``shown``: messages, tables and progress, as they are printed; ``given``: times and durations,
   as they are given.
 """

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from _rifl_ground.exits import CommandRefused, ExitCode
-from sharedlog._cli.signals import until_signal
+from _rifl_ground.signals import until_signal
 from sharedlog._consumer.consumer import Consumer
 from sharedlog._core.errors import LogError, LogUnavailable, StoreUnavailable
 from sharedlog._core.position import Position

@@ -10,8 +10,8 @@ import time
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
+from _rifl_ground.signals import until_signal
 from sharedlog._cli.shown import print_json, print_table, print_value, progress, told_time
-from sharedlog._cli.signals import until_signal
 from sharedlog._core.errors import CorruptLog, LogError, UnknownProducer
 from sharedlog._core.holds import Hold
 from sharedlog._core.named import all_names

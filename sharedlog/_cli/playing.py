@@ -9,18 +9,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.log import get_logger
+from _rifl_ground.signals import told_at, until_signal
 from sharedlog._cli.operating import really
 from sharedlog._cli.serving import observer_of
 from sharedlog._cli.shown import print_json, print_table, told_time
-from sharedlog._cli.signals import until_signal
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Moment, find_starts
 from sharedlog._core.observer import Observer
@@ -85,7 +84,7 @@ def play(arguments: argparse.Namespace) -> int:
         player = Player(
             log, targets, name=arguments.name, observer=watching, status=arguments.status, **options
         )
-        with until_signal() as stopped, _at_hangup(again), player:
+        with until_signal() as stopped, told_at((signal.SIGHUP,), again.set), player:
             sys.stdout.write(f"{arguments.name} plays {_count(len(targets))}\n")
             if metrics is not None:
                 sys.stdout.write(f"metrics {metrics}\n")
@@ -155,15 +154,6 @@ def _reload(player: Player, config: _Config, options: dict[str, Any]) -> None:
         _log.error("player_config_refused", error=str(error))
     else:
         _log.info("player_config_read", targets=len(targets))
-
-
-@contextmanager
-def _at_hangup(again: threading.Event) -> Iterator[None]:
-    before = signal.signal(signal.SIGHUP, lambda *_: again.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def targets(log: Log, arguments: argparse.Namespace) -> int:

@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from _rifl_ground.exits import CommandRefused, ExitCode
+from _rifl_ground.signals import until_signal
 from sharedlog._cli.operating import really
 from sharedlog._cli.shown import print_json, print_table, print_value
-from sharedlog._cli.signals import until_signal
 from sharedlog._core.errors import LogError
 from sharedlog._engines.opening import defragment as defragment_rule
 from sharedlog._log.restoring import accept_loss as accept
