@@ -8,10 +8,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     import structlog
+
+
+class Events(Protocol):
+    """Hears what was decided, as a structlog logger does: a name, and fields. Any thread."""
+
+    def info(self, event: str, **fields: Any) -> Any:
+        """Hear of what was decided."""
+
+    def warning(self, event: str, **fields: Any) -> Any:
+        """Hear of what an operator may have to see to."""
+
+
+class _Unheard:
+    def info(self, event: str, **fields: Any) -> None:
+        """Nobody listens."""
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Nobody listens."""
+
+
+UNHEARD: Events = _Unheard()
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

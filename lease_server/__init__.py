@@ -12,8 +12,7 @@ hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
   ``_sessionbook``: kept durable.
 - ``_series``: numbered sessions; ``_session_secret``: what opens one without a peer.
 - ``_tokens``: tokens; ``_keyring``: the secrets that sign them; ``_signer``: both, in use.
-- ``_storage``: what is kept; ``_errors``: refusals; ``_events``: what is told;
-  ``_forked``: refusals in forked children.
+- ``_storage``: what is kept; ``_errors``: refusals; ``_forked``: refusals in forked children.
 """
 
 from importlib import import_module

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from _rifl_ground.log import UNHEARD, Events
 from lease_server._errors import LeaseExpired, NotYours
-from lease_server._events import UNHEARD, Events
 from lease_server._keyring import KeyRing
 from lease_server._storage import LeaseStorage
 from lease_server._tokens import MAX_CLIENT_ID, make_token, peer_bound, verify

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.log import UNHEARD, Events
 from lease_server._authority import TERM_S, Beat, Grant
 from lease_server._blocks import IdBlocks
 from lease_server._errors import (
@@ -21,7 +22,6 @@ from lease_server._errors import (
     StorageUnavailable,
     StoreMismatch,
 )
-from lease_server._events import UNHEARD, Events
 from lease_server._forked import leases_forked
 from lease_server._keyring import KeyRing
 from lease_server._sessionbook import OpenedSession
