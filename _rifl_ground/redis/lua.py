@@ -22,7 +22,7 @@ class Script:
         directory: Traversable,
         names: Sequence[str],
         *,
-        writes: bool,
+        writes: bool = True,
         opens: bool = False,
         counts: Sequence[bytes] = (b"ok",),
     ) -> None:

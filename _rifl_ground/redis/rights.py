@@ -15,7 +15,7 @@ import redis
 
 from _rifl_ground.redis.lua import Script
 
-RIGHTS = Script(files("_rifl_ground.redis") / "scripts", ("rights",), writes=True)
+RIGHTS = Script(files("_rifl_ground.redis") / "scripts", ("rights",))
 _CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
 _DENIED = re.compile(
     r"NOPERM|ACL failure|can't run this command|can't access at least one of the keys"

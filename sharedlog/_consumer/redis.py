@@ -15,6 +15,7 @@ import redis
 from _rifl_ground.log import get_logger
 from _rifl_ground.redis.address import RedisAddress
 from _rifl_ground.redis.clients import Clients, what_was_said
+from _rifl_ground.redis.lua import Script
 from _rifl_ground.redis.settings import NotDurable as WeakServer
 from _rifl_ground.servers import InvalidAddress
 from sharedlog._consumer.redis_transaction import Command, Info, RedisTransaction
@@ -36,7 +37,10 @@ PREFIX = "sharedlog:consumer:"
 _PASSING = re.compile(
     r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
 )
-_SCRIPTS = files(__package__) / "scripts"
+_SCRIPTS = {
+    name: Script(files(__package__) / "scripts", (name,))
+    for name in ("take", "rewind", "keep", "commit")
+}
 
 
 class RedisStore:
@@ -170,8 +174,7 @@ class RedisStore:
             return self._ask("commit", keys, given)
         with _errors():
             self._refuse_weak()
-            text = (_SCRIPTS / "commit.lua").read_text("utf-8")
-            found = transaction.carry("EVAL", text, len(keys), *keys, *given)
+            found = transaction.carry("EVAL", _SCRIPTS["commit"].text, len(keys), *keys, *given)
             if found is None:
                 raise Failed("a key that a handler watched has changed", counts=False)
             if isinstance(found, Exception):
@@ -194,8 +197,11 @@ class RedisStore:
     def _ask(self, script: str, keys: Sequence[str], given: Sequence[Any]) -> list[Any]:
         with _errors():
             self._refuse_weak()
-            text = (_SCRIPTS / f"{script}.lua").read_text("utf-8")
-            return list(self._client.register_script(text)(keys=keys, args=given))
+            parts = (len(keys), *keys, *given)
+            try:
+                return list(self._client.evalsha(_SCRIPTS[script].sha, *parts))
+            except redis.exceptions.NoScriptError:
+                return list(self._client.eval(_SCRIPTS[script].text, *parts))
 
     def _refuse_weak(self) -> None:
         if weak := self._clients.weakness():

@@ -15,13 +15,13 @@ import redis
 from _rifl_ground.log import get_logger
 from _rifl_ground.redis.address import Topology
 from _rifl_ground.redis.clients import Clients
+from _rifl_ground.redis.lua import Script
 from _rifl_ground.redis.settings import NotDurable
 from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
 from rifl._stores.redis.key_sweep import sweep_keys
 from rifl._stores.redis.listener import Listener
 from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConnection
 from rifl._stores.redis.script_calls import Sent, rounds, steps_of
-from rifl._stores.redis.scripts import Script
 from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
 from rifl._stores.shared.requests import Claim, Finish, FinishUnclaimed, MoveRows

@@ -8,6 +8,7 @@ from typing import Any
 
 import redis
 
+from _rifl_ground.redis.lua import Script
 from lease_server._errors import StorageUnavailable
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
@@ -24,7 +25,7 @@ from rifl._stores.redis.look_rows import (
 )
 from rifl._stores.redis.opening import find_backend, fresh_id
 from rifl._stores.redis.script_calls import unclaimed_arguments
-from rifl._stores.redis.scripts import ACCEPT, ENDS, FINISH_UNCLAIMED, LOOK, RELEASE, SETTLE, Script
+from rifl._stores.redis.scripts import ACCEPT, ENDS, FINISH_UNCLAIMED, LOOK, RELEASE, SETTLE
 from rifl._stores.redis.session_rows import read_session
 from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.backend import BackendError, WentBackwards

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from rifl._stores.redis.scripts import ENDS, EXPIRE, Script
+from _rifl_ground.redis.lua import Script
+from rifl._stores.redis.scripts import ENDS, EXPIRE
 from rifl.core._serving.namespace import is_namespace
 
 _LOOKED_AT_ONCE = 200

@@ -7,7 +7,8 @@ from typing import Any
 
 import redis
 
-from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, FINISH_UNCLAIMED, ROWS, Script
+from _rifl_ground.redis.lua import Script
+from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, FINISH_UNCLAIMED, ROWS
 from rifl._stores.rows import Move
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import (

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 from importlib.resources import files
+
+from _rifl_ground.redis.lua import Script
 
 _DIRECTORY = files("rifl._stores.redis") / "scripts"
 
 
-class Script:
-    """A script's text, after what it shares with others, and the name Redis keeps it under."""
-
-    __slots__ = ("name", "sha", "text")
-
-    def __init__(self, name: str, *, after: tuple[str, ...] = ("prelude",)) -> None:
-        self.name = name
-        parts = [(_DIRECTORY / f"{part}.lua").read_text("utf-8") for part in (*after, name)]
-        self.text = "\n".join(parts)
-        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+def _script(name: str, *before: str) -> Script:
+    return Script(_DIRECTORY, ("prelude", *before, name))
 
 
-ACCEPT = Script("accept")
-CLAIM = Script("claim", after=("prelude", "acknowledging"))
-FINISH = Script("finish")
-FINISH_UNCLAIMED = Script("finish_unclaimed", after=("prelude", "acknowledging"))
-LEASE = Script("lease")
-LEASES = Script("leases")
-BEAT = Script("beat")
-ENDS = Script("ends")
-EXPIRE = Script("expire")
-LOOK = Script("look")
-OPEN = Script("open")
-RELEASE = Script("release")
-ROWS = Script("rows")
-SESSION = Script("session")
-SETTLE = Script("settle")
+ACCEPT = _script("accept")
+CLAIM = _script("claim", "acknowledging")
+FINISH = _script("finish")
+FINISH_UNCLAIMED = _script("finish_unclaimed", "acknowledging")
+LEASE = _script("lease")
+LEASES = _script("leases")
+BEAT = _script("beat")
+ENDS = _script("ends")
+EXPIRE = _script("expire")
+LOOK = _script("look")
+OPEN = _script("open")
+RELEASE = _script("release")
+ROWS = _script("rows")
+SESSION = _script("session")
+SETTLE = _script("settle")
 
 # What servers run; LOOK is asked by people, as another user if they like.
 SERVING = (
