@@ -5,6 +5,7 @@ It is private, and imports none of them.
 - ``forks``: refuses what a forked child inherits; ``log``: events that go where the
   application's own logs go.
 - ``owned_lock``: locks and leads that refuse a call within such a call.
+- ``drivers``: applications' connections, out of what holds their transactions.
 - ``signals``: taken while a process serves; ``scraping``: its metrics; ``exits``: its exit codes.
 - ``urls``: splits the URLs of servers; ``servers``: what they all have in common.
 - ``sqlite``, ``postgres``, ``redis``: one layer for all that keep something there.

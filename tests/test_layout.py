@@ -66,15 +66,18 @@ ARROWS: dict[str, set[str]] = {
     "rifl._server": {"rifl._leases", "rifl._stores", *_CODEC},
     "rifl.testing": {"rifl._client", "rifl._leases", "rifl._server", "rifl._stores", *_CODEC},
     "rifl.spark": {"rifl._client", "rifl._stores", *_CODEC},
-    # Groups' logs and ours share connections to their servers.
-    "curp": {"rifl", "lease_server", "sharedlog._core", "sharedlog._engines"},
+    # Groups' logs are kept as shared ones are; a replica's store is embedded in it.
+    "curp": {
+        *("lease_server", "sharedlog._core", "sharedlog._engines"),
+        *("rifl._cli.version", "rifl._client", "rifl._grpc", "rifl._leases", "rifl._server"),
+        *("rifl._stores.embedded", "rifl._stores.forks", "rifl._stores.held_answers"),
+        *("rifl._stores.pending", "rifl._wire", "rifl.core", "rifl.metrics", "rifl.v1"),
+    },
     "sharedlog": {"sharedlog"},
     "sharedlog.v1": set(),
     "sharedlog._core": {"sharedlog.v1"},
     "sharedlog._engines": {"sharedlog._core"},
     "sharedlog._engines.etcd.v1": set(),
-    # What applications hold their transactions in.
-    "sharedlog._engines.drivers": {"rifl._stores.drivers"},
     "sharedlog.metrics": {"sharedlog._core"},
     "sharedlog.tracing": {"sharedlog._core"},
     "sharedlog.testing": {"sharedlog._consumer", "sharedlog._core"},
@@ -86,7 +89,6 @@ ARROWS: dict[str, set[str]] = {
     },
     "sharedlog._outbox": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._log"),
-        "rifl._stores.postgres.riders",
     },
     # Handlers' calls stand on rifl's client.
     "sharedlog._consumer": {
@@ -114,10 +116,6 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog._cli": {"sharedlog"},
     "sharedlog._remote": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._wire", "sharedlog.v1"),
-    },
-    # What travels with the commit of a transaction that rifl records in.
-    "sharedlog._engines.postgres": {
-        *("sharedlog._core", "sharedlog._engines", "rifl._stores.postgres.riders"),
     },
     "chaos": {"curp", "rifl", "lease_server", "sharedlog"},
     "benchmarks": {"chaos", "curp", "rifl", "lease_server", "sharedlog"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rifl._stores.drivers import is_of
+from _rifl_ground.drivers import is_of
 from rifl._stores.errors import WrongDatabase
 
 

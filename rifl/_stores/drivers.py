@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -139,43 +138,3 @@ def committer(transaction: Any) -> Callable[[], Any]:
     if not callable(commit):
         raise WrongDatabase(f"a {type(transaction)!r} has no commit of its own: use rifl.record")
     return commit  # type: ignore[no-any-return]
-
-
-def driver_connection(transaction: Any) -> Any:
-    """Return the driver's connection in a SQLAlchemy ``Session`` or ``Connection``.
-
-    Its transaction is begun if it is not, so that its commit commits ours. Anything else
-    is returned as it is.
-    """
-    connection = transaction
-    if is_of(connection, "sqlalchemy.orm.session", "Session", "scoped_session"):
-        connection = connection.connection()
-    if not is_of(connection, "sqlalchemy.engine.base", "Connection"):
-        return connection
-    _begin(connection)
-    return connection.connection.driver_connection
-
-
-async def driver_connection_async(transaction: Any) -> Any:
-    """The same for ``AsyncSession`` and ``AsyncConnection``, and for blocking ones."""
-    connection = transaction
-    where = "sqlalchemy.ext.asyncio"
-    if is_of(connection, f"{where}.session", "AsyncSession"):
-        connection = await connection.connection()
-    if not is_of(connection, f"{where}.engine", "AsyncConnection"):
-        return driver_connection(connection)
-    if not connection.in_transaction():
-        await connection.begin()
-    return (await connection.get_raw_connection()).driver_connection
-
-
-def _begin(connection: Any) -> None:
-    if not connection.in_transaction():
-        connection.begin()
-
-
-def is_of(transaction: Any, module: str, *names: str) -> bool:
-    """Whether it is of one of a module's classes, without importing what nobody uses."""
-    loaded = sys.modules.get(module)
-    classes = tuple(getattr(loaded, name, ()) for name in names) if loaded else ()
-    return any(isinstance(transaction, found) for found in classes if isinstance(found, type))

@@ -7,7 +7,6 @@
 - ``terms``: keys that are there for a time, and the clocks that this ends by.
 - ``lead``: one thread's work for all that wait; ``group_commit``: their appends in one;
   ``waiting``: who waits for one.
-- ``drivers``: what applications hold their transactions in.
 - ``forks``: what a child inherits.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.

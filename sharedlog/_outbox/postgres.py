@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.rows import tuple_row
 
-from rifl._stores.postgres.riders import ride, takes_riders
+from _rifl_ground.postgres.riders import ride, takes_riders
 from sharedlog._core.errors import LogFull, LogUnavailable, WrongTransaction
 from sharedlog._core.outbox import CHAIN_BYTES, NO_CHAIN
 from sharedlog._engines.postgres.applications import check_begun, literal

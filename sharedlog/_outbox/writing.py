@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from _rifl_ground.drivers import unwrapped, unwrapped_aio
 from sharedlog._core.outbox import NO_CHAIN, chained
-from sharedlog._engines.drivers import unwrapped, unwrapped_aio
 from sharedlog._engines.sqlite.applications import Applications, PlainConnection
 from sharedlog._outbox import tables
 from sharedlog._outbox.entry import New, OutboxEntry, id_of_a_new_one, judged

@@ -2,8 +2,7 @@
 
 - ``store``: the store and handlers' transactions; ``transaction``: the record in one;
   ``commits``: one that psycopg's connection begins and ends by us, ``others``: one that other
-  drivers do; ``riders``: what other libraries have travel with its commit.
-  ``shared_blocks``: blocks of deliveries, which share one as a ``shared_group``.
+  drivers do. ``shared_blocks``: blocks of deliveries, which share one as a ``shared_group``.
   ``telling``: who is told of commits.
 - ``backend``: carries requests out; ``request_statements``: what is sent
   for each, as ``statements``; ``stalls``: who is locked out.

@@ -21,9 +21,9 @@ from _rifl_ground.postgres.marked import (
     undo_async,
 )
 from _rifl_ground.postgres.owned import Fate, is_ended
+from _rifl_ground.postgres.riders import Begun, begins, ends, last_statements, meaning_of
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
-from rifl._stores.postgres.riders import Begun, begins, ends, last_statements, meaning_of
 from rifl._stores.postgres.statements import parameters
 from rifl._stores.postgres.transaction import (
     NOT_OURS,

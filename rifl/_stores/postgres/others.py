@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 
+from _rifl_ground.drivers import driver_connection, driver_connection_async
 from _rifl_ground.postgres.marked import (
     mark_open,
     mark_open_async,
@@ -23,16 +24,7 @@ from _rifl_ground.postgres.owned import (
     TransactionMark,
     is_ended,
 )
-from rifl._stores.alchemy import Watch, watch
-from rifl._stores.drivers import (
-    DbApiTransaction,
-    driver_connection,
-    driver_connection_async,
-    roll_back,
-)
-from rifl._stores.errors import TransactionEnded, WrongDatabase
-from rifl._stores.postgres.commits import check_mode
-from rifl._stores.postgres.riders import (
+from _rifl_ground.postgres.riders import (
     Begun,
     begins,
     begun_on,
@@ -40,6 +32,10 @@ from rifl._stores.postgres.riders import (
     last_statements,
     meaning_of,
 )
+from rifl._stores.alchemy import Watch, watch
+from rifl._stores.drivers import DbApiTransaction, roll_back
+from rifl._stores.errors import TransactionEnded, WrongDatabase
+from rifl._stores.postgres.commits import check_mode
 
 _ENDED = "the transaction was ended before its block"
 

@@ -8,11 +8,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from rifl._stores.drivers import (
-    DbApiTransaction,
-    driver_connection,
-    driver_connection_async,
-)
+from _rifl_ground.drivers import driver_connection, driver_connection_async
+from rifl._stores.drivers import DbApiTransaction
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.request_statements import acknowledged_of, identity_of

@@ -8,14 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from _rifl_ground.drivers import driver_connection, driver_connection_async
 from _rifl_ground.sqlite.owned import Owned, State, keep, kept
 from rifl._stores.alchemy import Watch, watch
-from rifl._stores.drivers import (
-    DbApiTransaction,
-    driver_connection,
-    driver_connection_async,
-    holder,
-)
+from rifl._stores.drivers import DbApiTransaction, holder
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
 from rifl._stores.sqlite.blocks import AioSharedBlock, SharedBlock, check_no_block

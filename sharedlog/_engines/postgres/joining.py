@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.rows import tuple_row
 
-from rifl._stores.postgres.riders import ride, takes_riders
+from _rifl_ground.drivers import unwrapped, unwrapped_aio
+from _rifl_ground.postgres.riders import ride, takes_riders
 from sharedlog._core.errors import LogError, LogForked, LogFull, LogUnavailable, WrongTransaction
 from sharedlog._core.fences import check_fence, condition_of
 from sharedlog._core.incarnation import condition_of_incarnation
 from sharedlog._core.named import named_key
 from sharedlog._core.within import NAME, Within, bodies_of
-from sharedlog._engines.drivers import unwrapped, unwrapped_aio
 from sharedlog._engines.postgres.applications import check_begun, literal
 from sharedlog._engines.postgres.connection import Connection
 

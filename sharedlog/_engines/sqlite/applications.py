@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+from _rifl_ground.drivers import unwrapped, unwrapped_aio
 from sharedlog._core.errors import LogFull, LogUnavailable, WrongTransaction
-from sharedlog._engines.drivers import unwrapped, unwrapped_aio
 
 # PRAGMA synchronous: a commit is on the disk when it returns.
 _FULL = 2

@@ -14,7 +14,7 @@ import rifl
 import rifl.aio
 import sharedlog
 import sharedlog.aio
-from rifl._stores.postgres.riders import takes_riders
+from _rifl_ground.postgres.riders import takes_riders
 from tests.echo import METHOD, aio_served, lose_answers, served
 from tests.helpers.waiting import until
 from tests.stores.postgres.servers import DroppingProxy
