@@ -7,44 +7,27 @@
 - ``observer``, ``metrics``: who watches; ``_cli``: the ``curp`` command, ``python -m curp``.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
+from _rifl_ground.exports import exported
 
 if TYPE_CHECKING:
-    from curp._replica import (
-        Diverged,
-        NotServed,
-        Replica,
-        ReplicaStopped,
-        StateHooks,
-        Tuning,
-        now,
-        random,
+    from curp._replica import Diverged as Diverged
+    from curp._replica import NotServed as NotServed
+    from curp._replica import Replica as Replica
+    from curp._replica import ReplicaStopped as ReplicaStopped
+    from curp._replica import StateHooks as StateHooks
+    from curp._replica import Tuning as Tuning
+    from curp._replica import now as now
+    from curp._replica import random as random
+    from curp.log import create_log as create_log
+else:
+    __all__, __getattr__, __dir__ = exported(
+        __name__,
+        {
+            "curp._replica": (
+                "Diverged NotServed Replica ReplicaStopped StateHooks Tuning now random"
+            ),
+            "curp.log": "create_log",
+        },
     )
-    from curp.log import create_log
-
-__all__ = [
-    "Diverged",
-    "NotServed",
-    "Replica",
-    "ReplicaStopped",
-    "StateHooks",
-    "Tuning",
-    "create_log",
-    "now",
-    "random",
-]
-
-
-def __getattr__(name: str) -> Any:
-    # A client imports its path from here, and needs nothing of a server.
-    if name == "create_log":
-        from curp.log import create_log
-
-        return create_log
-    if name in __all__:
-        import curp._replica
-
-        return getattr(curp._replica, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,122 +15,63 @@ hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
 - ``_storage``: what is kept; ``_errors``: refusals; ``_forked``: refusals in forked children.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from _rifl_ground.exports import exported
 
 if TYPE_CHECKING:
-    from lease_server._authority import Authority, Grant
-    from lease_server._errors import (
-        BadRequest,
-        ForkedProcess,
-        LeaseError,
-        LeaseExpired,
-        NotYours,
-        SessionClosed,
-        StorageUnavailable,
-        StoreMismatch,
-        TooManyClients,
-        TooManyRefusals,
-        TooManySessions,
+    from lease_server._authority import Authority as Authority
+    from lease_server._authority import Grant as Grant
+    from lease_server._errors import BadRequest as BadRequest
+    from lease_server._errors import ForkedProcess as ForkedProcess
+    from lease_server._errors import LeaseError as LeaseError
+    from lease_server._errors import LeaseExpired as LeaseExpired
+    from lease_server._errors import NotYours as NotYours
+    from lease_server._errors import SessionClosed as SessionClosed
+    from lease_server._errors import StorageUnavailable as StorageUnavailable
+    from lease_server._errors import StoreMismatch as StoreMismatch
+    from lease_server._errors import TooManyClients as TooManyClients
+    from lease_server._errors import TooManyRefusals as TooManyRefusals
+    from lease_server._errors import TooManySessions as TooManySessions
+    from lease_server._lease_authority import LeaseAuthority as LeaseAuthority
+    from lease_server._sessionbook import OpenedSession as OpenedSession
+    from lease_server._sessions import SessionPolicy as SessionPolicy
+    from lease_server._sessions import SessionRow as SessionRow
+    from lease_server._sessions import SessionsFrom as SessionsFrom
+    from lease_server._sessions import SessionState as SessionState
+    from lease_server._shared_authority import SharedAuthority as SharedAuthority
+    from lease_server._shared_authority import open_authority as open_authority
+    from lease_server._storage import LeaseStorage as LeaseStorage
+    from lease_server._storage import MemoryLeaseStorage as MemoryLeaseStorage
+    from lease_server._storage import SharedLeaseStorage as SharedLeaseStorage
+    from lease_server._storage import SoleLeaseStorage as SoleLeaseStorage
+    from lease_server._storage import Standing as Standing
+    from lease_server._storage import short_store_id as short_store_id
+    from lease_server._table import BlockExhausted as BlockExhausted
+    from lease_server._table import LeaseTable as LeaseTable
+    from lease_server._tokens import Secret as Secret
+    from lease_server._tokens import make_token as make_token
+    from lease_server._tokens import peer_bound as peer_bound
+    from lease_server._tokens import verify as verify
+else:
+    __all__, __getattr__, __dir__ = exported(
+        __name__,
+        {
+            "lease_server._authority": "Authority Grant",
+            "lease_server._errors": (
+                "BadRequest ForkedProcess LeaseError LeaseExpired NotYours SessionClosed "
+                "StorageUnavailable StoreMismatch TooManyClients TooManyRefusals "
+                "TooManySessions"
+            ),
+            "lease_server._lease_authority": "LeaseAuthority",
+            "lease_server._sessionbook": "OpenedSession",
+            "lease_server._sessions": "SessionPolicy SessionRow SessionState SessionsFrom",
+            "lease_server._shared_authority": "SharedAuthority open_authority",
+            "lease_server._storage": (
+                "LeaseStorage MemoryLeaseStorage SharedLeaseStorage SoleLeaseStorage Standing "
+                "short_store_id"
+            ),
+            "lease_server._table": "BlockExhausted LeaseTable",
+            "lease_server._tokens": "Secret make_token peer_bound verify",
+        },
     )
-    from lease_server._lease_authority import LeaseAuthority
-    from lease_server._sessionbook import OpenedSession
-    from lease_server._sessions import SessionPolicy, SessionRow, SessionsFrom, SessionState
-    from lease_server._shared_authority import SharedAuthority, open_authority
-    from lease_server._storage import (
-        LeaseStorage,
-        MemoryLeaseStorage,
-        SharedLeaseStorage,
-        SoleLeaseStorage,
-        Standing,
-        short_store_id,
-    )
-    from lease_server._table import BlockExhausted, LeaseTable
-    from lease_server._tokens import Secret, make_token, peer_bound, verify
-
-__all__ = [
-    "Authority",
-    "BadRequest",
-    "BlockExhausted",
-    "ForkedProcess",
-    "Grant",
-    "LeaseAuthority",
-    "LeaseError",
-    "LeaseExpired",
-    "LeaseStorage",
-    "LeaseTable",
-    "MemoryLeaseStorage",
-    "NotYours",
-    "OpenedSession",
-    "Secret",
-    "SessionClosed",
-    "SessionPolicy",
-    "SessionRow",
-    "SessionState",
-    "SessionsFrom",
-    "SharedAuthority",
-    "SharedLeaseStorage",
-    "SoleLeaseStorage",
-    "Standing",
-    "StorageUnavailable",
-    "StoreMismatch",
-    "TooManyClients",
-    "TooManyRefusals",
-    "TooManySessions",
-    "make_token",
-    "open_authority",
-    "peer_bound",
-    "short_store_id",
-    "verify",
-]
-
-# Where each name is: whoever asks for it first has that part imported, and no other.
-_HOMES = {
-    "Authority": "lease_server._authority",
-    "BadRequest": "lease_server._errors",
-    "BlockExhausted": "lease_server._table",
-    "ForkedProcess": "lease_server._errors",
-    "Grant": "lease_server._authority",
-    "LeaseAuthority": "lease_server._lease_authority",
-    "LeaseError": "lease_server._errors",
-    "LeaseExpired": "lease_server._errors",
-    "LeaseStorage": "lease_server._storage",
-    "LeaseTable": "lease_server._table",
-    "MemoryLeaseStorage": "lease_server._storage",
-    "NotYours": "lease_server._errors",
-    "OpenedSession": "lease_server._sessionbook",
-    "Secret": "lease_server._tokens",
-    "SessionClosed": "lease_server._errors",
-    "SessionPolicy": "lease_server._sessions",
-    "SessionRow": "lease_server._sessions",
-    "SessionState": "lease_server._sessions",
-    "SessionsFrom": "lease_server._sessions",
-    "SharedAuthority": "lease_server._shared_authority",
-    "SharedLeaseStorage": "lease_server._storage",
-    "SoleLeaseStorage": "lease_server._storage",
-    "Standing": "lease_server._storage",
-    "StorageUnavailable": "lease_server._errors",
-    "StoreMismatch": "lease_server._errors",
-    "TooManyClients": "lease_server._errors",
-    "TooManyRefusals": "lease_server._errors",
-    "TooManySessions": "lease_server._errors",
-    "make_token": "lease_server._tokens",
-    "open_authority": "lease_server._shared_authority",
-    "peer_bound": "lease_server._tokens",
-    "short_store_id": "lease_server._storage",
-    "verify": "lease_server._tokens",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, there = home.partition(":")
-    found = getattr(import_module(module), there or name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -19,177 +19,83 @@ Client::
   ``python -m rifl``.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from _rifl_ground.exports import exported
 
 if TYPE_CHECKING:
-    from rifl import aio, core
-    from rifl._client import (
-        BatchItem,
-        BatchResult,
-        CallError,
-        Channel,
-        ClientInterceptor,
-        Instrumentation,
-        Resolution,
-        RetryPolicy,
-        Session,
-        client_interceptor,
-        connect,
-        instrument,
-        key,
+    from rifl import aio as aio
+    from rifl import core as core
+    from rifl._client import BatchItem as BatchItem
+    from rifl._client import BatchResult as BatchResult
+    from rifl._client import CallError as CallError
+    from rifl._client import Channel as Channel
+    from rifl._client import ClientInterceptor as ClientInterceptor
+    from rifl._client import Instrumentation as Instrumentation
+    from rifl._client import Resolution as Resolution
+    from rifl._client import RetryPolicy as RetryPolicy
+    from rifl._client import Session as Session
+    from rifl._client import client_interceptor as client_interceptor
+    from rifl._client import connect as connect
+    from rifl._client import instrument as instrument
+    from rifl._client import key as key
+    from rifl._leases.service import add_lease_service as add_lease_service
+    from rifl._server import Deduplicator as Deduplicator
+    from rifl._server import caller_gone as caller_gone
+    from rifl._server import may_be_undone as may_be_undone
+    from rifl._server import record as record
+    from rifl._server import serve_until_signal as serve_until_signal
+    from rifl._server import transaction as transaction
+    from rifl._stores import DbApiTransaction as DbApiTransaction
+    from rifl._stores import MissingExtra as MissingExtra
+    from rifl._stores import RecordCodec as RecordCodec
+    from rifl._stores import Settled as Settled
+    from rifl._stores import Settlement as Settlement
+    from rifl._stores import StoreCorrupt as StoreCorrupt
+    from rifl._stores import StoreError as StoreError
+    from rifl._stores import StoreLocked as StoreLocked
+    from rifl._stores import StoreLost as StoreLost
+    from rifl._stores import StoreNotDurable as StoreNotDurable
+    from rifl._stores import StoreSchemaTooNew as StoreSchemaTooNew
+    from rifl._stores import StoreUnreachable as StoreUnreachable
+    from rifl._stores import TransactionEnded as TransactionEnded
+    from rifl._stores import UnknownCall as UnknownCall
+    from rifl._stores import UnsupportedStore as UnsupportedStore
+    from rifl._stores import WrongDatabase as WrongDatabase
+    from rifl._stores import postgres_schema as postgres_schema
+    from rifl._stores import settle_unknown as settle_unknown
+    from rifl._stores import unknown_calls as unknown_calls
+    from rifl.core._serving.bounds import Bounds as Bounds
+    from rifl.core._serving.policy import Kind as Kind
+    from rifl.core._serving.policy import MethodPolicy as MethodPolicy
+    from rifl.core._serving.policy import PolicyError as PolicyError
+    from rifl.core._shared.identity import RpcId as RpcId
+    from rifl.core._shared.observer import Observer as Observer
+    from rifl.core._shared.outcome import Outcome as Outcome
+else:
+    __all__, __getattr__, __dir__ = exported(
+        __name__,
+        {
+            "rifl._client": (
+                "BatchItem BatchResult CallError Channel ClientInterceptor Instrumentation "
+                "Resolution RetryPolicy Session client_interceptor connect instrument key"
+            ),
+            "rifl._leases.service": "add_lease_service",
+            "rifl._server": (
+                "Deduplicator caller_gone may_be_undone record serve_until_signal transaction"
+            ),
+            "rifl._stores": (
+                "DbApiTransaction MissingExtra RecordCodec Settled Settlement StoreCorrupt "
+                "StoreError StoreLocked StoreLost StoreNotDurable StoreSchemaTooNew "
+                "StoreUnreachable TransactionEnded UnknownCall UnsupportedStore WrongDatabase "
+                "postgres_schema settle_unknown unknown_calls"
+            ),
+            "rifl.aio": "",
+            "rifl.core": "",
+            "rifl.core._serving.bounds": "Bounds",
+            "rifl.core._serving.policy": "Kind MethodPolicy PolicyError",
+            "rifl.core._shared.identity": "RpcId",
+            "rifl.core._shared.observer": "Observer",
+            "rifl.core._shared.outcome": "Outcome",
+        },
     )
-    from rifl._leases.service import add_lease_service
-    from rifl._server import (
-        Deduplicator,
-        caller_gone,
-        may_be_undone,
-        record,
-        serve_until_signal,
-        transaction,
-    )
-    from rifl._stores import (
-        DbApiTransaction,
-        MissingExtra,
-        RecordCodec,
-        Settled,
-        Settlement,
-        StoreCorrupt,
-        StoreError,
-        StoreLocked,
-        StoreLost,
-        StoreNotDurable,
-        StoreSchemaTooNew,
-        StoreUnreachable,
-        TransactionEnded,
-        UnknownCall,
-        UnsupportedStore,
-        WrongDatabase,
-        postgres_schema,
-        settle_unknown,
-        unknown_calls,
-    )
-    from rifl.core._serving.bounds import Bounds
-    from rifl.core._serving.policy import Kind, MethodPolicy, PolicyError
-    from rifl.core._shared.identity import RpcId
-    from rifl.core._shared.observer import Observer
-    from rifl.core._shared.outcome import Outcome
-
-__all__ = [
-    "BatchItem",
-    "BatchResult",
-    "Bounds",
-    "CallError",
-    "Channel",
-    "ClientInterceptor",
-    "DbApiTransaction",
-    "Deduplicator",
-    "Instrumentation",
-    "Kind",
-    "MethodPolicy",
-    "MissingExtra",
-    "Observer",
-    "Outcome",
-    "PolicyError",
-    "RecordCodec",
-    "Resolution",
-    "RetryPolicy",
-    "RpcId",
-    "Session",
-    "Settled",
-    "Settlement",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreLocked",
-    "StoreLost",
-    "StoreNotDurable",
-    "StoreSchemaTooNew",
-    "StoreUnreachable",
-    "TransactionEnded",
-    "UnknownCall",
-    "UnsupportedStore",
-    "WrongDatabase",
-    "add_lease_service",
-    "aio",
-    "caller_gone",
-    "client_interceptor",
-    "connect",
-    "core",
-    "instrument",
-    "key",
-    "may_be_undone",
-    "postgres_schema",
-    "record",
-    "serve_until_signal",
-    "settle_unknown",
-    "transaction",
-    "unknown_calls",
-]
-
-# Where each name is: whoever asks for it first has that part imported, and no other.
-_HOMES = {
-    "BatchItem": "rifl._client",
-    "BatchResult": "rifl._client",
-    "Bounds": "rifl.core._serving.bounds",
-    "CallError": "rifl._client",
-    "Channel": "rifl._client",
-    "ClientInterceptor": "rifl._client",
-    "DbApiTransaction": "rifl._stores",
-    "Deduplicator": "rifl._server",
-    "Instrumentation": "rifl._client",
-    "Kind": "rifl.core._serving.policy",
-    "MethodPolicy": "rifl.core._serving.policy",
-    "MissingExtra": "rifl._stores",
-    "Observer": "rifl.core._shared.observer",
-    "Outcome": "rifl.core._shared.outcome",
-    "PolicyError": "rifl.core._serving.policy",
-    "RecordCodec": "rifl._stores",
-    "Resolution": "rifl._client",
-    "RetryPolicy": "rifl._client",
-    "RpcId": "rifl.core._shared.identity",
-    "Session": "rifl._client",
-    "Settled": "rifl._stores",
-    "Settlement": "rifl._stores",
-    "StoreCorrupt": "rifl._stores",
-    "StoreError": "rifl._stores",
-    "StoreLocked": "rifl._stores",
-    "StoreLost": "rifl._stores",
-    "StoreNotDurable": "rifl._stores",
-    "StoreSchemaTooNew": "rifl._stores",
-    "StoreUnreachable": "rifl._stores",
-    "TransactionEnded": "rifl._stores",
-    "UnknownCall": "rifl._stores",
-    "UnsupportedStore": "rifl._stores",
-    "WrongDatabase": "rifl._stores",
-    "add_lease_service": "rifl._leases.service",
-    "aio": "rifl.aio",
-    "caller_gone": "rifl._server",
-    "client_interceptor": "rifl._client",
-    "connect": "rifl._client",
-    "core": "rifl.core",
-    "instrument": "rifl._client",
-    "key": "rifl._client",
-    "may_be_undone": "rifl._server",
-    "postgres_schema": "rifl._stores",
-    "record": "rifl._server",
-    "serve_until_signal": "rifl._server",
-    "settle_unknown": "rifl._stores",
-    "transaction": "rifl._server",
-    "unknown_calls": "rifl._stores",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, there = home.partition(":")
-    found = import_module(module)
-    if module not in ("rifl.aio", "rifl.core"):
-        found = getattr(found, there or name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -48,7 +48,7 @@ def without_extras(code: str) -> subprocess.CompletedProcess[str]:
 def test_every_package_is_imported_without_extras() -> None:
     """Servers, clients, groups, the commands and the test kit need no extra (pyproject.toml)."""
     names = [
-        *("rifl", "rifl.aio", "rifl._cli", "rifl.spark", "rifl.testing", "lease_server.__main__"),
+        *("rifl", "rifl.aio", "rifl._cli", "rifl.spark", "rifl.testing", "lease_server"),
         *("curp", "curp._cli", "curp.client", "curp.log", "curp.witness.__main__"),
         *("sharedlog", "sharedlog.__main__"),
     ]

@@ -62,6 +62,11 @@ def _read(file: Path) -> _Source:
         match node:
             case ast.Assign(targets=[ast.Name("__all__")], value=ast.List(names)):
                 listed += len(names)
+            # Those that are imported when they are asked for.
+            case ast.If(ast.Name("TYPE_CHECKING"), imports, [_, *_]):
+                listed += sum(
+                    len(each.names) for each in imports if isinstance(each, ast.ImportFrom)
+                )
     return _Source(listed, list(_functions(file, tree)))
 
 

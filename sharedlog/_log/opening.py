@@ -162,3 +162,8 @@ def _opened(
         url,
         Place(engine, incarnation, timeout.total_seconds(), closing, name, observers, seals),
     )
+
+
+# As ``sharedlog`` has them.
+create = create_log
+open = open_log  # noqa: A001 - sharedlog.open
