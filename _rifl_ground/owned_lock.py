@@ -47,8 +47,10 @@ class OwnedLock(RLock):  # type: ignore[misc]  # C's class may have subclasses
         if self._is_owned():  # type: ignore[attr-defined]
             raise self._error(WITHIN)
         try:
-            if self.acquire(False) or self.acquire(timeout=LONGEST_S):
-                return True
+            taken: bool = self.acquire(False) or self.acquire(timeout=LONGEST_S)
+            if taken:
+                # No constant: that would be returned outside of this block.
+                return taken
         except BaseException:
             # A signal's, maybe just after the lock was taken.
             if self._is_owned():  # type: ignore[attr-defined]

@@ -55,10 +55,10 @@ class Following:
             finally:
                 # Of tasks that wait for the same messages one takes them.
                 if polling.done() and self._polling is polling:
-                    self._polling = None
                     # Also where this task is cancelled in the moment in which they came.
-                    if not polling.cancelled() and polling.exception() is None:
-                        self._ready += polling.result()
+                    there = not polling.cancelled() and polling.exception() is None
+                    # In one step: a signal's exception may come before or after it.
+                    self._ready, self._polling = deque(polling.result() if there else ()), None
         return self._ready.popleft()
 
     async def done(self, place: Message | Position) -> None:

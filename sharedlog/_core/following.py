@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from sharedlog._core.calling import portable
@@ -35,6 +36,13 @@ class From(NamedTuple):
     """An LSN, the first of an append: commits from there on are wanted."""
 
     lsn: int
+
+
+class Kept(NamedTuple):
+    """What was read, and through which LSN, until the reader's user has it."""
+
+    found: list[Committed]
+    through: int
 
 
 Start = Position | int | str | Moment | Mapping[str, Position | int | str | None] | None
@@ -79,6 +87,8 @@ class Follower:
         # Where each begins, once that is known; and through which LSN all was returned since.
         self._starts: dict[str, Position | int] | None = None
         self._returned = through
+        # What was read and not taken yet.
+        self._kept: Kept | None = None
         self._held: dict[str, Hold] = {}
         self._waiting = Outstanding()
 
@@ -138,17 +148,40 @@ class Follower:
 
         After an error it goes on with what was not returned yet.
         """
+        found = yield from self.look(now_us)
+        self.take(found)
+        return found
+
+    def look(self, now_us: int) -> Rule[list[Committed]]:
+        """Return the next messages, and keep them: the same list again, until it is taken.
+
+        A signal's exception may come between any two steps of the thread that reads, so nothing
+        moves on before the messages are where the next delivery looks.
+        """
+        if self._kept is None:
+            yield from self._look(now_us)
+        return self._kept.found if self._kept is not None else []
+
+    def take(self, found: list[Committed]) -> None:
+        """Say that what ``look`` returned is in other hands; again, or of another list: nothing."""
+        kept = self._kept
+        if kept is None or kept.found is not found:
+            return
+        if self._name is not None and self._remembers:
+            self._waiting.add(found)
+        self._returned = kept.through
+        self._kept = None
+
+    def _look(self, now_us: int) -> Rule[None]:
+        """Read, and keep what is found."""
         yield from self.begin(now_us)
+        # What an error leaves half done is not used again.
         reader, self._reader = self._reader, None
         if reader is None:
             raise AssertionError("begin makes it")
-        # What an error leaves half done is not used again.
         found = yield from reader.read()
+        self._kept = Kept(found, reader.through)
         self._reader = reader
-        self._returned = reader.through
-        if self._name is not None and self._remembers:
-            self._waiting.add(found)
-        return found
 
     def done(self, position: Position) -> None:
         """Say that a message, and all that were returned before it, are not wanted again."""
@@ -215,13 +248,15 @@ class Follower:
         return (yield from move(self._held, places, now_us))
 
     def _pass(self, places: dict[str, Position | None]) -> Rule[None]:
-        if not isinstance(self._reader, Merger):
+        if not isinstance(self._reader, Merger) or self._kept is not None:
+            # What was read and not taken is not done.
             return
         known: dict[int, Position | None] = {}
+        waiting = self._waiting.substreams
         for tag, through in self._reader.places.items():
             hold = self._held[tag]
             at = substream_number(tag)
-            if self._waiting.count[at] or through <= max(hold.lsn, self._waiting.last(at)):
+            if at in waiting or through <= max(hold.lsn, self._waiting.last(at)):
                 continue
             if through not in known:
                 known[through] = yield from place_at(through, self._incarnation)
@@ -311,36 +346,38 @@ class Outstanding:
         self._order: deque[Position] = deque()
         # Behind the oldest of ``_order``, the last of each substream: too many to know each.
         self._folded: dict[int, Position] = {}
-        # How many of each substream are not done.
-        self.count: Counter[int] = Counter()
         # Through where each is done, where the log does not know it yet.
         self.moved: dict[int, Position] = {}
 
     def add(self, messages: Sequence[Committed]) -> None:
-        """These were returned, too."""
+        """These were returned, too; again after an interrupt they change nothing."""
         order = self._order
-        for each in messages:
-            order.append(each.position)
-            self.count[each.position.substream] += 1
+        if not messages or (order and order[-1] == messages[-1].position):
+            return
+        order.extend([each.position for each in messages])
         while len(order) > _MOST_WAITING:
-            oldest = order.popleft()
+            oldest = order[0]
             self._folded[oldest.substream] = oldest
+            order.popleft()
 
     def done(self, position: Position) -> bool:
         """Take this one as done, with all before it; say whether it was waiting."""
         order = self._order
         if position not in order:
             return False
-        for at, place in self._folded.items():
-            self.moved[at] = place
-        if self._folded:
-            self._folded.clear()
-            self.count = Counter(each.substream for each in order)
-        for _ in range(order.index(position) + 1):
-            each = order.popleft()
-            self.moved[each.substream] = each
-            self.count[each.substream] -= 1
+        passed = list(islice(order, order.index(position) + 1))
+        # Each step may be taken again: what is passed is noted before it goes.
+        self.moved.update(self._folded)
+        self.moved.update((each.substream, each) for each in passed)
+        self._folded.clear()
+        for _ in passed:
+            order.popleft()
         return True
+
+    @property
+    def substreams(self) -> set[int]:
+        """Of which something is not done."""
+        return {each.substream for each in self._order} | self._folded.keys()
 
     def last(self, substream: int) -> int:
         """Return the LSN through which a substream is done, if the log does not know it yet."""

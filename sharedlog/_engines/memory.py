@@ -6,7 +6,9 @@ import threading
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from _rifl_ground.owned_lock import OwnedLock
 from sharedlog._core.commit import Commit, Refused, stamped
@@ -17,6 +19,15 @@ from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
 
 LIMITS = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
+
+
+class _Step(NamedTuple):
+    """A commit, where its entries are, and when it was judged."""
+
+    commit: Commit
+    first: int
+    last: int
+    now_s: float
 
 
 class MemoryLog:
@@ -37,8 +48,37 @@ class MemoryLog:
         # Rows by LSN, from ``removed`` + 1 on.
         self.rows: list[Row] = []
         self.removed = 0
+        # The commit that is being written; an interrupted one is finished before anything else.
+        self.under_way: _Step | None = None
         self.at_us = 0
         self.tagged: dict[str, list[int]] = defaultdict(list)
+
+    def finish(self) -> None:
+        """Write the commit under way; each step may be taken again. Under the lock."""
+        step = self.under_way
+        if step is None:
+            return
+        commit, first, last, now_s = step
+        for put in commit.puts:
+            value = stamped(put, first, last)
+            self.ends.pop(put.key, None)
+            if put.term_s is not None:
+                self.ends[put.key] = now_s + put.term_s
+            if value is None:
+                self.keys.pop(put.key, None)
+            else:
+                self.keys[put.key] = value
+        if commit.entries:
+            self.at_us = max(self.at_us, commit.at_us)
+        for lsn, entry in enumerate(commit.entries, first):
+            if lsn > self.tail:
+                self.rows.append(Row(lsn, entry.body, entry.tags, self.at_us))
+            for tag in set(entry.tags):
+                tagged = self.tagged[tag]
+                if not tagged or tagged[-1] < lsn:
+                    tagged.append(lsn)
+        self.changed.notify_all()
+        self.under_way = None
 
     def value(self, key: str) -> bytes | None:
         """What a key holds, if its term is not over."""
@@ -69,56 +109,38 @@ class MemoryEngine:
 
     def commit(self, commit: Commit) -> Lsns:
         """See ``Engine``."""
-        log = self._opened()
         check_commit(commit, self.limits)
-        with log.changed:
+        with self._opened() as log:
             found = {each.key: log.value(each.key) for each in commit.conditions}
             if any(found[each.key] != each.value for each in commit.conditions):
                 raise Refused(found)
             tail = log.tail
             first = tail + 1 if commit.entries else tail
             last = tail + len(commit.entries)
-            for put in commit.puts:
-                value = stamped(put, first, last)
-                log.ends.pop(put.key, None)
-                if put.term_s is not None:
-                    log.ends[put.key] = log.clock() + put.term_s
-                if value is None:
-                    log.keys.pop(put.key, None)
-                else:
-                    log.keys[put.key] = value
-            if commit.entries:
-                log.at_us = max(log.at_us, commit.at_us)
-            for lsn, entry in enumerate(commit.entries, first):
-                log.rows.append(Row(lsn, entry.body, entry.tags, log.at_us))
-                for tag in set(entry.tags):
-                    log.tagged[tag].append(lsn)
-            log.changed.notify_all()
+            # From here on it happens, whole, whatever interrupts this thread.
+            log.under_way = _Step(commit, first, last, log.clock())
+            log.finish()
             return Lsns(first, last)
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """See ``Engine``."""
-        log = self._opened()
-        with log.changed:
+        with self._opened() as log:
             return {key: log.value(key) for key in keys}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """See ``Engine``."""
-        log = self._opened()
-        with log.changed:
+        with self._opened() as log:
             found = {key: log.value(key) for key in log.keys if key.startswith(prefix)}
             return {key: value for key, value in found.items() if value is not None}
 
     def remaining(self, key: str) -> float:
         """See ``Engine``."""
-        log = self._opened()
-        with log.changed:
+        with self._opened() as log:
             return log.remaining(key)
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """See ``Engine``."""
-        log = self._opened()
-        with log.changed:
+        with self._opened() as log:
             tail = log.tail
             if after < log.removed:
                 raise TrimmedLog(f"what follows LSN {after} was trimmed", log.removed + 1)
@@ -140,20 +162,17 @@ class MemoryEngine:
 
     def tail(self) -> int:
         """See ``Engine``."""
-        log = self._opened()
-        with log.changed:
+        with self._opened() as log:
             return log.tail
 
     def first(self) -> int:
         """See ``Engine``."""
-        log = self._opened()
-        with log.changed:
+        with self._opened() as log:
             return log.removed + 1
 
     def wait(self, after: int, timeout_s: float) -> int:
         """See ``Engine``."""
-        log = self._opened()
-        with log.changed:
+        with self._opened() as log:
             log.changed.wait_for(lambda: self._closed or log.tail > after, timeout_s)
             if self._closed:
                 raise LogStopped("the log was closed")
@@ -161,16 +180,14 @@ class MemoryEngine:
 
     def remove(self, through: int) -> None:
         """See ``Engine``."""
-        log = self._opened()
-        with log.changed:
+        with self._opened() as log:
             through = min(through, log.tail)
             if through <= log.removed:
                 return
-            for row in log.rows[: through - log.removed]:
-                for tag in set(row.tags):
-                    log.tagged[tag].remove(row.lsn)
-            del log.rows[: through - log.removed]
-            log.removed = through
+            # In one step: an interrupt comes before or after it.
+            log.rows, log.removed = log.rows[through - log.removed :], through
+            for tag, lsns in list(log.tagged.items()):
+                log.tagged[tag] = lsns[bisect_right(lsns, through) :]
 
     def close(self) -> None:
         """See ``Engine``."""
@@ -179,9 +196,13 @@ class MemoryEngine:
             self._closed = True
             log.changed.notify_all()
 
-    def _opened(self) -> MemoryLog:
+    @contextmanager
+    def _opened(self) -> Iterator[MemoryLog]:
         if self._closed:
             stopped = LogStopped("the log was closed")
             stopped.appended = False
             raise stopped
-        return self._log
+        log = self._log
+        with log.changed:
+            log.finish()
+            yield log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TypeVar
@@ -47,6 +47,22 @@ _ATTEMPTS = 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class _Ready:
+    """What was read, and how much of it was delivered."""
+
+    __slots__ = ("at", "end", "found")
+
+    def __init__(self, found: list[Committed]) -> None:
+        """Nothing was."""
+        self.found = found
+        self.at, self.end = 0, len(found)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something of it is to be delivered."""
+        return self.at < self.end
+
+
 class Following:
     """What ``log.follow`` returns: an iterator of messages that waits for the next one.
 
@@ -73,7 +89,7 @@ class Following:
         if name is not None:
             check_name(name, "follower")
         self._place = place
-        self._stream = stream
+        self._stream, self._stream_name, self._seals = stream, stream.name, place.seals
         chosen = chosen_substreams(stream, substreams)
         self._follower = place.follower(
             [tag_of(stream.name, each) for each in chosen],
@@ -88,7 +104,7 @@ class Following:
         self._since: float | None = None
         # Of the follower, between whoever iterates and whoever says what is done.
         self._lock = OwnedLock(ReentrantCall)
-        self._ready: Iterator[Message] = iter(())
+        self._ready = _Ready([])
         self._error: LogError | None = None
         self._closed = threading.Event()
         self._told_s = self._passed_s = time.monotonic()
@@ -101,22 +117,54 @@ class Following:
 
     def __next__(self) -> Message:
         """Return the next message; waits for it. Ends once it is closed."""
-        for message in self._ready:
+        ready = self._ready
+        at = ready.at
+        if at == ready.end:
+            if not self.fill(None):
+                raise StopIteration
+            return next(self)
+        try:
+            each = ready.found[at]
+            message = Message(
+                each.envelope,
+                each.position,
+                self._stream_name,
+                each.position.substream,
+                each.at_us,
+                each.state,
+                self._seals,
+            )
+            ready.at = at + 1
             return message
-        if not self.fill(None):
-            raise StopIteration
-        return next(self._ready)
+        except BaseException:
+            # A signal's, maybe: who called has no message, and gets this one next.
+            ready.at = at
+            raise
 
     def poll(self, timeout_s: float = 0.0) -> list[Message]:
         """Return the messages that are there, some of them at least; none after that time."""
         if timeout_s is not None:
             check_seconds(timeout_s, "timeout_s")
-        found = list(self._ready)
-        if not found:
+        if not self._ready.waits:
             self._place.refresh(self._follower)
-        if not found and self.fill(timeout_s):
-            found = list(self._ready)
-        return found
+            if not self.fill(timeout_s):
+                return []
+        ready = self._ready
+        at = ready.at
+        messages: list[Message] = []
+        try:
+            while ready.waits:
+                try:
+                    messages.append(next(self))
+                except LogError:
+                    # What is before it is delivered first.
+                    if not messages:
+                        raise
+                    break
+            return messages
+        except BaseException:
+            ready.at = at
+            raise
 
     def done(self, place: Message | Position) -> None:
         """Say that this message, and all that were delivered before it, are not wanted again.
@@ -131,6 +179,7 @@ class Following:
             raise InvalidRequest(f"{shown(place)} is no message, and no position")
         position.check(self._place.incarnation, self._stream.substreams)
         with self._lock:
+            self._follower.take(self._ready.found)
             self._follower.done(position)
             self._tell(force=False)
 
@@ -170,9 +219,15 @@ class Following:
             with self._lock:
                 if self._error is not None:
                     raise self._error
-                found = self._told(lambda: self._follower.read(_now_us()))
+                # An interrupt may have come just before that.
+                self._follower.take(self._ready.found)
+                if self._ready.waits:
+                    return True
+                found = self._told(lambda: self._follower.look(_now_us()))
                 if found:
-                    self._ready = self._messages(found)
+                    self._ready = _Ready(found)
+                self._follower.take(found)
+                if found:
                     self._watched(len(found))
                     return True
                 self._watched(0)
@@ -200,21 +255,6 @@ class Following:
                 with self._lock:
                     self._tell(force=False)
         return True
-
-    def _messages(self, found: list[Committed]) -> Iterator[Message]:
-        """Make each message when it is asked for: the collector has fewer to look at."""
-        name, seals = self._stream.name, self._place.seals
-        first = found[0].position
-        for position, _, _, _, _, envelope, at_us, state in found:
-            try:
-                made = Message(envelope, position, name, position.substream, at_us, state, seals)
-            except LogError as error:
-                self._error = error
-                if position is first:
-                    raise
-                # What is before it is delivered first.
-                return
-            yield made
 
     def _watched(self, messages: int) -> None:
         """Tell those who watch of messages, and for how long there were none."""
@@ -279,7 +319,7 @@ class Following:
 
 def _forget(inherited: Following) -> None:
     # What was read ahead is delivered to the parent; whoever iterates asks ``fill``, and is told.
-    inherited._ready = iter(())
+    inherited._ready = _Ready([])
 
 
 def read_once(

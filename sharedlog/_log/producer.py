@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock, get_ident
+from contextlib import suppress
 
 from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.owned_lock import OwnedLock
 from sharedlog._core.arguments import check_whole
 from sharedlog._core.catalog import Stream
 from sharedlog._core.draft import Bounds, Draft, tags_for
 from sharedlog._core.envelope import About, Value
-from sharedlog._core.errors import InvalidRequest, LogUnavailable
+from sharedlog._core.errors import InvalidRequest, LogUnavailable, ReentrantCall
 from sharedlog._core.fences import Fence, check_given
 from sharedlog._core.named import MAX_SEQ, Turn, check_producer_name, check_turn, highest_of
 from sharedlog._core.position import Position
@@ -20,6 +22,22 @@ from sharedlog._log.placing import Headers, Placing
 from sharedlog._log.resending import not_sent, until_answered
 from sharedlog._log.sender import Sender
 from sharedlog._log.transaction import Transaction
+
+# How soon who waits for a turn sees that it is over, whoever could not say so.
+_LOOK_S = 1.0
+
+
+class _Has:
+    """A thread's turn: that of a transaction, by its draft, or to look after one."""
+
+    __slots__ = ("draft", "over", "thread")
+
+    def __init__(self, draft: Draft | None) -> None:
+        """It is not over."""
+        self.draft = draft
+        self.thread = get_ident()
+        self.over = allocate_lock()
+        self.over.acquire()
 
 
 class Producer:
@@ -48,11 +66,9 @@ class Producer:
             # One is that of all markers.
             tags_for(limits.operations, MAX_TAGS - 1),
         )
-        # Held by the transaction that is open.
-        self._busy = threading.Lock()
-        self._owner = 0
-        # Its draft; None: none is open.
-        self._open: Draft | None = None
+        # Whose turn it is; None: nobody's.
+        self._has: _Has | None = None
+        self._gate = OwnedLock(ReentrantCall)
         # The last one was dropped, and nobody was told yet.
         self._dropped = False
         # One of unknown outcome, or not undone yet.
@@ -86,20 +102,15 @@ class Producer:
         Raises ``LogUnavailable`` where the last transaction's outcome is still unknown; once
         ``InvalidRequest`` where it was dropped, neither committed nor rolled back: it is undone.
         """
-        if self._owner == threading.get_ident():
-            raise InvalidRequest("a transaction of this producer is open: end it first")
-        self._busy.acquire()
+        draft = Draft(self._bounds)
+        mine = _Has(draft)
         try:
+            self._take(mine)
             self._clear()
             self._tell_dropped()
-            turn = self._turn(seq, follows)
-            draft = Draft(self._bounds)
-            made = Transaction(self, draft, turn)
-            self._owner, self._open = threading.get_ident(), draft
-            return made
+            return Transaction(self, draft, self._turn(seq, follows))
         except BaseException:
-            self._owner, self._open = 0, None
-            self._busy.release()
+            self._give(mine)
             raise
 
     def last(self) -> int:
@@ -109,17 +120,24 @@ class Producer:
         self._reached = self.place.run(highest_of(self.name))
         return self._reached
 
-    def end(self, left: Transaction) -> None:
-        """A transaction is over, and ``left`` if something of it is to be found out or undone."""
+    def end(self, left: Transaction, draft: Draft) -> bool:
+        """A transaction is over, and ``left`` if something of it is to be found out or undone.
+
+        Waits for no lock. Again, or where it was not open: nothing; whether it was.
+        """
+        has = self._has
+        if has is None or has.draft is not draft:
+            return False
         self._left = left if left.unfinished else None
-        self._owner, self._open = 0, None
-        self._busy.release()
+        self._give(has)
+        return True
 
     def dropped(self, left: Transaction, draft: Draft) -> None:
         """One goes that may be open yet. By its finalizer, in any thread: waits for no lock."""
-        if self._open is draft:
+        has = self._has
+        if has is not None and has.draft is draft:
             self._dropped = True
-            self.end(left)
+            self.end(left, draft)
 
     def reached(self, seq: int) -> None:
         """The name's transaction with this seq is committed."""
@@ -127,10 +145,38 @@ class Producer:
 
     def settle(self, transaction: Transaction) -> None:
         """Find out what became of a transaction."""
-        with self._busy:
+        mine = _Has(None)
+        try:
+            self._take(mine)
             if self._left is transaction:
                 transaction.finish()
                 self._left = None
+        except BaseException:
+            self._give(mine)
+            raise
+        self._give(mine)
+
+    def _take(self, mine: _Has) -> None:
+        """Wait for one's turn; raises ``InvalidRequest`` in the thread that has it."""
+        while True:
+            with self._gate:
+                has = self._has
+                if has is None:
+                    self._has = mine
+                    return
+                if has.thread == mine.thread:
+                    raise InvalidRequest("a transaction of this producer is open: end it first")
+            # Its transaction's end wakes who waits; one that an interrupt kept from that is seen.
+            if has.over.acquire(timeout=_LOOK_S):
+                has.over.release()
+
+    def _give(self, has: _Has) -> None:
+        """End a turn; again, or of another one: nothing. Takes no lock."""
+        if self._has is has:
+            self._has = None
+        if has.over.locked():
+            with suppress(RuntimeError):
+                has.over.release()
 
     def _clear(self) -> None:
         """Leave nothing of an earlier transaction pending, or of unknown outcome."""

@@ -93,17 +93,19 @@ class Sender:
             act.unknown = True
             raise
         except LogError as error:
-            self._act = None
             if isinstance(error, _OVER):
                 self.producer = None
+            self._act = None
             raise
         except BaseException:
             # A signal's.
             act.unknown = True
             raise
-        self._act = None
-        self.seq = act.seq
+        # Until all is noted the act is asked for again, should a signal come.
+        act.unknown = True
         act.done(found)
+        self.seq = act.seq
+        self._act = None
 
     def _give_up(self, act: _Act) -> bool:
         """Have an act of unknown outcome be in the log by now, or never; True: it is not there.

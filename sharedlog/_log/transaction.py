@@ -56,8 +56,11 @@ class Publishing(Protocol):
     sender: Sender
     fence: Fence | None
 
-    def end(self, left: Transaction) -> None:
-        """A transaction is over, and ``left`` if something of it is to be found out or undone."""
+    def end(self, left: Transaction, draft: Draft) -> bool:
+        """A transaction is over, and ``left`` if something of it is to be found out or undone.
+
+        Again: nothing; whether it was not over yet.
+        """
 
     def dropped(self, left: Transaction, draft: Draft) -> None:
         """One goes that may be open yet. By its finalizer, in any thread: waits for no lock."""
@@ -76,12 +79,14 @@ class Transaction:
     when its producer begins the next one, which says so.
     """
 
+    # Of one that an interrupt kept from being made.
+    _state = TransactionState.ROLLED_BACK
+
     def __init__(self, producer: Publishing, draft: Draft, turn: Turn | None) -> None:
         """Use ``Producer.transaction``."""
         self._producer = producer
         self._draft = draft
         self._turn = turn
-        self._state = TransactionState.OPEN
         # Where the messages are, once somebody has asked.
         self._positions: list[Position] | None = None
         self._answer: Appended | None = None
@@ -90,6 +95,7 @@ class Transaction:
         self._signed_s = time.monotonic()
         # Something of it is pending that was to be undone.
         self._undoing = False
+        self._state = TransactionState.OPEN
 
     @property
     def unfinished(self) -> bool:
@@ -218,6 +224,25 @@ class Transaction:
         """Commit, without looking for positions that nobody may ask for."""
         self._check_open()
         try:
+            self._try_to_commit()
+        except BaseException:
+            # A signal's, maybe, at any step.
+            self._over()
+            raise
+        self._over()
+        if self._earlier:
+            # The log tells them, which may be closed when they are asked for.
+            self._positions = self._found()
+
+    def _over(self) -> None:
+        """Let its producer go on; again: nothing."""
+        if self._state is TransactionState.OPEN:
+            self._undoing = True
+        if self._producer.end(self, self._draft) and self._state is TransactionState.OPEN:
+            self._state = TransactionState.ROLLED_BACK
+
+    def _try_to_commit(self) -> None:
+        try:
             self._commit()
             if self._undoing:
                 with suppress(LogError):
@@ -238,11 +263,6 @@ class Transaction:
             if self._state is TransactionState.OPEN:
                 self._state = TransactionState.UNKNOWN
             raise
-        finally:
-            self._producer.end(self)
-        if self._earlier:
-            # The log tells them, which may be closed when they are asked for.
-            self._positions = self._found()
 
     def roll_back(self) -> None:
         """Undo all of it; what leaving the transaction by an exception does.
@@ -253,8 +273,10 @@ class Transaction:
         self._check_open()
         try:
             self._roll_back()
-        finally:
-            self._producer.end(self)
+        except BaseException:
+            self._over()
+            raise
+        self._over()
 
     def settle(self) -> list[Position]:
         """Return the positions after ``OutcomeUnknown``, or raise why it is not committed."""
@@ -273,12 +295,14 @@ class Transaction:
         traceback: TracebackType | None,
     ) -> None:
         """Commit, or roll back if an exception leaves it."""
-        if self._state is not TransactionState.OPEN:
-            return
-        if kind is None:
-            self._conclude()
-        else:
-            self.roll_back()
+        try:
+            if self._state is TransactionState.OPEN and kind is None:
+                self._conclude()
+            elif self._state is TransactionState.OPEN:
+                self.roll_back()
+        except BaseException:
+            self._over()
+            raise
 
     def __del__(self) -> None:
         """Let its producer go on, if it was not ended."""
@@ -375,13 +399,13 @@ class Transaction:
         self._state = TransactionState.COMMITTED
 
     def _committed_named(self, found: Appended) -> None:
-        self._committed(found)
         if self._turn is not None:
             self._producer.reached(self._turn.seq)
             if found.first is None:
                 # An earlier program's, maybe, with other turns of the substreams.
                 self._earlier = True
                 self._undoing = self._draft.travels
+        self._committed(found)
 
     def _roll_back(self) -> None:
         self._undoing = True

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from sharedlog._core.errors import InvalidRequest, LogUnavailable, TrimmedLog
-from sharedlog._core.following import Follower, Moment, Start
+from sharedlog._core.following import Follower, Kept, Moment, Start
 from sharedlog._core.holds import Hold
 from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed
@@ -45,6 +45,8 @@ class RemoteFollower(Follower):
         self._call: Any = None
         self._replies: _Replies = queue.Queue(_AHEAD)
         self._peeked: pb.FollowReply | Exception | None = None
+        # A reply may have left the queue, and be nowhere: an interrupt came meanwhile.
+        self._doubt = False
         # The last message that was delivered, in the order that all readers see.
         self._last = (0, 0, 0)
         self._closed = threading.Event()
@@ -55,33 +57,46 @@ class RemoteFollower(Follower):
     def begin(self, now_us: int) -> Rule[None]:
         """See ``Follower``."""
         del now_us
+        if self._doubt and self._call is not None:
+            # The stream begins again behind what was delivered.
+            self._call.cancel()
+            self._call = None
         if self._call is None:
             self._open()
+        self._doubt = False
         return
         yield
 
-    def read(self, now_us: int) -> Rule[list[Committed]]:
+    def take(self, found: list[Committed]) -> None:
+        """See ``Follower``."""
+        if found and self._kept is not None and self._kept.found is found:
+            self._last = _place(found[-1])
+        super().take(found)
+
+    def _look(self, now_us: int) -> Rule[None]:
         """See ``Follower``."""
         yield from self.begin(now_us)
         if self._refreshing:
             self._wanted = self._channel.ask("Describe", pb.DescribeRequest(look=self._stream)).tail
             self._refreshing = False
+        self._doubt = True
+        returned = self._returned
+        found: list[Committed] = []
         while True:
-            behind = self._returned < self._wanted and not self._closed.is_set()
+            behind = returned < self._wanted and not self._closed.is_set()
             reply = self._next(self._timeout_s if behind else 0)
             if reply is None:
                 self._wanted = 0
-                return []
+                break
             if isinstance(reply, Exception):
                 self._call = None
                 raise reply
             found = self._fresh(reply)
-            if reply.through:
-                self._returned = max(self._returned, reply.through)
+            returned = max(returned, reply.through)
             if found:
-                if self._name is not None:
-                    self._waiting.add(found)
-                return found
+                break
+        self._kept = Kept(found, returned)
+        self._doubt = False
 
     def explain(self, error: TrimmedLog) -> Rule[TrimmedLog]:
         """See ``Follower``: the server has."""
@@ -94,9 +109,11 @@ class RemoteFollower(Follower):
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until there is something to read; False: the time is over."""
-        if self._call is None:
+        if self._call is None or self._doubt or self._kept is not None:
             return True
+        self._doubt = True
         self._peeked = self._next(timeout_s)
+        self._doubt = False
         return self._peeked is not None
 
     @property
@@ -132,11 +149,13 @@ class RemoteFollower(Follower):
         yield
 
     def _pass(self, places: dict[str, Position | None]) -> Rule[None]:
-        through = self._returned
+        if self._kept is not None:
+            return
+        through, waiting = self._returned, self._waiting.substreams
         for tag, hold in self._held.items():
             at = substream_number(tag)
             behind = through <= max(hold.lsn, self._waiting.last(at))
-            if not (behind or self._waiting.count[at] or places.get(tag) is not None):
+            if not (behind or at in waiting or places.get(tag) is not None):
                 # Of no log: an LSN alone, which the server looks at.
                 places[tag] = Position(through, 0, 0, "", at)
         return
@@ -155,6 +174,7 @@ class RemoteFollower(Follower):
         else:
             self._begin_at(request, self._starts)
             request.through = self._returned
+        self._doubt = True
         call = self._channel.stream("Follow", request)
         replies: _Replies = queue.Queue(_AHEAD)
         self._replies, self._peeked = replies, None
@@ -211,8 +231,6 @@ class RemoteFollower(Follower):
         found = committed_of(reply.messages, self._stream, self._incarnation)
         if found and self._last >= _place(found[0]):
             found = [each for each in found if _place(each) > self._last]
-        if found:
-            self._last = _place(found[-1])
         return found
 
 

@@ -56,13 +56,17 @@ def at_a_line(
             file = code.co_filename
             if not file.startswith(OURS) or (only is not None and not only(file, code.co_name)):
                 return None
-            before[id(frame)] = 0
+            # Of a generator that goes on: where it does.
+            before[id(frame)] = frame.f_lineno
             return trace
         if event != "line" or line.came:
             return trace
         at, last = frame.f_lineno, before.get(id(frame), 0)
         before[id(frame)] = at
-        if at < last and _leaves_with(code.co_filename, at):
+        text = linecache.getline(code.co_filename, at).strip()
+        # CPython looks for signals behind calls and jumps, and where a function begins: neither
+        # where a block is left that ``with`` began, nor between what comes before a ``try`` and it.
+        if text == "try:" or (at < last and text.startswith(("with ", "async with "))):
             return trace
         line.seen += 1
         if line.seen == number:
@@ -76,15 +80,6 @@ def at_a_line(
         yield line
     finally:
         sys.settrace(None)
-
-
-def _leaves_with(file: str, at: int) -> bool:
-    """Whether this line, after one below it, is that of a ``with`` that is left.
-
-    CPython looks for signals behind calls and jumps, but not there.
-    """
-    text = linecache.getline(file, at).lstrip()
-    return text.startswith(("with ", "async with "))
 
 
 def interrupting() -> None:

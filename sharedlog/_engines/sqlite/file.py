@@ -110,6 +110,9 @@ class LogFile:
         with self._locks[1]:
             self._check()
             try:
+                if self._reader.in_transaction:
+                    # An interrupt kept the last one from its end.
+                    self._reader.execute("ROLLBACK")
                 self._reader.execute("BEGIN")
                 yield self._reader
             except sqlite3.Error as error:
@@ -237,6 +240,8 @@ class LogFile:
         SQLite itself looks ever more seldom, up to ten times a second, and finds the file taken
         as long as somebody writes one transaction after the other.
         """
+        # An interrupt may have kept the last one from its end.
+        self._roll_back()
         end = time.monotonic() + self.turn_s
         pause_s = _TURN_S
         fairness = self._fairness
