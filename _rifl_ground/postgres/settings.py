@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.servers import Durability, Weakness, told
@@ -96,11 +97,13 @@ def check_durability(
     Raises ``refused(why)`` at another one, unless it is ``synchronous_commit`` alone: every
     session of ours overrides that, and so does ``rifl.record`` in a handler's transaction.
     """
-    row = connection.execute(
-        f"SELECT {settings_with(tables)}, current_setting('synchronous_commit') = 'off'".encode()
-    ).fetchone()
-    found, unsynced = row or ((), False)
+    unsynced = "current_setting('synchronous_commit') = 'off'"
+    # A connection that is lent to handlers has cursors that refuse ours.
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(f"SELECT {settings_with(tables)}, {unsynced}".encode())
+        row = cursor.fetchone()
+    found, off = row or ((), False)
     weak = weaknesses(found)
     if weak and address.durability is Durability.REQUIRE:
         raise refused(f"{address}: {told(weak)} (?durability=warn opens it all the same)")
-    return [*weak, *[SYNCHRONOUS] * unsynced]
+    return [*weak, *[SYNCHRONOUS] * off]

@@ -18,13 +18,13 @@ from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.postgres_append import commit_with
 from sharedlog._consumer.postgres_cursor import HandlerCursor
-from sharedlog._consumer.postgres_session import opened, sync
+from sharedlog._consumer.postgres_session import Looks, opened, sync
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.errors import LogError, StoreUnavailable
+from sharedlog._core.errors import LogError, NotDurable, StoreUnavailable
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import do
@@ -63,6 +63,7 @@ class PostgresStore:
         self._settings: tuple[tuple[str, bytes], ...] = ()
         # What the server calls our session, and one of ours that was lost.
         self._session = self._lost = ""
+        self._looks: Looks | None = None
         self._pooled = False
         # What is appended to the log with the commit of the transaction that runs.
         self._append: tuple[JoinedCommits, JoinedAppend] | None = None
@@ -313,11 +314,16 @@ class PostgresStore:
 
     def _opened(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            connection, self._session, self._pooled, self._settings = opened(self._url)
+            # One that became weak is waited for.
+            refused = NotDurable if self._looks is None else StoreUnavailable
+            connection, self._session, self._pooled, self._settings = opened(self._url, refused)
+            self._looks = Looks(self._url)
             connection.cursor_factory = HandlerCursor
             # The session is the parent's, whatever a handler's child has kept of it.
             refuse_in_children(connection, forked)
             self._connection = connection
+        elif self._looks is not None:
+            self._looks.again(self._connection)
         return self._connection
 
 

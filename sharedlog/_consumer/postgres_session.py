@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from _rifl_ground.log import get_logger
@@ -18,9 +20,10 @@ from _rifl_ground.postgres.settings import SYNCED, SYNCHRONOUS, Tables, check_du
 from _rifl_ground.servers import Durability
 from sharedlog._consumer.call_rows import CALLS
 from sharedlog._consumer.tables import TABLE
-from sharedlog._core.errors import InvalidRequest, NotDurable
+from sharedlog._core.errors import InvalidRequest, LogError, NotDurable, StoreUnavailable
 
 _log = get_logger("sharedlog")
+_LOOK_EVERY_S = 2.0
 _TABLES = Tables("", (TABLE, CALLS))
 _LOOK = (
     "SELECT pg_backend_pid(), pid || ' ' || backend_start "
@@ -50,12 +53,27 @@ class Session(NamedTuple):
     settings: tuple[tuple[str, bytes], ...] = ()
 
 
-def opened(url: str) -> Session:
-    """Open a session; raises psycopg's errors, and ``NotDurable`` for a server that may forget."""
+class Looks:
+    """Looks now and then at a server while its session is open: does it keep what it commits?"""
+
+    def __init__(self, url: str) -> None:
+        self._address = _Address.parse(url, schema="public")
+        self._at = time.monotonic() + _LOOK_EVERY_S
+
+    def again(self, connection: psycopg.Connection[Any]) -> None:
+        """Raise ``StoreUnavailable`` while it may forget; asked between transactions."""
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        if idle and time.monotonic() >= self._at:
+            check_durability(connection, self._address, _TABLES, StoreUnavailable)
+            self._at = time.monotonic() + _LOOK_EVERY_S
+
+
+def opened(url: str, refused: type[LogError] = NotDurable) -> Session:
+    """Open a session; raises psycopg's errors, and ``refused`` for a server that may forget."""
     address = _Address.parse(url, schema="public")
     connection = connect(address)
     try:
-        for weak in check_durability(connection, address, _TABLES, NotDurable):
+        for weak in check_durability(connection, address, _TABLES, refused):
             # It is overridden below.
             if weak is not SYNCHRONOUS:
                 _log.warning(

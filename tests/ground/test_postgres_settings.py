@@ -22,7 +22,7 @@ from rifl._stores.postgres.schema import script as store_script
 from rifl.core._shared.errors import StoreUnavailable as CallStoreUnavailable
 from sharedlog._consumer.postgres import PostgresStore
 from sharedlog._core.commit import Commit, NewEntry
-from sharedlog._core.errors import LogUnavailable, NotDurable
+from sharedlog._core.errors import LogUnavailable, NotDurable, StoreUnavailable
 from sharedlog._engines.postgres.opening import create_log, open_log
 from sharedlog._engines.postgres.schema import script as log_script
 from tests.curp.log.conformance import Writer
@@ -89,7 +89,7 @@ USERS = {
     "store": User(_store, StoreNotDurable, CallStoreUnavailable, "{}.calls"),
     "log": User(_log, NotDurable, LogUnavailable, "{}.entry"),
     "group": User(_group, group_errors.NotDurable, group_errors.EngineUnavailable, "{}.entry"),
-    "consumer": User(_consumer, NotDurable, Exception, "sharedlog_consumer"),
+    "consumer": User(_consumer, NotDurable, StoreUnavailable, "sharedlog_consumer"),
 }
 
 
@@ -170,11 +170,16 @@ def test_tables_that_a_crash_empties_are_refused(
 
 
 @pytest.mark.parametrize("name", ["zero_damaged_pages", "ignore_checksum_failure"])
-@pytest.mark.parametrize("user", ["store", "log", "group"])
+@pytest.mark.parametrize("user", USERS)
 def test_nothing_is_written_while_a_server_is_weak(
-    own_postgres: PostgresServer, user: str, name: str, schema: str
+    own_postgres: PostgresServer,
+    user: str,
+    name: str,
+    schema: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is noticed on connections that stay, too."""
+    monkeypatch.setattr("sharedlog._consumer.postgres_session._LOOK_EVERY_S", 0.0)
     one = USERS[user]
     write, close = one.begin(own_postgres, schema)
     write()
