@@ -74,75 +74,81 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         if observer is not None:
             metadata, begun = observer.call_begins(self._method, metadata)
         fault = invalid_metadata(metadata) if metadata else None
-        if lease is not None and self._direct and key is None and fault is None:
-            if lease is not self._lease:
-                self._deduplicated = self._method in lease.methods
-                self._take_path()
-                self._lease = lease
-            if self._deduplicated and not client.window_waiters:
-                stamp = client.stamp()
-                with client.lock:
-                    issued = client.session.try_begin(stamp, sent_at)
-
-        def recovery(issued: IssuedCall | None, on_end: Callable[[], None]) -> AioExchange:
-            invocation = Invocation(
-                self._method,
-                sent_at,
-                deadline,
-                key,
-                hedge_after_s=client.settings.hedge_after_s,
-                stamp=client.stamp(),
-                decode=self._deserializer,
-                begun=begun,
-            )
-            send = self._sender(body, metadata, credentials, wait_for_ready, compression)
-            return AioExchange(client, invocation, send, issued, on_end)
-
-        call = UnaryUnaryCall(client, deadline, recovery)
-        if issued is not None:
-            issued.decode = self._deserializer
-            header = client.header(issued)
-            limit = self._attempt_timeout_s
-            if limit is not None and (timeout is None or timeout > limit):
-                timeout = limit
-            entries: Any = (header,) if metadata is None else (*metadata, header)
-        elif (
-            lease is not None
-            and self._direct
-            and not self._deduplicated
-            and key is None
-            and fault is None
-        ):
-            entries = metadata
-        else:
-            client.check_usable()
-            call.run(recovery(None, call.finish), fault)
-            return call
         try:
-            inner = self._inner(
-                body,
-                timeout=timeout,
-                metadata=entries,
-                credentials=credentials,
-                wait_for_ready=wait_for_ready,
-                compression=compression,
-            )
-        except BaseException:
-            # Such as metadata that gRPC rejects: nothing was sent.
+            if lease is not None and self._direct and key is None and fault is None:
+                if lease is not self._lease:
+                    self._deduplicated = self._method in lease.methods
+                    self._take_path()
+                    self._lease = lease
+                if self._deduplicated and not client.window_waiters:
+                    stamp = client.stamp()
+                    with client.lock:
+                        issued = client.session.try_begin(stamp, sent_at)
+
+            def recovery(issued: IssuedCall | None, on_end: Callable[[], None]) -> AioExchange:
+                invocation = Invocation(
+                    self._method,
+                    sent_at,
+                    deadline,
+                    key,
+                    hedge_after_s=client.settings.hedge_after_s,
+                    stamp=client.stamp(),
+                    decode=self._deserializer,
+                    begun=begun,
+                )
+                send = self._sender(body, metadata, credentials, wait_for_ready, compression)
+                return AioExchange(client, invocation, send, issued, on_end)
+
+            call = UnaryUnaryCall(client, deadline, recovery)
             if issued is not None:
-                client.complete(issued, None)
+                issued.decode = self._deserializer
+                header = client.header(issued)
+                limit = self._attempt_timeout_s
+                if limit is not None and (timeout is None or timeout > limit):
+                    timeout = limit
+                entries: Any = (header,) if metadata is None else (*metadata, header)
+            elif (
+                lease is not None
+                and self._direct
+                and not self._deduplicated
+                and key is None
+                and fault is None
+            ):
+                entries = metadata
+            else:
+                client.check_usable()
+                call.run(recovery(None, call.finish), fault)
+                return call
+            try:
+                inner = self._inner(
+                    body,
+                    timeout=timeout,
+                    metadata=entries,
+                    credentials=credentials,
+                    wait_for_ready=wait_for_ready,
+                    compression=compression,
+                )
+            except BaseException:
+                # Such as metadata that gRPC rejects: nothing was sent.
+                if issued is not None:
+                    client.complete(issued, None)
+                raise
+            if observer is not None:
+                call.observe(self._method, begun)
+            call.follow(inner, issued, sent_at)
+            return call
+        except BaseException:
+            # A signal's, maybe, at any line: no seq is left that nobody waits for.
+            if issued is not None:
+                client.interrupted(issued)
             raise
-        if observer is not None:
-            call.observe(self._method, begun)
-        call.follow(inner, issued, sent_at)
-        return call
 
     def _take_path(self) -> None:
         path = self._client.path
         if path is not None and path is not self._path:
-            self._path = path
             self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
             self._inner = path.unary_unary(self._method, self._direct_inner)
+            self._path = path
 
     def _sender(
         self,

@@ -138,7 +138,13 @@ class Exchange(ABC):
 
     def post(self, event: Callable[[], None]) -> None:
         """Handle an event now, or after the one being handled."""
-        self._events.post(event, self.handle)
+        try:
+            self._events.post(event, self.handle)
+        except BaseException:
+            # An interrupt's: what it kept from being handled nobody tells again.
+            with suppress(ReentrantCallError):
+                self._events.post(lambda: self._give_up("interrupted"), self.handle)
+            raise
 
     def handle(self, event: Callable[[], None]) -> None:
         """Handle one event; what comes after the end is dropped."""
@@ -223,7 +229,6 @@ class Exchange(ABC):
 
     def _finish(self, action: Action, fault: Exception | None = None) -> None:
         state, flow = self.state, self.flow
-        self._ended = True
         for number in flow.attempts_under_way:
             self.cancel_attempt(number)
         self.set_timer(None)
@@ -244,6 +249,8 @@ class Exchange(ABC):
         if state.observer is not None:
             self._tell(state.observer)
         self.ended()
+        # Last: interrupted before that, it ends once more.
+        self._ended = True
 
     def _tell(self, observer: Observer) -> None:
         flow = self.flow

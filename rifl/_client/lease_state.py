@@ -94,6 +94,11 @@ class LeaseState:
         if waiter is not None:
             waiter.wake()
 
+    def interrupted(self, call: IssuedCall) -> None:
+        """Set a call aside whose caller was interrupted, unless it has ended."""
+        with self.lock:
+            self.session.interrupted(call, self.now())
+
     def next_waiter(self) -> Waiter | None:
         """Under the lock: take the call that waited longest for the window."""
         for waiter in self.window_waiters:

@@ -128,84 +128,94 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             metadata, begun = observer.call_begins(self._method, metadata)
         sent_at = client.now()
         call = None
-        if lease is not self._lease and lease is not None:
-            self._deduplicated = self._method in lease.methods
-            self._take_path()
-            self._lease = lease
-        invoke: Any = self._inner_with_call if with_call else self._inner
-        if lease is not None and key is None:
-            if not self._deduplicated:
-                try:
-                    reply = invoke(
-                        body, timeout, metadata, credentials, wait_for_ready, compression
-                    )
-                except ReentrantCallError:
-                    raise
-                except grpc.RpcError as error:
-                    if observer is not None:
-                        client.tell_plain(self._method, sent_at, error.code(), begun)
-                    raise plain_error(error) from None
-                if observer is not None:
-                    client.tell_plain(self._method, sent_at, grpc.StatusCode.OK, begun)
-                return reply
-            # Calls that wait for the window go first.
-            if self._fast and not client.window_waiters:
-                stamp = client.stamp()
-                with client.lock:
-                    call = client.session.try_begin(stamp, sent_at)
-        if call is None:
-            client.check_usable()
-            exchange = BlockingExchange(
-                client,
-                self._invocation(sent_at, timeout, key, begun),
-                self._sender(body, metadata, credentials, wait_for_ready, compression),
-            )
-            exchange.begin(invalid_metadata(metadata))
-            return self._run(exchange, with_call)
-        header = client.header(call)
-        limit = self._attempt_timeout_s
         try:
-            reply = invoke(
-                body,
-                timeout if limit is None or (timeout is not None and timeout <= limit) else limit,
-                (header,) if metadata is None else (*metadata, header),
-                credentials,
-                wait_for_ready,
-                compression,
-            )
-        except ReentrantCallError:
-            # Refused beneath, where several targets are: nothing was sent.
-            client.complete(call, None)
-            raise
-        except grpc.RpcError as error:
-            call.decode = self._deserializer
-            exchange = BlockingExchange(
-                client,
-                self._invocation(sent_at, timeout, None, begun),
-                self._sender(body, metadata, credentials, wait_for_ready, compression),
-                call,
-            )
-            exchange.resume(sent_at, error, invalid_metadata(metadata))  # type: ignore[arg-type]
-            return self._run(exchange, with_call)
-        except BaseException as error:
-            # Interrupted: the call may have run.
-            call.decode = self._deserializer
+            if lease is not self._lease and lease is not None:
+                self._deduplicated = self._method in lease.methods
+                self._take_path()
+                self._lease = lease
+            invoke: Any = self._inner_with_call if with_call else self._inner
+            if lease is not None and key is None:
+                if not self._deduplicated:
+                    try:
+                        reply = invoke(
+                            body, timeout, metadata, credentials, wait_for_ready, compression
+                        )
+                    except ReentrantCallError:
+                        raise
+                    except grpc.RpcError as error:
+                        if observer is not None:
+                            client.tell_plain(self._method, sent_at, error.code(), begun)
+                        raise plain_error(error) from None
+                    if observer is not None:
+                        client.tell_plain(self._method, sent_at, grpc.StatusCode.OK, begun)
+                    return reply
+                # Calls that wait for the window go first.
+                if self._fast and not client.window_waiters:
+                    stamp = client.stamp()
+                    with client.lock:
+                        call = client.session.try_begin(stamp, sent_at)
+            if call is None:
+                client.check_usable()
+                exchange = BlockingExchange(
+                    client,
+                    self._invocation(sent_at, timeout, key, begun),
+                    self._sender(body, metadata, credentials, wait_for_ready, compression),
+                )
+                exchange.begin(invalid_metadata(metadata))
+                return self._run(exchange, with_call)
+            header = client.header(call)
+            limit = self._attempt_timeout_s
+            try:
+                reply = invoke(
+                    body,
+                    timeout
+                    if limit is None or (timeout is not None and timeout <= limit)
+                    else limit,
+                    (header,) if metadata is None else (*metadata, header),
+                    credentials,
+                    wait_for_ready,
+                    compression,
+                )
+            except ReentrantCallError:
+                # Refused beneath, where several targets are: nothing was sent.
+                client.complete(call, None)
+                raise
+            except grpc.RpcError as error:
+                call.decode = self._deserializer
+                exchange = BlockingExchange(
+                    client,
+                    self._invocation(sent_at, timeout, None, begun),
+                    self._sender(body, metadata, credentials, wait_for_ready, compression),
+                    call,
+                )
+                exchange.resume(sent_at, error, invalid_metadata(metadata))  # type: ignore[arg-type]
+                return self._run(exchange, with_call)
+            except BaseException as error:
+                # Interrupted: the call may have run.
+                call.decode = self._deserializer
+                with client.lock:
+                    client.session.abandon(call, client.now())
+                if observer is not None:
+                    client.tell_first(self._method, call, sent_at, "CANCELLED", begun)
+                if isinstance(error, (TypeError, ValueError)) and (
+                    fault := invalid_metadata(metadata)
+                ):
+                    # grpcio 1.80.0 fails where it formats its own message about them.
+                    raise fault from None
+                raise
             with client.lock:
-                client.session.abandon(call, client.now())
+                client.session.complete(call, sent_at)
+                waiter = client.next_waiter() if client.window_waiters else None
+            if waiter is not None:
+                waiter.wake()
             if observer is not None:
-                client.tell_first(self._method, call, sent_at, "CANCELLED", begun)
-            if isinstance(error, (TypeError, ValueError)) and (fault := invalid_metadata(metadata)):
-                # grpcio 1.80.0 fails where it formats its own message about them.
-                raise fault from None
+                client.tell_first(self._method, call, sent_at, "OK", begun)
+            return reply
+        except BaseException:
+            # A signal's, maybe, at any line: no seq is left that nobody waits for.
+            if call is not None:
+                client.interrupted(call)
             raise
-        with client.lock:
-            client.session.complete(call, sent_at)
-            waiter = client.next_waiter() if client.window_waiters else None
-        if waiter is not None:
-            waiter.wake()
-        if observer is not None:
-            client.tell_first(self._method, call, sent_at, "OK", begun)
-        return reply
 
     def _invocation(
         self, sent_at: float, timeout: float | None, key: bytes | None, begun: Any
@@ -257,10 +267,10 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
     def _take_path(self) -> None:
         path = self._client.path
         if path is not None and path is not self._path:
-            self._path = path
             self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
             self._inner = path.unary_unary(self._method, self._direct)
             self._inner_with_call = self._inner.with_call
+            self._path = path
 
     def _serialise(self, request: Any) -> bytes:
         if self._serializer is None:

@@ -46,8 +46,9 @@ class Timers:
         with self._condition:
             heapq.heappush(self._heap, (at, next(self._order), timer))
             if not self._running:
-                self._running = True
                 threading.Thread(target=self._run, name="rifl-timers", daemon=True).start()
+                # It waits for this lock. An interrupt before that leaves one too many.
+                self._running = True
             elif self._heap[0][2] is timer:
                 self._condition.notify()
         return timer

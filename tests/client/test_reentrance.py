@@ -53,7 +53,8 @@ def _finalized(act: Callable[[], None]) -> Callable[[], None]:
         dropped: Any = Dropped()
         dropped.itself = dropped
         del dropped
-        gc.collect()
+        # The youngest alone: a whole process is much.
+        gc.collect(0)
 
     return drop
 

@@ -144,12 +144,15 @@ class BatchFlow(BatchItems):
         self._not_wrapped(self._end_leg(), its, now)
 
     def cancelled(self, code: str, now: float) -> None:
-        """End all items because nobody waits any more."""
+        """End all items because nobody waits any more.
+
+        At any step of the others, which an interrupt may have left half done.
+        """
         if self.rpc is not None:
-            rpc = self._end_leg()
-            self._due.update(dict.fromkeys(rpc.items, now))
-            for call in rpc.calls:
+            for call in self._end_leg().calls:
                 call.may_have_run = True
+        open_ = [at for at, ended in enumerate(self.ended) if ended is None]
+        self._due = dict.fromkeys(open_, now)
         self._end_all(code, "", now)
 
     def lease_refused(self, answer: AttemptAnswer, its: Any) -> None:

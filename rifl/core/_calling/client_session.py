@@ -89,10 +89,16 @@ class ClientSession(LeaseUpkeep):
 
         Raises ``WindowExceeded`` when the window is full.
         """
-        call = self.try_begin(stamp, now)
-        if call is None and self.usable(now):
-            raise WindowExceeded("as many calls as the window takes are incomplete")
-        return call
+        call = None
+        try:
+            call = self.try_begin(stamp, now)
+            if call is None and self.usable(now):
+                raise WindowExceeded("as many calls as the window takes are incomplete")
+            return call
+        except BaseException:
+            if call is not None:
+                self.complete(call)
+            raise
 
     def try_begin(self, stamp: tuple[int, int], now: float) -> IssuedCall | None:
         """As ``begin``, but None also when the window is full."""
@@ -104,22 +110,28 @@ class ClientSession(LeaseUpkeep):
             full = lease.tracker.incomplete >= lease.window
             self._drop_lingering(now, 0 if full else _LINGER_CALLS)
         tracker = lease.tracker
-        begun = tracker.begin()
-        if begun is None:
-            return None
-        seq, first_incomplete = begun
-        completed: Sequence[tuple[int, int]] = ()
-        if first_incomplete != seq:
-            span = seq - first_incomplete + 1
-            # No ranges to look for if all seqs in the span are incomplete. What the
-            # server has yet to hear of is less than the span: while that leaves room
-            # in the window, some headers are soon enough.
-            if span != tracker.incomplete and not (
-                (seq & 15 and span <= _SHORT_SPAN and span <= lease.window)
-                or (seq & 3 and span <= lease.window >> 1)
-            ):
-                completed = self._ranges(lease)
-        return IssuedCall(lease, seq, first_incomplete, completed, stamp)
+        following = tracker.following
+        try:
+            begun = tracker.begin()
+            if begun is None:
+                return begun
+            seq, first_incomplete = begun
+            completed: Sequence[tuple[int, int]] = ()
+            if first_incomplete != seq:
+                span = seq - first_incomplete + 1
+                # No ranges to look for if all seqs in the span are incomplete. What the
+                # server has yet to hear of is less than the span: while that leaves room
+                # in the window, some headers are soon enough.
+                if span != tracker.incomplete and not (
+                    (seq & 15 and span <= _SHORT_SPAN and span <= lease.window)
+                    or (seq & 3 and span <= lease.window >> 1)
+                ):
+                    completed = self._ranges(lease)
+            return IssuedCall(lease, seq, first_incomplete, completed, stamp)
+        except BaseException:
+            # A signal's: nobody has the seq, which was never sent.
+            tracker.complete(following)
+            raise
 
     def begin_keyed(self, key: bytes, stamp: tuple[int, int], now: float) -> IssuedCall | None:
         """Issue a call under the caller's own key; None without a usable lease.
@@ -189,6 +201,16 @@ class ClientSession(LeaseUpkeep):
         """
         self._lingering.append((call, now + _LINGER_S))
         self._drop_lingering(now, min(_LINGER_CALLS, call.lease.tracker.window // 4))
+
+    def interrupted(self, call: IssuedCall, now: float) -> None:
+        """End a call that was interrupted at some step, as ``abandon``, unless it has ended."""
+        if call.key is None and (
+            not call.lease.tracker.has(call.seq)
+            or call.rpc_id in self._unresolved
+            or any(each is call for each, _ in self._lingering)
+        ):
+            return
+        self.abandon(call, now)
 
     def abandon(self, call: IssuedCall, now: float) -> None:
         """End a call whose outcome is unknown: it stays resolvable for a while."""

@@ -60,6 +60,15 @@ class RequestTracker:
         self._incomplete.pop(seq, None)
 
     @property
+    def following(self) -> int:
+        """The seq that is handed out next."""
+        return self._next
+
+    def has(self, seq: int) -> bool:
+        """Whether a seq was handed out and is not complete."""
+        return seq in self._incomplete
+
+    @property
     def first_incomplete(self) -> int:
         """The smallest seq not complete; the next seq if there is none."""
         for seq in self._incomplete:
