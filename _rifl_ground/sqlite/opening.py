@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sqlite3
+import sys
 import time
 import weakref
 from collections.abc import Iterable
@@ -16,19 +17,22 @@ from _rifl_ground.forks import in_children
 from _rifl_ground.sqlite.failures import CutOff, NoWal, Stopped, is_busy
 
 _Made = TypeVar("_Made", bound="Connection")
+_FULL_SYNCS = ("PRAGMA fullfsync=ON", "PRAGMA checkpoint_fullfsync=ON")
 # See docs/sqlite.md, which judges every setting of SQLite's. EXTRA: in a rollback journal's modes
 # FULL does not sync the directory, and a commit can be taken back by a loss of power; with a WAL
 # they are the same.
 _SETTINGS = (
     "PRAGMA synchronous=EXTRA",
-    "PRAGMA fullfsync=ON",
-    "PRAGMA checkpoint_fullfsync=ON",
     "PRAGMA mmap_size=0",
     "PRAGMA locking_mode=NORMAL",
+    # Elsewhere they change nothing.
+    *(_FULL_SYNCS if sys.platform == "darwin" else ()),
 )
 _WAL_KEPT_BYTES, _CHECKPOINT_PAGES = 8 << 20, 1000
 # Ways to build SQLite in which a commit returns before it is on the disk.
 _WEAKENING = frozenset(("NO_SYNC", "DISABLE_DIRSYNC"))
+# How this process's SQLite was built, once it was asked.
+_built: set[str] = set()
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -100,7 +104,8 @@ def connect(
     Raises ``CutOff``, and ``Stopped`` where SQLite is built so that it does not sync, and in a
     forked child whose parent had the file open.
     """
-    if is_inherited(path):
+    file = path.resolve()
+    if file in _inherited:
         raise Stopped(
             f"{path} was open in the parent process (pid {os.getppid()}) at the fork: "
             "open it in the child only, or close it before the fork"
@@ -118,7 +123,7 @@ def connect(
         factory=factory,
         cached_statements=statements,
     )
-    connection.file = path.resolve()
+    connection.file = file
     _open.add(connection)
     in_children(connection, _inherit)
     try:
@@ -170,8 +175,9 @@ def _hold(connection: Connection) -> None:
 
 
 def _check_build(connection: sqlite3.Connection) -> None:
-    built = {name for (name,) in connection.execute("PRAGMA compile_options")}
-    if weak := sorted(built & _WEAKENING):
+    if not _built:
+        _built.update(name for (name,) in connection.execute("PRAGMA compile_options"))
+    if weak := sorted(_built & _WEAKENING):
         raise Stopped(
             f"this SQLite is built with {', '.join(weak)}: a loss of power takes back what it has "
             "committed. Use another build"

@@ -217,7 +217,7 @@ class LogFile:
                         Prefixed,
                         busy_s=self._timeout_s,
                         create=self._create,
-                        wal=True,
+                        wal=not made,
                         wal_kept_bytes=_WAL_BYTES,
                         checkpoint_pages=_CHECKPOINT_PAGES,
                     )
