@@ -10,6 +10,7 @@ the isolation level.
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 from enum import Enum
@@ -19,11 +20,12 @@ _MARK, _COMMITTED = "rifl.transaction", "rifl.committed"
 # There is no such setting: to read it is an error, whose text has the name.
 _ENDED = "rifl.transaction_was_ended"
 _NO_SETTING = "42704"
-# What other code may leave set, and our statements need as it was.
-_PUT_BACK = ("role", "search_path")
+# What other code may leave set, and our statements, which are qualified, need as it was.
+_PUT_BACK = ("role",)
 # Of a session of ours also what the next transaction would begin with, or wait by.
 OF_SESSIONS = (
     *_PUT_BACK,
+    "search_path",
     "default_transaction_read_only",
     "default_transaction_isolation",
     "default_transaction_deferrable",
@@ -80,8 +82,7 @@ class TransactionMark(NamedTuple):
     @property
     def message(self) -> bytes:
         """The same, in one message, which reads the settings last, if need be: see ``begun``."""
-        reading = () if self.lasting else (f"SHOW {each}" for each in _PUT_BACK)
-        return "; ".join((*self.statements, *reading)).encode()
+        return (_MARKED if self.lasting else _MARKED_AND_SHOWN) % {b"token": self.token.encode()}
 
     def begun(self, results: list[Any]) -> TransactionMark:
         """Return it with the settings, by libpq's results of the message."""
@@ -98,17 +99,7 @@ class TransactionMark(NamedTuple):
 
         In this one it puts back what was left set.
         """
-        ended = (
-            f"CASE WHEN current_setting('{_MARK}', true) IS DISTINCT FROM '{self.token}' "
-            f"THEN current_setting('{_ENDED}') END"
-        ).encode()
-        local = b"false" if self.lasting else b"true"
-        back = [
-            b"CASE WHEN current_setting('%s') <> %s THEN set_config('%s', %s, %s) END"
-            % (name.encode(), value, name.encode(), value, local)
-            for name, value in self.settings
-        ]
-        return b"SELECT " + b", ".join((ended, *back))
+        return _judging(self.settings, self.lasting).replace(b"%token%", self.token.encode())
 
     def fate(self, mark: str | None, committed: str | None, *, failed: bool) -> Fate:
         """Return what became of it, by what is read.
@@ -122,10 +113,31 @@ class TransactionMark(NamedTuple):
         return Fate.UNDONE if undone else Fate.LOST
 
 
+_MARKED = f"SET LOCAL {_MARK} = '%(token)s'; SET {_COMMITTED} = '%(token)s'".encode()
+_MARKED_AND_SHOWN = b"; ".join((_MARKED, *(f"SHOW {each}".encode() for each in _PUT_BACK)))
+
+
+@functools.lru_cache(maxsize=256)
+def _judging(settings: tuple[tuple[str, bytes], ...], lasting: bool) -> bytes:
+    """Return what judges a transaction, with a place for its mark's token."""
+    ended = (
+        f"CASE WHEN current_setting('{_MARK}', true) IS DISTINCT FROM '%token%' "
+        f"THEN current_setting('{_ENDED}') END"
+    ).encode()
+    local = b"false" if lasting else b"true"
+    back = [
+        b"CASE WHEN current_setting('%s') <> %s THEN set_config('%s', %s, %s) END"
+        % (name.encode(), literal, name.encode(), literal, local)
+        for name, value in settings
+        for literal in (_literal(value),)
+    ]
+    return b"SELECT " + b", ".join((ended, *back))
+
+
 def settings_of(names: tuple[str, ...], results: list[Any]) -> tuple[tuple[str, bytes], ...]:
     """Return settings by libpq's results of a SHOW of each, the last ones."""
-    found = [each.get_value(0, 0) for each in results[-len(names) :]]
-    return tuple((name, _literal(value or b"")) for name, value in zip(names, found, strict=True))
+    found = [each.get_value(0, 0) or b"" for each in results[-len(names) :]]
+    return tuple(zip(names, found, strict=True))
 
 
 def is_ended(sqlstate: str | None, text: str | None) -> bool:

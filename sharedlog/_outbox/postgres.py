@@ -19,7 +19,8 @@ _JOINED = "coalesce(current_setting('sharedlog.joined', true), '')"
 # As SQL: the outbox is there, and it is noted that a message of this name is announced. A rollback
 # to a savepoint forgets that.
 _JOIN = (
-    "SELECT incarnation, set_config('sharedlog.joined', {joined} || '{token},', true) "
+    "SELECT incarnation, current_setting('search_path'), "
+    "set_config('sharedlog.joined', {joined} || '{token},', true) "
     "FROM sharedlog_outbox WHERE name = {name}"
 )
 # The head is locked by the first part, and what follows has its row.
@@ -31,6 +32,8 @@ _PUT = (
     "put AS (INSERT INTO sharedlog_outbox_message SELECT name, seq, {tag}, {envelope}, chain "
     "FROM head RETURNING seq) SELECT pg_notify('{channel}', ''), seq FROM put"
 )
+# Of the message that travels with the commit: whatever the handler has set since.
+_PATH = "SELECT set_config('search_path', convert_from({path}, 'UTF8'), true); "
 _NO_TABLE = "42P01"
 _FAILED = ("25P02", "25006", "42501")
 _DISK_FULL = "53100"
@@ -44,14 +47,13 @@ def write(connection: psycopg.Connection[Any], what: OutboxEntry | New) -> None:
             if isinstance(what, New):
                 for statement, arguments in _making(what):
                     cursor.execute(statement, arguments)
-                _check(cursor.fetchone(), what)
+                _checked(cursor.fetchone(), what)
                 return
             put = _Put(what, secrets.token_hex(8) if takes_riders(connection) else "")
             cursor.execute(put.first)
             found = cursor.fetchone()
             if put.token:
-                _check(found, what)
-                ride(connection, put)
+                ride(connection, put._replace(path=_checked(found, what)[1]))
             elif found is None:
                 cursor.execute(tables.POSTGRES.of(tables.FIND).encode(), (what.name,))
                 raise judged(cursor.fetchone(), what)
@@ -67,14 +69,13 @@ async def write_aio(connection: psycopg.AsyncConnection[Any], what: OutboxEntry 
             if isinstance(what, New):
                 for statement, arguments in _making(what):
                     await cursor.execute(statement, arguments)
-                _check(await cursor.fetchone(), what)
+                _checked(await cursor.fetchone(), what)
                 return
             put = _Put(what, secrets.token_hex(8) if takes_riders(connection) else "")
             await cursor.execute(put.first)
             found = await cursor.fetchone()
             if put.token:
-                _check(found, what)
-                ride(connection, put)
+                ride(connection, put._replace(path=_checked(found, what)[1]))
             elif found is None:
                 await cursor.execute(tables.POSTGRES.of(tables.FIND).encode(), (what.name,))
                 raise judged(await cursor.fetchone(), what)
@@ -88,6 +89,8 @@ class _Put(NamedTuple):
     entry: OutboxEntry
     # What the end of the transaction knows it by; empty: it is put at once.
     token: str
+    # Where the outbox is.
+    path: str = ""
 
     @property
     def first(self) -> bytes:
@@ -102,7 +105,8 @@ class _Put(NamedTuple):
         """The message is put."""
         entry = self.entry
         announced = f"position('{self.token},' IN {_JOINED}) > 0" if self.token else "true"
-        return _PUT.format(
+        path = _PATH.format(path=literal(self.path.encode())) if self.path else ""
+        return path + _PUT.format(
             content=literal(entry.content),
             size=CHAIN_BYTES,
             name=literal(entry.name),
@@ -131,9 +135,10 @@ def _making(what: New) -> list[tuple[bytes, tuple[Any, ...]]]:
     ]
 
 
-def _check(found: Any, what: OutboxEntry | New) -> None:
+def _checked(found: Any, what: OutboxEntry | New) -> Any:
     if found is None or found[0] != what.incarnation:
         raise judged(found, what)
+    return found
 
 
 def _meaning(error: psycopg.Error, what: OutboxEntry | New) -> Exception | None:

@@ -70,6 +70,8 @@ def test_it_travels_with_the_commit_in_postgresql(database, log, dedup):
             if request == b"raises":
                 raise ValueError
             rifl.record(context, request, connection)
+            # It is put where it was announced, whatever the path is by then.
+            connection.execute("SET search_path = pg_temp")
         return request
 
     with (

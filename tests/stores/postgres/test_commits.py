@@ -464,7 +464,7 @@ def test_a_block_has_read_nothing_before_its_first_statement(context, shared_ser
 
 
 def test_what_a_block_writes_last_is_written_where_it_began(begun, context, shared_server, effects):
-    """Role and search path that a handler left are put back, for us alone (DESIGN §6)."""
+    """A role that a handler left is put back, for us alone, and the schema is named (DESIGN §6)."""
     _, attempt = begun
     with shared_server.connect() as connection:
         connection.execute("CREATE SCHEMA IF NOT EXISTS elsewhere")
