@@ -90,6 +90,11 @@ def check_committed(results: list[Any]) -> None:
         raise psycopg.InternalError(f"COMMIT was answered with {answer!r}")
 
 
+def commits_by_itself(connection: _Any) -> bool:
+    """Whether each statement on a connection is committed by itself."""
+    return connection.autocommit and (connection.info.transaction_status == TransactionStatus.IDLE)
+
+
 def hold(connection: _Any) -> None:
     """Have psycopg refuse commit() and rollback(), as it does within its own blocks."""
     # What those look at; nothing says so in public.

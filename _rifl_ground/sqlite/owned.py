@@ -149,6 +149,13 @@ def kept(connection: sqlite3.Connection) -> Owned | None:
     return None if owned.stale else owned
 
 
+def commits_by_itself(connection: Any) -> bool:
+    """Whether each statement on a connection, of sqlite3 or aiosqlite, is committed by itself."""
+    return not connection.in_transaction and (
+        connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+    )
+
+
 def is_legacy(connection: sqlite3.Connection) -> bool:
     """Whether its driver begins transactions by itself, before a write.
 

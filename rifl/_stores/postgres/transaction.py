@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from _rifl_ground.drivers import driver_connection, driver_connection_async
+from _rifl_ground.postgres.marked import commits_by_itself
 from rifl._stores.drivers import DbApiTransaction
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
@@ -104,7 +104,7 @@ def _write_by_name(
 
 
 def _check(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+    if commits_by_itself(connection):
         raise WrongDatabase(
             "the connection is in autocommit mode: begin a transaction before rifl.record"
         )

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from _rifl_ground.sqlite.owned import commits_by_itself
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.rows import Move
 from rifl.core._shared.errors import StaleRpc
@@ -157,9 +158,7 @@ async def write_record_async(connection: Any, row: RecordRow | MovedRows) -> boo
 
 
 def _check(connection: Any) -> None:
-    if not connection.in_transaction and (
-        connection.isolation_level is None or getattr(connection, "autocommit", None) is True
-    ):
+    if commits_by_itself(connection):
         raise WrongDatabase(
             "the connection is in autocommit mode: begin a transaction before rifl.record"
         )

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from _rifl_ground.postgres.marked import commits_by_itself
 from sharedlog._core.errors import WrongTransaction
 
 
@@ -16,10 +17,9 @@ def check_begun(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[An
         raise WrongTransaction("the connection is closed")
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise WrongTransaction("in pipeline mode nothing can be appended")
-    status = connection.info.transaction_status
-    if status == TransactionStatus.INERROR:
+    if connection.info.transaction_status == TransactionStatus.INERROR:
         raise WrongTransaction("the transaction has failed: roll it back")
-    if connection.autocommit and status == TransactionStatus.IDLE:
+    if commits_by_itself(connection):
         raise WrongTransaction(
             "the connection is in autocommit mode: begin a transaction before append_in"
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from _rifl_ground.drivers import unwrapped, unwrapped_aio
+from _rifl_ground.sqlite.owned import commits_by_itself
 from sharedlog._core.errors import LogFull, LogUnavailable, WrongTransaction
 
 # PRAGMA synchronous: a commit is on the disk when it returns.
@@ -143,9 +144,7 @@ def _meaning(error: sqlite3.Error) -> Exception:
 
 
 def _check_begun(given: sqlite3.Connection) -> None:
-    if not given.in_transaction and (
-        given.isolation_level is None or getattr(given, "autocommit", None) is True
-    ):
+    if commits_by_itself(given):
         raise WrongTransaction(
             "the connection is in autocommit mode: begin a transaction before append_in"
         )
