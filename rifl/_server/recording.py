@@ -26,8 +26,9 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
     ``rifl.transaction`` it only keeps the answer, which that writes at its end.
 
     Raises, and then the handler must not commit: ``WrongDatabase`` for another
-    database or autocommit; ``StaleRpc`` if a record stands already, the client
-    acknowledged the call, or another server owns the store. May be called in any
+    database or autocommit; ``TransactionEnded`` after a ``rifl.transaction`` of the
+    call raised it; ``StaleRpc`` if a record stands already, the client acknowledged
+    the call, or another server owns the store. May be called in any
     thread that holds the handler's context.
     """
     if (noted := noted_of(context)) is None:

@@ -40,6 +40,11 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
     error of the driver's, which may leave open what became of the commit: the store finds
     that out before the call is answered. Not thread-safe, like the connection.
 
+    Within it, ``commit()``, SQL's COMMIT and their like are refused where that is possible: over
+    sqlite3 by an authorizer, which takes the place of the connection's own. A handler that ends
+    the transaction all the same gets ``TransactionEnded`` at the block's end, and its call's
+    outcome is unknown, for good, where something may be committed without the record.
+
     Without ``connection``, on SQLite, the calls of all threads share transactions, one
     commit and one fsync for many of them::
 
