@@ -37,8 +37,8 @@ def driver_connection(transaction: Any) -> Any:
     Its transaction is begun if it is not, so that its commit commits ours. Anything else
     is returned as it is.
     """
-    connection = transaction
-    if is_of(connection, "sqlalchemy.orm.session", "Session", "scoped_session"):
+    connection = session_of(transaction)
+    if is_of(connection, "sqlalchemy.orm.session", "Session"):
         connection = connection.connection()
     if not is_of(connection, "sqlalchemy.engine.base", "Connection"):
         return connection
@@ -48,7 +48,7 @@ def driver_connection(transaction: Any) -> Any:
 
 async def driver_connection_async(transaction: Any) -> Any:
     """The same for ``AsyncSession`` and ``AsyncConnection``, and for blocking ones."""
-    connection = transaction
+    connection = session_of(transaction)
     where = "sqlalchemy.ext.asyncio"
     if is_of(connection, f"{where}.session", "AsyncSession"):
         connection = await connection.connection()
@@ -57,6 +57,15 @@ async def driver_connection_async(transaction: Any) -> Any:
     if not connection.in_transaction():
         await connection.begin()
     return (await connection.get_raw_connection()).driver_connection
+
+
+def session_of(transaction: Any) -> Any:
+    """Return the session of this thread or task, in a registry of them; else what was given."""
+    if is_of(transaction, "sqlalchemy.orm.scoping", "scoped_session"):
+        return transaction()
+    if is_of(transaction, "sqlalchemy.ext.asyncio.scoping", "async_scoped_session"):
+        return transaction()
+    return transaction
 
 
 def _begin(connection: Any) -> None:

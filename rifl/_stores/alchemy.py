@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from _rifl_ground.drivers import is_of
+from _rifl_ground.drivers import is_of, session_of
 from rifl._stores.errors import WrongDatabase
 
 
@@ -46,6 +46,7 @@ class Watch:
 
 def watch(transaction: Any) -> Watch | None:
     """Watch over what holds a transaction of SQLAlchemy's; None: it is none of these."""
+    transaction = session_of(transaction)
     if is_of(transaction, "sqlalchemy.ext.asyncio.session", "AsyncSession"):
         transaction = transaction.sync_session
     if is_of(transaction, "sqlalchemy.ext.asyncio.engine", "AsyncConnection"):
