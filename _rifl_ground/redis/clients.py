@@ -64,6 +64,13 @@ class Clients:
             weakref.WeakKeyDictionary()
         )
 
+    def interrupted(self) -> None:
+        """Use other connections from now on: one of these may have a reply that nobody read.
+
+        What other threads have sent is answered on the old ones, which close once nobody has them.
+        """
+        self.blocking = self._make_blocking()
+
     def awaiting(self) -> Any:
         """Return the client of the running event loop."""
         loop = asyncio.get_running_loop()

@@ -130,7 +130,9 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._condition = threading.Condition()
+        # Taken and given back by C: a signal's exception may leave a condition's own taken.
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
         self._callbacks: list[Callable[[], None]] = []
         self._timer: Any = None
         self._over = False
@@ -168,7 +170,7 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
 
     def ended(self) -> None:
         """See ``Exchange``."""
-        with self._condition:
+        with self._lock:
             self._over = True
             callbacks, self._callbacks = self._callbacks, []
             self._condition.notify_all()
@@ -179,7 +181,7 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
 
     def cancel(self) -> bool:
         """Cancel the call; its outcome is unknown unless it was never sent."""
-        with self._condition:
+        with self._lock:
             if self._over:
                 return self._cancelled
             self._cancelled = True
@@ -231,7 +233,7 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Call ``callback`` at the end; return False if that is past."""
-        with self._condition:
+        with self._lock:
             if self._over:
                 return False
             self._callbacks.append(callback)
@@ -274,6 +276,6 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         if self.state.forked:
             # Its end would be told in the parent.
             raise forked_error()
-        with self._condition:
+        with self._lock:
             if not self._condition.wait_for(lambda: self._over, timeout):
                 raise grpc.FutureTimeoutError

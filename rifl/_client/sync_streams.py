@@ -116,7 +116,7 @@ class StreamCall(CallFuture):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Guarded by ``_condition``: the attempt under way, and whether a thread reads it.
+        # Guarded by ``_lock``: the attempt under way, and whether a thread reads it.
         self._current: Any = None
         self._number = 0
         self._reading = False
@@ -138,7 +138,7 @@ class StreamCall(CallFuture):
         except Exception as error:  # noqa: BLE001 - such as metadata that gRPC rejects
             self.fail(error)
             return
-        with self._condition:
+        with self._lock:
             self._current, self._number = current, number
             self._condition.notify_all()
         if isinstance(current, grpc.Future):
@@ -175,14 +175,14 @@ class StreamCall(CallFuture):
 
     def _current_done(self, current: Any) -> None:
         """Take an attempt's end, on gRPC's thread, where no other one is about to see it."""
-        with self._condition:
+        with self._lock:
             if self._reading or self._over:
                 return
         # What is asked of an attempt may wait for this thread.
         self._client.timers.call_at(self.state.now(), lambda: self._end(current))
 
     def _end(self, current: Any) -> None:
-        with self._condition:
+        with self._lock:
             if self._current is not current:
                 return
             self._current = None
@@ -199,7 +199,7 @@ class StreamCall(CallFuture):
             # gRPC's threads are the parent's.
             raise forked_error()
         while True:
-            with self._condition:
+            with self._lock:
                 self._condition.wait_for(lambda: self._over or self._current is not None)
                 if self._over:
                     break
@@ -232,7 +232,7 @@ class StreamCall(CallFuture):
 
     def initial_metadata(self) -> Any:
         """Wait for the initial metadata of the attempt under way, and return it."""
-        with self._condition:
+        with self._lock:
             self._condition.wait_for(lambda: self._over or self._current is not None)
             answered: Any = self.status if self._over else self._current
         return answered.initial_metadata()

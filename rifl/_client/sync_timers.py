@@ -35,7 +35,9 @@ class Timers:
     """
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
+        # Taken and given back by C: a signal's exception may leave a condition's own taken.
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._running = False
@@ -43,7 +45,7 @@ class Timers:
     def call_at(self, at: float, callback: Callable[[], None]) -> Timer:
         """Call back when ``time.monotonic()`` reaches ``at``."""
         timer = Timer(callback)
-        with self._condition:
+        with self._lock:
             heapq.heappush(self._heap, (at, next(self._order), timer))
             if not self._running:
                 threading.Thread(target=self._run, name="rifl-timers", daemon=True).start()
@@ -55,7 +57,7 @@ class Timers:
 
     def _run(self) -> None:
         while True:
-            with self._condition:
+            with self._lock:
                 while self._heap and self._heap[0][2].callback is None:
                     heapq.heappop(self._heap)
                 if not self._heap:

@@ -43,7 +43,8 @@ class MemoryLog:
         self.clock = clock
         # When terms of keys are over.
         self.ends: dict[str, float] = {}
-        self.changed = threading.Condition(OwnedLock(ReentrantCall))
+        self.lock = OwnedLock(ReentrantCall)
+        self.changed = threading.Condition(self.lock)
         self.keys: dict[str, bytes] = dict(keys or {})
         # Rows by LSN, from ``removed`` + 1 on.
         self.rows: list[Row] = []
@@ -192,7 +193,7 @@ class MemoryEngine:
     def close(self) -> None:
         """See ``Engine``."""
         log = self._log
-        with log.changed:
+        with log.lock:
             self._closed = True
             log.changed.notify_all()
 
@@ -203,6 +204,6 @@ class MemoryEngine:
             stopped.appended = False
             raise stopped
         log = self._log
-        with log.changed:
+        with log.lock:
             log.finish()
             yield log

@@ -19,7 +19,9 @@ class Waiters:
     """
 
     def __init__(self) -> None:
-        self._heard = threading.Condition()
+        # Taken and given back by C: a signal's exception may leave a condition's own taken.
+        self._lock = threading.RLock()
+        self._heard = threading.Condition(self._lock)
         self._count = 0
         self._waiting = 0
         self._closed = False
@@ -31,13 +33,13 @@ class Waiters:
 
     def hint(self) -> None:
         """Have everybody look."""
-        with self._heard:
+        with self._lock:
             self._count += 1
             self._heard.notify_all()
 
     def close(self) -> None:
         """Have everybody stop; idempotent."""
-        with self._heard:
+        with self._lock:
             self._closed = True
             self._heard.notify_all()
 
@@ -54,11 +56,11 @@ class Waiters:
         ``pause_s``: how long it goes without a look where it hears nothing.
         """
         end = time.monotonic() + timeout_s
-        with self._heard:
+        with self._lock:
             self._waiting += 1
         try:
             while True:
-                with self._heard:
+                with self._lock:
                     count = self._count
                     if self._closed:
                         raise LogStopped("the log was closed")
@@ -66,9 +68,9 @@ class Waiters:
                 left_s = end - time.monotonic()
                 if tail > after or left_s <= 0:
                     return tail
-                with self._heard:
+                with self._lock:
                     if self._count == count and not self._closed:
                         self._heard.wait(min(pause_s(), left_s))
         finally:
-            with self._heard:
+            with self._lock:
                 self._waiting -= 1

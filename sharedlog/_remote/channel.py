@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import grpc
@@ -48,10 +49,8 @@ class Channel:
 
     def __init__(self, address: Address) -> None:
         """Nothing is sent yet."""
-        if address.credentials is None:
-            self._channel = grpc.insecure_channel(address.target, _OPTIONS)
-        else:
-            self._channel = grpc.secure_channel(address.target, address.credentials, _OPTIONS)
+        self._address = address
+        self._channel = self._opened()
         self._timeout_s = address.timeout_s
         self._metadata = ((TOKEN_KEY, TOKEN_PREFIX + address.token),) if address.token else ()
         self._calls: dict[str, Any] = {}
@@ -66,6 +65,9 @@ class Channel:
             if method in _READING:
                 told.appended = False
             raise told from error
+        except BaseException:
+            self._interrupted()
+            raise
 
     def read_all(self, method: str, request: Any) -> list[Any]:
         """Return all answers of a stream that ends; raises ``LogError``."""
@@ -77,6 +79,9 @@ class Channel:
             told = self.told(error)
             told.appended = False
             raise told from error
+        except BaseException:
+            self._interrupted()
+            raise
 
     def stream(self, method: str, request: Any) -> Any:
         """Return the call of a stream without an end."""
@@ -84,6 +89,9 @@ class Channel:
             return self._call(method)(request, metadata=self._metadata)
         except ValueError as error:
             raise self.told(error) from error
+        except BaseException:
+            self._interrupted()
+            raise
 
     def told(self, error: Exception) -> LogError:
         """Return what a call's error is to the log's users."""
@@ -96,6 +104,20 @@ class Channel:
         """Let go of the connection; idempotent."""
         self._closed = True
         self._channel.close()
+
+    def _opened(self) -> grpc.Channel:
+        address = self._address
+        if address.credentials is None:
+            return grpc.insecure_channel(address.target, _OPTIONS)
+        return grpc.secure_channel(address.target, address.credentials, _OPTIONS)
+
+    def _interrupted(self) -> None:
+        """Use another channel: a signal's exception may leave a lock of gRPC's taken."""
+        if self._closed:
+            return
+        old, self._channel, self._calls = self._channel, self._opened(), {}
+        # It may be stuck: in a thread that nobody waits for.
+        threading.Thread(target=old.close, name="sharedlog-close", daemon=True).start()
 
     def _call(self, method: str) -> Any:
         found = self._calls.get(method)

@@ -7,6 +7,7 @@ numbers goes through all that an operation does.
 from __future__ import annotations
 
 import linecache
+import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,12 +15,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
+import psycopg
+import redis
+
 import rifl
 
-__all__ = ["Interrupted", "Line", "at_a_line", "bounded", "interrupting"]
+__all__ = ["DRIVERS", "OURS", "Interrupted", "Line", "at_a_line", "bounded", "interrupting"]
 
 _ROOT = f"{Path(rifl.__file__).parent.parent}/"
 OURS = tuple(f"{_ROOT}{name}/" for name in ("rifl", "sharedlog", "lease_server", "_rifl_ground"))
+
+
+# What drivers do, and what waits in threads.
+DRIVERS = (
+    *(f"{Path(each.__file__).parent}/" for each in (grpc, psycopg, redis)),
+    threading.__file__,
+    queue.__file__,
+)
 
 
 class Interrupted(BaseException):
@@ -41,11 +54,14 @@ class Line:
 
 @contextmanager
 def at_a_line(
-    number: int, act: Callable[[], None], only: Callable[[str, str], bool] | None = None
+    number: int,
+    act: Callable[[], None],
+    only: Callable[[str, str], bool] | None = None,
+    files: tuple[str, ...] = OURS,
 ) -> Iterator[Line]:
     """Have ``act`` called at a line, of those in the block; what it raises is raised there.
 
-    ``only``: counts those for whose file and function it is true.
+    ``only``: counts those for whose file and function it is true; ``files``: how their names begin.
     """
     line = Line(number)
     before: dict[int, int] = {}
@@ -54,7 +70,7 @@ def at_a_line(
         code = frame.f_code
         if event == "call":
             file = code.co_filename
-            if not file.startswith(OURS) or (only is not None and not only(file, code.co_name)):
+            if not file.startswith(files) or (only is not None and not only(file, code.co_name)):
                 return None
             # Of a generator that goes on: where it does.
             before[id(frame)] = frame.f_lineno

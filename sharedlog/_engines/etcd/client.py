@@ -53,13 +53,8 @@ class Client:
         self.owner = owner
         self.closing = threading.Event()
         self.address = address
-        credentials = _credentials(address, owner)
-        self._channels = [
-            grpc.secure_channel(host, credentials, _OPTIONS)
-            if credentials
-            else grpc.insecure_channel(host, _OPTIONS)
-            for host in address.hosts
-        ]
+        self._credentials = _credentials(address, owner)
+        self._channels = [self._opened(host) for host in address.hosts]
         self._calls: dict[tuple[int, str], Any] = {}
         self._at = 0
         self._token = ""
@@ -191,7 +186,26 @@ class Client:
         except ValueError as error:
             # Of a channel that was closed between the look and the call.
             raise self.owner.stopped("the log engine was closed") from error
+        except grpc.RpcError:
+            raise
+        except BaseException:
+            self._interrupted(node)
+            raise
         return reply
+
+    def _opened(self, host: str) -> grpc.Channel:
+        if self._credentials:
+            return grpc.secure_channel(host, self._credentials, _OPTIONS)
+        return grpc.insecure_channel(host, _OPTIONS)
+
+    def _interrupted(self, node: int) -> None:
+        """Use another channel: a signal's exception may leave a lock of gRPC's taken."""
+        if self.closing.is_set():
+            return
+        old, self._channels[node] = self._channels[node], self._opened(self.address.hosts[node])
+        self._calls = {}
+        # It may be stuck: in a thread that nobody waits for.
+        threading.Thread(target=old.close, name="log-etcd-close", daemon=True).start()
 
     def _metadata(self, node: int, within_s: float) -> _Metadata:
         if not self.address.username:

@@ -25,7 +25,9 @@ class Watch:
     def __init__(self, client: Client, key: bytes) -> None:
         self._client = client
         self._key = key
-        self._changed = threading.Condition()
+        # Taken and given back by C: a signal's exception may leave a condition's own taken.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._count = 0
         self._thread: threading.Thread | None = None
         self._stream: Any = None
@@ -40,7 +42,7 @@ class Watch:
 
     def wait(self, count: int, timeout_s: float) -> bool:
         """Wait until more than ``count`` was told, or the time is over; whether it was."""
-        with self._changed:
+        with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="log-etcd", daemon=True)
                 self._thread.start()
@@ -55,7 +57,7 @@ class Watch:
         A moment late is no wonder. One that says nothing for a while is given up, and
         so is its node.
         """
-        with self._changed:
+        with self._lock:
             if self._count > count or self._stream is None:
                 self._missed_at = math.inf
                 return
@@ -70,7 +72,7 @@ class Watch:
 
     def close(self) -> None:
         """End all waits, once the client is closing; idempotent."""
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
     def _run(self) -> None:
@@ -89,14 +91,14 @@ class Watch:
 
     def _listen(self, ended: threading.Event) -> None:
         node, stream = self._client.watch(self._key, ended)
-        with self._changed:
+        with self._lock:
             self._node, self._stream = node, stream
         for response in stream:
             if response.canceled:
                 stream.cancel()
                 return
             # Also that it begins is told: what was written before is not.
-            with self._changed:
+            with self._lock:
                 self._count += 1
                 self._missed_at = math.inf
                 self._changed.notify_all()

@@ -28,7 +28,9 @@ class Waiting:
         self._connection = connection
         self._channel = channel
         self._listener: Listener | None = None
-        self._heard = threading.Condition()
+        # Taken and given back by C: a signal's exception may leave a condition's own taken.
+        self._lock = threading.RLock()
+        self._heard = threading.Condition(self._lock)
         self._count = 0
         self._listens = False
 
@@ -37,13 +39,13 @@ class Waiting:
         self._begin()
         end = time.monotonic() + timeout_s
         while True:
-            with self._heard:
+            with self._lock:
                 count = self._count
             tail = look()
             left_s = end - time.monotonic()
             if tail > after or left_s <= 0:
                 return tail
-            with self._heard:
+            with self._lock:
                 pause_s = _LOOK_S if self._listens else _LOOK_UNHEARD_S
                 if self._count == count and not self._connection.closing.is_set():
                     self._heard.wait(min(pause_s, left_s))
@@ -64,7 +66,7 @@ class Waiting:
         self._listener.join(_END_S)
 
     def _begin(self) -> None:
-        with self._heard:
+        with self._lock:
             if self._listener is None:
                 self._listener = Listener(
                     self._connection.address,
@@ -78,7 +80,7 @@ class Waiting:
                 self._listener.start()
 
     def _hint(self, *, listens: bool | None = None) -> None:
-        with self._heard:
+        with self._lock:
             self._count += 1
             self._listens = self._listens if listens is None else listens
             self._heard.notify_all()

@@ -103,14 +103,21 @@ class Server:
     def ask(self, script: Script, names: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
         """Run a script, and return its reply. One that does not write is asked twice."""
         with self._errors():
-            if script.writes:
-                self._refuse_weak()
             try:
-                return self._send(script, names, arguments)
-            except (redis.ConnectionError, redis.TimeoutError):
                 if script.writes:
+                    self._refuse_weak()
+                try:
+                    return self._send(script, names, arguments)
+                except (redis.ConnectionError, redis.TimeoutError):
+                    if script.writes:
+                        raise
+                    return self._send(script, names, arguments)
+            except BaseException as error:
+                if isinstance(error, (redis.RedisError, *self._owner.errors)):
                     raise
-                return self._send(script, names, arguments)
+                # A signal's: the next one must not read this one's reply.
+                self._clients.interrupted()
+                raise
 
     def block(self, stream: str, after: int, timeout_s: float) -> bool:
         """Wait until the stream has an entry after that one; whether it has.

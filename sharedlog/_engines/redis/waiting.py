@@ -23,7 +23,9 @@ class Waiting:
 
     def __init__(self, redis: Connection) -> None:
         self._redis = redis
-        self._changed = threading.Condition()
+        # Taken and given back by C: a signal's exception may leave a condition's own taken.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._tail = 0
         self._waits = 0
         self._woken = 0
@@ -31,7 +33,7 @@ class Waiting:
 
     def saw(self, tail: int) -> None:
         """Take that the log ends there: what follows is waited for."""
-        with self._changed:
+        with self._lock:
             if tail > self._tail:
                 self._tail = tail
                 self._changed.notify_all()
@@ -42,7 +44,7 @@ class Waiting:
         At most a second: then it is time to look again.
         """
         end = time.monotonic() + min(timeout_s, _LOOK_S)
-        with self._changed:
+        with self._lock:
             self._tail = max(self._tail, tail)
             woken = self._woken
             self._waits += 1
@@ -62,7 +64,7 @@ class Waiting:
 
     def close(self) -> None:
         """End all waits, once the connection is closing; idempotent."""
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
     @property
@@ -71,7 +73,7 @@ class Waiting:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: self._waits > 0 or self._closing)
                 tail = self._tail
             if self._closing:
@@ -86,7 +88,7 @@ class Waiting:
                 self._wake(tail)
 
     def _wake(self, tail: int) -> None:
-        with self._changed:
+        with self._lock:
             self._woken += 1
             self._changed.notify_all()
             # Until somebody has looked how far it goes now: else it would be told at once again.
