@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 from collections.abc import Iterator
 
@@ -25,16 +26,23 @@ class Sessions:
     def __init__(self, pools: Pools, address: PostgresAddress) -> None:
         self._pools = pools
         self._timeout_s = address.timeout_s
-        self._free = threading.BoundedSemaphore(address.max_connections)
-        self._lock = threading.Lock()
+        # One for each session that may be lent. Of C: a semaphore's own lock may stay taken where
+        # a signal's exception comes.
+        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(address.max_connections):
+            self._free.put(None)
+        # A signal's handler may ask within itself: each line leaves the list whole.
+        self._lock = threading.RLock()
         self._idle: list[psycopg.Connection[TupleRow]] = []
         self._closed = False
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[psycopg.Connection[TupleRow]]:
         """Lend a session in autocommit. Raises ``psycopg.OperationalError``."""
-        if not self._free.acquire(timeout=self._timeout_s):
-            raise psycopg.OperationalError("no session is free")
+        try:
+            self._free.get(timeout=self._timeout_s)
+        except queue.Empty:
+            raise psycopg.OperationalError("no session is free") from None
         try:
             session = self._take() or self._pools.connect()
             try:
@@ -42,7 +50,7 @@ class Sessions:
             finally:
                 self._give_back(session)
         finally:
-            self._free.release()
+            self._free.put(None)
 
     def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back. Idempotent."""
