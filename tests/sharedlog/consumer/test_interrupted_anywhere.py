@@ -1,0 +1,45 @@
+"""An interrupt at any line of ours in a consumer: effects and outputs are those of one run (T1)."""
+
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from tests.helpers.at_a_line import Interrupted, at_a_line, bounded, interrupting
+from tests.sharedlog.consumer.world import World
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def _no_callback(file, function):
+    """Not what SQLite calls back: what is raised there is taken for a refusal, not a signal's."""
+    return function != "__call__" or "sqlite" not in file
+
+
+def _walk(directory, url, step):
+    number, line = 1, None
+    while line is None or line.came:
+        place = directory / str(number)
+        world = World(place, 3, url.format(place), lease=timedelta(seconds=1))
+        try:
+            consumer = world.consumer()
+            with at_a_line(number, interrupting, _no_callback) as line, suppress(Interrupted):
+                consumer.once()
+            # The one that was interrupted goes on, or another one takes over.
+            (consumer if number % 2 else world.consumer()).once()
+            world.check()
+        except BaseException as error:
+            raise AssertionError(f"interrupted at {line}: {error!r}") from error
+        finally:
+            world.log.close()
+        number += step
+    return number
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/log.db"], ids=["memory", "sqlite"])
+@pytest.mark.parametrize(
+    "step", [2900, pytest.param(19, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+)
+def test_an_interrupted_consumer(tmp_path, url, step):
+    """It goes on, or another one takes over: nothing is lost or doubled (T1, T2)."""
+    assert bounded(lambda: _walk(tmp_path, url, step), 1700 if step < 100 else 100) > 1000
