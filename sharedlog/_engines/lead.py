@@ -16,7 +16,8 @@ class Candidate:
     __slots__ = ("_told", "leads", "thread", "waited", "waits")
 
     def __init__(self) -> None:
-        self.thread = get_ident()
+        # That it comes in.
+        self.thread = 0
         self.waits = False
         # It came while another one led.
         self.waited = False
@@ -105,6 +106,7 @@ class Lead(Generic[T]):
 
     def _turn(self, mine: T) -> bool:
         """Wait for the lead (True), or until one that leads has done what is wanted."""
+        mine.thread = get_ident()
         with self._gate:
             if self._leader is None:
                 mine.leads = True
