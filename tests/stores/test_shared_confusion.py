@@ -22,7 +22,7 @@ from rifl._stores import WrongDatabase
 from rifl._stores.sqlite import connection_proxy, shared_transactions
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.later import Later
-from rifl.core._shared.errors import NotRecorded, RecordPending, StaleRpc, StoreUnavailable
+from rifl.core._shared.errors import RecordPending, StaleRpc, StoreUnavailable
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve
 from tests.helpers.waiting import until
@@ -150,15 +150,29 @@ def test_a_record_that_stands_is_the_answer(calls: Calls, place: Place) -> None:
     assert place.effects() == []
 
 
-def test_so_it_is_where_the_handler_lets_that_pass(calls: Calls, place: Place) -> None:
-    """Its own part is undone, for it has no record; the answer is the one that stands (§4.7)."""
+def test_so_it_is_where_the_handler_goes_on_behind_its_record(calls: Calls, place: Place) -> None:
+    """Its own part is undone as the block ends; the answer is the one that stands (§4.7)."""
     again = come_again(calls, place)
-    with pytest.raises(NotRecorded), calls.enter(again) as connection:  # noqa: PT012 - its body
+    with pytest.raises(StaleRpc), calls.enter(again) as connection:  # noqa: PT012 - its body
+        calls.store.transactions.record(again, FIRST, connection)
         connection.execute(INSERT, ("x",))
-        with contextlib.suppress(StaleRpc):
-            calls.store.transactions.record(again, FIRST, connection)
     assert calls.end(again) == OTHER
     assert place.effects() == []
+
+
+def test_a_record_is_there_whatever_savepoint_it_was_given_in(calls: Calls, place: Place) -> None:
+    """The block writes it last, once: told executed, it is kept (§4.6)."""
+    attempt = calls.begin()
+    with calls.enter(attempt) as connection:
+        connection.execute(INSERT, ("x",))
+        connection.execute("SAVEPOINT mine")
+        calls.store.transactions.record(attempt, FIRST, connection)
+        with pytest.raises(WrongDatabase, match="once"):
+            calls.store.transactions.record(attempt, OTHER, connection)
+        connection.execute("ROLLBACK TO mine")
+    standing = calls.store.fetch(attempt.call)
+    assert calls.end(attempt) == standing == FIRST
+    assert place.effects() == ["x"]
 
 
 def test_so_it_is_where_a_fall_back_meets_it(calls: Calls, place: Place) -> None:

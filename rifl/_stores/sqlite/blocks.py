@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -66,6 +67,18 @@ class _Block:
         self._attempt.sharing = False
         if isinstance(error, StoreUnavailable):
             self._refused(error)
+
+    def _writes(self, exc: BaseException | None) -> Exception | None:
+        """Write the record; returns why the turn is undone, if it cannot be written."""
+        turn = self._turn
+        write = turn.write
+        if exc is not None or write is None or not turn.connection.in_transaction:
+            return None
+        try:
+            turn.connection.within(write)
+        except (StaleRpc, sqlite3.Error) as error:
+            return error
+        return None
 
     def _leaves_none(self) -> bool:
         """Whether its handler left no record, as the call has to have one."""
@@ -150,9 +163,10 @@ class SharedBlock(_Block):
         ``RecordPending`` if nobody can tell, ``NotRecorded`` where it left no record.
         """
         missing = exc is None and self._leaves_none()
-        if self._leaves_early(exc, missing=missing):
+        failed = self._writes(exc)
+        if self._leaves_early(exc or failed, missing=missing):
             return
-        undone = exc is not None or missing
+        undone = exc is not None or missing or failed is not None
         after = self._of.exit(self._turn, _at_once, undo=undone)
         self._left(after, exc)
         if after is Next.GATHER:
@@ -162,6 +176,8 @@ class SharedBlock(_Block):
         except StoreUnavailable:
             self._failed()
             raise
+        if failed is not None:
+            raise failed
         if missing:
             raise self._not_recorded()
 
@@ -217,9 +233,10 @@ class AioSharedBlock(_Block):
         """
         of = self._of
         missing = exc is None and self._leaves_none()
-        if self._leaves_early(exc, missing=missing, task=asyncio.current_task()):
+        failed = self._writes(exc)
+        if self._leaves_early(exc or failed, missing=missing, task=asyncio.current_task()):
             return
-        undone = exc is not None or missing
+        undone = exc is not None or missing or failed is not None
         after = of.exit(self._turn, of.in_background, undo=undone)
         self._left(after, exc)
         if after is Next.GATHER:
@@ -229,6 +246,8 @@ class AioSharedBlock(_Block):
         except StoreUnavailable:
             self._failed()
             raise
+        if failed is not None:
+            raise failed
         if missing:
             raise self._not_recorded()
 

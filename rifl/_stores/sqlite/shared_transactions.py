@@ -250,6 +250,7 @@ class SharedTransactions(SharedConnection):
 class BlockTurn(Later):
     """One handler's part in a shared transaction; ``record``: what it recorded there.
 
+    ``write``: writes that, as the turn's last statement: no savepoint of the handler's undoes it.
     ``met``: another record stood there already.
 
     To be waited for by whoever wants to know what became of it: gives the record, or
@@ -257,6 +258,7 @@ class BlockTurn(Later):
     """
 
     record: CompletionRecord | None = None
+    write: Callable[[sqlite3.Connection], None] | None = None
     met = False
 
     def __init__(

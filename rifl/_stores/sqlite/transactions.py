@@ -193,6 +193,8 @@ class SqliteTransactions(RecordingTransactions):
         turn = attempt.shared
         if not isinstance(turn, BlockTurn) or turn.connection is not transaction:
             raise WrongDatabase("the connection is lent to another call")
+        if turn.record is not None:
+            raise WrongDatabase("rifl.record is called once in a transaction")
         row = self._row_of(attempt, record)
 
         def write(connection: sqlite3.Connection) -> None:
@@ -202,10 +204,11 @@ class SqliteTransactions(RecordingTransactions):
                 turn.met = True
                 raise
             _check_not_sealed(attempt)
-            turn.record = attempt.recorded = record
 
-        # All of it: nobody else ends the turn in between.
-        transaction.within(write)
+        def hold(_: sqlite3.Connection) -> None:
+            turn.write, turn.record, attempt.recorded = write, record, record
+
+        transaction.within(hold)
 
 
 class _Begun(NamedTuple):
