@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -65,6 +66,18 @@ _OF_ROWS = (
     *_WRITES[:3],
 )
 _OURS_TO_WRITE = {TABLE, CALLS, mark.TABLE}
+# What outlives a transaction, and changes what a commit is, or whether there can be one.
+_OURS_TO_SET = {
+    "checkpoint_fullfsync",
+    "fullfsync",
+    "journal_mode",
+    "locking_mode",
+    "mmap_size",
+    "query_only",
+    "read_uncommitted",
+    "synchronous",
+    "writable_schema",
+}
 _VERSION = "PRAGMA data_version -- sharedlog"
 _QUERY_ONLY, _QUERY_AND_WRITE = (
     "PRAGMA query_only = ON -- sharedlog",
@@ -189,7 +202,9 @@ class SqliteStore:
     def intact(self) -> None:
         """See ``Store``."""
         try:
-            begun = self._opened().in_transaction
+            connection = self._opened()
+            connection.close_cursors()
+            begun = connection.in_transaction
         except sqlite3.ProgrammingError as error:
             raise Failed("the handler has closed the connection", counts=True) from error
         if not begun:
@@ -220,6 +235,7 @@ class SqliteStore:
         if connection is None:
             return
         try:
+            connection.close_cursors()
             if connection.in_transaction:
                 connection.execute(_ROLLBACK)
             if suspended:
@@ -331,6 +347,9 @@ class _Owned(Owned):
 
     def judge(self, action: int, first: str | None, second: str | None) -> int:
         """Judge what does not end the transaction."""
+        if action == sqlite3.SQLITE_PRAGMA and second is not None:
+            ours = (first or "").lower() in _OURS_TO_SET
+            return sqlite3.SQLITE_DENY if ours else sqlite3.SQLITE_OK
         if (action in _WRITES and _OURS_TO_WRITE & {first, second}) or os.getpid() != self._process:
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
@@ -369,8 +388,22 @@ class _Connection(Connection):
     # None is lent before it has its own.
     owned = Owned()
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._handlers: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+
     def cursor(self, factory: Any = None) -> Any:
-        return super().cursor(factory or _Cursor)
+        cursor = super().cursor(factory or _Cursor)
+        if self.owned.lent:
+            self._handlers.add(cursor)
+        return cursor
+
+    def close_cursors(self) -> None:
+        """Close handlers' cursors: SQLite does not commit while a statement has rows left."""
+        if self._handlers:
+            for cursor in list(self._handlers):
+                cursor.close()
+            self._handlers.clear()
 
     def execute(self, *given: Any) -> Any:
         # sqlite3's own does not ask the cursor's.

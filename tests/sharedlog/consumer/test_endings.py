@@ -137,7 +137,7 @@ def test_what_handlers_end_is_what_the_docs_say(tmp_path, shared_postgres):
         world = World(where, orders=0, substreams=1, attempts=1, dead_letters="dead")
         world.log.stream("dead", substreams=1)
         if place == "SQLite":
-            with closing(world.connect()) as connection, connection:
+            with closing(world.database.connect()) as connection, connection:
                 for each in SCHEMA:
                     connection.execute(each)
         said[place] = becomes(world, ways)
@@ -189,7 +189,7 @@ def check_only_c1_is_dead(world):
 def test_a_handler_that_sqlite_rolls_back_undoes_no_other(tmp_path, statement, then):
     """It caught that and went on: its neighbours are tried without it, and it fails (T1, T2)."""
     world = bad_among_good(tmp_path)
-    with closing(world.connect()) as connection, connection:
+    with closing(world.database.connect()) as connection, connection:
         for each in SCHEMA:
             connection.execute(each)
 
@@ -212,7 +212,7 @@ def test_a_handler_that_sqlite_rolls_back_undoes_no_other(tmp_path, statement, t
 def test_a_deferred_constraint_over_sqlite_fails_its_own_message(tmp_path):
     """SQLite tells at the commit of all: it is rolled back, and each is tried alone (T5)."""
     world = bad_among_good(tmp_path)
-    with closing(world.connect()) as connection, connection:
+    with closing(world.database.connect()) as connection, connection:
         connection.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)")
         connection.execute(
             "CREATE TABLE child (id REFERENCES parent DEFERRABLE INITIALLY DEFERRED)"
@@ -314,7 +314,7 @@ def test_a_transaction_that_was_left_read_only_fails(shared_postgres):
 def test_a_deferred_constraint_over_postgresql_fails_its_own_message(shared_postgres):
     """It is checked before the checkpoint is moved (T5)."""
     world = bad_among_good(PostgresDatabase(shared_postgres))
-    with closing(world.connect()) as connection, connection:
+    with closing(world.database.connect()) as connection, connection:
         connection.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)")
         connection.execute(
             "CREATE TABLE child (id INTEGER REFERENCES parent DEFERRABLE INITIALLY DEFERRED)"
@@ -322,3 +322,40 @@ def test_a_deferred_constraint_over_postgresql_fails_its_own_message(shared_post
     of(world, "c1", lambda connection: connection.execute("INSERT INTO child VALUES (7)"))
     drain(world.consumer())
     assert "ForeignKeyViolation" in check_only_c1_is_dead(world)
+
+
+def test_a_statement_that_has_rows_left_does_not_keep_the_transaction_open(tmp_path: Path) -> None:
+    """SQLite commits behind none: a cursor ends with its handler (T5)."""
+    world = World(tmp_path, orders=3, attempts=2, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    kept = []
+    with closing(world.database.connect()) as connection, connection:
+        connection.execute("CREATE TABLE note (what TEXT)")
+
+    def leave_rows(order, effects):
+        rows = "INSERT INTO note (what) VALUES ('a'), ('b') RETURNING what"
+        kept.append(effects.connection.execute(rows))
+        assert kept[-1].fetchone() == ("a",)
+
+    world.looks = leave_rows
+    drain(world.consumer())
+    world.check()
+    assert not world.log.read("dead", 0)
+    with pytest.raises(sqlite3.ProgrammingError):
+        kept[0].fetchone()
+
+
+@pytest.mark.parametrize("setting", ["query_only = 1", "journal_mode = MEMORY", "synchronous = 0"])
+def test_settings_that_decide_about_commits_are_the_consumers(tmp_path: Path, setting: str) -> None:
+    """A handler that sets one has failed, and its neighbours have not (T5)."""
+    world = World(tmp_path, orders=3, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+
+    def sets(order, effects):
+        if order["what"] == "order 2":
+            effects.connection.execute(f"PRAGMA {setting}")
+
+    world.looks = sets
+    drain(world.consumer())
+    assert len(world.log.read("dead", 0)) == 1
+    assert sum(len(each) for each in world.bills().values()) == world.published - 1
