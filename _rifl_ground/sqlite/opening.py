@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from _rifl_ground.forks import in_children
 from _rifl_ground.sqlite.failures import CutOff, NoWal, Stopped, is_busy
+from _rifl_ground.sqlite.wal_file import KEPT_BYTES
 
 _Made = TypeVar("_Made", bound="Connection")
 _FULL_SYNCS = ("PRAGMA fullfsync=ON", "PRAGMA checkpoint_fullfsync=ON")
@@ -28,7 +29,7 @@ _SETTINGS = (
     # Elsewhere they change nothing.
     *(_FULL_SYNCS if sys.platform == "darwin" else ()),
 )
-_WAL_KEPT_BYTES, _CHECKPOINT_PAGES = 8 << 20, 1000
+_CHECKPOINT_PAGES = 1000
 # Ways to build SQLite in which a commit returns before it is on the disk.
 _WEAKENING = frozenset(("NO_SYNC", "DISABLE_DIRSYNC"))
 # How this process's SQLite was built, once it was asked.
@@ -90,7 +91,7 @@ def connect(
     any_thread: bool = True,
     statements: int = 128,
     wal: bool = False,
-    wal_kept_bytes: int = _WAL_KEPT_BYTES,
+    wal_kept_bytes: int = KEPT_BYTES,
     checkpoint_pages: int = _CHECKPOINT_PAGES,
 ) -> _Made:
     """Return a connection whose commits are on the disk when they return.

@@ -10,6 +10,9 @@ import os
 from pathlib import Path
 
 _HEADER_BYTES = 32
+# SQLite cuts a longer one to this with the first commit after it began anew: our connections tell
+# it to (``journal_size_limit``). What is beyond is not held against it.
+KEPT_BYTES = 8 << 20
 # With what a header begins, of either byte order.
 _MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
@@ -37,8 +40,9 @@ class WalFile:
 
     def written_beyond(self) -> bool:
         """The same after a commit, which may lie beyond a hole."""
-        header, size = self._look()
+        # In this order: another thread may look meanwhile, at more.
         known_header, known_size = self._seen
+        header, size = self._look()
         if header != known_header:
             # It began anew between the two looks, maybe: the size can be the old one's.
             again, size = self._look()
@@ -47,7 +51,7 @@ class WalFile:
         return (
             (header != b"" and not header.startswith(_MAGIC))
             or 0 < size < _HEADER_BYTES
-            or (header == known_header != b"" and size < known_size)
+            or (header == known_header != b"" and size < min(known_size, KEPT_BYTES))
         )
 
     def close(self) -> None:
