@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sqlite3
+import stat
 import sys
 import time
 import weakref
@@ -112,7 +113,8 @@ def connect(
             "open it in the child only, or close it before the fork"
         )
     with suppress(OSError):
-        if 0 < path.stat().st_size < _SMALLEST_PAGE:
+        found = path.stat()
+        if stat.S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST_PAGE:
             # SQLite would take it for a new one.
             raise CutOff(f"{path} is cut off in its first page")
     connection: _Made = sqlite3.connect(
