@@ -15,7 +15,7 @@ from tests.helpers.at_a_line import Interrupted, at_a_line, bounded, interruptin
 from tests.sharedlog.reads import texts
 
 # Every so many lines.
-STEPS = {"memory": 23, "sqlite": 173}
+STEPS = {"memory": 47, "sqlite": 349}
 # Of an interrupt within a finalizer, which Python tells of.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 MESSAGES = [str(each) for each in range(6)]

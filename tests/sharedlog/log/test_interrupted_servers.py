@@ -79,7 +79,7 @@ def _follow(log, step):
     assert published[: len(found)] == found
 
 
-@pytest.mark.parametrize("step", [53, pytest.param(13, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [107, pytest.param(13, marks=pytest.mark.long)])
 def test_an_interrupted_publish(log, step):
     """Its message is there once or not at all, and no reply is taken for another's (L2, L3)."""
     log.stream("s", 1)
