@@ -179,7 +179,7 @@ def _hold(connection: Connection) -> None:
 
 def _check_build(connection: sqlite3.Connection) -> None:
     if not _built:
-        _built.update(name for (name,) in connection.execute("PRAGMA compile_options"))
+        _built.update([name for (name,) in connection.execute("PRAGMA compile_options")])
     if weak := sorted(_built & _WEAKENING):
         raise Stopped(
             f"this SQLite is built with {', '.join(weak)}: a loss of power takes back what it has "

@@ -109,9 +109,14 @@ class SqliteStore:
         self._calls = CallRows(name, SQLITE)
         # Shards that have calls whose messages are not done.
         self._calling: set[str] = set()
-        with self._transaction() as execute:
-            execute(self._table.create, ())
-            execute(self._calls.create, ())
+        try:
+            with self._transaction() as execute:
+                execute(self._table.create, ())
+                execute(self._calls.create, ())
+        except BaseException:
+            # Nobody else has it: an interrupt may have left it in a transaction.
+            self.close()
+            raise
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``."""
