@@ -192,7 +192,7 @@ FOUND = (
     Found(
         "an attempt counted while the log was away",
         "consumer",
-        892,
+        721,
         _counted_where_the_log_was_away,
     ),
     Found("a shard that nobody knows to have", "consumer", 242, _given_unknowingly),
