@@ -40,12 +40,13 @@ def check_history(engine: LogEngine, files: list[Path]) -> int:
     append is there whole or not at all, and numbers never go back along the log.
     Returns the number of entries.
     """
-    entries = read_all(engine)
-    assert [entry.lsn for entry in entries] == list(range(1, len(entries) + 1))
-    assert engine.tail() == len(entries)
+    # As of now: a server may yet commit what a killed writer has sent.
+    tail = engine.tail()
+    entries = [entry for entry in read_all(engine) if entry.lsn <= tail]
+    assert [entry.lsn for entry in entries] == list(range(1, tail + 1))
     places = {entry.body.decode(): entry.lsn for entry in entries}
     assert len(places) == len(entries), "an append is there twice"
-    assert read_all(engine, tag="all") == entries
+    assert [each for each in read_all(engine, tag="all") if each.lsn <= tail] == entries
     seen = []
     for file in files:
         for body, lsn in acknowledged(file).items():
