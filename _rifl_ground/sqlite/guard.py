@@ -14,7 +14,7 @@ from pathlib import Path
 from _rifl_ground.sqlite.failures import Replaced, Stopped, SyncFailed, is_failed_sync, name_of
 from _rifl_ground.sqlite.file_names import FileNames
 from _rifl_ground.sqlite.folders import sync_folder
-from _rifl_ground.sqlite.mark import FileMark
+from _rifl_ground.sqlite.mark import FileMark, FoundMark
 from _rifl_ground.sqlite.opening import has_wal, leave_wal
 from _rifl_ground.sqlite.wal_file import WalFile
 
@@ -106,9 +106,12 @@ class FileGuard:
         except Replaced as error:
             raise self._replaced(str(error)) from error
 
-    def committed(self) -> None:
-        """Check after a commit; raises ``Stopped``: nobody knows whether it is in the file."""
-        self.mark.committed()
+    def committed(self, raised: FoundMark | None = None) -> None:
+        """Check after a commit; ``raised``: what ``mark.write`` returned in it.
+
+        Raises ``Stopped``: the commit may not be in the file.
+        """
+        self.mark.committed(raised)
         self.look()
         if self._wal is not None and self._wal.written_beyond():
             raise self._replaced(_CUT_OFF)

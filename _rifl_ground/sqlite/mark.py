@@ -73,8 +73,6 @@ class FileMark:
         self._seen: tuple[int, int] | None = None
         # Whether the next commit has to raise it.
         self.due = True
-        # In a transaction that has not ended.
-        self._raised: FoundMark | None = None
 
     @property
     def number(self) -> int | None:
@@ -96,17 +94,21 @@ class FileMark:
         if not self._wal and self._least is not None:
             self._look_with(connection, known=True)
 
-    def write(self, connection: sqlite3.Connection) -> None:
-        """Raise it, within a transaction that has the file's lock, where that is due."""
-        if self.due:
-            if self._id is None:
-                for statement in _MAKE:
-                    connection.execute(statement)
-            self._raised = _one(connection, _RAISE)
+    def write(self, connection: sqlite3.Connection) -> FoundMark | None:
+        """Raise it if that is due, within a transaction that has the file's lock.
 
-    def committed(self) -> None:
-        """Note that the transaction is on the disk."""
-        raised, self._raised = self._raised, None
+        Return what to tell ``committed`` if the transaction commits. Nothing is noted here: another
+        thread may commit before this one does, and this one may roll back.
+        """
+        if not self.due:
+            return None
+        if self._id is None:
+            for statement in _MAKE:
+                connection.execute(statement)
+        return _one(connection, _RAISE)
+
+    def committed(self, raised: FoundMark | None) -> None:
+        """Note that the transaction in which ``write`` raised it is on the disk."""
         if raised is not None:
             self._id, self._highest, self.due = raised.id, raised.number, not self._wal
             if not self._wal:

@@ -285,9 +285,9 @@ class SqliteStore:
                 cursor = connection.cursor()
                 cursor.row_factory = None
                 yield cursor.execute
-                self._guard.mark.write(connection)
+                raised = self._guard.mark.write(connection)
                 self._commit(connection)
-                self._guard.committed()
+                self._guard.committed(raised)
                 if self._suspended:
                     connection.execute(_QUERY_ONLY)
             except BaseException:

@@ -189,13 +189,13 @@ class _Sqlite(_Tables):
 
     @contextlib.contextmanager
     def _begun(self, connection: Any, *, writes: bool) -> Iterator[Callable[..., Any]]:
-        guard = self._guard
+        guard, raised = self._guard, None
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
             guard.begun(connection)
             yield connection.execute
             if writes:
-                guard.mark.write(connection)
+                raised = guard.mark.write(connection)
             else:
                 # A loss of power must not take back what the log gets.
                 guard.sync_folder()
@@ -204,7 +204,7 @@ class _Sqlite(_Tables):
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
-        guard.committed()
+        guard.committed(raised)
 
     def _told(self, error: Exception, name: str = "") -> LogError:
         stopped = self._guard.met(error)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from _rifl_ground.log import get_logger
 from _rifl_ground.sqlite import guard as ground
 from _rifl_ground.sqlite.failures import Stopped, is_damage, is_failed_sync
-from _rifl_ground.sqlite.mark import read_mark
+from _rifl_ground.sqlite.mark import FoundMark, read_mark
 from _rifl_ground.sqlite.opening import read_alone
 from rifl._stores.errors import StoreLocked, StoreLost
 from rifl._stores.sqlite.note_file import Note, NoteFile, note_path, read_note
@@ -95,11 +95,15 @@ class Guard:
         """Return why nothing is written any more after an error of SQLite's; None: it is."""
         return error if isinstance(error, Stopped) or is_failed_sync(error) else None
 
-    def raise_commits(self, connection: sqlite3.Connection, number: int) -> None:
-        """Have the file keep the number of the commit, within its transaction."""
-        connection.execute(RAISE_COMMITS, (number,))
+    def raise_commits(self, connection: sqlite3.Connection, number: int) -> FoundMark | None:
+        """Have the file keep the number of the commit, within its transaction.
 
-    def committed(self, number: int) -> None:
+        Return what to tell ``committed`` if it commits.
+        """
+        connection.execute(RAISE_COMMITS, (number,))
+        return None
+
+    def committed(self, number: int, raised: FoundMark | None = None) -> None:
         """Note that a commit is durable; raises ``Stopped`` if it is in no file of the store's."""
 
     def closed(self, commits: int | None) -> None:
@@ -188,15 +192,16 @@ class FileGuard(Guard):
         """See there."""
         return self._file.met(error)
 
-    def raise_commits(self, connection: sqlite3.Connection, number: int) -> None:
+    def raise_commits(self, connection: sqlite3.Connection, number: int) -> FoundMark | None:
         """See ``Guard``; raises ``Stopped``."""
         self._file.check_wal()
-        self._file.mark.write(connection)
+        raised = self._file.mark.write(connection)
         super().raise_commits(connection, number)
+        return raised
 
-    def committed(self, number: int) -> None:
+    def committed(self, number: int, raised: FoundMark | None = None) -> None:
         """Check the files, then raise the note."""
-        self._file.mark.committed()
+        self._file.mark.committed(raised)
         self.check()
         # With the lock: what is closed meanwhile may be another file's descriptor.
         with self._lock:

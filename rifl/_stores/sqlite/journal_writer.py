@@ -131,9 +131,9 @@ class JournalWriter:
             self._write_acknowledged(noted)
         if probe or Entry.OVERWRITE in rows:
             connection.execute(PROBE)
-        self._guard.raise_commits(connection, number)
+        raised = self._guard.raise_commits(connection, number)
         connection.execute("COMMIT")
-        self._guard.committed(number)
+        self._guard.committed(number, raised)
 
     def _move(self, entry: Entry, number: int) -> bool:
         """Move the rows of one entry, all or none; false where one is not as expected."""

@@ -196,12 +196,13 @@ class SqliteLeaseStorage:
 
     def _commit(self, *, written: bool) -> None:
         guard = self._guard if written else None
-        number = 0 if guard is None else guard.number()
-        if guard is not None:
-            guard.raise_commits(self._connection, number)
+        if guard is None:
+            self._connection.execute("COMMIT")
+            return
+        number = guard.number()
+        raised = guard.raise_commits(self._connection, number)
         self._connection.execute("COMMIT")
-        if guard is not None:
-            guard.committed(number)
+        guard.committed(number, raised)
 
 
 def _rotate(connection: sqlite3.Connection) -> list[Secret]:

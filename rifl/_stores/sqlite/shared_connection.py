@@ -114,9 +114,9 @@ class SharedConnection:
             if group.error is None:
                 number = self._guard.number()
                 # Not the records': a handler may have undone its own in a savepoint.
-                self._guard.raise_commits(connection, number)
+                raised = self._guard.raise_commits(connection, number)
                 connection.commit()
-                self._guard.committed(number)
+                self._guard.committed(number, raised)
         except sqlite3.Error as error:
             _log.error("shared_commit_failed", error=str(error), calls=group.handlers)
             # Unless nobody can know, it is certain that it is undone: see below.

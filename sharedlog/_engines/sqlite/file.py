@@ -88,8 +88,7 @@ class LogFile:
                 counting, commits = self._counting, self.commits
                 if commits is None:
                     commits = counting.held(self._writer) if counting is not None else 0
-                if counting is not None:
-                    self._guard.mark.write(self._writer)
+                raised = None if counting is None else self._guard.mark.write(self._writer)
                 self._writer.execute("COMMIT")
             except BaseException as error:
                 self._roll_back()
@@ -98,7 +97,7 @@ class LogFile:
                 raise
             # What was committed to files that went meanwhile is nowhere, or comes back with them.
             # Nothing of it was told to anybody.
-            self._guarded(self._guard.committed)
+            self._guarded(self._guard.committed, raised)
             if counting is None or counting.note.raise_to(commits):
                 return
         # Without the lock: who handles events may use the log.
