@@ -74,7 +74,7 @@ def _begin(connection: Any) -> None:
 
 
 def is_of(transaction: Any, module: str, *names: str) -> bool:
-    """Whether it is of one of a module's classes, without importing what nobody uses."""
+    """Return whether it is an instance of one of these classes, without importing the module."""
     loaded = sys.modules.get(module)
     classes = tuple(getattr(loaded, name, ()) for name in names) if loaded else ()
     return any(isinstance(transaction, found) for found in classes if isinstance(found, type))

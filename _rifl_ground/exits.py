@@ -41,6 +41,6 @@ def failed(program: str, error: Exception, code: ExitCode = ExitCode.UNAVAILABLE
 
 
 def unread() -> ExitCode:
-    """End a command whose output nobody reads on, such as ``sharedlog read ... | head``."""
+    """End a command whose output pipe was closed, as in ``sharedlog read ... | head``."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.DONE

@@ -26,10 +26,10 @@ class Events(Protocol):
 
 class _Unheard:
     def info(self, event: str, **fields: Any) -> None:
-        """Nobody listens."""
+        """Do nothing."""
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Nobody listens."""
+        """Do nothing."""
 
 
 UNHEARD: Events = _Unheard()

@@ -90,7 +90,7 @@ class OneByOne(Generic[_T]):
     """Has what is posted handled one at a time, in its order, and without a lock.
 
     By the thread that posts, or by the one that handles then. What handles may post. Any thread.
-    It holds nothing of its owner, who is dropped as soon as nobody else has it.
+    It holds no reference to its owner.
     """
 
     __slots__ = ("_handles", "_lock", "_posted")

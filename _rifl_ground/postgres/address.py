@@ -1,4 +1,4 @@
-"""PostgreSQL URLs: libpq's own, and options of ours (see ``PostgresAddress``)."""
+"""PostgreSQL URLs: libpq's own, and our options (see ``PostgresAddress``)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PostgresAddress:
 
         postgresql://[user[:password]@]host[:port][,host...]/database[?options]
 
-    Options of ours; all others are libpq's (``sslmode``, ``target_session_attrs``, ...):
+    Our options; all others are libpq's (``sslmode``, ``target_session_attrs``, ...):
     ``schema``: the schema that holds our tables, made by us.
     ``durability``: ``require`` (default) refuses a server that may lose what it
     committed, ``warn`` says what that costs. ``pooler``: ``none`` (default) refuses a
@@ -42,7 +42,7 @@ class PostgresAddress:
     a call waits for one to be free, and one more listens. ``timeout_s``: for connecting, a
     statement, and a free connection, 5 by default.
 
-    Statements that nobody answers are given up after ``timeout_s``. A subclass may have more
+    A statement without an answer is given up after ``timeout_s``. A subclass may have more
     options (``OPTIONS``). ``str()`` shows no credentials.
     """
 

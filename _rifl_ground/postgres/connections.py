@@ -123,7 +123,7 @@ def connect(address: PostgresAddress) -> psycopg.Connection[TupleRow]:
 
 
 def connect_as_ours(address: PostgresAddress) -> psycopg.Connection[TupleRow]:
-    """Connect for statements of ours that may take long, such as those that make a schema."""
+    """Connect for our long statements, such as those that make a schema."""
     connection = connect(address)
     try:
         connection.execute(_ISOLATED)
@@ -251,7 +251,7 @@ def _parameters(address: PostgresAddress) -> dict[str, Any]:
 
 
 def _settings_of(address: PostgresAddress) -> str:
-    """Return what every session of ours sets, whatever the server's defaults are."""
+    """Return what each of our sessions sets, whatever the server's defaults are."""
     milliseconds = int(address.timeout_s * 1000)
     parts = [
         _ISOLATED,

@@ -22,7 +22,7 @@ _ENDED = "rifl.transaction_was_ended"
 _NO_SETTING = "42704"
 # What other code may leave set, and our statements, which are qualified, need as it was.
 _PUT_BACK = ("role",)
-# Of a session of ours also what the next transaction would begin with, or wait by.
+# In our own sessions also what would hold for the next transaction.
 OF_SESSIONS = (
     *_PUT_BACK,
     "search_path",
@@ -47,7 +47,7 @@ class Fate(Enum):
     COMMITTED = "a COMMIT (or PREPARE TRANSACTION) ended it"
     LOST = "a ROLLBACK or RESET ALL ended it or wiped its mark, and what ran then is not known"
     CLOSED = "its connection was closed within the block"
-    # Nobody's mistake, as a rule: a server that stops, a network that is away.
+    # Usually a server that stopped, or a network failure, and no mistake of the handler's.
     CUT_OFF = "its connection was lost"
 
 
@@ -71,7 +71,7 @@ class TransactionMark(NamedTuple):
 
     @classmethod
     def of_session(cls, settings: tuple[tuple[str, bytes], ...]) -> TransactionMark:
-        """Return one for a session of ours, whose ``settings`` were so when it was opened."""
+        """Return a mark for one of our sessions; ``settings``: as they were when it was opened."""
         return cls(secrets.token_hex(8), settings, lasting=True)
 
     @property

@@ -53,7 +53,7 @@ SYNCED = (
 
 
 class Tables(NamedTuple):
-    """Tables of ours, by their schema; without one they are found by the search path."""
+    """Our tables, by their schema; without one they are found by the search path."""
 
     schema: str
     names: Sequence[str]
@@ -94,8 +94,8 @@ def check_durability(
 ) -> list[Weakness]:
     """Return what is weak at an address that says ``durability=warn``; its tables, if there.
 
-    Raises ``refused(why)`` at another one, unless it is ``synchronous_commit`` alone: every
-    session of ours overrides that, and so does ``rifl.record`` in a handler's transaction.
+    Raises ``refused(why)`` at another one, unless it is ``synchronous_commit`` alone: each of
+    our sessions overrides that, and so does ``rifl.record`` in a handler's transaction.
     """
     unsynced = "current_setting('synchronous_commit') = 'off'"
     # A connection that is lent to handlers has cursors that refuse ours.

@@ -1,4 +1,4 @@
-"""Redis URLs, redis-py's own and two schemes of ours (see ``RedisAddress``)."""
+"""Redis URLs, redis-py's own and two schemes more (see ``RedisAddress``)."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ class Clients:
         )
 
     def interrupted(self) -> None:
-        """Use other connections from now on: one of these may have a reply that nobody read.
+        """Use other connections from now on: one of these may have an unread reply.
 
-        What other threads have sent is answered on the old ones, which close once nobody has them.
+        What other threads have sent is answered on the old ones, which close when unused.
         """
         self.blocking = self._make_blocking()
 

@@ -14,7 +14,7 @@ class Replaced(Stopped):
 
 
 class SyncFailed(Stopped):
-    """A sync of the file failed: nobody knows what is on the disk."""
+    """A sync of the file failed: what is on the disk is unknown."""
 
 
 class CutOff(sqlite3.DatabaseError):

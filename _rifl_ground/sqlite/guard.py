@@ -2,7 +2,7 @@
 
 SQLite goes on with a file that was removed, renamed or copied over, and with a ``-wal`` that was
 cut off, and what it commits then is nowhere after a restart. After a sync that failed, a later one
-says that all is well, and it is not. So whoever keeps something in a file asks here before and
+says that all is well, and it is not. So each user of a file asks here before and
 after each commit, and tells what SQLite raised.
 """
 
@@ -77,14 +77,14 @@ class FileGuard:
             raise self._replaced("it was removed, or another file is in its place")
 
     def look(self) -> None:
-        """Raise ``Stopped`` where nothing may be read."""
+        """Raise ``Stopped`` if nothing may be read."""
         self._check_stopped()
         why = self._names.changed()
         if why:
             raise self._replaced(why)
 
     def check(self) -> None:
-        """Raise ``Stopped`` where nothing may be begun, or nobody knows what a commit is in."""
+        """Raise ``Stopped`` if nothing may begin, or a commit may not be in the file."""
         self.look()
         if self._wal is not None and self._wal.written_beyond():
             raise self._replaced(_CUT_OFF)
@@ -164,7 +164,7 @@ class FileGuard:
     def _failed(self, error: BaseException) -> Stopped:
         if self.stopped is None:
             self.stopped = SyncFailed(
-                f"{self.path} could not be synced ({error}): nobody knows what is on the disk. "
+                f"{self.path} could not be synced ({error}): what is on the disk is unknown. "
                 "Look at the disk, then restart the process"
             )
             leave_wal(self.path)

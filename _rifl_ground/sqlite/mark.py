@@ -56,8 +56,8 @@ class FileMark:
     """What is known of one file's mark. Any thread.
 
     With a WAL it is looked for in the one file after something wrote there, and raised by the next
-    commit, so that the next checkpoint brings a higher number; a copy of before has a lower one.
-    Without a WAL every commit raises it, and whoever has the file's lock reads it as it reads all.
+    commit, so that the next checkpoint brings a higher number; an older copy has a lower one.
+    Without a WAL every commit raises it, and a transaction that has the file's lock reads it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -43,7 +43,7 @@ _inherited: set[Path] = set()
 
 
 class Connection(sqlite3.Connection):
-    """A connection of ours. A forked child neither uses it nor lets go of it."""
+    """A connection that we made. A forked child neither uses nor closes it."""
 
     # None once it is closed.
     file: Path | None = None
@@ -173,7 +173,7 @@ def _inherit(connection: Connection) -> None:
 
 
 def _hold(connection: Connection) -> None:
-    """Have it never let go of."""
+    """Keep a connection for the life of the process."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 

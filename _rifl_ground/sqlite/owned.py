@@ -137,7 +137,7 @@ _kept: weakref.WeakValueDictionary[int, functools.partial[int]] = weakref.WeakVa
 
 
 def kept(connection: sqlite3.Connection) -> Owned | None:
-    """Return the authorizer that a connection has of ours; None: it needs one (``keep``).
+    """Return our authorizer on a connection; None: it needs one (``keep``).
 
     To set one has SQLite prepare all statements of the connection anew, so it is kept between
     blocks: but where a statement that ends transactions may be among those prepared meanwhile.
@@ -165,7 +165,7 @@ def is_legacy(connection: sqlite3.Connection) -> bool:
 
 
 def keep(connection: sqlite3.Connection) -> Owned:
-    """Set an authorizer of ours on a connection of the application's, in place of any other.
+    """Set our authorizer on one of the application's connections, in place of any other.
 
     In the connection's thread.
     """

@@ -55,7 +55,7 @@ class WalFile:
         )
 
     def close(self) -> None:
-        """Let go of it; idempotent. (SQLite's locks are in other files.)"""
+        """Close the descriptor; idempotent. (SQLite's locks are in other files.)"""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)

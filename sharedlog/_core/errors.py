@@ -113,7 +113,7 @@ class StoreWentBack(LogError):
 class StoreStopped(LogError):
     """A sync of a consumer's store, or of an outbox's database, failed: it is not used any more.
 
-    Nobody knows whether the last commit is on the disk. Look at the disk, then restart the process.
+    The last commit may not be on the disk. Look at the disk, then restart the process.
     """
 
     appended: bool | None = None
