@@ -10,7 +10,7 @@ import json
 import struct
 from collections.abc import Iterable
 
-from sharedlog._core.commit import Commit, Put, Refused
+from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.names import state_key
 from sharedlog._core.envelope import About, pack, unpack
@@ -33,7 +33,11 @@ def read_calls(name: str, tag: str, seals: Seals | None) -> Rule[list[Call]]:
 
 
 def keep_call(name: str, tag: str, fence: Fence, call: Call, seals: Seals | None) -> Rule[None]:
-    """Keep a call, with its answer if it has one; raises ``Fenced``."""
+    """Keep a call, with its answer if it has one; raises ``Fenced``.
+
+    A copy of the request that comes late does not take the answer back: a call without one is put
+    behind what its key had before, and no second time.
+    """
     said = [call.serial, str(call.position), call.number]
     told = json.dumps([*said, call.session, call.client, call.target, call.method]).encode()
     answer = call.answer
@@ -41,7 +45,21 @@ def keep_call(name: str, tag: str, fence: Fence, call: Call, seals: Seals | None
     body = lengths + told + call.request + (answer or b"")
     envelope = pack(body, None, About(content_type=_CONTENT_TYPE), 0)
     value = envelope if seals is None else seals.sealed(envelope)
-    yield from _put(fence, [Put(_key(name, tag, call.serial), value)])
+    key = _key(name, tag, call.serial)
+    if answer is not None:
+        yield from _put(fence, [Put(key, value)])
+        return
+    before: bytes | None = None
+    while True:
+        try:
+            yield from _put(fence, [Put(key, value)], Condition(key, before))
+        except Refused as refused:
+            before = refused.found[key]
+            if before is not None and _read(before, seals)._replace(answer=None) == call:
+                # An earlier request of this one, whose reply was lost.
+                return
+            continue
+        return
 
 
 def drop_calls(name: str, tag: str, fence: Fence, serials: Iterable[int]) -> Rule[None]:
@@ -49,9 +67,9 @@ def drop_calls(name: str, tag: str, fence: Fence, serials: Iterable[int]) -> Rul
     yield from _put(fence, [Put(_key(name, tag, each), None) for each in serials])
 
 
-def _put(fence: Fence, puts: list[Put]) -> Rule[None]:
+def _put(fence: Fence, puts: list[Put], *conditions: Condition) -> Rule[None]:
     try:
-        yield Commit((condition_of(fence),), tuple(puts))
+        yield Commit((condition_of(fence), *conditions), tuple(puts))
     except Refused as refused:
         check_fence(fence, refused.found[fence_key(fence.name)])
         raise
