@@ -62,7 +62,7 @@ def test_a_call_is_one_commit_and_nothing_is_written_before_it(
     """Its claim is a decision in memory, its record is in its transaction (DESIGN §4, step 6)."""
     commits: list[int] = []
     # Whoever commits to the file says so there.
-    monkeypatch.setattr(FileGuard, "committed", lambda _, number: commits.append(number))
+    monkeypatch.setattr(FileGuard, "committed", lambda _, number, raised: commits.append(number))
     for seq in range(1, 4):
         decision = calls.store.claim(call(calls.client, seq), ATOMIC)
         assert isinstance(decision, Decision)
