@@ -28,18 +28,20 @@ class OwnedLock(RLock):  # type: ignore[misc]  # C's class may have subclasses
     """A lock for ``with`` and for ``threading.Condition`` that refuses the thread that has it.
 
     ``error`` makes, of a text, what is raised then, and after ``LONGEST_S`` of waiting: nothing
-    under the lock was begun. Taking the lock and noting the owner are one step of C: no signal
-    comes in between.
+    under the lock was begun. ``bounded``: False for a lock under which the application's own code
+    may wait, such as a stream's source. Taking the lock and noting the owner are one step of C: no
+    signal comes in between.
     """
 
-    def __new__(cls, error: Callable[[str], Exception]) -> OwnedLock:
+    def __new__(cls, error: Callable[[str], Exception], *, bounded: bool = True) -> OwnedLock:
         """See the class."""
-        del error
+        del error, bounded
         return super().__new__(cls)
 
-    def __init__(self, error: Callable[[str], Exception]) -> None:
+    def __init__(self, error: Callable[[str], Exception], *, bounded: bool = True) -> None:
         """See the class."""
         self._error = error
+        self._longest_s = LONGEST_S if bounded else -1
 
     def __enter__(self) -> bool:  # type: ignore[override]
         """Take the lock."""
@@ -47,7 +49,7 @@ class OwnedLock(RLock):  # type: ignore[misc]  # C's class may have subclasses
         if self._is_owned():  # type: ignore[attr-defined]
             raise self._error(WITHIN)
         try:
-            taken: bool = self.acquire(False) or self.acquire(timeout=LONGEST_S)
+            taken: bool = self.acquire(False) or self.acquire(timeout=self._longest_s)
             if taken:
                 # No constant: that would be returned outside of this block.
                 return taken

@@ -66,7 +66,8 @@ class Resending(_Kept):
         super().__init__(serialise, limit)
         self._source = source
         self._iterator: Iterator[Any] | None = None
-        self._lock = OwnedLock(reentrant)
+        # A source may take as long as it likes for its next message.
+        self._lock = OwnedLock(reentrant, bounded=False)
 
     def attempt(self, *, marked: bool = False) -> Iterator[bytes]:
         """Yield the stream from its beginning; ``marked``: and the message that ends it."""

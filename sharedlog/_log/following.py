@@ -227,12 +227,12 @@ class Following:
                 if found:
                     self._ready = _Ready(found)
                 self._follower.take(found)
-                if found:
-                    self._watched(len(found))
-                    return True
-                self._watched(0)
-                if self._named:
+                if self._named and not found:
                     self._tell(force=False)
+            # Without the lock: an observer may say what is done.
+            self._watched(len(found))
+            if found:
+                return True
             if not self._wait(end):
                 return False
         return False

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import grpc
 import pytest
 
 import rifl
+from _rifl_ground import owned_lock
 from rifl._client.resending import AioResending, Resending, resumed
 from rifl.core import OutcomeUnknown
 from rifl.core._calling.stream_attempts import Incomplete
@@ -241,6 +243,27 @@ def test_the_applications_iterator_is_read_once_by_all_attempts() -> None:
     for thread in threads:
         thread.join(10)
     assert got == [[b"%d" % at for at in range(200)]] * 3
+
+
+def test_an_attempt_waits_for_a_source_that_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the first attempt's thread is in it: the application may be slow (DESIGN §4)."""
+    monkeypatch.setattr(owned_lock, "LONGEST_S", 0.02)
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def source() -> Iterator[bytes]:
+        asked.set()
+        assert goes_on.wait(10)
+        yield b"a"
+
+    resending = Resending(source(), None)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: list(resending.attempt()))
+        assert asked.wait(10)
+        second = pool.submit(lambda: list(resending.attempt()))
+        # What raises does so after the bound.
+        assert wait([second], timeout=0.2).not_done
+        goes_on.set()
+        assert first.result(10) == second.result(10) == [b"a"]
 
 
 async def test_the_same_on_a_loop() -> None:
