@@ -54,7 +54,8 @@ class Follower:
     ``start``: behind a position (of several substreams: one that says its substream, behind
     which everything is that was delivered before it, or one for each tag, where what is not
     named begins at the beginning), at an LSN, a ``Moment``, ``BEGINNING`` (None) or ``END``.
-    ``name``: it has a hold of each substream, and goes on from there where it had one.
+    ``name``: it has a hold of each substream, and goes on from there if it had one and ``start``
+    is no position.
     ``committed``: False shows what is pending or rolled back, too, in the order of the log.
     ``ahead_bytes``: about how much it reads ahead. ``through``: through which LSN it returned
     everything already, of a follower that goes on in the place of another one. ``remembers``:
@@ -125,7 +126,10 @@ class Follower:
                 self._held = yield from take(
                     self._name, starts, self._incarnation, now_us, self._retention_us
                 )
-                starts = {tag: self._held[tag].start() for tag in self._tags}
+                starts = {
+                    tag: start if self._is_said(tag) else self._held[tag].start()
+                    for tag, start in starts.items()
+                }
             self._starts = starts
         if self._reader is None:
             starts = {tag: self._resumed(start) for tag, start in self._starts.items()}
@@ -206,7 +210,8 @@ class Follower:
         moved = dict(self._waiting.moved)
         for tag, hold in self._held.items():
             done = moved.get(substream_number(tag))
-            if done is not None:
+            # Who begins at a position of its own may be behind the hold.
+            if done is not None and done[:2] > hold.place:
                 places[tag] = done
             elif 4 * (now_us - hold.renewed_us) > hold.retention_us:
                 places[tag] = None
@@ -235,6 +240,11 @@ class Follower:
             trimmed.whole,
             (first, trimmed.whole - 1),
         )
+
+    def _is_said(self, tag: str) -> bool:
+        """Whether its user keeps the position of a substream, which counts before the hold."""
+        start = self._start
+        return isinstance(start.get(tag) if isinstance(start, Mapping) else start, Position)
 
     def _resumed(self, start: Position | int) -> Position | int:
         """Return where to go on after an error: behind what was returned."""

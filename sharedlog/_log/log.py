@@ -249,8 +249,9 @@ class Log:
         there as they were appended. ``substreams``: some of them. ``after``: a message or its
         position, one for each substream (a mapping; others from the beginning), a ``datetime``
         (what was appended later, by the log's time), ``"beginning"`` (None) or ``"end"``.
-        ``name``: it has a durable hold, moved by ``done``, behind which nothing is trimmed; where
-        the name has one already it goes on from there, whatever ``after`` says.
+        ``name``: it has a durable hold, moved by ``done``, behind which nothing is trimmed. If the
+        name has one already, it goes on from there, except in substreams for which ``after`` is a
+        position: those begin there, and the hold moves once ``done`` is beyond it.
         ``committed=False`` shows what is pending or rolled back, too, once, in the order of the
         log; ``Message.state`` says which.
 

@@ -142,6 +142,35 @@ def test_a_named_follower_goes_on_behind_what_it_has_done(filled):
     assert {(each.name, each.tag) for each in holds} == {("me", f"s/{n}") for n in range(4)}
 
 
+def test_a_named_follower_begins_at_a_position_that_its_user_keeps(filled):
+    """Ahead of its hold or behind it; the hold keeps what is kept, and never moves back (L6)."""
+    with filled.follow("s", name="me") as following:
+        found = list(itertools.islice(following, 25))
+        following.done(found[9])
+    # The program's database knows more than the log.
+    for after in (found[17], str(found[17].position)):
+        assert numbers(filled.follow("s", name="me", after=after).poll()) == list(range(18, 40))
+    said = {17 % 4: found[17]}
+    expected = [each for each in range(10, 40) if each % 4 != 1 or each > 17]
+    assert numbers(filled.follow("s", name="me", after=said).poll()) == expected
+    # It was restored from a backup, and knows less: the hold stays until that is made up for.
+    before = [each.position for each in filled.holds("me")]
+    with filled.follow("s", name="me", after=found[3]) as following:
+        again = list(itertools.islice(following, 20))
+        following.done(again[2])
+    assert numbers(again) == list(range(4, 24))
+    assert [each.position for each in filled.holds("me")] == before
+    with filled.follow("s", name="me", after=found[3]) as following:
+        following.done(list(itertools.islice(following, 20))[-1])
+    assert numbers(filled.follow("s", name="me").poll()) == list(range(24, 40))
+    # What its hold no longer kept is trimmed: it is told so, and nothing is skipped.
+    filled.trim()
+    with pytest.raises(sharedlog.TrimmedLog):
+        filled.follow("s", name="me", after=found[3]).poll()
+    with pytest.raises(sharedlog.LogForked):
+        filled.follow("s", name="me", after=found[3].position._replace(incarnation="0" * 16))
+
+
 def test_a_hold_keeps_and_the_rest_is_trimmed(filled):
     """A follower without a hold is told what it lost, never given a gap (L6)."""
     slow = filled.follow("s", after=filled.follow("s").poll()[3])

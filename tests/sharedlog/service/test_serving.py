@@ -65,6 +65,18 @@ def test_a_server_that_restarts_loses_and_doubles_nothing(behind):
     assert max(each.lsn for each in behind.holds("me")) == count
 
 
+def test_a_named_follower_begins_at_a_position_that_its_user_keeps(url, behind):
+    """Also over gRPC, where it goes on by itself after a break (L6)."""
+    behind.stream("s", 2)
+    placed = [behind.publish("s", f"{each}") for each in range(10)]
+    with sharedlog.open(url) as log:
+        with log.follow("s", name="me") as following:
+            following.done(list(itertools.islice(following, 6))[-1])
+        for first in (3, 8):
+            with log.follow("s", name="me", after=placed[first - 1]) as following:
+                assert [int(each.text) for each in following.poll(10)] == list(range(first, 10))
+
+
 def test_tasks_publish_and_follow_a_served_log(url, behind):
     """``sharedlog.aio.open`` is the same, too (issue 17)."""
 
