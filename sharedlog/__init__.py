@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sharedlog._consumer.awaiting import await_consumer as await_consumer
     from sharedlog._consumer.consumer import Consumer as Consumer
     from sharedlog._consumer.effects import Effects as Effects
+    from sharedlog._consumer.state_view import StateView as StateView
     from sharedlog._core.catalog import Stream as Stream
     from sharedlog._core.consumer.observer import ConsumerObserver as ConsumerObserver
     from sharedlog._core.consumer.observer import HandlingReport as HandlingReport
@@ -115,6 +116,7 @@ else:
             "sharedlog._consumer.awaiting": "await_consumer",
             "sharedlog._consumer.consumer": "Consumer",
             "sharedlog._consumer.effects": "Effects",
+            "sharedlog._consumer.state_view": "StateView",
             "sharedlog._core.catalog": "Stream",
             "sharedlog._core.consumer.observer": "ConsumerObserver HandlingReport",
             "sharedlog._core.envelope": "About",

@@ -212,7 +212,7 @@ def _batches(reader: Reader, batch: str) -> None:
 
 
 def _consumers(reader: Reader, billing: str, batches: str, timer: str, *rest: str) -> None:
-    calls, redis, state, tests = rest
+    calls, redis, state, view, tests = rest
     names = reader.run(billing)
     assert names["done"] == 2
     assert names["rows"] == [("ann", 12), ("bob", 5)]
@@ -226,6 +226,7 @@ def _consumers(reader: Reader, billing: str, batches: str, timer: str, *rest: st
         assert callable(reader.run(redis, consumer=other, Order=bytes)["count"])
     names = reader.run(state, json=json, sharedlog=sharedlog)
     assert names["invoices"] == ["ann owes 12", "ann owes 42"]
+    assert reader.run(view, sharedlog=sharedlog)["total"] == 42
     reader.run(tests)["test_each_order_is_counted_once_wherever_a_process_dies"](reader.directory)
 
 

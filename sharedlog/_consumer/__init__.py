@@ -11,7 +11,8 @@
   rows of a database.
 - ``membership``: that the process is there, said again and again.
 - ``awaiting``: until a consumer has done what somebody published.
-- ``in_log``: no database but the log; ``state``: what handlers have of it; ``standbys``: kept warm.
+- ``in_log``: no database but the log; ``state``: what handlers have of it, ``state_view``: what
+  other programs have; ``standbys``: kept warm.
 - ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,
   ``postgres``, ``redis``: where it is; ``redis_transaction``: what handlers get of the last,
   ``postgres_cursor``: of the one before, ``postgres_session``: its session,

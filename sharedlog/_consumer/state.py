@@ -31,7 +31,7 @@ class ShardState(MutableMapping[str, Any]):
         value = self._opened().get(_checked(key))
         if value is None:
             raise KeyError(key)
-        return value[1:] if value[:1] == _BYTES else json.loads(value)
+        return decoded(value)
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Set the value of a key, if and once the transaction commits."""
@@ -70,6 +70,11 @@ class ShardState(MutableMapping[str, Any]):
         if self._changes is None:
             raise InvalidRequest("the handler returned: its state can no longer be used with it")
         return self._changes
+
+
+def decoded(value: bytes) -> Any:
+    """Return a value as handlers have it, of what the state holds."""
+    return value[1:] if value[:1] == _BYTES else json.loads(value)
 
 
 def _checked(key: object) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
-from sharedlog._core.commit import Commit
+from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.entry import Row
+from sharedlog._core.errors import CorruptLog, TrimmedLog
 
 _T = TypeVar("_T")
 
@@ -72,3 +73,22 @@ class Lsns(NamedTuple):
 
 Step = Commit | Get | Scan | Read | Try | Ends | Remove
 Rule = Generator[Step, Any, _T]
+
+
+def tried(rule: Rule[_T]) -> Rule[_T]:
+    """Have ``CorruptLog`` and ``TrimmedLog`` of a read thrown into a rule, which may go on."""
+    answer: Any = None
+    thrown: Exception | None = None
+    while True:
+        try:
+            step = rule.send(answer) if thrown is None else rule.throw(thrown)
+        except StopIteration as stop:
+            found: _T = stop.value
+            return found
+        answer, thrown = None, None
+        try:
+            answer = yield Try(step) if isinstance(step, Read) else step
+        except Refused as refused:
+            thrown = refused
+        if isinstance(answer, TrimmedLog | CorruptLog):
+            thrown = answer

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sharedlog._core.catalog import Stream, make_stream
 from sharedlog._core.envelope import MAX_VALUE_BYTES, PROTOBUF, About, pack, unpack
-from sharedlog._core.errors import CorruptLog, InvalidRequest, LogForked, TrimmedLog
+from sharedlog._core.errors import InvalidRequest, LogForked, TrimmedLog
 from sharedlog._core.fences import Fence
 from sharedlog._core.following import read_some
 from sharedlog._core.message import Message
@@ -23,10 +23,9 @@ from sharedlog._core.producers import Appended
 from sharedlog._core.publishing import Placed, committing, size_of
 from sharedlog._core.reading import verify
 from sharedlog._core.sealing import Seals, is_sealed, opened
-from sharedlog._core.steps import Get, Read, Rule, Try
+from sharedlog._core.steps import Get, Rule, tried
 from sharedlog._core.streams import substream_of, tag_of
 
-_T = TypeVar("_T")
 SCHEMA = "sharedlog.v1.Envelope"
 # What the names begin with under which dead letters are appended.
 PRODUCERS = "deadletters/"
@@ -109,7 +108,7 @@ def bury_skipped(
     """
     letters = yield from make_stream(stream)
     try:
-        envelope = yield from _tried(message_at(tag, skipped.place))
+        envelope = yield from tried(message_at(tag, skipped.place))
     except (TrimmedLog, LogForked):
         # What a target has skipped nothing holds any more, confirmed or not.
         envelope = None
@@ -118,19 +117,6 @@ def bury_skipped(
             return
     placed = written(letters, whose, tag, skipped, envelope or b"")
     yield from bury(whose, tag, skipped.number, placed, fence, seals)
-
-
-def _tried(rule: Rule[_T]) -> Rule[_T]:
-    """Carry a rule on, which learns of a read that fails."""
-    answer: Any = None
-    try:
-        while True:
-            failed = isinstance(answer, TrimmedLog | CorruptLog)
-            step = rule.throw(answer) if failed else rule.send(answer)
-            answer = yield Try(step) if isinstance(step, Read) else step
-    except StopIteration as stop:
-        found: _T = stop.value
-        return found
 
 
 def is_letter_at(tag: str, place: Position, seals: Seals | None) -> Rule[bool]:
