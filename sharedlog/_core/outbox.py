@@ -46,7 +46,8 @@ class Box(NamedTuple):
     """An outbox as one moment has it: what it is called, the log it is for, and what waits.
 
     ``head``: of the newest message; ``done``: of the newest one that is known to be in the log.
-    ``waiting``: behind ``done``, or some of them.
+    ``waiting``: behind ``done``, or some of them. ``asked``: a message that was asked for, if it
+    waits.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Box(NamedTuple):
     head: Mark
     done: Mark
     waiting: Sequence[WaitingMessage] = ()
+    asked: Mark | None = None
 
     @property
     def producer(self) -> str:
@@ -79,11 +81,12 @@ def reached(box: Box) -> Rule[Mark]:
     return Mark(seq_of(value), NO_CHAIN if value is None else value[8:-LSN_BYTES])
 
 
-def judge(box: Box, log: Mark, chain: bytes | None) -> None:
-    """Hold what the log has against what the outbox has there: a message with this chain, or none.
+def judge(box: Box, log: Mark) -> None:
+    """Hold what the log has against what the outbox has there.
 
-    Raises ``OutboxWentBack`` where the outbox lacks what the log has, or has another one in its
-    place, and ``PredecessorMismatch`` where the log lacks what it had acknowledged.
+    ``log`` was read before ``box``, which was asked for that message. Raises ``OutboxWentBack``
+    where the outbox lacks what the log has, or has another one in its place, and
+    ``PredecessorMismatch`` where the log lacks what it had acknowledged.
     """
     if log.seq < box.done.seq:
         raise PredecessorMismatch(
@@ -92,9 +95,7 @@ def judge(box: Box, log: Mark, chain: bytes | None) -> None:
             "To go on without what it lacks: sharedlog relay --adopt",
             log.seq,
         )
-    if log.chain != {box.done.seq: box.done.chain, box.head.seq: box.head.chain}.get(
-        log.seq, chain
-    ):
+    if log not in (box.done, box.head, box.asked):
         raise OutboxWentBack(
             f"the log has message {log.seq} of outbox {box.name!r}, which "
             + ("ends at " if log.seq > box.head.seq else "has another one there, and ends at ")
@@ -103,14 +104,14 @@ def judge(box: Box, log: Mark, chain: bytes | None) -> None:
         )
 
 
-def missing(box: Box, log: Mark, chain: bytes | None) -> tuple[int, int] | None:
+def missing(box: Box, log: Mark) -> tuple[int, int] | None:
     """Return the first and the last message that the log lacks and had acknowledged, if any.
 
-    The outbox has them no more. Raises ``OutboxWentBack``, as ``judge``.
+    The outbox has them no more. Raises ``OutboxWentBack``, and takes the same, as ``judge``.
     """
     if log.seq < box.done.seq:
         return log.seq + 1, box.done.seq
-    judge(box, log, chain)
+    judge(box, log)
     return None
 
 

@@ -51,9 +51,10 @@ def adopt_outbox(
     place = log._place
     refuse_elsewhere(place)
     with contextlib.closing(open_database(database)) as opened:
-        box = opened.look(name, 0)
-        found = until_answered(place, lambda: reached(box))
-        lost = missing(box, found, opened.chain_at(name, found.seq))
+        first = opened.look(name, 0)
+        found = until_answered(place, lambda: reached(first))
+        box = opened.look(name, 0, found.seq)
+        lost = missing(box, found)
         if lost is not None and not accept_loss:
             raise PredecessorMismatch(
                 f"the log has the messages of outbox {name!r} through {found.seq}, and "

@@ -35,11 +35,11 @@ _LOOK_S = 0.02
 class BoxDatabase(Protocol):
     """What a relay asks. One thread. Raises ``LogUnavailable``, and is used again then."""
 
-    def look(self, name: str, limit: int) -> Box:
-        """Return an outbox as of one moment, with the first that wait; ``NoSuchOutbox``."""
+    def look(self, name: str, limit: int, at: int = 0) -> Box:
+        """Return an outbox as of one moment, with the first that wait; ``NoSuchOutbox``.
 
-    def chain_at(self, name: str, seq: int) -> bytes | None:
-        """Return the chain of a message that waits; None: there is none of this seq."""
+        ``at``: the number of a message that may wait: its chain is returned, too.
+        """
 
     def done(self, name: str, mark: Mark) -> None:
         """Note that the log has all through this, and remove it."""
@@ -79,7 +79,7 @@ class _Tables:
     def __init__(self) -> None:
         self._connection: Any = None
 
-    def look(self, name: str, limit: int) -> Box:
+    def look(self, name: str, limit: int, at: int = 0) -> Box:
         """See ``BoxDatabase``."""
         of = self.dialect.of
         with self._transaction(name) as execute:
@@ -89,16 +89,12 @@ class _Tables:
             made, incarnation, *marks = row
             head, done = Mark(marks[0], bytes(marks[1])), Mark(marks[2], bytes(marks[3]))
             found = execute(of(tables.WAITING), (name, done.seq, limit)).fetchall()
+            chain = execute(of(tables.CHAIN_AT), (name, at)).fetchone() if at else None
         waiting = [
             WaitingMessage(seq, tag, bytes(body), bytes(chain)) for seq, tag, body, chain in found
         ]
-        return Box(name, made, incarnation, head, done, waiting)
-
-    def chain_at(self, name: str, seq: int) -> bytes | None:
-        """See ``BoxDatabase``."""
-        with self._transaction(name) as execute:
-            row = execute(self.dialect.of(tables.CHAIN_AT), (name, seq)).fetchone()
-        return None if row is None else bytes(row[0])
+        there = None if chain is None else Mark(at, bytes(chain[0]))
+        return Box(name, made, incarnation, head, done, waiting, there)
 
     def done(self, name: str, mark: Mark) -> None:
         """See ``BoxDatabase``."""

@@ -81,11 +81,14 @@ class Relay:
         # In the thread, it waits for what comes.
         self._waits = False
         self._relayed = 0
-        self._error: LogError | None = None
         box = self._look(0)
         # Databases may have outboxes of one name.
         duty = f"relay/{name}/{box.id}"
-        self._rounds = Rounds(place, duty, _EVERY_S, _PATIENCE_S, self._work, self._failed, clock)
+        self._rounds = Rounds(
+            *(place, duty, _EVERY_S, _PATIENCE_S, self._work, self._failed),
+            clock=clock,
+            for_good=_FOR_GOOD,
+        )
         refuse_in_children(self, forked)
 
     @property
@@ -96,14 +99,15 @@ class Relay:
     @property
     def error(self) -> LogError | None:
         """Why it has stopped for good; None: it has not."""
-        return self._error
+        return self._rounds.error
 
     def round(self) -> int:
         """Relay what waits, once, unless another relay works; how many messages that was.
 
         Raises ``OutboxWentBack`` where the outbox's database was restored from a backup,
         ``PredecessorMismatch`` where the log was, ``CorruptLog``, ``LogForked``, and
-        ``LogUnavailable`` where the log or the database does not answer.
+        ``LogUnavailable`` where the log or the database does not answer. After any but the last it
+        has stopped for good: another relay can take over, and this one raises the same again.
         """
         self._relayed = 0
         self._rounds.round()
@@ -142,8 +146,6 @@ class Relay:
         self.close()
 
     def _work(self, fence: Fence, _: float) -> None:
-        if self._error is not None:
-            return
         end = time.monotonic() + _WORK_S
         try:
             self._relay(fence)
@@ -162,9 +164,7 @@ class Relay:
         limits = self._place.engine.limits
         most = min(APPEND_ENTRIES, limits.entries)
         while not self._stops():
-            box = self._look(most)
-            if not self._knows and not self._learn(box):
-                continue
+            box = self._look(most) if self._knows else self._learn(most)
             check_waiting(box)
             if not box.waiting:
                 return
@@ -182,8 +182,8 @@ class Relay:
     def _append(self, box: Box, batch: Sequence[WaitingMessage], fence: Fence) -> None:
         until_answered(self._place, lambda: relayed(box, batch, fence))
 
-    def _look(self, most: int) -> Box:
-        box = self._database.look(self._name, most)
+    def _look(self, most: int, at: int = 0) -> Box:
+        box = self._database.look(self._name, most, at)
         if box.incarnation != self._place.incarnation:
             raise LogForked(
                 f"the outbox {self._name!r} is for a log of incarnation {box.incarnation}, not "
@@ -192,23 +192,28 @@ class Relay:
             )
         return box
 
-    def _learn(self, box: Box) -> bool:
-        """Hold the log against the outbox; False: that was behind, and has caught up."""
-        found = until_answered(self._place, lambda: reached(box))
-        judge(box, found, self._database.chain_at(self._name, found.seq))
+    def _learn(self, most: int) -> Box:
+        """Hold the log against the outbox, and return that as it is then.
+
+        The log is read first, under the fence: no predecessor appends any more. It may still note
+        what it had appended, so the outbox is read after that, as of one moment.
+        """
+        first = self._look(0)
+        found = until_answered(self._place, lambda: reached(first))
+        box = self._look(most, found.seq)
+        judge(box, found)
+        if found.seq != box.done.seq:
+            # The predecessor crashed before it could note it.
+            self._database.done(self._name, found)
+            box = self._look(most)
         self._knows = True
-        if found.seq == box.done.seq:
-            return True
-        # Appended by one that died before it could say so.
-        self._database.done(self._name, found)
-        return False
+        return box
 
     def _stops(self) -> bool:
         return self._closing.is_set() or self._place.closing.is_set()
 
     def _failed(self, error: LogError) -> None:
-        if isinstance(error, _FOR_GOOD):
-            self._error = error
+        if error is self.error:
             _log.critical(
                 "relay_stopped", log=self._place.name, outbox=self._name, error=str(error)
             )

@@ -71,13 +71,18 @@ class Leading:
     async def run(self, closing: asyncio.Event) -> None:
         """Lead whenever it has the duty, until it is to end.
 
-        Raises ``LogStopped`` where the log was closed, or is of no use to this process any more.
+        Raises ``LogStopped`` where the log was closed, or is of no use to this process any more,
+        and what ended a part of it, which would not begin again. Another process can lead then.
         """
         took_s = asyncio.get_running_loop().time()
-        stopped: LogStopped | None = None
+        stopped: BaseException | None = None
         while not closing.is_set():
             if self._place.closing.is_set():
                 stopped = LogStopped("the log was closed")
+                break
+            ended = next((each for each in self._doing if each.done()), None)
+            if ended is not None:
+                stopped = ended.exception()
                 break
             now_s = asyncio.get_running_loop().time()
             try:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from _rifl_ground.log import get_logger
-from sharedlog._core.errors import LogError
+from sharedlog._core.errors import LogError, LogForked, NewerFormat
 from sharedlog._core.following import Follower
 from sharedlog._core.player.indexes import main_begins
 from sharedlog._core.player.item import Item, items
@@ -47,6 +47,8 @@ class MainStream:
     async def run(self, near: int) -> None:
         """Read and dispatch, until it is cancelled.
 
+        Raises ``LogForked`` and ``NewerFormat``, which no other attempt of this process changes.
+
         ``near``: behind the log's end by how many entries a target may be whose index it begins at.
         """
         try:
@@ -54,6 +56,8 @@ class MainStream:
             while True:
                 try:
                     await self._round()
+                except (LogForked, NewerFormat):
+                    raise
                 except LogError as error:
                     # It goes on where it was.
                     _log.error("player_cannot_read", log=self._place.name, error=str(error))

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from datetime import timedelta
 
 import sharedlog
+from sharedlog._log.rounds import Rounds
+from tests.helpers.waiting import until
 
 
 def test_who_is_stopped_in_its_turn_does_nothing_more_under_it(tmp_path):
@@ -40,3 +42,23 @@ def test_who_is_stopped_in_its_turn_does_nothing_more_under_it(tmp_path):
             process.stdin.close()
             assert process.wait(30) == 0
         assert "trimmed" not in stopped.stdout.read()
+
+
+def test_an_error_that_does_not_pass_gives_the_duty_up():
+    """Another process can do it at once; this one stands again when its patience is over (L4)."""
+    with sharedlog.create("memory:") as log:
+        failed, done = [], []
+
+        def refuse(fence, now_s):
+            raise sharedlog.NewerFormat("only a newer release reads this")
+
+        sick = Rounds(log._place, "work", 0.01, 3600.0, refuse, failed.append)
+        well = Rounds(log._place, "work", 0.01, 3600.0, lambda *_: done.append(_), failed.append)
+        sick.start()
+        try:
+            until(lambda: failed and not sick.works, "it failed, and gave its duty up")
+            well.round()
+            assert (len(failed), len(done), well.works) == (1, 1, True)
+        finally:
+            for each in (sick, well):
+                each.close()

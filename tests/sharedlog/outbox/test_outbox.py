@@ -163,6 +163,51 @@ def test_a_cron_job_takes_over_from_who_is_gone_and_from_nobody_else(database, l
     assert texts(log) == ["a", "b"]
 
 
+def test_what_the_predecessor_notes_late_is_no_restored_database(database, log, monkeypatch):
+    """It lost its duty between its append and its note, which its successor meets (L4)."""
+    publish(database, log, "a", "b")
+    first, second = (sharedlog.relay(database.url, log) for _ in range(2))
+    with closing(first), closing(second):
+        noting = []
+        monkeypatch.setattr(first._database, "done", lambda *given: noting.append(given))
+        monkeypatch.setattr(first, "_stops", lambda: bool(noting))
+        assert first.round() == 2
+        first._rounds._leave()
+        monkeypatch.undo()
+        publish(database, log, "c")
+        look = second._database.look
+
+        def look_before_the_note(*given):
+            found = look(*given)
+            while noting:
+                first._database.done(*noting.pop())
+            return found
+
+        monkeypatch.setattr(second._database, "look", look_before_the_note)
+        assert second.round() == 1
+    assert texts(log) == ["a", "b", "c"]
+
+
+def test_a_relay_that_stopped_for_good_stands_for_its_duty_no_more(database, log):
+    """A healthy relay takes over at once, and the stopped one says why again (L4)."""
+    publish(database, log, "a")
+    relay_all(database, log)
+    copy = database.copy()
+    publish(database, log, "b")
+    relay_all(database, log)
+    newest = database.copy()
+    database.restore(copy)
+    first, second = (sharedlog.relay(database.url, log) for _ in range(2))
+    with closing(second), first:
+        until(lambda: first.error is not None and not first.works, "it gave its duty up")
+        database.restore(newest)
+        publish(database, log, "c")
+        assert (second.round(), second.works) == (1, True)
+        with pytest.raises(sharedlog.OutboxWentBack):
+            first.round()
+    assert texts(log) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("since", [[], ["other"], ["other"] * 5])
 def test_a_database_that_was_restored_is_noticed(database, log, since):
     """It ends below what the log has, there, or above, with other messages: stop (§12)."""

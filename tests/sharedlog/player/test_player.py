@@ -163,6 +163,26 @@ def test_another_player_takes_over_and_goes_on(house, log, tmp_path):
     assert in_order(log, fake.store)
 
 
+@pytest.mark.parametrize("error", [sharedlog.NewerFormat("of a newer release"), ValueError("ours")])
+def test_a_player_whose_part_has_ended_leads_no_more(house, log, tmp_path, monkeypatch, error):
+    """It ends, and says why; another one takes over at once (P5, L4)."""
+    publish(log, 1)
+    fake = house.target()
+    with monkeypatch.context() as patched:
+
+        async def fail(_):
+            raise error
+
+        patched.setattr("sharedlog._player.main_stream.MainStream._round", fail)
+        sick = house.player(declared(fake))
+        house.wait_for(sick._ended.is_set)
+    with pytest.raises(type(error), match=str(error)):
+        sick.check()
+    house.player(declared(fake), log=house.opened(f"sqlite:///{tmp_path / 'log.db'}"))
+    fake.store.wait_for(lambda: fake.store.done)
+    assert in_order(log, fake.store)
+
+
 @pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
 def test_a_message_that_fails_holds_up_its_own_substream(house, log, streams):
     """The others go on, on the same connection; it is neither skipped nor overtaken (P1, P7)."""
