@@ -30,6 +30,8 @@ from sharedlog._core.steps import Get, Lsns, Read, Rows, Rule, Scan
 MAX_SEQ = (1 << 63) - 1
 _ROWS = 1000
 _CONTENT_BYTES = 16
+# In place of an LSN, where an append had no entry.
+_NO_ENTRY = bytes(LSN_BYTES)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,179}")
 
 
@@ -39,6 +41,10 @@ class Turn(NamedTuple):
     name: str
     seq: int
     follows: int
+
+
+# How an append without messages is answered, each time.
+_RECORDED = Appended(0, None, 0)
 
 
 def named_key(name: str) -> str:
@@ -81,12 +87,11 @@ def append_named(
 ) -> Rule[Appended]:
     """Append messages as a name's next, committed by this append: once.
 
+    Without messages the seq is recorded all the same, and nothing else is written.
     ``content``: 16 bytes that tell what is appended, the same whenever it is tried. A seq that
     was appended with that content is answered, before the fence is judged. Raises
     ``AlreadyCommitted``, ``PredecessorMismatch`` and ``Fenced``.
     """
-    if not messages:
-        raise InvalidRequest("an append has at least one message")
     check_turn(turn)
     bodies = committed_bodies([each.envelope for each in messages], 0, turn.seq, turn.name)
     entries = tuple(
@@ -162,7 +167,11 @@ def once_named(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) 
         raise InvalidRequest(f"what tells a content has {_CONTENT_BYTES} bytes")
     key = named_key(turn.name)
     keys = (key,) if fence is None else (key, fence_key(fence.name))
-    checksum = checksum_of(commit.entries[-1].body)
+    if commit.entries:
+        checksum = checksum_of(commit.entries[-1].body)
+        put = Put(key, number(turn.seq) + content, Stamp.LAST)
+    else:
+        checksum, put = 0, Put(key, number(turn.seq) + content + _NO_ENTRY)
     while True:
         found = yield Get(keys)
         value = found[key]
@@ -175,7 +184,7 @@ def once_named(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) 
         _check_next(turn, seq_of(value))
         whole = Commit(
             (*mine, *commit.conditions),
-            (Put(key, number(turn.seq) + content, Stamp.LAST), *commit.puts),
+            (put, *commit.puts),
             commit.entries,
         )
         try:
@@ -184,7 +193,7 @@ def once_named(turn: Turn, content: bytes, commit: Commit, fence: Fence | None) 
             if any(refused.found[each.key] != each.value for each in mine):
                 continue
             raise
-        return Appended(lsns.last, lsns.first, checksum)
+        return Appended(lsns.last, lsns.first, checksum) if commit.entries else _RECORDED
 
 
 def _check_next(turn: Turn, highest: int) -> None:
@@ -201,7 +210,7 @@ def _check_next(turn: Turn, highest: int) -> None:
 
 def begun_at(seq: int) -> bytes:
     """Return what is kept of a name that goes on behind a seq, of whose append nothing is known."""
-    return number(seq) + bytes(_CONTENT_BYTES) + bytes(LSN_BYTES)
+    return number(seq) + bytes(_CONTENT_BYTES) + _NO_ENTRY
 
 
 def seq_of(value: bytes | None) -> int:

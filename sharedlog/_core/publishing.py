@@ -35,6 +35,8 @@ def size_of(envelope: bytes, tag: str) -> int:
 
 def committing(messages: Sequence[Placed]) -> list[NewMessage]:
     """Return the messages of an append that commits itself: the last one has its streams' tags."""
+    if not messages:
+        return []
     found = [NewMessage(each.envelope, (each.tag,)) for each in messages[:-1]]
     commits = sorted({commits_tag(stream_of(tag)) for tag in {each.tag for each in messages}})
     found.append(NewMessage(messages[-1].envelope, (messages[-1].tag, *commits)))

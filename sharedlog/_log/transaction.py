@@ -346,7 +346,7 @@ class Transaction:
         if draft.travels:
             self._pend()
         fence = self._producer.fence
-        if not draft.tags:
+        if turn is None and not draft.tags:
             self._state = TransactionState.COMMITTED
         elif turn is not None:
             self._check_granted()
@@ -386,8 +386,7 @@ class Transaction:
 
     def _found(self) -> list[Position]:
         answer, place = self._answer, self._producer.place
-        if answer is None:
-            # It had no message.
+        if answer is None or not self._draft.tags:
             return []
         tags, checksum = self._draft.tags, answer.checksum
         if self._earlier and self._turn is not None:

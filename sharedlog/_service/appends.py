@@ -139,7 +139,9 @@ class Appends:
             yield from shown([producer_of(each) for each in others])
 
     def _check_size(self, request: pb.AppendRequest, placed: list[Placed]) -> None:
-        if bool(placed) is request.HasField("marker"):
+        marked = request.HasField("marker")
+        # Under a name the seq alone is something to record.
+        if marked if placed else not (marked or request.HasField("named")):
             raise InvalidRequest("an append has messages, or a marker")
         if request.HasField("marker") and request.HasField("pending"):
             raise InvalidRequest("a marker is not pending")

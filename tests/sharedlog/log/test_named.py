@@ -1,8 +1,11 @@
 """A name's transactions are committed once each, by whatever program (DESIGN-LOG §12, L3)."""
 
+import asyncio
+
 import pytest
 
 import sharedlog
+import sharedlog.aio
 from sharedlog._core.named import Turn, append_named, forget, named_key, placed_by
 from sharedlog._core.producers import NewMessage
 from tests.sharedlog.faulty import faulty
@@ -34,7 +37,7 @@ def test_a_name_goes_on_where_it_stopped(log, url):
     assert [each.text for each in substream(log, "s", 0)] == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("values", [["a", "b"], LARGE])
+@pytest.mark.parametrize("values", [["a", "b"], LARGE, []])
 def test_the_same_transaction_again_is_answered(log, url, values):
     """By whatever program, later: its positions are those of the first time (L3)."""
     log.stream("s", 3)
@@ -68,6 +71,30 @@ def test_who_is_behind_is_told_and_appends_nothing(log):
     publish(second, ["e"])
     assert [each.text for each in substream(log, "s", 0)] == ["a", "c", "e"]
     assert pending(log) == []
+
+
+def test_a_transaction_without_messages_is_recorded_as_any_other(log, url):
+    """Its seq is the name's highest: the next one follows it, and another content is told (L3)."""
+    log.stream("s", 1)
+    first, second = log.producer("relay"), log.producer("relay")
+    assert publish(first, ["a"]).seq == 1
+    assert publish(first, []).positions == []
+    assert first.last() == second.last() == 2
+    publish(second, ["b"], seq=3, follows=2)
+    with pytest.raises(sharedlog.PredecessorMismatch):
+        publish(first, [], seq=9, follows=7)
+    with pytest.raises(sharedlog.AlreadyCommitted, match="other content"):
+        publish(first, [], seq=3, follows=2)
+    assert texts(log, "s") == ["a", "b"]
+
+    async def from_a_task():
+        async with await sharedlog.aio.open(url) as mine:
+            async with mine.producer("relay").transaction() as transaction:
+                assert transaction.seq == 4
+            return await mine.producer("relay").last()
+
+    if not url.startswith("memory:"):
+        assert asyncio.run(from_a_task()) == 4
 
 
 def test_an_answer_comes_before_the_fence_and_the_fence_before_the_order(log):
@@ -143,7 +170,7 @@ def test_a_name_appends_messages_as_any_other(log):
     assert [each.position for each in messages(log, "s")] == [position]
     assert producer.publish("s", "b") > position
     assert publish(producer, []).positions == []
-    assert producer.last() == 4
+    assert producer.last() == 5
 
 
 def test_the_same_messages_of_another_time_are_answered(log):

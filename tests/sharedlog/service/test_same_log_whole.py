@@ -14,6 +14,7 @@ from tests.sharedlog.log.test_following import (
 from tests.sharedlog.log.test_named import (
     test_a_name_appends_messages_as_any_other,
     test_a_name_goes_on_where_it_stopped,
+    test_a_transaction_without_messages_is_recorded_as_any_other,
     test_an_answer_comes_before_the_fence_and_the_fence_before_the_order,
     test_the_same_messages_of_another_time_are_answered,
     test_the_same_transaction_again_is_answered,
@@ -63,6 +64,7 @@ __all__ = [
     "test_a_message_that_is_refused_leaves_the_transaction_as_it_was",
     "test_a_name_appends_messages_as_any_other",
     "test_a_name_goes_on_where_it_stopped",
+    "test_a_transaction_without_messages_is_recorded_as_any_other",
     "test_a_producer_that_was_retired_between_transactions_is_replaced",
     "test_a_rollback_that_a_sweeper_did_first_is_done",
     "test_a_slow_transaction_shows_signs_of_life",
