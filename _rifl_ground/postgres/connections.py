@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 import psycopg_pool
@@ -19,6 +19,7 @@ from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.settings import SYNCED
 from _rifl_ground.servers import Durability
 
+_C = TypeVar("_C", bound=psycopg.Connection[Any])
 _Gen = Generator[Any, Any, Any]
 # After the server's own timeouts, which leave the connection usable.
 _GRACE_S = 1.0
@@ -119,7 +120,12 @@ class Greeting(NamedTuple):
 
 def connect(address: PostgresAddress) -> psycopg.Connection[TupleRow]:
     """Connect to listen, or for a user's own statements: all is as the database has it set."""
-    return psycopg.Connection.connect(address.conninfo, autocommit=True, **_parameters(address))
+    return connect_as(psycopg.Connection, address)
+
+
+def connect_as(kind: type[_C], address: PostgresAddress) -> _C:
+    """Connect so by a class of connections."""
+    return kind.connect(address.conninfo, autocommit=True, **_parameters(address))
 
 
 def connect_as_ours(address: PostgresAddress) -> psycopg.Connection[TupleRow]:

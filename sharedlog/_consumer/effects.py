@@ -8,11 +8,12 @@ from typing import Any
 from _rifl_ground.forks import this_process
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.channels import channel_for
+from sharedlog._consumer.counting import noted
 from sharedlog._consumer.state import ShardState
 from sharedlog._core.catalog import Stream
 from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.envelope import About, Value
-from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.errors import InvalidRequest, LogUnavailable
 from sharedlog._core.message import Message
 from sharedlog._log.place import forked
 from sharedlog._log.placing import Headers, Placing
@@ -140,7 +141,11 @@ class Effects:
                 about = about._replace(trace_parent=self.trace[0], trace_state=self.trace[1])
             if headers is not None:
                 about = about._replace(headers=headers)
-        self._outputs.add(self._placing.placed(stream, value, key, None, about))
+        try:
+            self._outputs.add(self._placing.placed(stream, value, key, None, about))
+        except LogUnavailable as error:
+            noted(error)
+            raise
 
     async def leave(self) -> None:
         """The handler, which is async, returns: what it has not awaited is cancelled."""

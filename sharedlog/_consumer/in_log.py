@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
+from sharedlog._consumer.counting import Counts
 from sharedlog._core.consumer.call_keys import drop_calls, keep_call, read_calls
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
@@ -110,9 +111,9 @@ class LogStore:
     def rollback(self) -> None:
         """What was changed is beside the state until it is committed."""
 
-    def fault(self, error: BaseException) -> bool:
+    def judge(self, error: BaseException) -> Counts:
         """What a handler raises is its own."""
-        return False
+        return True
 
     def close(self) -> None:
         """There is nothing to let go of."""

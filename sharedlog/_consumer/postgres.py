@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
-from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -15,10 +14,11 @@ from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.postgres.marked import check_committed, hold, let_go, mark_open, send
 from _rifl_ground.postgres.owned import TransactionMark, is_ended
 from sharedlog._consumer.call_rows import CALLS, CallRows
+from sharedlog._consumer.counting import AFTER_ANOTHER, Counts, by_sqlstate, is_noted, noted
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.postgres_append import commit_with
 from sharedlog._consumer.postgres_cursor import HandlerCursor
-from sharedlog._consumer.postgres_session import Looks, opened, sync
+from sharedlog._consumer.postgres_session import Looks, opened
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
 from sharedlog._core.consumer.asked import Failed
@@ -64,7 +64,10 @@ class PostgresStore:
         # What the server calls our session, and one of ours that was lost.
         self._session = self._lost = ""
         self._looks: Looks | None = None
-        self._pooled = False
+        # The SQLSTATE of what a statement failed by last in the transaction that runs.
+        self._failed_by: str | None = None
+        # What each transaction begins with behind a pooler.
+        self._beginning = b""
         # What is appended to the log with the commit of the transaction that runs.
         self._append: tuple[JoinedCommits, JoinedAppend] | None = None
         # Of shards: what their keys in the log hold since the last of these commits.
@@ -152,8 +155,9 @@ class PostgresStore:
             connection = self._opened()
             self._mark = mark_open(connection, TransactionMark.of_session(self._settings))
             hold(connection)
-            if self._pooled:
-                sync(connection.cursor())
+            self._failed_by = None
+            if self._beginning:
+                send(connection, self._beginning)
             return connection
 
     def sqlalchemy(self) -> Any:
@@ -170,7 +174,8 @@ class PostgresStore:
             raise Failed("the handler has closed the connection", counts=True)
         status = connection.info.transaction_status
         if status is TransactionStatus.INERROR:
-            raise Failed("a statement failed, and the handler went on", counts=True)
+            why = f"a statement failed, and the handler went on: {self._failed_by}"
+            raise Failed(why, counts=by_sqlstate(self._failed_by))
         if status is TransactionStatus.IDLE:
             raise Failed("the handler has ended the transaction itself", counts=True)
         if status is not TransactionStatus.INTRANS:
@@ -208,17 +213,17 @@ class PostgresStore:
             except psycopg.Error:
                 self.close()
 
-    def fault(self, error: BaseException) -> bool:
+    def judge(self, error: BaseException) -> Counts:
         """See ``Store``."""
-        if isinstance(error, errors.QueryCanceled):
-            # A statement that takes longer than it may: the handler's.
-            return False
-        if self._connection is not None and _closed(self._connection):
-            return False
-        lost = self._connection is None or self._connection.closed
-        return isinstance(error, psycopg.OperationalError) or (
-            isinstance(error, psycopg.Error) and bool(lost)
-        )
+        if not isinstance(error, psycopg.Error):
+            return True
+        if self._connection is None or self._connection.closed:
+            return self._connection is not None and _closed(self._connection)
+        if not is_noted(error):
+            # Another database's, or psycopg's own.
+            return None
+        after = error.sqlstate == AFTER_ANOTHER
+        return by_sqlstate(self._failed_by if after else error.sqlstate)
 
     def close(self) -> None:
         """See ``Store``."""
@@ -286,15 +291,23 @@ class PostgresStore:
                 counts=True,
             ) from error
 
+    def _note(self, error: BaseException) -> None:
+        """Mark what the session has raised, whatever of psycopg's asked it."""
+        noted(error)
+        if isinstance(error, psycopg.Error) and error.sqlstate not in (None, AFTER_ANOTHER):
+            self._failed_by = error.sqlstate
+
     def _has_calls(self, tag: str, has: bool) -> None:
         (self._calling.add if has else self._calling.discard)(tag)
 
     def _refused(self, error: psycopg.Error) -> None:
         """Raise ``Failed`` where the server said that nothing is committed."""
-        said = error.sqlstate is not None and not error.sqlstate.startswith(("08", "57", "XX"))
-        if said:
+        state, status = error.sqlstate, self._opened().info.transaction_status
+        # Before its COMMIT it is known, too, of an error that says little.
+        said = state is not None and not state.startswith(("08", "57P", "XX"))
+        if said or status is TransactionStatus.INERROR:
             self.rollback()
-            raise Failed(_line(error), counts=not self.fault(error)) from error
+            raise Failed(_line(error), counts=by_sqlstate(state)) from error
 
     def _end(self, session: str) -> None:
         """End a session whose process is taken for dead: it may hold locks, and commits nothing."""
@@ -310,17 +323,19 @@ class PostgresStore:
         except psycopg.Error as error:
             self._lost = self._session
             self.close()
-            raise StoreUnavailable(f"the store: {_line(error)}") from error
+            raise noted(StoreUnavailable(f"the store: {_line(error)}")) from error
 
     def _opened(self) -> psycopg.Connection[Any]:
         if self._connection is None:
             # One that became weak is waited for.
             refused = NotDurable if self._looks is None else StoreUnavailable
-            connection, self._session, self._pooled, self._settings = opened(self._url, refused)
+            found = opened(self._url, refused)
+            connection, self._session, _, self._settings, self._beginning = found
             self._looks = Looks(self._url)
             connection.cursor_factory = HandlerCursor
             # The session is the parent's, whatever a handler's child has kept of it.
             refuse_in_children(connection, forked)
+            connection.raised = self._note
             self._connection = connection
         elif self._looks is not None:
             self._looks.again(self._connection)

@@ -13,7 +13,7 @@ from psycopg.rows import tuple_row
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.postgres.address import PostgresAddress
-from _rifl_ground.postgres.connections import connect
+from _rifl_ground.postgres.connections import connect_as
 from _rifl_ground.postgres.marked import send
 from _rifl_ground.postgres.owned import OF_SESSIONS, settings_of
 from _rifl_ground.postgres.settings import SYNCED, SYNCHRONOUS, Tables, check_durability
@@ -26,9 +26,15 @@ _log = get_logger("sharedlog")
 _LOOK_EVERY_S = 2.0
 _TABLES = Tables("", (TABLE, CALLS))
 _LOOK = (
-    "SELECT pg_backend_pid(), pid || ' ' || backend_start "
+    "SELECT pg_backend_pid(), pid || ' ' || backend_start, "
+    "(SELECT setting::bigint FROM pg_settings WHERE name = 'statement_timeout'), "
+    "(SELECT setting::bigint FROM pg_settings WHERE name = 'lock_timeout') "
     "FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 )
+# Has a transaction wait for the disk.
+_SYNCED = SYNCED.format("true").encode()
+# Of a statement's time, a wait for a lock: what a statement does before it waits has the rest.
+_OF_STATEMENT = 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,18 +45,34 @@ class _Address(PostgresAddress):
     INVALID: ClassVar[type[Exception]] = InvalidRequest
 
 
+class NotedConnection(psycopg.Connection[Any]):
+    """A connection that tells of all that its session raises, whatever of psycopg's asked it."""
+
+    raised: Callable[[BaseException], None] | None = None
+
+    def wait(self, *given: Any, **named: Any) -> Any:
+        try:
+            return super().wait(*given, **named)
+        except BaseException as error:
+            if self.raised is not None:
+                self.raised(error)
+            raise
+
+
 class Session(NamedTuple):
     """A connection, and what the server calls its session.
 
     ``name``: empty behind a pooler, which lends the session to others, too. ``pooled``: the next
     transaction may have another one, and each is told by itself to wait for the disk.
-    ``settings``: what handlers may change, as it is in the beginning.
+    ``settings``: what handlers may change, as it is in the beginning. ``beginning``: what each
+    transaction of a pooled one begins with.
     """
 
-    connection: psycopg.Connection[Any]
+    connection: NotedConnection
     name: str
     pooled: bool
     settings: tuple[tuple[str, bytes], ...] = ()
+    beginning: bytes = b""
 
 
 class Looks:
@@ -71,7 +93,7 @@ class Looks:
 def opened(url: str, refused: type[LogError] = NotDurable) -> Session:
     """Open a session; raises psycopg's errors, and ``refused`` for a server that may forget."""
     address = _Address.parse(url, schema="public")
-    connection = connect(address)
+    connection = connect_as(NotedConnection, address)
     try:
         for weak in check_durability(connection, address, _TABLES, refused):
             # It is overridden below.
@@ -82,8 +104,8 @@ def opened(url: str, refused: type[LogError] = NotDurable) -> Session:
         with connection.cursor(row_factory=tuple_row) as cursor:
             row = cursor.execute(_LOOK).fetchone()
             if row is None:
-                return Session(connection, "", pooled=True)
-            pid, name = row
+                return Session(connection, "", pooled=True, beginning=_SYNCED)
+            pid, name, statement_ms, lock_ms = row
             pooled = connection.info.backend_pid != pid
             if pooled:
                 # What one transaction prepares is not there in the next one.
@@ -91,14 +113,21 @@ def opened(url: str, refused: type[LogError] = NotDurable) -> Session:
             else:
                 # What is committed is on the server's disk before the log is told.
                 cursor.execute(SYNCED.format("false").encode())
+                if waits := _lock_timeout(statement_ms, lock_ms):
+                    cursor.execute(waits)
         shown = "; ".join(f"SHOW {each}" for each in OF_SESSIONS).encode()
         settings = settings_of(OF_SESSIONS, send(connection, shown))
     except BaseException:
         connection.close()
         raise
-    return Session(connection, "" if pooled else str(name), pooled, settings)
+    if not pooled:
+        return Session(connection, str(name), pooled, settings)
+    waits = _lock_timeout(statement_ms, lock_ms).replace(b"SET ", b"SET LOCAL ")
+    return Session(connection, "", pooled, settings, _SYNCED + b"; " + waits)
 
 
-def sync(cursor: psycopg.Cursor[Any]) -> None:
-    """Have the transaction that runs wait for the disk."""
-    cursor.execute(SYNCED.format("true").encode())
+def _lock_timeout(statement_ms: int, lock_ms: int) -> bytes:
+    """Return what has a wait for a lock end before its statement does, which would not say why."""
+    if not statement_ms or 0 < lock_ms < statement_ms:
+        return b""
+    return b"SET lock_timeout = %d" % max(1, int(statement_ms * _OF_STATEMENT))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any, NoReturn
@@ -14,11 +13,17 @@ import redis
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.redis.address import RedisAddress
-from _rifl_ground.redis.clients import Clients, what_was_said
+from _rifl_ground.redis.clients import Clients
 from _rifl_ground.redis.lua import Script
-from _rifl_ground.redis.settings import NotDurable as WeakServer
 from _rifl_ground.servers import InvalidAddress
-from sharedlog._consumer.redis_transaction import Command, Info, RedisTransaction
+from sharedlog._consumer.counting import Counts, noted
+from sharedlog._consumer.redis_transaction import (
+    Command,
+    Info,
+    RedisTransaction,
+    by_redis,
+    passes,
+)
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
@@ -33,10 +38,6 @@ from sharedlog._core.position import Position
 
 _log = get_logger("sharedlog")
 PREFIX = "sharedlog:consumer:"
-# Not the commands' fault: what is in the way now.
-_PASSING = re.compile(
-    r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
-)
 _SCRIPTS = {
     name: Script(files(__package__) / "scripts", (name,))
     for name in ("take", "rewind", "keep", "commit")
@@ -141,7 +142,7 @@ class RedisStore:
             partial = found[1] == b"1"
             words = commands[int(found[3]) - 1].words
             told = f"{b' '.join(words[:2]).decode('utf-8', 'replace')}: {why}"
-            passing = _PASSING.search(why) is not None and not partial
+            passing = passes(why) and not partial
             raise Failed(told, counts=not passing, partial=partial)
         for serial in gone:
             del self._serials[tag][serial]
@@ -153,13 +154,9 @@ class RedisStore:
             with contextlib.suppress(redis.RedisError, OSError):
                 transaction.give_back()
 
-    def fault(self, error: BaseException) -> bool:
+    def judge(self, error: BaseException) -> Counts:
         """See ``Store``."""
-        lost = redis.WatchError | redis.ConnectionError | redis.TimeoutError
-        return isinstance(error, lost | WeakServer) or (
-            isinstance(error, redis.RedisError)
-            and _PASSING.search(what_was_said(error)) is not None
-        )
+        return by_redis(error)
 
     def close(self) -> None:
         """See ``Store``."""
@@ -243,7 +240,8 @@ def _errors() -> Iterator[None]:
     except (LogError, Failed):
         raise
     except (redis.RedisError, OSError) as error:
-        raise StoreUnavailable(f"the store: {type(error).__name__}: {error}") from error
+        why = f"the store: {type(error).__name__}: {error}"
+        raise noted(StoreUnavailable(why)) from error
 
 
 def open_redis(url: str, name: str) -> RedisStore:

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import redis
 import redis.client
 
+from _rifl_ground.redis.clients import what_was_said
+from _rifl_ground.redis.settings import NotDurable as WeakServer
+from sharedlog._consumer.counting import Counts, counts, is_noted, noted
 from sharedlog._core.consumer.asked import BatchEnds, Failed
 from sharedlog._core.errors import InvalidRequest
 
 _OURS = "the consumer commits what a handler queues, with its checkpoint"
+# Not the commands' fault: what is in the way now.
+_PASSING = re.compile(
+    r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
+)
+_LOST = redis.WatchError | redis.ConnectionError | redis.TimeoutError | WeakServer
 # What would reach further than the keys of a command.
 _REFUSED = {"FLUSHALL", "FLUSHDB", "SELECT", "SWAPDB", "MULTI", "EXEC", "DISCARD"}
 # A script takes no more of one command.
 _MOST_WORDS = 5000
+
+
+def passes(said: str) -> bool:
+    """Whether an error is one of those that pass, by what the server has said."""
+    return _PASSING.search(said) is not None
+
+
+def by_redis(error: BaseException) -> Counts:
+    """Judge an error of redis-py's, or of a connection that is ours; others count."""
+    if not isinstance(error, redis.RedisError | WeakServer):
+        return True
+    if not is_noted(error):
+        # Another server's.
+        return None
+    return not (isinstance(error, _LOST) or passes(what_was_said(error)))
 
 
 class Info(NamedTuple):
@@ -52,12 +76,14 @@ class RedisTransaction(redis.client.Pipeline):
         # Of the message that is handled: whether others were before it, and what they queued.
         self._first = True
         self._before = 0
-        self._ended = False
+        # What has ended the transaction, if anything has.
+        self._ended: BaseException | None = None
 
     def next(self) -> None:
         """The handler of a message has returned; raises ``Failed`` where it hid an end."""
-        if self._ended:
-            raise Failed("the handler has hidden the end of its transaction", counts=True)
+        if self._ended is not None:
+            why = "the handler has hidden the end of its transaction"
+            raise Failed(why, counts=counts(self._ended, by_redis)) from self._ended
         if self.watching:
             # From here on everything is queued.
             self.explicit_transaction = True
@@ -80,8 +106,8 @@ class RedisTransaction(redis.client.Pipeline):
         if not self._first:
             # What others queued would not be in what it reads.
             del self.command_stack[self._before :]
-            self._ended = True
-            raise BatchEnds
+            self._ended = BatchEnds()
+            raise self._ended
         return super().watch(*names)  # type: ignore[no-untyped-call]
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -91,14 +117,16 @@ class RedisTransaction(redis.client.Pipeline):
         self._asking = True
         try:
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        except (redis.ResponseError, redis.DataError):
+        except (redis.ResponseError, redis.DataError) as error:
             # An answer; or nothing was sent.
+            noted(error)
             raise
-        except BaseException:
+        except BaseException as error:
+            noted(error)
             # Redis-py lets go of the connection, and with that of what the server watches: also
             # where something interrupts it, a signal's handler, say. The next command would go
             # on with another one.
-            self._ended = True
+            self._ended = error
             raise
         finally:
             self._asking = False

@@ -8,12 +8,12 @@ from typing import Any
 
 from _rifl_ground.forks import this_process
 from sharedlog._consumer.calling import Act, MessageCalls
+from sharedlog._consumer.counting import Counts, counts, is_noted
 from sharedlog._consumer.effects import Effects
 from sharedlog._consumer.handlers import Handlers
 from sharedlog._consumer.hanging import Hanging
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
-from sharedlog._consumer.sqlalchemy import driver_error
 from sharedlog._consumer.state import ShardState
 from sharedlog._consumer.store import Store
 from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, Ran, line_of
@@ -229,16 +229,17 @@ class Runner:
                 if ends is not None:
                     raise
                 raise forked() from error
-            raise Failed(line_of(error), counts=not self._away(error), ends=ends) from error
+            raise Failed(line_of(error), counts=counts(error, self._judge), ends=ends) from error
         if self.inherited:
             raise forked()
         calls.check()
         self._store.intact()
 
-    def _away(self, error: BaseException) -> bool:
-        """Whether the log or the database raised it, and not the handler."""
-        error = driver_error(error)
-        return isinstance(error, LogUnavailable | StoreUnavailable) or self._store.fault(error)
+    def _judge(self, error: BaseException) -> Counts:
+        """Say whether an error counts, without what it wraps."""
+        if isinstance(error, LogUnavailable | StoreUnavailable):
+            return not is_noted(error)
+        return self._store.judge(error)
 
     def _calls_of(self, shard: ShardCalls, position: Position, *, first: bool) -> MessageCalls:
         return MessageCalls(shard, position, self._store, self._act, first=first, told=self._called)

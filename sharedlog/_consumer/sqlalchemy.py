@@ -55,11 +55,5 @@ class Alchemy:
             raise InvalidRequest(_OURS)
 
 
-def driver_error(error: BaseException) -> BaseException:
-    """Return the driver's error that SQLAlchemy has wrapped; any other error as it is."""
-    wrapped = getattr(error, "orig", None)
-    return wrapped if isinstance(wrapped, BaseException) else error
-
-
 def _nothing(_: Any) -> None:
     return None

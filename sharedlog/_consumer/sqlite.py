@@ -16,6 +16,7 @@ from _rifl_ground.sqlite.guard import FileGuard
 from _rifl_ground.sqlite.opening import Connection, connect
 from _rifl_ground.sqlite.owned import Owned
 from sharedlog._consumer.call_rows import CALLS, CallRows
+from sharedlog._consumer.counting import Counts, by_sqlite, is_noted, noted
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
 from sharedlog._core.consumer.asked import Failed
@@ -37,19 +38,6 @@ _BEGIN, _COMMIT, _ROLLBACK = (
     "COMMIT -- sharedlog",
     "ROLLBACK -- sharedlog",
 )
-# Of SQLite's errors, those that are not the statement's: locked, full, the disk's, read-only.
-_ITS_OWN = (
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_NOTADB,
-)
-_PRIMARY = 0xFF
 # What handlers do to no row, and not to the table, of the consumers' own.
 _WRITES = (
     sqlite3.SQLITE_INSERT,
@@ -187,6 +175,7 @@ class SqliteStore:
         with self._errors():
             connection = self._opened()
             connection.execute(_BEGIN)
+            connection.lost_by = None
             self._guard.begun(connection)
             (self._version,) = connection.cursor().execute(_VERSION).fetchone()
         self._owned.lend(connection)
@@ -213,7 +202,9 @@ class SqliteStore:
         except sqlite3.ProgrammingError as error:
             raise Failed("the handler has closed the connection", counts=True) from error
         if not begun:
-            raise Failed("the transaction was undone while the handler ran", counts=True)
+            lost = connection.lost_by
+            why = "the transaction was undone while the handler ran"
+            raise Failed(why, counts=lost is None or by_sqlite(lost)) from lost
 
     def within(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Do something of ours in the transaction that handlers ran in, before it commits."""
@@ -248,14 +239,16 @@ class SqliteStore:
         except sqlite3.Error:
             self.close()
 
-    def fault(self, error: BaseException) -> bool:
+    def judge(self, error: BaseException) -> Counts:
         """See ``Store``."""
-        code = getattr(error, "sqlite_errorcode", None)
+        if not isinstance(error, sqlite3.Error):
+            return True
+        if not is_noted(error):
+            # Another database's; or of a cursor's rows, which are not looked at.
+            return None
         # A sync can fail in a handler's statement, too: nothing is begun after that.
         self._guard.met(error)
-        return isinstance(error, sqlite3.Error) and (
-            code is not None and code & _PRIMARY in _ITS_OWN
-        )
+        return by_sqlite(error)
 
     def close(self) -> None:
         """See ``Store``."""
@@ -301,7 +294,8 @@ class SqliteStore:
             if not connection.in_transaction:
                 # Nobody knows what is on the disk.
                 raise
-            raise Failed(_line(error), counts=not self.fault(error)) from error
+            self._guard.met(error)
+            raise Failed(_line(error), counts=by_sqlite(error)) from error
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -314,7 +308,8 @@ class SqliteStore:
             self.close()
             if stopped is not None:
                 raise _told(self._path, stopped) from error
-            raise StoreUnavailable(f"the store {self._path}: {_line(error)}") from error
+            why = f"the store {self._path}: {_line(error)}"
+            raise noted(StoreUnavailable(why)) from error
 
     def _opened(self) -> _Connection:
         if self._connection is None:
@@ -369,19 +364,17 @@ class _Cursor(sqlite3.Cursor):
         self.connection.check()
         try:
             return super().execute(*given)
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:
-                raise
-            raise InvalidRequest(f"{_OURS}, and writes its table ({error})") from error
+        except sqlite3.Error as error:
+            self.connection.raised(error)
+            raise
 
     def executemany(self, *given: Any) -> Self:
         self.connection.check()
         try:
             return super().executemany(*given)
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:
-                raise
-            raise InvalidRequest(f"{_OURS}, and writes its table ({error})") from error
+        except sqlite3.Error as error:
+            self.connection.raised(error)
+            raise
 
     def executescript(self, *_: Any) -> NoReturn:
         raise InvalidRequest(f"executescript commits: {_OURS}")
@@ -396,6 +389,8 @@ class _Connection(Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._handlers: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+        # What SQLite has rolled the handlers' transaction back for.
+        self.lost_by: sqlite3.Error | None = None
 
     def cursor(self, factory: Any = None) -> Any:
         cursor = super().cursor(factory or _Cursor)
@@ -420,7 +415,15 @@ class _Connection(Connection):
     def check(self) -> None:
         """Raise ``InvalidRequest`` where a statement would commit by itself."""
         if self.owned.lent and not self.in_transaction:
-            raise InvalidRequest(_LOST)
+            raise InvalidRequest(_LOST) from self.lost_by
+
+    def raised(self, error: sqlite3.Error) -> None:
+        """Note what a statement raised; ``InvalidRequest`` where it was refused by us."""
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
+            raise InvalidRequest(f"{_OURS}, and writes its table ({error})") from error
+        noted(error)
+        if self.owned.lent and not self.in_transaction and self.lost_by is None:
+            self.lost_by = error
 
     def executescript(self, *_: Any) -> NoReturn:
         raise InvalidRequest(f"executescript commits: {_OURS}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from sharedlog._consumer.counting import Counts
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.position import Position
@@ -65,8 +66,8 @@ class Store(Protocol):
     def rollback(self) -> None:
         """Undo what was begun, if something was; does not fail."""
 
-    def fault(self, error: BaseException) -> bool:
-        """Whether an error that a handler raised is the database's affair, and not its own."""
+    def judge(self, error: BaseException) -> Counts:
+        """Say whether an error that a handler raised counts, without what it wraps."""
 
     def close(self) -> None:
         """Let go of it; idempotent."""

@@ -183,9 +183,9 @@ class _Store:
     def intact(self) -> None:
         """Handlers leave transactions alone."""
 
-    def fault(self, error: BaseException) -> bool:
+    def judge(self, error: BaseException) -> bool:
         """See ``Store``: what it raises says so itself."""
-        return False
+        return True
 
     def close(self) -> None:
         """See ``Store``."""

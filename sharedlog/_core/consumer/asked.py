@@ -135,8 +135,9 @@ class Passed(NamedTuple):
 class Failed(Exception):
     """The handlers raised, or the store did not commit: nothing of the transaction is there.
 
-    ``counts``: it was the handler's fault, as far as can be told: not that of a store that does
-    not answer, or that asks to try again. ``why``: in a line. ``ends``: what the handler raised
+    ``counts``: it was the handler's fault, and not that of a store that does not answer, or that
+    asks to try again. None: it was, if a transaction of the checkpoint alone commits right after.
+    ``why``: in a line. ``ends``: what the handler raised
     to end the process with, such as ``SystemExit``: raised once the attempt is noted. ``lasts``:
     no further try mends it.
     """
@@ -145,7 +146,7 @@ class Failed(Exception):
         self,
         why: str,
         *,
-        counts: bool,
+        counts: bool | None,
         ends: BaseException | None = None,
         lasts: bool = False,
         partial: bool = False,

@@ -119,6 +119,7 @@ class Shard:
         self._fence = lease.fence
         # T5: what was counted is forgotten where an operator lets it go on.
         anew = yield from resumed(self._name, self.tag)
+        before = self.checkpoint
         # T1: from here on a zombie's commit fails, and what it committed is seen.
         yield from self.keeper.take(lease.fence, died=self._died, anew=anew)
         self._died = False
@@ -127,7 +128,8 @@ class Shard:
             yield from gone_on(self._name, self.tag)
         self._ready.clear()
         self._looked = False
-        self._noted = False
+        # T5: after a commit of unknown fate the attempt that was noted is not used up.
+        self._noted = self._noted and _counted(before) == _counted(self.checkpoint)
         # T5: what failed here goes on alone, though its note was lost with the store's session.
         again = self.checkpoint.takeovers or self.checkpoint.attempts or self._why
         self._limit = 0 if again else self._bounds.messages
@@ -240,9 +242,14 @@ class Shard:
             yield from self.keeper.note(attempts + 1)
             self._noted = True
         turned = yield from self._transact(Run([message], self.keeper.begin()))
-        if turned.failed is not None and turned.failed.counts:
+        failed = turned.failed
+        if failed is not None and failed.counts is None:
+            # T5: the store works, so it was the handler; else this raises, and is no attempt.
+            yield from self.keeper.note(self.checkpoint.attempts)
+            failed.counts, self._why = True, failed.why
+        if failed is not None and failed.counts:
             self._noted = False
-            if turned.failed.lasts:
+            if failed.lasts:
                 return (yield from self._give_up(message, self.checkpoint.attempts))
         return turned
 
@@ -281,3 +288,7 @@ class Shard:
                 break
             found.append(each)
         return found
+
+
+def _counted(checkpoint: Checkpoint) -> tuple[Position | None, int, int]:
+    return checkpoint.position, checkpoint.attempts, checkpoint.takeovers

@@ -154,26 +154,6 @@ def test_a_message_that_kills_the_process_counts_too(tmp_path):
     assert 6 <= deaths <= 12
 
 
-def test_what_a_handler_is_not_to_blame_for_does_not_count(tmp_path):
-    """A database that is locked, or a connection that is lost, is tried for ever (T5)."""
-    world = World(tmp_path, orders=3, attempts=2, dead_letters="dead")
-    world.log.stream("dead", substreams=1)
-    failures = 0
-
-    def locked(_, __):
-        nonlocal failures
-        failures += 1
-        if failures < 20:
-            error = sqlite3.OperationalError("database is locked")
-            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
-            raise error
-
-    world.looks = locked
-    drain(world.consumer())
-    world.check()
-    assert not world.log.read("dead", 0)
-
-
 @pytest.mark.parametrize("handler", ["sync", "async"])
 @pytest.mark.parametrize("store", ["database", "log"])
 def test_a_log_that_is_away_while_a_handler_publishes_does_not_count(

@@ -41,22 +41,6 @@ def test_a_zombie_at_each_step_changes_nothing(new_world):
     meets_a_zombie_at_each_step(lambda: new_world(orders=2, substreams=1), lapsed)
 
 
-def test_what_a_handler_is_not_to_blame_for_does_not_count(new_world):
-    """Serialization failures and deadlocks are tried again, for ever (T5)."""
-    world = new_world(orders=2, attempts=1, dead_letters="dead")
-    world.log.stream("dead", substreams=1)
-    errors = [psycopg.errors.SerializationFailure("x"), psycopg.errors.DeadlockDetected("x")] * 3
-
-    def fail(_, __):
-        if errors:
-            raise errors.pop()
-
-    world.looks = fail
-    drain(world.consumer())
-    world.check()
-    assert not world.log.read("dead", 0)
-
-
 def test_a_session_that_the_server_ends_is_begun_anew(new_world):
     """In the middle of a handler: nothing of it is there, and it does not count (T5)."""
     world = new_world(orders=3, attempts=1, dead_letters="dead")

@@ -385,8 +385,9 @@ def test_a_connection_that_is_lost_while_it_watches_does_nothing_twice(
     assert not world.log._place.run(look(world.name)).stopped
 
 
-def test_a_handler_that_hides_a_lost_connection_commits_nothing(shared_redis, monkeypatch):
-    """What it watched nobody watches any more (T5)."""
+@pytest.mark.parametrize("hides", [True, False])
+def test_a_handler_that_hides_a_lost_connection_commits_nothing(shared_redis, monkeypatch, hides):
+    """What it watched nobody watches any more; it is no attempt, also as a cause (T5)."""
     world = RedisWorld(shared_redis, False, orders=1, substreams=1, attempts=1)
     key = f"seen:{world.name}"
     send = redis.connection.Connection.send_packed_command
@@ -395,21 +396,46 @@ def test_a_handler_that_hides_a_lost_connection_commits_nothing(shared_redis, mo
     def lose_it(self, command, check_health=True):
         send(self, command, check_health)
         sent = b"".join(bytes(each) for each in command)
-        if b"STRLEN" in sent and b"INFO" not in sent:
+        if b"STRLEN" in sent and b"INFO" not in sent and len(lost) < 4:
             lost.append(self.read_response())
             self.disconnect()
             raise redis.TimeoutError("nothing was heard")
 
     def hide(_, effects):
         effects.connection.watch(key)
-        with pytest.raises(redis.RedisError):
+        try:
             effects.connection.strlen(key)
+        except redis.RedisError as error:
+            if not hides:
+                raise ValueError("it did not work") from error
+        effects.connection.multi()
         effects.connection.append(key, "x")
 
     world.looks = hide
     monkeypatch.setattr(redis.connection.Connection, "send_packed_command", lose_it)
     drain(world.consumer())
-    assert lost
+    assert len(lost) == 4
     with world.client() as client:
-        assert client.get(key) is None
-    assert "hidden" in world.log._place.run(look(world.name)).stopped["orders/0"]
+        assert client.get(key) == b"x"
+    world.check()
+
+
+def test_errors_of_another_redis_count(shared_redis):
+    """They were tried again for ever, and held all behind them up (T5)."""
+    world = RedisWorld(
+        shared_redis, False, orders=1, substreams=1, attempts=2, dead_letters="orders.dead"
+    )
+    world.log.stream("orders.dead", substreams=1)
+    failures = []
+
+    def asks(*_):
+        failures.append(1)
+        assert len(failures) < 10, "tried for ever"
+        with closing(redis.Redis(port=1, socket_connect_timeout=1)) as other:
+            other.get("x")
+
+    world.looks = asks
+    drain(world.consumer())
+    (dead,) = world.log.read("orders.dead", 0)
+    assert dead.headers["dead-letter-error"].startswith(b"ConnectionError")
+    assert len(failures) == 3
