@@ -14,7 +14,8 @@ from sharedlog._core.player.stores import bind, stores_of
 from sharedlog._player import letters
 from sharedlog._player.link import Link
 from sharedlog._player.stage import Stage
-from sharedlog._player.wire import indexes_of
+from sharedlog._player.wire import Garbage, indexes_of
+from sharedlog._wire.methods import MOST_ASKED
 from sharedlog.v1 import target_pb2
 
 # What of a message to a target is no delivery.
@@ -40,12 +41,22 @@ class Here(NamedTuple):
 
 async def ask(stage: Stage, link: Link, feed: target_pb2.Feed, tags: Sequence[str]) -> Here:
     """Ask a target where it is; raises ``LogError``, and ``Garbage`` for what is no answer."""
-    reply = await link.connect(
-        target_pb2.ConnectRequest(
-            feed=feed, incarnation=stage.place.incarnation, tags=tags, player=stage.player
+    here: Here | None = None
+    for first in range(0, len(tags), MOST_ASKED):
+        some = tags[first : first + MOST_ASKED]
+        reply = await link.connect(
+            target_pb2.ConnectRequest(
+                feed=feed, incarnation=stage.place.incarnation, tags=some, player=stage.player
+            )
         )
-    )
-    return Here(reply.store, indexes_of(reply, tags), reply.streams, reply.most_bytes)
+        if here is not None and reply.store != here.store:
+            raise Garbage(f"two stores answer: {here.store} and {reply.store}")
+        known = () if here is None else here.indexes
+        found = [*known, *indexes_of(reply, some)]
+        here = Here(reply.store, found, reply.streams, reply.most_bytes)
+    if here is None:
+        raise AssertionError("a target has substreams")
+    return here
 
 
 async def held(

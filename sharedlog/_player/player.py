@@ -45,7 +45,8 @@ class Player:
 
     Of several of one ``name``, in any processes, one leads, and another takes over within
     ``takeover`` when that one is gone. ``log_name``: by which targets keep their indexes of this
-    log, so that several logs may feed one target. ``dead_letters``: the stream of messages that
+    log: of several logs that feed one target each has its own, else the second one's target stops
+    as ``FORKED``. ``dead_letters``: the stream of messages that
     were given up. ``observer``: one or several, who are told what it does. ``status``:
     ``[HOST:]PORT`` of a page for people, read only, by HTTP; without a host, for this machine.
 

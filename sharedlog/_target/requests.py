@@ -18,12 +18,13 @@ from sharedlog._core.target_steps import (
     DeliveryAnswer,
 )
 from sharedlog._wire.conversions import place_of, position_of
+from sharedlog._wire.methods import MOST_ASKED
 from sharedlog.v1 import target_pb2 as pb
 from sharedlog.v1.log_pb2 import Place
 
 SERVICE = "sharedlog.v1.Target"
-# Of one Connect, and of one message of deliveries.
-MOST_TAGS, MOST_DELIVERIES = 1024, 10_000
+# Of one message.
+MOST_DELIVERIES = 10_000
 _MOST_NAME = 200
 _MOST_CHARS = 1000
 # Of a delivery that waits, beside its envelope; its player counts as much.
@@ -70,8 +71,8 @@ def connecting(request: pb.ConnectRequest) -> tuple[Feed, list[str]]:
     feed = feed_of(request.feed)
     _check_incarnation(request.incarnation)
     tags = list(request.tags)
-    if len(tags) > MOST_TAGS or len(set(tags)) < len(tags):
-        raise InvalidRequest(f"a player asks about {MOST_TAGS} different substreams at once")
+    if len(tags) > MOST_ASKED or len(set(tags)) < len(tags):
+        raise InvalidRequest(f"a player asks about {MOST_ASKED} different substreams at once")
     for tag in tags:
         check_tag(tag)
     return feed, tags

@@ -15,3 +15,5 @@ MOST_REQUEST_BYTES: Final = 2 << 20
 # A reply has one message at least, and about so many bytes of them.
 REPLY_BYTES: Final = 256 << 10
 MOST_REPLY_BYTES: Final = 8 << 20
+# Substreams that a player asks a target about in one Connect: of more it asks again.
+MOST_ASKED: Final = 1024

@@ -112,11 +112,8 @@ def bury_skipped(
     except (TrimmedLog, LogForked):
         # What a target has skipped nothing holds any more, confirmed or not.
         envelope = None
-        if (yield from highest_of(whose.producer(tag))) >= skipped.number:
-            # By then it was there, and it is: with what it was.
-            return
     placed = written(letters, whose, tag, skipped, envelope or b"")
-    yield from bury(whose, tag, skipped.number, placed, fence, seals)
+    yield from bury(whose, tag, skipped, placed, fence, seals)
 
 
 def is_letter_at(tag: str, place: Position, seals: Seals | None) -> Rule[bool]:
@@ -150,17 +147,20 @@ def read(message: Message) -> DeadLetter:
 
 
 def bury(
-    whose: Whose, tag: str, number: int, placed: Placed, fence: Fence, seals: Seals | None
+    whose: Whose, tag: str, skipped: Unconfirmed, placed: Placed, fence: Fence, seals: Seals | None
 ) -> Rule[Appended]:
-    """Append a dead letter: once, whoever does it, however often.
+    """Append a dead letter: once, whichever player does it, however often.
 
     Raises ``AlreadyCommitted`` where another one stands under its number, or later ones do.
     """
-    name = whose.producer(tag)
+    name, number = whose.producer(tag), skipped.number
     highest = yield from highest_of(name)
     # Whoever forgot the name begins anew at what the index says.
     turn = Turn(name, number, highest if highest < number else number - 1)
-    content = hashlib.sha256(placed.envelope).digest()[:_CONTENT_BYTES]
+    # What the index says of it, which is the same to each player of this target, before and after
+    # the message itself was trimmed.
+    told = repr((str(skipped.place), number, skipped.reason, skipped.by, skipped.at_us))
+    content = hashlib.sha256(told.encode()).digest()[:_CONTENT_BYTES]
     if seals is not None:
         placed = placed._replace(envelope=seals.sealed(placed.envelope))
     return (yield from append_named(turn, content, committing([placed]), fence=fence))

@@ -78,7 +78,16 @@ def held_against(
             starts[each.tag] = hold.lsn
             continue
         if at.incarnation != incarnation:
-            said = f"{each.tag} was taken from incarnation {at.incarnation}, not {incarnation}"
+            said = (
+                f"{each.tag} was taken from incarnation {at.incarnation}, not {incarnation}: this "
+                "log was restored, or another log has fed the target under the same log_name. "
+                + (
+                    "replay has it begin anew"
+                    if hold.position is not None
+                    # This player has never fed it.
+                    else "Give this player a log_name that no other log has at this target"
+                )
+            )
             return Suspended(Why.FORKED, said, each.tag, at)
         if (at.lsn, at.checksum) not in verified:
             try:

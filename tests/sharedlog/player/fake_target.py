@@ -89,6 +89,8 @@ class FakeTarget(TargetServicer):
         self.most_bytes = 4 << 20
         # So many connections are refused, as while it restarts.
         self.refuses = 0
+        # So many connections are answered from a store of another name.
+        self.other_stores = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -138,8 +140,12 @@ class FakeTarget(TargetServicer):
             index = self._index(request.feed, tag)
             index.connects += 1
             found.append(index)
+        name = self.store.name
+        if self.other_stores:
+            self.other_stores -= 1
+            name = "another store"
         return ConnectReply(
-            store=self.store.name, indexes=found, streams=self.streams, most_bytes=self.most_bytes
+            store=name, indexes=found, streams=self.streams, most_bytes=self.most_bytes
         )
 
     async def Deliver(  # noqa: N802

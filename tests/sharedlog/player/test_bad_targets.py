@@ -350,3 +350,40 @@ def test_two_players_of_two_names_do_not_share_an_index_by_chance(house, log):
     house.told_that(one, lambda told: told.lag == 0)
     house.told_that(two, lambda told: told.lag == 0)
     assert in_order(log, fake.store)
+
+
+def test_a_second_log_of_the_same_name_at_a_target_is_told_what_to_do(house, log, tmp_path):
+    """The target's index is the first log's; a log_name of its own is what it needs (P6)."""
+    fake = house.target()
+    one = house.player(declared(fake))
+    publish(log, 2)
+    fake.store.wait_for(lambda: len(fake.store.done) == 2)
+    one.close()
+    with sharedlog.create(f"sqlite:///{tmp_path / 'second.db'}") as other:
+        other.stream("orders", 2)
+        publish(other, 3, 10)
+        two = house.player(declared(fake), log=other)
+        found = house.wait_for_state(two, "stopped")
+        assert (found.stopped.why, len(fake.store.done)) == ("FORKED", 2)
+        assert found.details.endswith("a log_name that no other log has at this target")
+        two.close()
+        house.player(declared(fake), log=other, log_name="second")
+        fake.store.wait_for(lambda: len(fake.store.done) == 5)
+        house.close()
+
+
+def test_a_target_may_have_more_substreams_than_one_request_asks_about(house, log):
+    """It is asked again about the rest; two answers of two stores are none (§15)."""
+    names = ["first", "second", "third"]
+    for name in names:
+        log.stream(name, 400)
+        log.publish_call(name, CALL, name.encode(), key="k")
+    fake = house.target()
+    player = house.player(declared(fake, streams=names))
+    fake.store.wait_for(lambda: sorted(fake.store.bodies()) == names)
+    assert [len(each.tags) for each in fake.connects] == [1024, 176]
+    player.close()
+    fake.other_stores = 1
+    house.told_that(
+        house.player(declared(fake, streams=names)), lambda told: "two stores" in told.error
+    )

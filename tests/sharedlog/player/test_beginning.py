@@ -140,3 +140,17 @@ def test_a_skip_that_is_not_confirmed_outlives_its_message() -> None:
     letters = [place.run(read_some(f"dead/{at}", INCARNATION, 2, 10)) for at in range(8)]
     bodies = [unpack(each.envelope).body for found in letters for each in found]
     assert sorted(map(len, bodies)) == [0, len(read.envelope)]
+
+
+def test_a_skip_is_one_dead_letter_whichever_player_makes_it() -> None:
+    """Of two that play one target, or of one that was renamed, none stops (P7)."""
+    place = _log()
+    read = place.run(read_some("orders/0", INCARNATION, 1, 1))[0]
+    skipped = Unconfirmed(read.position, 1, "why", "ann", 1)
+    for player, target in (("one", "shop"), ("two", "other")):
+        fence = place.run(Duty(f"player/{player}", b"12345678", 1.0).take(0.0))
+        assert fence is not None
+        whose = Whose(player, target, "store", "log", 0)
+        place.run(bury_skipped("dead", whose, "orders/0", skipped, fence, None))
+    letters = [place.run(read_some(f"dead/{at}", INCARNATION, 1, 10)) for at in range(8)]
+    assert sum(map(len, letters)) == 1
