@@ -8,6 +8,7 @@ import sys
 
 from google.protobuf.json_format import MessageToDict
 
+from _rifl_ground.texts import printable
 from curp._cli.operator_client import open_group, serves
 from curp._cli.poison import told_case
 from curp._security import add_client_options
@@ -17,6 +18,8 @@ from curp.v1 import curp_pb2 as pb
 # Exit codes: somebody takes calls, and nothing is wrong; nobody takes calls; somebody does,
 # and something is wrong, of which the next loss may take the group's service.
 WELL, NO_SERVICE, DEGRADED = 0, 1, 3
+# Of a line.
+_MOST_CHARS = 2000
 
 
 def add_status_command(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +57,8 @@ def _status(arguments: argparse.Namespace) -> int:
                 if status is None
                 else _lines(address, status)
             )
-            sys.stdout.write("\n".join(lines) + "\n")
+            # What engines, witnesses and handlers said.
+            sys.stdout.write("".join([f"{printable(each[:_MOST_CHARS])}\n" for each in lines]))
     if not any(status is not None and serves(status) for _, status in statuses):
         return NO_SERVICE
     return WELL if all(_well(status) for _, status in statuses) else DEGRADED

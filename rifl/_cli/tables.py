@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from _rifl_ground.texts import printable
+
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table; columns whose name ends with ``#`` are numbers, to the right.
@@ -12,7 +14,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     Off a terminal it is plain columns, for ``grep`` and ``awk``. What comes from
     stores is printed with control characters made visible.
     """
-    shown = [[_printable(cell) for cell in row] for row in rows]
+    shown = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         try:
             _print_rich(title, columns, shown)
@@ -51,7 +53,3 @@ def _print_plain(title: str, columns: Sequence[str], rows: Sequence[Sequence[str
         ]
         lines.append("  ".join(cells).rstrip())
     sys.stdout.write("\n".join(lines) + "\n\n")
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -17,6 +17,7 @@ from typing import Any
 from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.log import get_logger
 from _rifl_ground.signals import told_at, until_signal
+from _rifl_ground.texts import one_line
 from sharedlog._cli.operating import really
 from sharedlog._cli.serving import observer_of
 from sharedlog._cli.shown import print_json, print_table, told_time
@@ -24,6 +25,7 @@ from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Moment, find_starts
 from sharedlog._core.observer import Observer
 from sharedlog._core.player.deadletters import first_of, message_at
+from sharedlog._core.player.headline import headline
 from sharedlog._core.player.holding import hold_name
 from sharedlog._core.player.observer import PlayerObserver
 from sharedlog._core.player.rows import (
@@ -49,6 +51,8 @@ from sharedlog._player.player import Player
 
 _log = get_logger("sharedlog")
 _LOOK_S = 0.5
+# Of what is wrong, in a table.
+_MOST_CHARS = 300
 # Of a target that are not done: they are kept in one row of the log.
 _MOST_SKIPS = 1_000
 
@@ -182,7 +186,7 @@ def targets(log: Log, arguments: argparse.Namespace) -> int:
             "rate#",
             "told",
             "led by",
-            "last error",
+            "what is wrong",
         )
         print_table("", columns, [_target_row(*each) for each in found])
     return ExitCode.DONE
@@ -192,9 +196,11 @@ def _target_object(
     player: str, target: str, told: TargetState | None, wished: Wish
 ) -> dict[str, Any]:
     paused, latest = wished.paused, wished.latest
+    level, word, text = headline(told, wished, time.time_ns() // 1000)
     return {
         "player": player,
         "target": target,
+        "headline": {"level": level.value, "word": word, "text": text},
         **({"state": None} if told is None else told._asdict()),
         "paused": None if paused is None else paused._asdict(),
         "latest": None if latest is None else {"what": latest.what} | latest.order._asdict(),
@@ -204,24 +210,22 @@ def _target_object(
 def _target_row(
     player: str, target: str, told: TargetState | None, wished: Wish
 ) -> tuple[str, ...]:
-    paused = wished.paused
-    by = f" by {paused.by}: {paused.why}" if paused is not None else ""
+    _, word, text = headline(told, wished, time.time_ns() // 1000)
+    text = one_line(text, _MOST_CHARS)
     if told is None:
-        return (player, target, f"not told, paused{by}" if by else "not told", *[""] * 6)
-    # One that has just been paused may not have told so yet.
-    state = f"{told.state} {told.why}".strip() if not by else f"paused{by}"
+        return (player, target, word, *[""] * 5, text)
     places = [Position.parse(each) for each in told.indexes.values()]
     lowest = str(min(places, key=lambda each: each[:2])).partition("-")[0] if places else ""
     return (
         player,
         target,
-        state,
+        word,
         lowest + (f" #{told.number}" if told.number else ""),
         str(told.lag),
         f"{told.rate:g}",
         told_time(told.at_us),
         told.process,
-        told.details or told.error,
+        text,
     )
 
 

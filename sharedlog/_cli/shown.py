@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from _rifl_ground.texts import printable
 from sharedlog._core.message import Message
 from sharedlog._core.reading import State
 
@@ -96,7 +97,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
     Plain columns, or by rich on a terminal where that is installed.
     """
-    shown = [[_printable(cell) for cell in row] for row in rows]
+    shown = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         try:
             _print_rich(title, columns, shown)
@@ -153,10 +154,6 @@ def told_time(at_us: int) -> str:
 
 def _text(value: bytes) -> str:
     try:
-        return _printable(value.decode())
+        return printable(value.decode())
     except UnicodeDecodeError:
         return f"0x{value.hex()}"
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

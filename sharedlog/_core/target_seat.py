@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from _rifl_ground.texts import one_line
 from sharedlog._core.errors import LogError
 from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import Delivery, Verdict
@@ -88,7 +89,8 @@ class Seat:
             return DeliveryAnswer(kind, self.tag, place)
         connects = self.connects.of(self.durable)
         index = self.durable if self.known else None
-        return DeliveryAnswer(kind, self.tag, place, code, details, index, connects)
+        # Of a handler: it says what it likes, and as much as it likes.
+        return DeliveryAnswer(kind, self.tag, place, code, one_line(details), index, connects)
 
     def now(self, answer: DeliveryAnswer) -> DeliveryAnswer:
         """Return an answer with the index as it has become."""

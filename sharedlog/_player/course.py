@@ -44,6 +44,8 @@ class Course:
         self.holds: dict[str, Hold] = {}
         self.tags: list[str] = []
         self.taken = 0
+        # When it took something last, 0: never.
+        self.moved_at_us = 0
         # Through where each substream was ever sent, for those who watch.
         self.highest: Highest = {}
         # Messages that its index has given up.
@@ -275,6 +277,7 @@ class Course:
         """It has taken a substream through there."""
         if self.feeder.taken(term, tag, place, asyncio.get_running_loop().time()):
             self.standing.taken(tag, place)
+            self.moved_at_us = self.stage.outside.now_us()
             self._pauses.taken(tag, self.failing.attempts)
             self._crowded.discard(tag)
 

@@ -290,6 +290,9 @@ class Delivering:
         course, term = self._course, answers.term
         incarnation = self._place.incarnation
         for each in answers.answers:
+            if each.tag not in self._starts:
+                self._cut(Trouble(Cause.GARBAGE, details="it answers of another substream"))
+                return
             if each.kind != DONE:
                 trouble = trouble_of(each, incarnation)
                 if self._under_way is not None:

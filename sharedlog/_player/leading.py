@@ -304,6 +304,7 @@ def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> TargetSta
         course.store,
         course.stage.outside.process,
         course.dead_letters,
+        course.moved_at_us,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from _rifl_ground.texts import one_line
 from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
@@ -90,16 +91,17 @@ class Late(LogError):
 
 def why(error: LogError) -> Trouble:
     """Return what a target is cut off for by an error."""
+    said = one_line(str(error))
     match error:
         case Late():
-            return Trouble(Cause.LATE, details=str(error))
+            return Trouble(Cause.LATE, details=said)
         case OtherStore():
-            return Trouble(Cause.OTHER_STORE, details=str(error))
+            return Trouble(Cause.OTHER_STORE, details=said)
         case NotAllowed():
-            return Trouble(Cause.NOT_ALLOWED, details=str(error))
+            return Trouble(Cause.NOT_ALLOWED, details=said)
         case InvalidRequest() | NoSuchStream():
-            return Trouble(Cause.CONFIG, details=str(error))
-    return Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {error}")
+            return Trouble(Cause.CONFIG, details=said)
+    return Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {said}")
 
 
 def told(error: grpc.aio.AioRpcError) -> LogError:

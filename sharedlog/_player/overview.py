@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.texts import one_line
 from sharedlog._core.errors import LogError
+from sharedlog._core.player.headline import headline
 from sharedlog._core.player.rows import TargetState, Wish, all_told, wishes
 from sharedlog._core.position import Position
 from sharedlog._log.place import Place
@@ -95,30 +97,45 @@ class Overview:
         """Return what is known, as JSON has it. Any thread."""
         with self._lock:
             told, wished = self._seen
+            now_us = int(self._clock() * 1_000_000)
             found = [
-                _target(name, told.get(name), wished.get(name, Wish()), self._samples.get(name, ()))
+                _target(
+                    name,
+                    told.get(name),
+                    wished.get(name, Wish()),
+                    self._samples.get(name, ()),
+                    now_us,
+                )
                 for name in sorted(told.keys() | wished.keys())
             ]
             return {
                 "player": self._player,
                 "leads": self._leads(),
-                "now_ms": int(self._clock() * 1000),
+                "now_ms": now_us // 1000,
                 "read_ms": int(self._seen_s * 1000),
                 "every_ms": int(self._every_s * 1000),
-                "error": self._error[:_MOST_CHARS],
+                "error": one_line(self._error, _MOST_CHARS),
                 "targets": found,
             }
 
 
-def _target(name: str, told: TargetState | None, wished: Wish, samples: Any) -> dict[str, Any]:
+def _target(
+    name: str, told: TargetState | None, wished: Wish, samples: Any, now_us: int
+) -> dict[str, Any]:
     paused = wished.paused
+    level, word, text = headline(told, wished, now_us)
     found: dict[str, Any] = {
         "name": name,
+        "headline": {
+            "level": level.value,
+            "word": one_line(word, _MOST_CHARS),
+            "text": one_line(text, _MOST_CHARS),
+        },
         "paused": None
         if paused is None
         else {
-            "by": paused.by[:_MOST_CHARS],
-            "why": paused.why[:_MOST_CHARS],
+            "by": one_line(paused.by, _MOST_CHARS),
+            "why": one_line(paused.why, _MOST_CHARS),
             "at_ms": paused.at_us // 1000,
         },
         "samples": list(samples),
@@ -131,7 +148,7 @@ def _target(name: str, told: TargetState | None, wished: Wish, samples: Any) -> 
         "address": told.address,
         "number": told.number,
         "why": told.why,
-        "details": told.details[:_MOST_CHARS],
+        "details": one_line(told.details, _MOST_CHARS),
         "about": told.about,
         "substream": told.about_tag,
         "index": min((each.lsn for each in places), default=None),
@@ -142,7 +159,7 @@ def _target(name: str, told: TargetState | None, wished: Wish, samples: Any) -> 
         "in_flight": told.in_flight,
         "taken": told.taken,
         "dead_letters": told.dead_letters,
-        "error": told.error[:_MOST_CHARS],
+        "error": one_line(told.error, _MOST_CHARS),
         "error_ms": told.error_at_us // 1000,
         "told_ms": told.at_us // 1000,
         "attempts": [

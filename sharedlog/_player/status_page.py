@@ -13,7 +13,9 @@ import re
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
@@ -25,7 +27,8 @@ from sharedlog._core.errors import InvalidRequest
 _log = get_logger("sharedlog")
 _LOOPBACK = "127.0.0.1"
 _PORTS = range(1 << 16)
-# Of one request, and how many are answered at once: the others are hung up on.
+# How long a connection may last, whatever comes on it, and how many there are at once: for one
+# more the oldest is hung up on, so that slow ones keep no reader out.
 _PATIENCE_S, _AT_ONCE = 5.0, 16
 # The page's own script and style, and nothing else, from anywhere.
 _OWN = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
@@ -80,21 +83,36 @@ class _Server(socketserver.ThreadingTCPServer):
         self.html = html.encode()
         self.policy = _policy(html)
         self.shown = shown
-        self._room = threading.BoundedSemaphore(_AT_ONCE)
+        # The open connections, the oldest first, and until when.
+        self._open: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
         super().__init__(address, _Handler)
         self.loopback = ipaddress.ip_address(str(self.server_address[0])).is_loopback
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        with self._lock:
+            if len(self._open) >= _AT_ONCE:
+                self._hang_up(next(iter(self._open)))
+            self._open[request] = time.monotonic() + _PATIENCE_S
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def service_actions(self) -> None:
+        # Between two requests, and every tenth of a second.
+        with self._lock:
+            now_s = time.monotonic()
+            for late in [each for each, until_s in self._open.items() if until_s < now_s]:
+                self._hang_up(late)
+
+    def _hang_up(self, request: socket.socket) -> None:
+        """Have its thread end; under the lock, so that it has not closed it."""
+        del self._open[request]
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         # A browser that hung up, or a mistake of ours: neither is the player's end.
@@ -115,7 +133,6 @@ def _policy(html: str) -> str:
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _PATIENCE_S
     server_version, sys_version = "sharedlog", ""
 
     def do_GET(self) -> None:

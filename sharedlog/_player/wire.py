@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from _rifl_ground.texts import one_line
 from sharedlog._core.player.indexes import Index, Unconfirmed
 from sharedlog._core.player.item import Outgoing
 from sharedlog._core.player.trouble import Cause, Trouble
@@ -29,6 +30,8 @@ _CAUSES = {
     _ANSWER.UNAVAILABLE: Cause.UNAVAILABLE,
 }
 
+_MOST_STORE = 200
+
 
 class Garbage(Exception):
     """What a target answered makes no sense."""
@@ -36,6 +39,8 @@ class Garbage(Exception):
 
 def indexes_of(reply: target_pb2.ConnectReply, tags: Sequence[str]) -> list[Index]:
     """Return where a target is; raises ``Garbage`` unless it answers what was asked."""
+    if len(reply.store) > _MOST_STORE or not reply.store.isprintable():
+        raise Garbage(f"its store's id is none: {one_line(reply.store, _MOST_STORE)}")
     if [each.tag for each in reply.indexes] != list(tags):
         raise Garbage("it names other substreams than it was asked for")
     return [_index_of(each) for each in reply.indexes]
@@ -93,4 +98,4 @@ def trouble_of(answer: target_pb2.DeliveryAnswer, incarnation: str) -> Trouble:
     if cause is None:
         return Trouble(Cause.GARBAGE, details=f"an answer of kind {answer.kind}")
     place = position_of(answer.place, incarnation) if answer.HasField("place") else None
-    return Trouble(cause, answer.tag, place, answer.code, answer.details)
+    return Trouble(cause, answer.tag, place, answer.code, one_line(answer.details))

@@ -26,7 +26,6 @@ SERVICE = "sharedlog.v1.Target"
 # Of one message.
 MOST_DELIVERIES = 10_000
 _MOST_NAME = 200
-_MOST_CHARS = 1000
 # Of a delivery that waits, beside its envelope; its player counts as much.
 _DELIVERY_BYTES = 96
 _KINDS = {
@@ -130,7 +129,7 @@ def answers_to_wire(term: int, answers: Iterable[DeliveryAnswer]) -> bytes:
     for kind, tag, place, code, details, index, connects in answers:
         added = found.answers.add(kind=_ANSWERS[kind], tag=tag, place=place_of(place), code=code)
         if details:
-            added.details = " ".join(details.split())[:_MOST_CHARS]
+            added.details = details
         if index is not None:
             added.index.CopyFrom(index_to_wire(tag, index, connects))
     return found.SerializeToString()

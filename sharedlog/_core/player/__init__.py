@@ -8,6 +8,7 @@
 - ``indexes``: what a target says of itself, held against the log, and where the main stream begins.
 - ``stores``: in which store each target's index is.
 - ``holding``: holds that follow what is acknowledged.
-- ``deadletters``: messages that were given up; ``rows``: what operators wish, and what is told.
+- ``deadletters``: messages that were given up; ``rows``: what operators wish, and what is told;
+  ``headline``: what is wrong with a target.
 - ``observer``: who watches; ``reach``: what of a log a player may read and write.
 """

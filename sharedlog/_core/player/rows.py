@@ -84,7 +84,8 @@ class TargetState(NamedTuple):
     ``state``: that of the feeder, ``paused``, or ``stopped`` (then ``why``, and the ``about`` that
     is to be seen to). ``lag``: entries of the log behind which it is. ``rate``: messages a second.
     ``store``: the id of the store that answered last. ``process``: which one leads, HOST:PID.
-    ``dead_letters``: messages that its index has given up.
+    ``dead_letters``: messages that its index has given up. ``moved_at_us``: when it took something
+    last, 0 under this player never.
     """
 
     state: str
@@ -107,6 +108,7 @@ class TargetState(NamedTuple):
     store: str = ""
     process: str = ""
     dead_letters: int = 0
+    moved_at_us: int = 0
 
     def has_done(self, skip: SkipOne) -> bool:
         """Whether an order is behind what it has taken, or of an index that is over."""

@@ -2,20 +2,27 @@
 
 import http.client
 import json
+import select
 import socket
+import time
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
 
 import sharedlog
 from sharedlog._core.errors import LogUnavailable
-from sharedlog._core.player.rows import TargetState
+from sharedlog._core.player.headline import headline
+from sharedlog._core.player.rows import Order, TargetState, Wish
 from sharedlog._player.overview import Overview
 from sharedlog._player.status_page import StatusPage
+from sharedlog.v1.target_pb2 import DeliveryAnswer
 from tests.sharedlog.player.conftest import declared
+from tests.sharedlog.player.fake_target import answer
 from tests.sharedlog.player.test_command import refusing
 from tests.sharedlog.player.test_player import publish
 
+NOW = 10**15
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>"
 
 
@@ -106,24 +113,31 @@ def test_a_page_is_read_only_and_of_its_own(house):
     assert [get(url, Host=each)[0] for each in (f"localhost:{port}", "[::1]:1")] == [200, 200]
 
 
-def test_many_idle_connections_do_not_end_the_page():
-    """Of those who say nothing some are hung up on; later ones are answered (§15)."""
+def test_connections_that_say_nothing_keep_no_reader_out():
+    """For one more the oldest is hung up on: a reader is answered at once (§15)."""
     page = StatusPage("0", lambda: {"so": "it is"})
     address = ("127.0.0.1", urlsplit(page.url).port)
     held = [socket.create_connection(address, 20) for _ in range(40)]
     try:
-        # Those beyond what is answered at once are closed at once.
-        assert [each.recv(1) for each in held[-8:]] == [b""] * 8
+        assert [each.recv(1) for each in held[:24]] == [b""] * 24
+        assert json.loads(get(page.url)[2]) == {"so": "it is"}
     finally:
         for each in held:
             each.close()
-    for _ in range(200):
-        try:
-            if get(page.url)[0] == 200:
-                break
-        except (http.client.HTTPException, ConnectionError):
-            continue
-    assert json.loads(get(page.url)[2]) == {"so": "it is"}
+        page.close()
+
+
+def test_a_request_that_comes_byte_by_byte_has_a_total_time(monkeypatch):
+    """Each byte is in time, and all of them are not (§15)."""
+    monkeypatch.setattr("sharedlog._player.status_page._PATIENCE_S", 0.3)
+    page = StatusPage("0", dict)
+    with socket.create_connection(("127.0.0.1", urlsplit(page.url).port), 20) as slow:
+        began_s = time.monotonic()
+        while not select.select([slow], [], [], 0.02)[0]:
+            assert time.monotonic() - began_s < 20
+            slow.sendall(b"x")
+        with suppress(ConnectionResetError):
+            assert slow.recv(1) == b""
     page.close()
 
 
@@ -178,10 +192,74 @@ def test_an_overview_keeps_what_it_saw_while_the_log_is_away():
     assert [each[1:] for each in found["targets"][0]["samples"]] == [(7, 1.5)] * 2
 
 
-def test_texts_of_others_are_shown_in_part():
-    """A target's error may be as long as it likes (§15)."""
-    told = TargetState("S", error="e" * 10_000, details="d" * 10_000)
-    seen = Overview(_Place({"a": told}, {}), "player", lambda: True)
+def test_texts_of_others_are_bounded_and_cannot_turn_a_line_around():
+    """A target says what it likes, and as much as it likes (§15)."""
+    said = "\x1b[31m\u202e" + "e" * 3_000_000
+    told = TargetState("S", error=said, details=said, at_us=1)
+    seen = Overview(_Place({"a": told}, {"a": Wish(Order(said, said, 1))}), "player", lambda: True)
     seen.look()
     (found,) = seen.shown()["targets"]
-    assert (len(found["error"]), len(found["details"])) == (500, 500)
+    texts = [found["error"], found["details"], found["headline"]["text"], *found["paused"].values()]
+    for each in texts[:-1]:
+        assert len(each) <= 500
+        assert each.isprintable()
+
+
+def test_what_a_target_says_is_kept_in_part(house, log):
+    """What is told in the log, and what an event says: a line of a thousand characters (§15)."""
+    said = "\x1b[31m\u202e" + "é" * 1_000_000
+    fake = house.target(lambda _: answer(DeliveryAnswer.FAILED, said))
+    player = house.player(declared(fake, failed="stop", tries=1))
+    publish(log, 1)
+    found = house.wait_for_state(player, "stopped")
+    assert found.details.startswith(r"\x1b[31m\u202eéé")
+    assert (len(found.details), found.details.isprintable()) == (1000, True)
+
+
+@pytest.mark.parametrize(
+    ("told", "level", "word", "text"),
+    [
+        (None, "off", "not told", "no player has told"),
+        (TargetState("N", at_us=1), "bad", "not told", "no player of this name leads"),
+        (TargetState("N", at_us=NOW), "good", "fed", ""),
+        (TargetState("RF", at_us=NOW, lag=3), "busy", "recovering", ""),
+        (TargetState("S", at_us=NOW), "busy", "connecting", ""),
+        (TargetState("S", at_us=NOW, error="BROKEN: x"), "bad", "down", "BROKEN: x"),
+        (
+            TargetState("N", at_us=NOW, attempts={"s/0": ("7.0/0-aa@f", 35)}, error="FAILED: x"),
+            "bad",
+            "retrying",
+            "s/0 at 7.0/0 has failed 35 times: FAILED: x",
+        ),
+        (
+            TargetState("N", at_us=NOW, attempts={"s/0": ("7.0/0-aa@f", 1)}, error="FAILED: x"),
+            "busy",
+            "retrying",
+            "has failed once",
+        ),
+        (
+            TargetState("N", at_us=NOW, lag=9, error="LATE: x", error_at_us=5, moved_at_us=4),
+            "bad",
+            "stuck",
+            "LATE: x",
+        ),
+        (
+            TargetState("N", at_us=NOW, lag=9, error="x", error_at_us=5, moved_at_us=6),
+            "good",
+            "fed",
+            "",
+        ),
+        (
+            TargetState("stopped", "", 0, "FAILED", "x", "s/0", "7.0/0-aa@f", at_us=NOW),
+            "bad",
+            "stopped FAILED",
+            "s/0 at 7.0/0: x",
+        ),
+    ],
+)
+def test_a_headline_says_what_is_wrong(told, level, word, text):
+    """One that takes nothing is not fed, whatever the state of its connection (§15)."""
+    found = headline(told, Wish(), NOW)
+    assert (found.level.value, found.word, text in found.text) == (level, word, True)
+    paused = headline(told, Wish(Order("ann", "why", 1)), NOW)
+    assert (paused.level.value, paused.text) == ("off", "by ann: why")
