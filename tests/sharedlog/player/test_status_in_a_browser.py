@@ -123,7 +123,7 @@ def test_a_browser_shows_each_state_and_no_markup_of_others(page, tmp_path):
     seen = _Seen(browse(tmp_path, page.url, "--dump-dom"))
     for said in (
         "fed",
-        "recovering",
+        "retrying",
         "stopped",
         "down",
         "paused",
