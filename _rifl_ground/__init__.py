@@ -4,6 +4,7 @@ It is private, and imports none of them.
 
 - ``forks``: refuses what a forked child inherits; ``log``: events that go where the
   application's own logs go.
+- ``threads``: in which what blocks runs beside an event loop.
 - ``owned_lock``: locks and leads that refuse a call within such a call.
 - ``drivers``: applications' connections, out of what holds their transactions.
 - ``exports``: packages' public names, imported when they are asked for.

@@ -485,6 +485,26 @@ def test_no_test_sleeps() -> None:
     assert sleeping == []
 
 
+def test_nothing_of_ours_waits_for_the_loops_own_threads() -> None:
+    """asyncio's default executor is the application's, which may block all of it (DESIGN §5)."""
+    waiting = [
+        f"{module_of(file)}:{node.lineno}"
+        for package in PRODUCT
+        for file in files(package)
+        for node in nodes_of(file)
+        if isinstance(node, ast.Call)
+        and (
+            ast.unparse(node.func) in ("asyncio.to_thread", "to_thread")
+            or (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr == "run_in_executor"
+                and ast.unparse(node.args[0]) == "None"
+            )
+        )
+    ]
+    assert waiting == []
+
+
 # Each was looked at: it takes no lock, nor calls what does. A collection runs it in the middle
 # of anything, in a thread that may hold any lock.
 FINALIZERS = {

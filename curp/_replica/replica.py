@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.threads import in_thread
 from _rifl_ground.urls import split_url
 from curp._core.role import Role
 from curp._key_declarations import KeyDeclaration
@@ -309,7 +310,7 @@ class Replica(ReplicaReports):
 
     async def aclose(self) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""
-        await asyncio.to_thread(self.close)
+        await in_thread(self.close)
 
     def __enter__(self) -> Self:
         return self

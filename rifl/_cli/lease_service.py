@@ -19,6 +19,7 @@ import structlog
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed
 from _rifl_ground.log import get_logger
+from _rifl_ground.threads import in_thread
 from lease_server._authority import TERM_S
 from lease_server._errors import LeaseError
 from lease_server._sessions import SessionsFrom
@@ -132,7 +133,7 @@ async def _serve(arguments: argparse.Namespace, authority: SharedAuthority) -> N
 
 async def _sweep(authority: SharedAuthority, interval_s: float, stop: asyncio.Event) -> None:
     while not stop.is_set():
-        await asyncio.to_thread(authority.expire)
+        await in_thread(authority.expire)
         try:
             async with asyncio.timeout(interval_s):
                 await stop.wait()

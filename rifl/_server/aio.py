@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
+from _rifl_ground.threads import in_thread
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.aio_batches import batched_behavior
 from rifl._server.context import CURRENT, AioHandlerContext, Serving
@@ -67,9 +68,7 @@ class AioShell:
                     elif isinstance(step, Wait):
                         value = await self._wait(step.attempt, context)
                     elif isinstance(step, Fetch):
-                        value = await asyncio.get_running_loop().run_in_executor(
-                            None, self.engine.store.fetch, step.call
-                        )
+                        value = await in_thread(self.engine.store.fetch, step.call)
                     else:
                         value = await step
                 except Exception as refusal:  # noqa: BLE001 - the rules settle the call first

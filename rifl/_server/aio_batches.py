@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
+from _rifl_ground.threads import in_thread
 from rifl._server.batches import Batch, ItemsContext
 from rifl._server.reply import SentReply
 from rifl.core._serving.answer import Handled
@@ -68,10 +69,7 @@ def batched_behavior(
         return results
 
     async def fetch_all(calls: list[Call]) -> list[Any]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            None, lambda: [engine.store.fetch(call) for call in calls]
-        )
+        return await in_thread(lambda: [engine.store.fetch(call) for call in calls])
 
     async def serve(batch: Batch, context: Any) -> Any:
         inner = ItemsContext(context)

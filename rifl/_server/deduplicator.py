@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.threads import in_thread
 from lease_server import SessionsFrom, StorageUnavailable, open_authority
 from lease_server._authority import TERM_S
 from rifl._leases.service import SERVICE_NAME as LEASES
@@ -331,7 +332,7 @@ class Deduplicator:
         self.drain()
         wait_s = self._drain_s if drain_s is None else drain_s
         await self._interceptors.aio.shell.drained(wait_s)
-        await asyncio.to_thread(self.close, drain_s)
+        await in_thread(self.close, drain_s)
 
     def __enter__(self) -> Self:
         return self

@@ -19,6 +19,7 @@ import grpc.aio
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.signals import taken_signals, tell, tell_no_more
+from _rifl_ground.threads import in_thread
 from rifl._server.deduplicator import Deduplicator
 
 _log = get_logger("rifl.server")
@@ -128,7 +129,7 @@ async def serve_until_signal_async(
                 # A thread waits, since the loop has calls to finish; in short
                 # steps, so that the second signal is seen and no thread stays.
                 step_s = min(_STEP_S, max(0.0, deadline - time.monotonic()))
-                left = await asyncio.to_thread(dedup.drained, step_s)
+                left = await in_thread(dedup.drained, step_s)
             # Not cancelled if it takes longer.
             await asyncio.wait([asyncio.ensure_future(server.stop(_LAST_S))], timeout=_STOPPED_S)
             left = dedup.drained(0)

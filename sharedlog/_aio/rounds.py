@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import TracebackType
 
+from _rifl_ground.threads import in_thread
 from sharedlog._log.sweeper import Sweeper as SyncSweeper
 from sharedlog._log.trimming import Trimming as SyncTrimming
 
@@ -18,7 +18,7 @@ class Trimming:
 
     async def close(self) -> None:
         """Stop, and let another one take over at once; idempotent. Waits for what runs."""
-        await asyncio.to_thread(self._inner.close)
+        await in_thread(self._inner.close)
 
     async def __aenter__(self) -> Trimming:
         """Return itself."""
@@ -48,11 +48,11 @@ class Sweeper:
 
     async def round(self) -> list[int]:
         """Look once, and return the producers that were retired."""
-        return await asyncio.to_thread(self._inner.round)
+        return await in_thread(self._inner.round)
 
     async def close(self) -> None:
         """End the rounds; another one goes on at once. Waits for what runs."""
-        await asyncio.to_thread(self._inner.close)
+        await in_thread(self._inner.close)
 
     async def __aenter__(self) -> Sweeper:
         """Begin the rounds."""

@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.threads import in_thread
 from rifl._server.health import HealthStatus, add_reflection
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._log.log import Log
@@ -120,7 +121,7 @@ class LogServer:
         self._health.set(False)
         self._followers.stop()
         await self._server.stop(grace_s)
-        await asyncio.to_thread(self._tail.stop)
+        await in_thread(self._tail.stop)
         self._threads.shutdown(wait=False)
         self._following.shutdown(wait=False)
         _log.info("log_no_longer_served", address=self.address)

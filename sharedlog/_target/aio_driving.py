@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from _rifl_ground.threads import in_thread
 from rifl._server.local_calls import Attempt, Handlers, NotFound, RiflError
 from sharedlog._core.target_steps import (
     Await,
@@ -62,8 +63,7 @@ class AioRules:
                         value = await _committed(step)
                         self._end(runs)
                     elif isinstance(step, Fetch):
-                        loop = asyncio.get_running_loop()
-                        value = await loop.run_in_executor(None, target.fetch, step)
+                        value = await in_thread(target.fetch, step)
                     elif isinstance(step, Tell):
                         target.note(step.answer)
                         tell(step.answer)

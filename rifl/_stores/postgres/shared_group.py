@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Generator
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 
 import psycopg
 
+from _rifl_ground.threads import in_thread
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import (
     commit_record,
@@ -111,7 +111,7 @@ class Group:
     async def end_async(self) -> None:
         """The same on an event loop."""
         if not self.is_async:
-            await asyncio.get_running_loop().run_in_executor(None, self.end)
+            await in_thread(self.end)
         elif self._claimed():
             with contextlib.suppress(RiflError, psycopg.Error):
                 await self.commit_async()

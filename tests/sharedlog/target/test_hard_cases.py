@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,30 @@ def test_a_handler_that_hangs_holds_up_its_substream_only(kind: str, shop: Shop)
         go_on.set()
         assert told(again.finish())[-1] == ("DONE", 2)
     assert sorted(shop.effects()) == [1, 2, 11, 12]
+
+
+def test_handlers_that_fill_the_loops_executor_do_not_stop_the_target(shop: Shop) -> None:
+    """``asyncio.to_thread`` calls block there; what the target reads needs no thread of it (P4)."""
+    hanging, go_on = threading.Event(), threading.Event()
+
+    async def act(request: bytes, context: Any) -> None:
+        if request == b"1":
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+            blocked = asyncio.ensure_future(asyncio.to_thread(go_on.wait, 30))
+            hanging.set()
+            await blocked
+
+    shop.act = act
+    with open_shop("aio", url(shop), shop) as target:
+        stream = target.stream()
+        stream.send(*row(1, 1, PLAIN))
+        assert hanging.wait(20)
+        try:
+            assert not target.index("orders/2").HasField("at")
+            assert told(target.batch(message(11, None, PLAIN, tag="orders/2"))) == [("DONE", 11)]
+        finally:
+            go_on.set()
+        assert told(stream.finish()) == [("DONE", 1)]
 
 
 @pytest.mark.parametrize("kind", ["aio"])

@@ -1,0 +1,39 @@
+"""Threads in which our own calls block, so that an event loop does not.
+
+asyncio's default executor is the application's: what it does there (``asyncio.to_thread``) may
+block for as long as it likes, and nothing of ours waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from _rifl_ground.forks import Process, this_process
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+# At once; each begins when it is needed.
+_MOST = 64
+_lock = threading.Lock()
+_pools: dict[Process, ThreadPoolExecutor] = {}
+
+
+async def in_thread(called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call it in a thread, as ``asyncio.to_thread`` does. Cancelled, it goes on there."""
+    bound = functools.partial(contextvars.copy_context().run, called, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_pool(), bound)
+
+
+def _pool() -> ThreadPoolExecutor:
+    # A forked child has none of its parent's threads.
+    found = _pools.get(this_process())
+    if found is None:
+        with _lock:
+            found = _pools.setdefault(this_process(), ThreadPoolExecutor(_MOST, "rifl-io"))
+    return found
