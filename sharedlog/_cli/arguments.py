@@ -259,8 +259,10 @@ def _add_players(
     replay.set_defaults(run=playing.replay, ordered="replay")
 
     dead = commands.add_parser("deadletters", parents=[url], help="messages that were given up")
-    dead.add_argument("--stream", default=STREAM, metavar="STREAM", help=f"({STREAM})")
-    dead.add_argument("--target", metavar="TARGET", help="of list: only this one's")
+    dead.add_argument(
+        "--stream", default=STREAM, metavar="STREAM", help=f"of dead letters ({STREAM})"
+    )
+    dead.add_argument("--of", metavar="NAME", help="of list: only this target's or consumer's")
     dead.add_argument("--to", metavar="STREAM", help="of retry: into this one (its own)")
     dead.add_argument("--yes", action="store_true", help="of retry: really")
     dead.add_argument("action", choices=("list", "show", "retry"))

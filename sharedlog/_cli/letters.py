@@ -10,10 +10,10 @@ from typing import Any
 from _rifl_ground.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.shown import message_object, print_json, print_table, print_value, told_time
+from sharedlog._core.dead_letters import DeadLetter, read
 from sharedlog._core.envelope import About
 from sharedlog._core.message import Message
-from sharedlog._core.player.deadletters import DeadLetter, read
-from sharedlog._core.streams import stream_of, substream_number
+from sharedlog._core.streams import stream_of
 from sharedlog._log.log import Log
 
 
@@ -31,24 +31,24 @@ def dead_letters(log: Log, arguments: argparse.Namespace) -> int:
 def list_letters(log: Log, arguments: argparse.Namespace) -> int:
     """List the dead letters, oldest first."""
     found = [each for each in _letters(log, arguments.stream) if _chosen(each, arguments)]
-    found.sort(key=lambda each: each.message.position[:2])
+    found.sort(key=lambda each: each.letter.position[:2])
     if arguments.json:
         for each in found:
             print_json(_object(each))
         return ExitCode.DONE
     rows = [
         (
-            str(each.message.position),
-            each.target,
+            str(each.letter.position),
+            each.consumer or each.target,
             each.tag,
             str(each.position),
-            told_time(int(each.message.append_time.timestamp() * 1_000_000)),
-            each.by,
+            told_time(int(each.letter.append_time.timestamp() * 1_000_000)),
+            each.by or f"{each.attempts} attempts",
             each.reason,
         )
         for each in found
     ]
-    columns = ("dead letter", "target", "substream", "message", "since", "by", "reason")
+    columns = ("dead letter", "of", "substream", "message", "since", "by", "reason")
     print_table("", columns, rows)
     return ExitCode.DONE
 
@@ -70,8 +70,8 @@ def retry(log: Log, arguments: argparse.Namespace) -> int:
     found = _found(log, arguments)
     inside = _message(log, found)
     to = arguments.to or stream_of(found.tag)
-    really(arguments, f"every target of {to!r} is called with it; to publish it again")
-    place = found.message.position
+    really(arguments, f"all targets and consumers of {to!r} get it; to publish it again")
+    place = found.letter.position
     producer = log.producer(f"deadletters-retry/{place.lsn}.{place.ordinal}/{place.substream}")
     about = About(
         inside.headers,
@@ -97,17 +97,16 @@ def _letters(log: Log, stream: str) -> Iterator[DeadLetter]:
                 last: Message | None = None
                 while batch := log.read(stream, number, last):
                     last = batch[-1]
-                    # Consumers may have theirs in the same stream.
-                    yield from (read(one) for one in batch if "target" in one.headers)
+                    yield from filter(None, map(read, batch))
 
 
 def _chosen(letter: DeadLetter, arguments: argparse.Namespace) -> bool:
-    return arguments.target in (None, letter.target)
+    return arguments.of in (None, letter.consumer or letter.target)
 
 
 def _found(log: Log, arguments: argparse.Namespace) -> DeadLetter:
     for each in _letters(log, arguments.stream):
-        if each.message.position[:2] == arguments.position[:2]:
+        if each.letter.position[:2] == arguments.position[:2]:
             return each
     raise CommandRefused(f"there is no dead letter at {arguments.position}", ExitCode.NOT_FOUND)
 
@@ -115,14 +114,10 @@ def _found(log: Log, arguments: argparse.Namespace) -> DeadLetter:
 def _message(log: Log, letter: DeadLetter) -> Message:
     if letter.cut:
         raise CommandRefused(
-            f"the message is too large to stand in its dead letter: read {letter.position}",
+            f"the message was too large for its dead letter, or damaged: read {letter.position}",
             ExitCode.GONE,
         )
-    tag, outer = letter.tag, letter.message
-    at_us = int(outer.append_time.timestamp() * 1_000_000)
-    place, number = letter.position, substream_number(tag)
-    seals = log._place.seals
-    return Message(outer.value, place, stream_of(tag), number, at_us, seals=seals)
+    return letter.message(log._place.seals)
 
 
 def _inside(log: Log, letter: DeadLetter) -> dict[str, Any]:
@@ -133,14 +128,21 @@ def _inside(log: Log, letter: DeadLetter) -> dict[str, Any]:
 
 
 def _object(letter: DeadLetter) -> dict[str, Any]:
+    who = (
+        {"consumer": letter.consumer, "attempts": letter.attempts}
+        if letter.consumer
+        else {
+            "player": letter.player,
+            "target": letter.target,
+            "number": letter.number,
+            "by": letter.by,
+        }
+    )
     return {
-        "dead_letter": str(letter.message.position),
-        "player": letter.player,
-        "target": letter.target,
+        "dead_letter": str(letter.letter.position),
+        **who,
         "substream": letter.tag,
         "position": str(letter.position),
-        "number": letter.number,
-        "at": letter.message.append_time.isoformat(),
+        "at": letter.letter.append_time.isoformat(),
         "reason": letter.reason,
-        "by": letter.by,
     }

@@ -21,6 +21,7 @@ from sharedlog._core.consumer.calls import ShardCalls
 from sharedlog._core.consumer.observer import HandlingReport
 from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.consumer.state import Changes
+from sharedlog._core.dead_letters import said
 from sharedlog._core.draft import Bounds
 from sharedlog._core.envelope import About
 from sharedlog._core.errors import (
@@ -270,27 +271,29 @@ class Runner:
 
     def bury(self, each: Committed, attempts: int, why: str) -> Ran:
         """Publish a message as it was, and why, to the dead letters."""
-        said = {
-            "dead-letter-position": f"{stream_of(each.tag)} {each.position}",
-            "dead-letter-attempts": str(attempts),
-            "dead-letter-error": why,
-        }
         outputs = Outputs(self._bounds, travels=self._travels)
         try:
             message = self._message(each)
             about = About(
-                {**message.headers, **said},
+                {**message.headers, **self._said(each, attempts, why, cut=False)},
                 message.content_type,
                 message.schema_name,
                 causation_id=str(each.position),
+                method=message.method,
             )
             outputs.add(self._dead(message.value, message.key, about))
         except LogError:
             # It cannot be read, or is too large with what is said of it: it is where it was.
             outputs = Outputs(self._bounds, travels=self._travels)
-            outputs.add(self._dead(b"", None, About(said, causation_id=str(each.position))))
+            about = About(
+                self._said(each, attempts, why, cut=True), causation_id=str(each.position)
+            )
+            outputs.add(self._dead(b"", None, about))
         self._store.begin()
         return Ran(1, outputs.messages)
+
+    def _said(self, each: Committed, attempts: int, why: str, *, cut: bool) -> dict[str, str]:
+        return said(self._name, each.tag, each.position, attempts, why, cut=cut)
 
     def _dead(self, value: bytes, key: bytes | None, about: About) -> Placed:
         if self._dead_letters is None:

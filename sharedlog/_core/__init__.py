@@ -7,7 +7,7 @@
 - ``envelope``, ``message``: what is published, and what a reader gets; ``sealing``: the user's
   encryption of both; ``publishing``: the messages of one append.
 - ``entry``: what an entry says of the append that it belongs to.
-- ``draft``: a transaction on its way.
+- ``draft``: a transaction on its way; ``dead_letters``: messages that were given up, as read.
 - ``named``: producers whose seqs go on over restarts; ``sweeping``: who is retired; ``within``:
   appends in transactions of the application's; ``outbox``: messages that wait in its database.
 - ``producers``: appends once (L3); ``fences``: zombies kept out (L4); ``spans``: what is pending,

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from sharedlog._core.catalog import Stream, make_stream
 from sharedlog._core.envelope import MAX_VALUE_BYTES, PROTOBUF, About, pack, unpack
-from sharedlog._core.errors import InvalidRequest, LogForked, TrimmedLog
+from sharedlog._core.errors import LogForked, TrimmedLog
 from sharedlog._core.fences import Fence
 from sharedlog._core.following import read_some
-from sharedlog._core.message import Message
 from sharedlog._core.named import Turn, append_named, highest_of, named_key, seq_of
 from sharedlog._core.player.indexes import Unconfirmed
 from sharedlog._core.position import Position
@@ -52,24 +51,6 @@ class Whose(NamedTuple):
         if len(found) <= _NAME_CHARS and found.isascii() and " " not in found:
             return found
         return f"{PRODUCERS}{hashlib.sha256(found.encode()).hexdigest()}"
-
-
-class DeadLetter(NamedTuple):
-    """One, as it is read."""
-
-    message: Message
-    player: str
-    target: str
-    tag: str
-    position: Position
-    number: int
-    reason: str
-    by: str
-
-    @property
-    def cut(self) -> bool:
-        """Whether the message was too large to stand in it: it is where the position says."""
-        return not self.message.value
 
 
 def written(
@@ -126,24 +107,6 @@ def is_letter(envelope: bytes, seals: Seals | None) -> bool:
     """Return whether a message is a dead letter, as far as it can be opened."""
     found = unpack(opened(envelope, seals)[0])
     return found.schema_name == SCHEMA and {each.name for each in found.headers} >= _HEADERS
-
-
-def read(message: Message) -> DeadLetter:
-    """Return a message of a stream of dead letters as one; raises ``InvalidRequest``."""
-    headers = {name: value.decode(errors="replace") for name, value in message.headers.items()}
-    try:
-        return DeadLetter(
-            message,
-            headers["player"],
-            headers["target"],
-            headers["tag"],
-            Position.parse(headers["position"]),
-            int(headers["number"]),
-            headers["reason"],
-            headers["by"],
-        )
-    except (KeyError, ValueError) as error:
-        raise InvalidRequest(f"{message.position} is no dead letter") from error
 
 
 def bury(

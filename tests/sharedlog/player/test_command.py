@@ -123,7 +123,7 @@ def test_one_message_is_skipped_by_an_operator(house, log, sharedlog_command):
     assert datetime.fromisoformat(letter["at"]).tzinfo
     code, (shown,) = sharedlog_command("deadletters", "show", letter["dead_letter"])
     assert (code, shown["message"]["value"], shown["message"]["method"]) == (0, "3", CALL)
-    assert sharedlog_command("deadletters", "list", "--target", "mail")[1] == []
+    assert sharedlog_command("deadletters", "list", "--of", "mail")[1] == []
 
 
 def test_skips_that_were_ordered_while_no_player_led_are_all_done(house, log, sharedlog_command):
