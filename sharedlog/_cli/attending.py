@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
@@ -58,6 +58,9 @@ _COLUMNS = (
 
 def _shown(row: dict[str, Any]) -> tuple[str, ...]:
     why = row["why"] or row["error"]
+    if (since_us := row["failing_since_us"]) and not row["why"]:
+        since = datetime.fromtimestamp(since_us // 1_000_000, UTC)
+        why = f"tried again since {since:%Y-%m-%d %H:%M:%S} UTC: {why}"
     return (
         row["consumer"],
         row["substream"],

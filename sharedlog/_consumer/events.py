@@ -36,6 +36,7 @@ class Events:
 
     def lost(self, tag: str, why: str) -> None:
         """Another process has a shard."""
+        self.goes_on(tag)
         _log.warning("consumer_lost_shard", **self._said, shard=tag, why=why)
 
     def failed(self, shard: Shard, failed: Failed) -> None:
@@ -60,12 +61,23 @@ class Events:
 
     def stopped(self, shard: Shard, why: str) -> None:
         """A shard is nobody's, until an operator resumes it."""
+        self.goes_on(shard.tag)
         _log.critical("consumer_stopped", **self._said, shard=shard.tag, why=why)
         self._watchers.each("stopped", self._consumer, shard.tag)
 
     def committed(self, reports: Sequence[HandlingReport]) -> None:
         """A transaction is committed: for who watches."""
         self._watchers.each("committed", reports)
+
+    def retries(self, tag: str, seconds: float, error: str) -> None:
+        """A shard is tried again for more than a minute."""
+        told = {"seconds": round(seconds), "error": error}
+        _log.error("consumer_retries", **self._said, shard=tag, **told)
+        self._watchers.each("retrying", self._consumer, tag, seconds, error)
+
+    def goes_on(self, tag: str) -> None:
+        """It is not, any more, by this process."""
+        self._watchers.each("retrying", self._consumer, tag, 0.0, "")
 
     def waits(self, tag: str, error: str) -> None:
         """Log or store do not answer; ``tag``: of the shard that waits, empty: the process."""

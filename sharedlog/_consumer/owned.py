@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 
 from sharedlog._core.consumer.holding import Done
@@ -12,6 +13,8 @@ from sharedlog._core.consumer.shard import Shard
 # Between two attempts at what failed: doubled, up to that.
 _SHORTEST_S, _LONGEST_S = 0.05, 10.0
 _DOUBLINGS = 16
+# What is tried again for longer is told.
+_LONG_S = 60.0
 # How often checkpoints are moved where nothing is to be done.
 _PASSED_S = 10.0
 
@@ -25,6 +28,9 @@ class Owned:
         # Taken, and not taken over yet.
         self.lease: Lease | None = lease
         self.failures = 0
+        # When the first of these was, and the last, by the clock of this process; since 1970.
+        self._since_s = self._last_s = 0.0
+        self.since_us = 0
         # There is something to be done aside.
         self.busy = False
         # Before then it is left alone.
@@ -59,10 +65,19 @@ class Owned:
 
     def failed(self, now_s: float) -> None:
         """It is tried again, later and later; others go on."""
+        if not self.failures:
+            self._since_s, self.since_us = now_s, time.time_ns() // 1000
+        self._last_s = now_s
         self.failures += 1
         self.busy = False
         pause_s = min(_SHORTEST_S * 2 ** min(self.failures - 1, _DOUBLINGS), _LONGEST_S)
         self.not_before_s = now_s + pause_s
+
+    @property
+    def retries_for_s(self) -> float:
+        """For how long it has been tried again; 0.0 where that is no more than a minute."""
+        seconds = self._last_s - self._since_s if self.failures else 0.0
+        return seconds if seconds > _LONG_S else 0.0
 
     def passes(self, now_s: float) -> bool:
         """Whether its checkpoint is to follow the log now, where nothing is to be done."""

@@ -186,6 +186,7 @@ class Sharing:
                 self.unavailable(error)
         self._carrier.carry(leave(self._settings.name, tag, self._membership.who))
         self.owned.pop(tag, None)
+        self._events.goes_on(tag)
 
 
 def new_who() -> str:

@@ -143,6 +143,7 @@ class Work:
             # The store may have this lease's number: it is taken over with the next one.
             own.lease = None
             self._waits(own, str(error))
+            self._retries(own, str(error))
             return 0
         self.done += turned.done
         self._told(own, turned)
@@ -190,17 +191,34 @@ class Work:
 
     def _tell(self, own: Owned, turned: Turned) -> None:
         """Have the log tell what fails, and what became a dead letter: for who looks."""
-        name, tag, failed = self._settings.name, own.shard.tag, turned.failed
+        failed = turned.failed
         if turned.stops or (failed is None and not turned.done) or (failed and not failed.counts):
             return
+        self._say(own, "" if failed is None else failed.why, buried=turned.buried)
+
+    def _say(self, own: Owned, why: str, *, buried: bool = False) -> None:
+        name, tag = self._settings.name, own.shard.tag
         if own.told is None:
             own.told = self._carrier.carry(told_of(name)).get(tag, Told())
-        why = "" if failed is None else failed.why
-        letters = own.told.dead_letters + turned.buried
-        told = Told(own.shard.checkpoint.attempts, why, letters)
+        letters = own.told.dead_letters + buried
+        since_us = own.since_us if why and own.failures else 0
+        told = Told(own.shard.checkpoint.attempts, why, letters, since_us)
         if told != own.told:
             self._carrier.carry(tell(name, tag, own.shard.fence, told))
             own.told = told
+
+    def _retries(self, own: Owned, why: str) -> None:
+        """Tell of what is tried again for more than a minute; else it looks healthy."""
+        if not (seconds := own.retries_for_s):
+            return
+        self._events.retries(own.shard.tag, seconds, why)
+        try:
+            self._say(own, why)
+        except LogStopped:
+            raise
+        except LogUnavailable as error:
+            # It is told at a later try.
+            self.sharing.unavailable(error)
 
     def _told(self, own: Owned, turned: Turned) -> None:
         shard, failed = own.shard, turned.failed
@@ -215,10 +233,13 @@ class Work:
                 own.failed(self._clock())
             else:
                 self._waits(own, failed.why)
+            self._retries(own, failed.why)
             if failed.ends is not None and shard.checkpoint.attempts:
                 # Noted: it counts in whatever process comes next.
                 raise failed.ends
         else:
+            if own.retries_for_s:
+                self._events.goes_on(shard.tag)
             own.failures = 0
             if turned.buried:
                 self._events.buried(shard)

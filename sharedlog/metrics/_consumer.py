@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from sharedlog._core.consumer.observer import ConsumerObserver, HandlingReport
 from sharedlog._core.streams import stream_of
@@ -22,7 +22,9 @@ class PrometheusConsumerObserver(ConsumerObserver):
     Names begin with ``sharedlog_consumer_``, and every metric has the label ``consumer``. By
     ``stream``: ``_messages_total`` (whose effects are committed), ``_handler_seconds`` (each run),
     ``_effect_seconds`` (from when a message was appended until its effects were committed, by the
-    clocks of two machines), ``_failures_total``, ``_dead_letters_total``, ``_stops_total``.
+    clocks of two machines), ``_failures_total``, ``_dead_letters_total``, ``_stops_total``,
+    ``_retrying_seconds`` (for how long the substream is tried again that is so for the longest; 0
+    until a minute is over).
     ``_transactions_total``; ``_takeovers_total`` by ``died``; of calls to services
     ``_call_seconds`` and ``_call_failures_total`` by ``target``. How far a consumer is behind tell
     the metrics of its holds: ``sharedlog_hold_lag_entries{name="consumer.NAME"}``.
@@ -49,6 +51,13 @@ class PrometheusConsumerObserver(ConsumerObserver):
         self._handler = seconds("handler_seconds", "One run of a handler.", "stream")
         self._effect = seconds("effect_seconds", "From appended to committed.", "stream")
         self._failures = counter("failures", "Runs that failed, as attempts count.", "stream")
+        self._retrying = Gauge(
+            "sharedlog_consumer_retrying_seconds",
+            "For how long a substream is tried again, after a minute.",
+            ("consumer", "stream"),
+            registry=registry,
+        )
+        self._retried: dict[tuple[str, str], float] = {}
         self._letters = counter("dead_letters", "Messages that were given up.", "stream")
         self._stops = counter("stops", "Substreams that stopped.", "stream")
         self._takeovers = counter("takeovers", "Substreams that it took.", "died")
@@ -78,6 +87,17 @@ class PrometheusConsumerObserver(ConsumerObserver):
     def failed(self, consumer: str, tag: str) -> None:
         """Count it."""
         self._failures.labels(consumer, stream_of(tag)).inc()
+
+    def retrying(self, consumer: str, tag: str, seconds: float, error: str) -> None:
+        """Note for how long, of the substream where it is longest."""
+        self._retried[consumer, tag] = seconds
+        stream = stream_of(tag)
+        of_stream = [
+            each
+            for (name, other), each in self._retried.items()
+            if name == consumer and stream_of(other) == stream
+        ]
+        self._retrying.labels(consumer, stream).set(max(of_stream))
 
     def buried(self, consumer: str, tag: str) -> None:
         """Count it."""

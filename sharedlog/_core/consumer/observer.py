@@ -64,6 +64,9 @@ class ConsumerObserver:
     def failed(self, consumer: str, tag: str) -> None:
         """A handler has failed, as its attempts count."""
 
+    def retrying(self, consumer: str, tag: str, seconds: float, error: str) -> None:
+        """A substream is tried again for more than a minute, at each try; 0.0: it goes on."""
+
     def buried(self, consumer: str, tag: str) -> None:
         """A message has become a dead letter."""
 

@@ -33,11 +33,15 @@ _PIECE = 16
 
 
 class Told(NamedTuple):
-    """Of a shard: attempts of the message that fails now, what it failed by; dead letters."""
+    """Of a shard: attempts of the message that fails now, what it failed by; dead letters.
+
+    ``failing_since_us``: since when, in microseconds since 1970; 0: nothing fails.
+    """
 
     attempts: int = 0
     error: str = ""
     dead_letters: int = 0
+    failing_since_us: int = 0
 
 
 def pause(name: str) -> Rule[list[str]]:

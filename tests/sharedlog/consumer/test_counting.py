@@ -8,8 +8,11 @@ from contextlib import closing
 import psycopg
 import pytest
 import sqlalchemy
+from prometheus_client import CollectorRegistry
 
+from sharedlog._core.consumer.operating import told_of
 from sharedlog._core.errors import StoreUnavailable
+from sharedlog.metrics import PrometheusConsumerObserver
 from sharedlog.testing import drain, driven
 from tests.helpers.log_servers import shared_postgres
 from tests.sharedlog.consumer.world import PostgresDatabase, World
@@ -106,6 +109,38 @@ def test_what_passes_is_seen_through_what_wraps_it(new_world, store, wraps):
     world.check()
     assert not world.log.read("dead", 0)
     assert len(failures) == TIMES
+
+
+def test_what_is_tried_again_for_more_than_a_minute_is_told(new_world, store, caplog):
+    """By status, metric and event, with its error; until it goes on (DESIGN §9)."""
+    registry = CollectorRegistry()
+    world = new_world(store)
+    failures, seen = [], []
+
+    def told():
+        value = registry.get_sample_value(
+            "sharedlog_consumer_retrying_seconds", {"consumer": "billing", "stream": "orders"}
+        )
+        return value, world.log._run(told_of("billing")).get("orders/0")
+
+    def looks(order, effects):
+        seen.append(told())
+        if len(failures) < TIMES:
+            failures.append(order)
+            passes(world, effects)
+
+    world.looks = looks
+    drain(world.consumer(observer=PrometheusConsumerObserver(registry)))
+    assert seen[1] == (None, None)
+    seconds, row = seen[TIMES]
+    # Of a test each round is 1,000 s later.
+    assert seconds >= 1000
+    assert "DeadlockDetected" in row.error or "full" in row.error
+    assert row.attempts == 1
+    assert row.failing_since_us
+    assert "event='consumer_retries'" in caplog.text
+    value, row = told()
+    assert (value, row.error, row.failing_since_us) == (0.0, "", 0)
 
 
 def test_an_error_that_hides_its_cause_is_the_handlers_own(new_world, store):
