@@ -244,7 +244,7 @@ def _told_trim(log: Log, outcome: Outcome, arguments: argparse.Namespace) -> Non
 def _hold_state(hold: Hold, now_us: int, incarnation: str) -> str:
     if hold.dropped:
         return "dropped"
-    if hold.position is not None and hold.position.incarnation != incarnation:
+    if hold.incarnation != incarnation:
         # Of before a restore: its follower is refused, and it keeps what it kept.
         return "refused"
     return "overdue" if hold.overdue(now_us) else "held"

@@ -41,7 +41,6 @@ from sharedlog._core.errors import (
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
 from sharedlog._core.steps import Rule, Step
 from sharedlog._core.streams import MAX_TAGS
-from sharedlog._engines.driving import do
 from sharedlog._engines.engine import Limits
 from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Placing
@@ -170,9 +169,7 @@ class Carrier:
                 return self._services.send(step)
             case Intend() | Answered():
                 return self._calls.keep(step)
-        observers = self._place.observers
-        engine = self._place.engine
-        return do(engine, step) if observers is None else observers.act(engine, step)
+        return self._place.act(self._place.engine, step)
 
     def _noted(self, step: TakeStore | Note | Rewind) -> Any:
         """Write what is not the handlers'; a commit that did not happen is tried again."""

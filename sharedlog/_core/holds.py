@@ -1,8 +1,10 @@
 """Holds: what a follower has not done yet is not trimmed (DESIGN-LOG §12, L6).
 
-``hold/NAME/TAG`` has the place of one follower in one substream. ``holds`` counts those that were
-made: a trim that did not see the newest one is refused. One that an operator dropped stays as
-dropped, so that its owner learns of it, until it is forgotten.
+``hold/NAME/TAG`` has the place of one follower in one substream, and the log's incarnation: once
+that is another one, what its follower has done is not known, and its name is refused until it is
+forgotten. ``holds`` counts those that were made: a trim that did not see the newest one is refused.
+One that an operator dropped stays as dropped, so that its owner learns of it, until it is
+forgotten.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from sharedlog._core.errors import (
     HoldMoved,
     InvalidRequest,
     LogError,
+    LogForked,
     NewerFormat,
     TrimmedLog,
 )
@@ -30,7 +33,8 @@ from sharedlog._core.whole import TRIMMED, Trimmed, read_trimmed, trimmed_of
 HOLDS = "holds"
 BEGINNING, END = "beginning", "end"
 _PREFIX = "hold/"
-# Version, dropped or not, LSN, time of renewal, retention; the position's text follows.
+# Version, dropped or not, LSN, time of renewal, retention; the position's text follows, or, where
+# nothing is done yet, "@" and the incarnation.
 _VALUE = struct.Struct(">B?QQQ")
 _VERSION = 1
 # Holds that one commit is about: etcd takes few keys.
@@ -45,7 +49,7 @@ class Hold(NamedTuple):
     ``lsn``: commits from there on are kept whole for it. ``position``: through which it is done
     with everything; None: with nothing yet. ``renewed_us``: when it was moved or renewed last;
     without that for longer than ``retention_us`` it is overdue. ``dropped``: by an operator; it
-    keeps nothing any more.
+    keeps nothing any more. ``incarnation``: of the log that it was made in.
     """
 
     name: str
@@ -55,6 +59,7 @@ class Hold(NamedTuple):
     renewed_us: int
     retention_us: int
     dropped: bool = False
+    incarnation: str = ""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -62,6 +67,15 @@ class Hold(NamedTuple):
         if self.position is None:
             return (self.lsn - 1, -1)
         return (self.position.lsn, self.position.ordinal)
+
+    def check_incarnation(self, incarnation: str) -> None:
+        """Raise ``LogForked`` if it was made, or moved, in a log of another incarnation."""
+        if self.incarnation != incarnation:
+            raise LogForked(
+                f"the hold of {self.name!r} on {self.tag} is of incarnation {self.incarnation}, "
+                f"the log is {incarnation}: it was restored and declared so. What its follower has "
+                "done is not known to the log. Forget the name to begin anew"
+            )
 
     def overdue(self, now_us: int) -> bool:
         """Say whether its follower has not been heard of for longer than it said."""
@@ -117,12 +131,12 @@ def take(
     taken: dict[str, Hold] = {}
     for piece in _pieces(list(starts)):
         mine = {tag: starts[tag] for tag in piece}
-        taken |= yield from _take(name, mine, now_us, retention_us)
+        taken |= yield from _take(name, mine, incarnation, now_us, retention_us)
     return taken
 
 
 def _take(
-    name: str, starts: Mapping[str, Start], now_us: int, retention_us: int
+    name: str, starts: Mapping[str, Start], incarnation: str, now_us: int, retention_us: int
 ) -> Rule[dict[str, Hold]]:
     keys = tuple(hold_key(name, tag) for tag in starts)
     while True:
@@ -136,17 +150,21 @@ def _take(
             if value is not None:
                 hold = _read(key, value)
                 check_held(hold, hold, trimmed)
+                hold.check_incarnation(incarnation)
             else:
+                place: Position | None = None
+                lsn: Start = start
                 if isinstance(start, Position):
-                    trimmed.check(start.lsn)
-                    yield from verify(start)
-                    hold = Hold(name, tag, start.lsn, start, now_us, retention_us)
-                else:
-                    lsn = {BEGINNING: trimmed.whole, END: ends.last + 1}.get(str(start), start)
-                    if not isinstance(lsn, int):
-                        raise InvalidRequest(f"{start!r} is no place to begin at")
-                    trimmed.check(lsn)
-                    hold = Hold(name, tag, lsn, None, now_us, retention_us)
+                    place, lsn = start, start.lsn
+                elif isinstance(start, str):
+                    lsn = {BEGINNING: trimmed.whole, END: ends.last + 1}.get(start, start)
+                if not isinstance(lsn, int):
+                    raise InvalidRequest(f"{start!r} is no place to begin at")
+                trimmed.check(lsn)
+                if place is not None:
+                    yield from verify(place)
+                times = (now_us, retention_us)
+                hold = Hold(name, tag, lsn, place, *times, incarnation=incarnation)
                 made.append(_put(hold))
             holds[tag] = hold
         if not made:
@@ -198,6 +216,7 @@ def move_named(
     for tag, place in places.items():
         hold = held.get(tag) or Hold(name, tag, trimmed.whole, None, 0, 0, dropped=True)
         check_held(hold, hold, trimmed)
+        hold.check_incarnation(incarnation)
         if isinstance(place, Position):
             if place[:2] > hold.place:
                 yield from verify(place)
@@ -301,7 +320,8 @@ def _moved(hold: Hold, place: Position | None, now_us: int) -> Hold:
             f"the hold of {hold.name!r} on {hold.tag} is at {hold.position or hold.lsn}, beyond "
             f"{place}: another follower of this name runs"
         )
-    return hold._replace(lsn=place.lsn, position=place, renewed_us=renewed_us)
+    moved = hold._replace(lsn=place.lsn, position=place, renewed_us=renewed_us)
+    return moved._replace(incarnation=place.incarnation)
 
 
 def _lost(hold: Hold, trimmed: Trimmed) -> NoReturn:
@@ -326,7 +346,7 @@ def _as_it_is(hold: Hold) -> Condition:
 
 def _written(hold: Hold) -> bytes:
     fixed = _VALUE.pack(_VERSION, hold.dropped, hold.lsn, hold.renewed_us, hold.retention_us)
-    return fixed + str(hold.position or "").encode()
+    return fixed + str(hold.position or f"@{hold.incarnation}").encode()
 
 
 def _read(key: str, value: bytes) -> Hold:
@@ -338,12 +358,13 @@ def _read(key: str, value: bytes) -> Hold:
     _, dropped, lsn, renewed_us, retention_us = _VALUE.unpack(value[: _VALUE.size])
     try:
         text = value[_VALUE.size :].decode()
-        position = Position.parse(text) if text else None
+        position = None if text.startswith("@") else Position.parse(text)
     except (UnicodeDecodeError, InvalidRequest) as error:
         raise CorruptLog(
             f"what is kept of hold {name!r} on {tag} is not what was written"
         ) from error
-    return Hold(name, tag, lsn, position, renewed_us, retention_us, dropped)
+    incarnation = text[1:] if position is None else position.incarnation
+    return Hold(name, tag, lsn, position, renewed_us, retention_us, dropped, incarnation)
 
 
 def _pieces(tags: Sequence[str]) -> list[Sequence[str]]:

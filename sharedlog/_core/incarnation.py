@@ -10,7 +10,7 @@ from sharedlog._core.errors import CorruptLog, InvalidRequest, LogForked, NewerF
 from sharedlog._core.steps import Get, Rule
 
 FORMAT = 1
-_INCARNATION, _FORMAT = "log/incarnation", "log/format"
+INCARNATION, _FORMAT = "log/incarnation", "log/format"
 _NUMBER = re.compile(rb"[1-9][0-9]{0,9}")
 _NAME = re.compile(r"[0-9a-f]{16}")
 
@@ -22,7 +22,7 @@ def new_log(incarnation: str) -> dict[str, bytes]:
     """
     if not _NAME.fullmatch(incarnation):
         raise InvalidRequest(f"{incarnation!r} is no incarnation: 16 hexadecimal digits")
-    return {_INCARNATION: incarnation.encode(), _FORMAT: str(FORMAT).encode()}
+    return {INCARNATION: incarnation.encode(), _FORMAT: str(FORMAT).encode()}
 
 
 @portable
@@ -32,8 +32,8 @@ def read_incarnation(expected: str | None = None) -> Rule[str]:
     Raises ``NoSuchLog`` where an engine has rows or keys of something else, ``NewerFormat``
     where a newer release made the log, ``CorruptLog`` where either makes no sense.
     """
-    found = yield Get((_INCARNATION, _FORMAT))
-    name, version = found[_INCARNATION], found[_FORMAT]
+    found = yield Get((INCARNATION, _FORMAT))
+    name, version = found[INCARNATION], found[_FORMAT]
     if name is None or version is None:
         raise NoSuchLog("no log was created there")
     if not _NUMBER.fullmatch(version):
@@ -44,16 +44,21 @@ def read_incarnation(expected: str | None = None) -> Rule[str]:
     if not _NAME.fullmatch(incarnation):
         raise CorruptLog("the log is damaged: what it is known by is no incarnation")
     if expected is not None and incarnation != expected:
-        raise LogForked(
-            f"the log is of incarnation {incarnation}, and {expected} is expected: it is another "
-            "log, or was restored and declared so"
-        )
+        raise forked(incarnation, expected)
     return incarnation
+
+
+def forked(found: str, expected: str) -> LogForked:
+    """Build what is raised where a log is of another incarnation than is expected."""
+    return LogForked(
+        f"the log is of incarnation {found}, and {expected} is expected: it is another log, or was "
+        "restored and declared so. Nothing is written to it: open it again"
+    )
 
 
 def condition_of_incarnation(incarnation: str) -> Condition:
     """Return what holds while the log is of this incarnation."""
-    return Condition(_INCARNATION, incarnation.encode())
+    return Condition(INCARNATION, incarnation.encode())
 
 
 def replace_incarnation(incarnation: str) -> Rule[None]:
@@ -61,11 +66,11 @@ def replace_incarnation(incarnation: str) -> Rule[None]:
 
     From then on no position or producer of before is taken for this log's. Raises ``NoSuchLog``.
     """
-    new = new_log(incarnation)[_INCARNATION]
+    new = new_log(incarnation)[INCARNATION]
     while True:
         old = yield from read_incarnation()
         try:
-            yield Commit((Condition(_INCARNATION, old.encode()),), (Put(_INCARNATION, new),))
+            yield Commit((Condition(INCARNATION, old.encode()),), (Put(INCARNATION, new),))
         except Refused:
             continue
         return

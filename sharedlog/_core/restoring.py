@@ -22,9 +22,9 @@ class Restored(NamedTuple):
 def restore(incarnation: str) -> Rule[Restored]:
     """Declare a log restored: a new incarnation, every producer retired, what is pending undone.
 
-    Nobody else has the log open meanwhile. Died on the way, it is done again, with another one.
+    Whoever has the log open under the incarnation of before writes nothing from the last step on.
+    Died on the way, it is done again, with another one.
     """
-    yield from replace_incarnation(incarnation)
     retired = 0
     for each in (yield from granted_producers()):
         if not each.retired:
@@ -32,4 +32,5 @@ def restore(incarnation: str) -> Rule[Restored]:
             retired += 1
     for query in (yield from all_queries()):
         yield from abandon(query.name, query.plan)
+    yield from replace_incarnation(incarnation)
     return Restored(incarnation, retired)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from _rifl_ground.forks import REMEDY
+from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import LogStopped
 from sharedlog._core.following import Follower, Start
+from sharedlog._core.incarnation import condition_of_incarnation
+from sharedlog._core.incarnation import forked as other_incarnation
 from sharedlog._core.sealing import Seals
-from sharedlog._core.steps import Rule
-from sharedlog._engines.driving import carry_out
+from sharedlog._core.steps import Rule, Step
+from sharedlog._engines.driving import carry_out, do
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
 from sharedlog._log.observing import Observers
@@ -34,11 +37,31 @@ class Place(NamedTuple):
 
     def run(self, rule: Rule[_T]) -> _T:
         """Carry a rule out, in this thread."""
-        if self.observers is None:
-            return carry_out(self.engine, rule)
-        if isinstance(self.engine, Elsewhere):
+        if self.observers is not None and isinstance(self.engine, Elsewhere):
             return self.observers.asked(self.engine, rule)
-        return carry_out(self.engine, rule, self.observers.act)
+        return carry_out(self.engine, rule, self.act)
+
+    def act(self, engine: Engine, step: Step) -> Any:
+        """Carry one step out, in this thread.
+
+        A commit raises ``LogForked``, and writes nothing, once the log is of another incarnation:
+        it was restored and declared so since this handle was opened.
+        """
+        act = do if self.observers is None else self.observers.act
+        if not isinstance(step, Commit):
+            return act(engine, step)
+        mine = condition_of_incarnation(self.incarnation)
+        if any(each.key == mine.key for each in step.conditions):
+            # The rule judges it.
+            return act(engine, step)
+        try:
+            return act(engine, step._replace(conditions=(*step.conditions, mine)))
+        except Refused as refused:
+            found = refused.found[mine.key]
+            if found == mine.value:
+                raise
+            there = (found or b"none").decode(errors="replace")
+            raise other_incarnation(there, self.incarnation) from refused
 
     def of_player(self, player: str) -> Place:
         """Return it as the rules of a player need it; "": of whoever operates all players.

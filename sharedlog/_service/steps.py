@@ -31,6 +31,7 @@ class Steps:
 
     def __init__(self, place: Place, quotas: Quotas, requests: Requests, tail: Tail) -> None:
         """``tail``: of those who wait for more."""
+        self._place = place
         self._engine = place.engine
         self._quotas = quotas
         self._requests = requests
@@ -118,7 +119,7 @@ class Steps:
 
     def _committed(self, commit: Commit) -> steps_pb2.CommitStepReply:
         try:
-            lsns = self._engine.commit(commit)
+            lsns = self._place.act(self._engine, commit)
         except Refused as refused:
             return steps_pb2.CommitStepReply(refused=True, found=_values(refused.found).values)
         return steps_pb2.CommitStepReply(lsns=steps_pb2.StepLsns(first=lsns.first, last=lsns.last))

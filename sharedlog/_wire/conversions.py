@@ -100,16 +100,15 @@ def held_of(hold: Hold) -> pb.Hold:
         renewed_us=hold.renewed_us,
         retention_us=hold.retention_us,
         dropped=hold.dropped,
-        incarnation="" if hold.position is None else hold.position.incarnation,
+        incarnation=hold.incarnation,
     )
 
 
 def hold_of(held: pb.Hold) -> Hold:
     """Return the hold that came."""
     done = position_of(held.done, held.incarnation) if held.HasField("done") else None
-    return Hold(
-        held.name, held.tag, held.lsn, done, held.renewed_us, held.retention_us, held.dropped
-    )
+    times = (held.renewed_us, held.retention_us)
+    return Hold(held.name, held.tag, held.lsn, done, *times, held.dropped, held.incarnation)
 
 
 def info_of(stream: Stream) -> pb.StreamInfo:

@@ -16,6 +16,7 @@ from sharedlog._core.entry import Kind, Row, read_row
 from sharedlog._core.errors import CorruptLog, NotAllowed
 from sharedlog._core.fences import fence_key
 from sharedlog._core.holds import HOLDS, hold_key
+from sharedlog._core.incarnation import INCARNATION
 from sharedlog._core.named import named_key
 from sharedlog._core.player.deadletters import PRODUCERS
 from sharedlog._core.player.rows import check_part, row_key
@@ -54,7 +55,7 @@ class Reach:
     def check_get(self, keys: Iterable[str]) -> None:
         """Judge what is read of keys."""
         for key in keys:
-            known = key in (TRIMMED, HOLDS) or key.startswith(STREAMS)
+            known = key in (TRIMMED, HOLDS, INCARNATION) or key.startswith(STREAMS)
             if not known and not self._mine(key):
                 raise self._beyond(key)
 

@@ -9,6 +9,7 @@ import pytest
 
 import sharedlog
 from sharedlog._core.errors import LogFull
+from sharedlog._core.restoring import restore
 from sharedlog._core.spans import retire
 from sharedlog._core.streams import fnv1a
 from tests.sharedlog.faulty import faulty
@@ -243,7 +244,7 @@ def test_a_producer_that_was_retired_is_replaced(log):
 
 
 def test_a_log_that_was_swapped_for_another_copy_refuses_who_opened_the_first(log):
-    """Its producer is not of that copy: nobody writes on as if nothing had happened (L3)."""
+    """By its incarnation: nobody writes on as if nothing had happened (§12)."""
     log.stream("s", 1)
     mine, engine = faulty(log)
     mine.publish("s", "a")
@@ -251,9 +252,29 @@ def test_a_log_that_was_swapped_for_another_copy_refuses_who_opened_the_first(lo
         other.stream("s", 1)
         engine.engine = other._engine
         for _ in range(2):
-            with pytest.raises(sharedlog.UnknownProducer):
+            with pytest.raises(sharedlog.LogForked):
                 mine.publish("s", "b")
         assert texts(other, "s") == []
+
+
+@pytest.mark.parametrize("watching", [None, sharedlog.Observer()])
+def test_a_handle_from_before_the_log_was_declared_restored_writes_nothing(url, watching):
+    """Whatever it would write, also under a producer that is granted anew (§12)."""
+    with sharedlog.create(url, observer=watching) as log:
+        log.stream("s", 1)
+        log.publish("s", "a")
+        log._run(restore("0123456789abcdef"))
+        for write in (
+            lambda: log.publish("s", "b"),
+            lambda: log.producer().publish("s", "b"),
+            lambda: log.producer("named").publish("s", "b"),
+            lambda: log.stream("another"),
+            lambda: log.raise_fence("f"),
+            lambda: log.follow("s", name="me"),
+        ):
+            with pytest.raises(sharedlog.LogForked, match="open it again"):
+                write()
+        assert texts(log, "s") == ["a"]
 
 
 def test_closing_ends_what_waits(log):
