@@ -47,15 +47,9 @@ class DeadLetter(NamedTuple):
         headers = {
             name: value for name, value in outer.headers.items() if not name.startswith(_PREFIX)
         }
-        about = About(headers, outer.content_type, outer.schema_name)
-        return Message(
-            pack(outer.value, outer.key, about, at_us),
-            self.position,
-            stream,
-            at,
-            at_us,
-            seals=seals,
-        )
+        about = About(headers, outer.content_type, outer.schema_name, method=outer.method)
+        envelope = pack(outer.value, outer.key, about, at_us)
+        return Message(envelope, self.position, stream, at, at_us)
 
 
 def said(

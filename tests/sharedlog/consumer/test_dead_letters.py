@@ -45,7 +45,9 @@ def test_what_a_consumer_gave_up_is_listed_shown_and_published_again_once(world,
             b'{"customer": "c1", "what": "it"}',
             key="c1",
             headers={"who": "me", "target": "no target"},
-            about=sharedlog.About(content_type="application/json", schema_name="Order"),
+            about=sharedlog.About(
+                content_type="application/json", schema_name="Order", method="/a/B"
+            ),
         )
     log = world.log
     drain(world.consumer())
@@ -71,6 +73,7 @@ def test_what_a_consumer_gave_up_is_listed_shown_and_published_again_once(world,
     assert (again.value, again.key) == (b'{"customer": "c1", "what": "it"}', b"c1")
     assert again.headers == {"who": b"me", "target": b"no target"}
     assert (again.content_type, again.schema_name) == ("application/json", "Order")
+    assert again.method == "/a/B"
     assert str(again.position) == first[0]["position"]
 
 
