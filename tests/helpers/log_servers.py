@@ -52,7 +52,7 @@ def shared_postgres():
     """One server; tests keep apart by group or log."""
     from tests.stores.postgres.servers import PostgresServer
 
-    server = PostgresServer()
+    server = PostgresServer(max_prepared_transactions="4")
     yield server
     server.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -479,6 +480,39 @@ def test_a_transaction_that_outlives_its_handler_is_waited_for(
         assert two.woken(found.attempt).wait(DEADLINE_S)
     handler = Handler(shared_server, reply=OTHER)
     stands = FIRST if ends == "commits" else OTHER
+    assert handler.serve(two, call(client, 1, attempt=2)).record == stands
+    assert effects() == 1
+
+
+@pytest.mark.parametrize("ends", ["COMMIT", "ROLLBACK"])
+def test_a_transaction_that_was_prepared_refuses_retries_until_it_ends(
+    replicas, shared_server, database, effects, ends
+):
+    """It has no session: each retry is refused at once, and costs the database nothing."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    prepared = f"'{secrets.token_hex(8)}'"
+    with shared_server.connect(autocommit=True) as connection:
+
+        def run(attempt):
+            connection.execute("BEGIN")
+            connection.execute(INSERT)
+            one.store.transactions.record(attempt, FIRST, connection)
+            connection.execute(f"PREPARE TRANSACTION {prepared}")
+            return HandlerResult(RAISED, raised=True)
+
+        try:
+            with pytest.raises(InProgress, match="cannot be taken over"):
+                drive(serve(one.store, call(client, 1), UNCLAIMED), one.store, run)
+            for replica in (one, two):
+                with ThreadPoolExecutor(1) as pool:
+                    claimed = pool.submit(replica.claim, call(client, 1, attempt=2), UNCLAIMED)
+                    with pytest.raises(InProgress, match="cannot be taken over"):
+                        claimed.result(DEADLINE_S)
+        finally:
+            connection.execute(f"{ends} PREPARED {prepared}")
+    handler = Handler(shared_server, reply=OTHER)
+    stands = FIRST if ends == "COMMIT" else OTHER
     assert handler.serve(two, call(client, 1, attempt=2)).record == stands
     assert effects() == 1
 

@@ -9,7 +9,8 @@ BEGIN
 END $$;
 
 -- Who records a call that nobody claimed: a token that stands for it, and its replica, empty for
--- one that is gone. NULL where nobody does any more. p_take_over: a token whose transaction is
+-- one that is gone, and for a transaction that was prepared (PREPARE TRANSACTION): that is no
+-- session's, nothing here can end it, and it may last. NULL where nobody does any more. p_take_over: a token whose transaction is
 -- to be ended, as in ``held_1``.
 CREATE OR REPLACE FUNCTION @schema@.who_commits_1(
     p_client bigint, p_seq bigint, p_take_over text, OUT o_token text, OUT o_owner text
@@ -20,7 +21,8 @@ BEGIN
     WITH held AS (
         -- Advisory locks in pg_locks: an unsigned half each.
         SELECT pid, mode, (classid::bigint << 32 | objid::bigint) AS hash FROM pg_locks
-        WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid <> pg_backend_pid()
+        WHERE locktype = 'advisory' AND granted AND objsubid = 1
+          AND pid IS DISTINCT FROM pg_backend_pid()
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     )
     SELECT held.pid, coalesce(replicas.owner, '') INTO holder, o_owner
