@@ -106,6 +106,7 @@ class Following:
         self._lock = OwnedLock(ReentrantCall)
         self._ready = _Ready([])
         self._error: LogError | None = None
+        self._left = False
         self._closed = threading.Event()
         self._told_s = self._passed_s = time.monotonic()
         refuse_in_children(self, forked, _forget)
@@ -185,15 +186,22 @@ class Following:
 
     def close(self) -> None:
         """End, with the hold moved behind what was done; idempotent. Who waits is woken."""
-        if self._closed.is_set():
-            return
         self._closed.set()
+        if self._left:
+            return
         with self._lock:
             try:
                 if self._named and not self._place.closing.is_set():
                     self._tell(force=True)
-            finally:
-                self._place.leave(self._follower)
+            except LogError:
+                self._leave()
+                raise
+            self._leave()
+
+    def _leave(self) -> None:
+        self._place.leave(self._follower)
+        # Not before: a close that is interrupted can be made again.
+        self._left = True
 
     def __enter__(self) -> Following:
         """Return itself."""

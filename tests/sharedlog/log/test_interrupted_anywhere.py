@@ -117,6 +117,19 @@ def follow(handle):
     assert len(more) >= len(MESSAGES) - len(found)
 
 
+def close(handle):
+    """It can be closed again, and then its hold is behind what was done."""
+    log = handle.log
+    _published(log)
+    follower = log.follow("s", name="f")
+    next(follower)
+    follower.done(next(follower))
+    handle.interrupted(follower.close)
+    follower.close()
+    with log.follow("s", name="f") as follower:
+        assert [each.text for each in follower.poll(5)] == MESSAGES[2:]
+
+
 def _transaction(handle, name):
     log = handle.log
     producer = log.producer(name)
@@ -166,7 +179,7 @@ def trim(handle):
     assert texts(log, "s") == sorted([*MESSAGES, "another thread's", "after"])
 
 
-OPERATIONS = [publish, iterate, poll, follow, transaction, named_transaction, trim]
+OPERATIONS = [publish, iterate, poll, follow, close, transaction, named_transaction, trim]
 
 
 def _walk(engine, operation, directory, step):
