@@ -292,12 +292,13 @@ model: $(PYTHON) spin
 	@$(PYTHON) -m chaos.model $(MODEL_FLAGS)
 
 # Much of it waits for servers and processes: more workers than cores are not too many.
-TEST_WORKERS ?= 4
+TEST_WORKERS ?= 5
 test: $(call stage,dev) postgresql redis-server spin toxiproxy etcd java
 	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; \
 	trap '$(PYTHON) -m tests.helpers.leftovers "$$scratch"; rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \
 	$(PYTHON) -m compileall -q -j 0 _rifl_ground rifl curp sharedlog lease_server chaos benchmarks examples; \
+	$(PYTHON) -m tests.helpers.rewritten tests; \
 	TMPDIR="$$scratch" $(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder \
 	  --durations 25 --durations-min 5 $(PYTEST_FLAGS)
 
