@@ -167,28 +167,25 @@ def test_a_collector_at_any_line_hinders_nobody(tmp_path):
         seen = 1
         gc.collect()
         gc.freeze()
-        try:
-            while seen > lines:
-                abandoned = []
-                for _ in range(20):
-                    following, transaction = (
-                        log.follow("s", name=None),
-                        log.producer().transaction(),
-                    )
-                    transaction.publish("s", "never")
-                    box = [following, transaction]
-                    box.append(box)
-                    abandoned.append(box)
-                del following, transaction, box
-                seen = 0
-                published += 1
-                sys.settrace(trace)
-                try:
-                    log.publish("s", str(published))
-                finally:
-                    sys.settrace(None)
-                lines += 20
-        finally:
-            gc.unfreeze()
+        while seen > lines:
+            abandoned = []
+            for _ in range(20):
+                following, transaction = (
+                    log.follow("s", name=None),
+                    log.producer().transaction(),
+                )
+                transaction.publish("s", "never")
+                box = [following, transaction]
+                box.append(box)
+                abandoned.append(box)
+            del following, transaction, box
+            seen = 0
+            published += 1
+            sys.settrace(trace)
+            try:
+                log.publish("s", str(published))
+            finally:
+                sys.settrace(None)
+            lines += 20
         assert lines > 100
         assert sorted(texts(log, "s"), key=int) == [str(each) for each in range(published + 1)]
