@@ -1,4 +1,4 @@
-"""What `make test` compiles before the workers of pytest collect."""
+"""Tests that `make test` compiles before the workers of pytest collect."""
 
 from __future__ import annotations
 
