@@ -37,6 +37,11 @@ class WorkerChannel:
         )
 
     @property
+    def store(self) -> int:
+        """The number of the store that the session's client id is of."""
+        return self.channel.session._client.session.store
+
+    @property
     def retries(self) -> int:
         """How often calls of this channel were sent once more."""
         return self._retries.count

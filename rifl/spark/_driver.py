@@ -23,7 +23,7 @@ from rifl.spark._connections import open_plain
 from rifl.spark._descriptors import MethodShape, from_file, from_module, from_pool
 from rifl.spark._errors import IdentityError, PlanError, SparkError
 from rifl.spark._options import ConnectionOptions, WriteOptions
-from rifl.spark._session_names import done_mark, lost_memory
+from rifl.spark._session_names import done_mark
 
 _ATTEMPT_S = 10.0
 _LONGEST_PAUSE_S = 1.0
@@ -69,10 +69,10 @@ class Driver:
             return from_module(options.method, options.module)
         return self._reflected(options.method)
 
-    def planned_id(self, method: str) -> int:
-        """Check that the server deduplicates the method; return a client id of it.
+    def store(self, method: str) -> int:
+        """Check that the server deduplicates the method; return the number of its store.
 
-        The id tells which incarnation of a ``memory:`` server planned this.
+        No other store has it, and a ``memory:`` store is another one after each start.
         """
         grant = self._ask(self._leases.Grant, lease_pb.GrantRequest())
         self._require_deduplicated(method, grant)
@@ -81,10 +81,10 @@ class Driver:
             lease_pb.ReleaseRequest(client_id=grant.client_id, token=grant.token),
             timeout=_ATTEMPT_S,
         )
-        return int(grant.client_id)
+        return int(grant.store)
 
     def open_session(self, name: str, retention_s: float | None, method: str | None) -> int:
-        """Open a session and return its client id; raises ``SessionGone``.
+        """Open a session and return the number of its store; raises ``SessionGone``.
 
         ``method``, unless None, is one that the server must deduplicate.
         """
@@ -94,7 +94,7 @@ class Driver:
         opened = self._ask(self._leases.OpenSession, request)
         if method is not None:
             self._require_deduplicated(method, opened)
-        return int(opened.client_id)
+        return int(opened.store)
 
     def close_session(self, name: str) -> bool:
         """Close a session, for good; False if the server knows none of that name."""
@@ -105,20 +105,19 @@ class Driver:
             return False
         return True
 
-    def end_session(self, name: str, like: int | None = None) -> None:
+    def end_session(self, name: str, store: int | None = None) -> None:
         """Have a session closed, also one that nobody used, which servers forget.
 
-        Raises ``IdentityError`` where the server has been restarted, and lost its memory,
-        since it granted the client id ``like``.
+        Raises ``IdentityError`` if the server has another store than ``store`` by now.
         """
         if self.close_session(name):
             return
         with contextlib.suppress(SessionGone):
-            opened = self.open_session(name, None, None)
-            if like is not None and lost_memory(like, opened):
+            found = self.open_session(name, None, None)
+            if store not in (None, found):
                 raise IdentityError(
-                    f"the server at {self._target} has forgotten what this write sent (a memory: "
-                    "store that was restarted): it is not committed"
+                    f"the server at {self._target} has another store than this write was sent to "
+                    "(a memory: store that was restarted?): it is not committed"
                 )
             self.close_session(name)
 

@@ -34,7 +34,6 @@ from typing import NamedTuple
 
 from rifl.spark._errors import IdentityError
 
-_MEMORY_ID_BITS = 32
 # The names of sessions have 256 characters at most; a query's id and a number follow.
 _SERIES_CHARS = 180
 
@@ -119,12 +118,3 @@ def batch_session(name: str) -> str:
 def done_mark(name: str) -> str:
     """Return the name that is closed beside a session of the user's that was finished."""
     return f"spark/done/{name}"
-
-
-def lost_memory(planned_id: int, opened_id: int) -> bool:
-    """Tell whether a ``memory:`` server was restarted between the two ids.
-
-    Its ids carry a random incarnation above 32 bits; those of durable stores are
-    numbered from 1.
-    """
-    return planned_id >> _MEMORY_ID_BITS != opened_id >> _MEMORY_ID_BITS

@@ -42,7 +42,7 @@ class Session:
         self._connection = connection
         with Driver(connection, _TIMEOUT_S) as driver:
             try:
-                self.client_id = driver.open_session(name, retention, None)
+                driver.open_session(name, retention, None)
             except SessionGone as error:
                 if driver.finished(name):
                     raise AlreadyDone(name) from error

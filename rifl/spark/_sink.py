@@ -37,7 +37,7 @@ class TaskResult:
 
     session: str
     batch: MicroBatch | None
-    client_id: int
+    store: int
     counts: Counts
     dead_files: tuple[str, ...] = field(default_factory=tuple)
 
@@ -174,7 +174,7 @@ def write_task(
     return TaskResult(
         session=name,
         batch=batch,
-        client_id=client_id,
+        store=plan.store,
         counts=delivery.counts,
         dead_files=files,
     )
@@ -216,7 +216,7 @@ def commit_stream(options: WriteOptions, results: Sequence[TaskResult], batch_id
         raise IdentityError(f"tasks say {batch}, and the commit is of batch {batch_id}")
     _publish(options, results)
     driver = process_driver(options.connection, options.timeout_s)
-    driver.end_session(batch.closed_by_commit, results[0].client_id)
+    driver.end_session(batch.closed_by_commit, results[0].store)
     freeze("commit")
     _tell(options, results[0].session, batch_id, results)
 

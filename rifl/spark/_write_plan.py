@@ -21,7 +21,7 @@ from rifl.spark._keys import KeyPlan
 from rifl.spark._options import ConnectionOptions, WriteOptions
 from rifl.spark._report import check_metrics
 from rifl.spark._requests import RequestPlan, plan_request
-from rifl.spark._session_names import MicroBatch, lost_memory, run_session
+from rifl.spark._session_names import MicroBatch, run_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class WritePlan:
     """All that tasks need, decided on the driver. Picklable; holds no secret.
 
     ``session`` is a batch write's or the user's own; None for a stream without one.
-    ``client_id`` is of the server when this was planned, and tells its incarnation.
+    ``store`` is the number of the server's store when this was planned: no other store has it.
     ``schema`` is of the columns that are read: those that dead letters add are left out,
     so that a dead row can be sent again as it is. ``run`` is this plan's own name;
     ``dead_token`` that of the dead letters' directory.
@@ -39,7 +39,7 @@ class WritePlan:
     schema: pyarrow.Schema
     shape: MethodShape
     session: str | None
-    client_id: int
+    store: int
     run: str
     dead_token: str | None = None
 
@@ -71,9 +71,9 @@ class WritePlan:
         name = options.session or (None if stream else session or run_session())
         try:
             if name is None:
-                client_id = driver.planned_id(options.method)
+                store = driver.store(options.method)
             else:
-                client_id = driver.open_session(name, options.retention_s, options.method)
+                store = driver.open_session(name, options.retention_s, options.method)
         except SessionGone as error:
             if name is not None and driver.finished(name):
                 raise AlreadyDone(name) from error
@@ -86,7 +86,7 @@ class WritePlan:
             schema=schema,
             shape=shape,
             session=name,
-            client_id=client_id,
+            store=store,
             run=uuid.uuid4().hex[:16],
             dead_token=token,
         )
@@ -131,19 +131,18 @@ class WritePlan:
                     options.connection, name, options.retention_s, options.timeout_s
                 )
                 client_id = worker.channel.session.open(options.timeout_s)
-                # Not by the whole id: what was planned and not used yet, servers forget.
-                if not lost_memory(self.client_id, client_id):
+                if worker.store == self.store:
                     return worker, client_id
-                # What this process knows may be from before the server's restart.
+                # What this process knows may be of the store that was there before.
                 drop_channel(options.connection, name)
         except CallError as error:
             if error.reason == "SESSION_CLOSED":
                 raise IdentityError(_closed_text(name, batch)) from error
             raise
         raise IdentityError(
-            f"the server has forgotten the session {name!r} since this write was planned "
-            "(a memory: store that was restarted): what was sent before cannot be told "
-            "from what was not, so nothing more was sent"
+            f"the server has another store than when this write was planned (a memory: store that "
+            f"was restarted?), and nothing of the session {name!r}: what was sent before cannot be "
+            "told from what was not, so nothing more was sent"
         )
 
     def _require_known(self, batch: MicroBatch) -> None:
@@ -161,7 +160,7 @@ class WritePlan:
         elif before is None or driver.close_session(before):
             pass
         elif batch.gaps:
-            driver.end_session(before, self.client_id)
+            driver.end_session(before, self.store)
         else:
             raise IdentityError(
                 f"the server does not remember the micro-batches before {batch.batch} of "

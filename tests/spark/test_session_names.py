@@ -10,7 +10,6 @@ from rifl.spark._errors import IdentityError
 from rifl.spark._session_names import (
     MicroBatch,
     batch_session,
-    lost_memory,
     named_series,
     run_session,
 )
@@ -72,10 +71,3 @@ def test_names_of_users_and_runs() -> None:
         with pytest.raises(ValueError, match="session"):
             batch_session(bad)
     assert run_session() != run_session()
-
-
-def test_an_id_of_another_incarnation_is_noticed() -> None:
-    """A memory: server that restarted has forgotten what was sent (DESIGN §5)."""
-    assert not lost_memory(1, 4000)
-    assert not lost_memory((7 << 32) + 1, (7 << 32) + 9)
-    assert lost_memory((7 << 32) + 1, (8 << 32) + 1)

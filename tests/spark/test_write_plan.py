@@ -8,6 +8,7 @@ import pickle
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -341,9 +342,43 @@ def test_a_memory_server_that_restarted_is_noticed() -> None:
     with _bank() as (bank, other):
         for lost, batch in ((plan, MicroBatch("spark/q", 0)), (named, None)):
             moved = _moved(lost, other)
-            with pytest.raises(IdentityError, match="forgotten"):
+            with pytest.raises(IdentityError, match="another store"):
                 _send(moved, rows, batch)
         assert bank.effects.total() == 0
+
+
+@pytest.mark.parametrize("store", ["memory:", "sqlite"])
+def test_a_query_goes_on_however_many_clients_there_are(store: str, tmp_path: Path) -> None:
+    """Grants of others between its micro-batches say nothing about its store (DESIGN §5, §8)."""
+    url = store if store == "memory:" else f"sqlite:///{tmp_path / 'bank.db'}"
+    with _bank(url) as (bank, target):
+        options = _options(target)
+        rows = _rows(range(4))
+        plan = _planned(options, rows, stream=True)
+        for batch in range(4):
+            for _ in range(70):
+                bank.dedup._authority.grant()
+            # Every second micro-batch has no rows.
+            some = rows.slice(batch, 1 - batch % 2)
+            commit_stream(options, [_send(plan, some, MicroBatch("spark/q", batch))], batch)
+        assert bank.effects == {"r0": 1, "r2": 1}
+
+
+def test_a_query_that_was_stopped_by_a_wrong_rule_goes_on() -> None:
+    """It opened a micro-batch's session and sent nothing: the next start sends it (DESIGN §8)."""
+    rows = _rows(range(3))
+    with _bank() as (bank, target):
+        options = _options(target)
+        plan = _planned(options, rows, stream=True)
+        commit_stream(options, [_send(plan, rows, MicroBatch("spark/q", 0))], 0)
+        stopped = replace(plan, store=plan.store + 1)
+        more = _rows(range(3, 6))
+        for _ in range(2):
+            with pytest.raises(IdentityError, match="another store"):
+                _send(stopped, more, MicroBatch("spark/q", 1))
+        again = _planned(options, rows, stream=True)
+        commit_stream(options, [_send(again, more, MicroBatch("spark/q", 1))], 1)
+        assert bank.effects == {f"r{number}": 1 for number in range(6)}
 
 
 def _moved(plan: WritePlan, target: str) -> WritePlan:
