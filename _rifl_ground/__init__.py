@@ -7,6 +7,7 @@ It is private, and imports none of them.
 - ``threads``: in which what blocks runs beside an event loop.
 - ``owned_lock``: locks and leads that refuse a call within such a call.
 - ``drivers``: applications' connections, out of what holds their transactions.
+- ``loans``: what user code is lent for one run, and refuses what that left running.
 - ``exports``: packages' public names, imported when they are asked for.
 - ``signals``: taken while a process serves; ``scraping``: its metrics; ``exits``: its exit codes.
 - ``texts``: what others said, as people are shown it.

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sharedlog._core.errors import CheckpointWentBack as CheckpointWentBack
     from sharedlog._core.errors import CorruptLog as CorruptLog
     from sharedlog._core.errors import Fenced as Fenced
+    from sharedlog._core.errors import HandlerEnded as HandlerEnded
     from sharedlog._core.errors import HoldMoved as HoldMoved
     from sharedlog._core.errors import InvalidRequest as InvalidRequest
     from sharedlog._core.errors import LogError as LogError
@@ -122,12 +123,13 @@ else:
             "sharedlog._core.envelope": "About",
             "sharedlog._core.errors": (
                 "AlreadyCommitted AnswerGone CallAfterWrite CallForgotten CallMismatch "
-                "CheckpointWentBack CorruptLog Fenced HoldMoved InvalidRequest LogError "
-                "LogExists LogForked LogFull LogStopped LogUnavailable NewerFormat NoSuchLog "
-                "NoSuchOutbox NoSuchStream NotAllowed NotDurable OutOfOrder OutboxWentBack "
-                "OutcomeUnknown PredecessorMismatch ProducerRetired QuotaExceeded "
-                "ReentrantCall SchemaChanged SealedMessage SeqReused SpanGone StoreStopped "
-                "StoreUnavailable StoreWentBack TrimmedLog UnknownProducer WrongTransaction"
+                "CheckpointWentBack CorruptLog Fenced HandlerEnded HoldMoved InvalidRequest "
+                "LogError LogExists LogForked LogFull LogStopped LogUnavailable NewerFormat "
+                "NoSuchLog NoSuchOutbox NoSuchStream NotAllowed NotDurable OutOfOrder "
+                "OutboxWentBack OutcomeUnknown PredecessorMismatch ProducerRetired "
+                "QuotaExceeded ReentrantCall SchemaChanged SealedMessage SeqReused SpanGone "
+                "StoreStopped StoreUnavailable StoreWentBack TrimmedLog UnknownProducer "
+                "WrongTransaction"
             ),
             "sharedlog._core.fences": "Fence",
             "sharedlog._core.holds": "Hold",

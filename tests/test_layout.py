@@ -508,6 +508,9 @@ def test_nothing_of_ours_waits_for_the_loops_own_threads() -> None:
 # Each was looked at: it takes no lock, nor calls what does. A collection runs it in the middle
 # of anything, in a thread that may hold any lock.
 FINALIZERS = {
+    # Nothing, in place of psycopg's warning.
+    "_rifl_ground.postgres.lent: LentAsyncConnection.__del__",
+    "_rifl_ground.postgres.lent: LentConnection.__del__",
     # By ``call_soon_threadsafe``, as ``aio_client``'s.
     "curp.client._aio_records: weakref.finalize(self, _end_soon, loop, call)",
     "curp.client._sync_records: weakref.finalize(self, stream.queue.put, None)",

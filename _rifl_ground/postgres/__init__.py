@@ -4,6 +4,6 @@
   they need; ``sessions``: lent to one statement at a time; ``listener``: of a channel.
 - ``poolers``: what may stand between.
 - ``owned``: transactions in which other code runs, and what becomes of them; ``marked``: the
-  same on psycopg's connections; ``lent``: cursors that do not end them; ``riders``: what other
-  libraries have travel with their commit.
+  same on psycopg's connections; ``lent``: connections and cursors that do not end them;
+  ``riders``: what other libraries have travel with their commit.
 """

@@ -1,7 +1,8 @@
 """Consumers: functions that consume a stream, change a database and publish (DESIGN-LOG §14).
 
 - ``consumer``: ``sharedlog.Consumer``; ``beginning``: where a new one begins; ``handlers``: its
-  functions; ``effects``: what they get.
+  functions; ``effects``: what they get, ``savepoints``: a part of that, ``lending``: not for
+  longer than they run.
 - ``working``: the shards of one process, turn after turn; ``sharing``: which those are;
   ``owned``: one of them; ``carrying``: its steps, ``running``: those of handlers, ``hanging``:
   which do not return, ``counting``: which errors are theirs; ``settling``: what it owes the log;

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.services import Answer, Services, read
 from sharedlog._consumer.store import Store
 from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, line_of
@@ -41,7 +42,8 @@ class MessageCalls:
         self._calls = calls
         self._position = position
         self.store = store
-        self._act = act
+        self._carry_out = act
+        self._over = False
         self._first = first
         self._told = told
         self._written = store.written()
@@ -63,6 +65,17 @@ class MessageCalls:
         """Raise ``InvalidRequest`` while others may write, as a service is called."""
         if self._under_way and self._written is not None:
             raise InvalidRequest("the connection is used before a call, or once it is answered")
+
+    def end(self) -> None:
+        """The handler has ended: a thread that it left calls nothing, and keeps no answer."""
+        self._over = True
+        if self._under_way and self.ends is None:
+            self.ends = _not_awaited()
+
+    def _act(self, step: CallStep) -> Any:
+        if self._over:
+            raise handler_ended()
+        return self._carry_out(step)
 
     def check(self) -> None:
         """Raise what keeps the transaction from its commit, once the handler has returned."""
@@ -97,7 +110,7 @@ class MessageCalls:
         """Have nothing be on its way any more: the handler has returned."""
         left = [each for each in self._tasks if not each.done()]
         if left and self.ends is None:
-            self.ends = Failed("the handler has not awaited a call that it made", counts=True)
+            self.ends = _not_awaited()
         for each in left:
             each.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -111,6 +124,8 @@ class MessageCalls:
     @contextlib.contextmanager
     def _making(self, wanted: Wanted, *, kept: bool) -> Any:
         """Suspend the transaction, where there is one writer, and judge what a call ends with."""
+        if self._over:
+            raise handler_ended()
         if self.ends is not None:
             raise self.ends
         try:
@@ -156,7 +171,7 @@ class MessageCalls:
         self._under_way += 1
 
     def _go_on(self) -> None:
-        if self._written is not None and not self._under_way:
+        if self._written is not None and not self._under_way and not self._over:
             self.store.resume(read=self.read)
             self._written = self.store.written()
 
@@ -166,6 +181,10 @@ class MessageCalls:
         if self.ends is None or isinstance(error, Died):
             self.ends = _end(error)
         return told
+
+
+def _not_awaited() -> Failed:
+    return Failed("the handler has not awaited a call that it made", counts=True)
 
 
 def _end(error: BaseException) -> BaseException:

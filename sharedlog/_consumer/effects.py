@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+import contextlib
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 from _rifl_ground.forks import this_process
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.channels import channel_for
 from sharedlog._consumer.counting import noted
+from sharedlog._consumer.lending import handler_ended
+from sharedlog._consumer.savepoints import Savepoint
 from sharedlog._consumer.state import ShardState
 from sharedlog._core.catalog import Stream
+from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import InvalidRequest, LogUnavailable
@@ -29,7 +33,6 @@ class Effects:
 
     def __init__(
         self,
-        connection: Any,
         messages: Sequence[Message],
         placing: Placing,
         outputs: Outputs,
@@ -42,13 +45,17 @@ class Effects:
         # What the function is called with; a timer's with none.
         self.messages = messages
         self._state = state
-        self._connection = connection
+        self._connection = calls.store.lend()
         self._process = this_process()
         self._message = messages[0] if messages and not batch else None
         self._placing = placing
         self._outputs = outputs
         self._calls = calls
         self._over = False
+        # The savepoints that it is in, the newest last.
+        self._open: list[Savepoint] = []
+        # Tasks that were begun while it ran, and run on.
+        self.left: Sequence[str] = ()
         # What is published carries this trace context, where nothing else is said.
         self.trace = ("", "")
 
@@ -63,10 +70,13 @@ class Effects:
     def connection(self) -> Any:
         """The transaction's; raises ``LogStopped`` in a child that the handler forked.
 
-        ``InvalidRequest`` where the log has the state.
+        ``InvalidRequest`` where the log has the state. Once the handler has ended, this and what
+        was made of it raise ``HandlerEnded``.
         """
         if this_process() is not self._process:
             raise forked()
+        if self._over:
+            raise handler_ended()
         self._calls.check_connection()
         self._calls.read = True
         if self._connection is None:
@@ -94,7 +104,7 @@ class Effects:
         call when it ran before, ``InvalidRequest``, and what stubs raise.
         """
         if self._over:
-            raise InvalidRequest("the handler returned: nothing can be called with it any more")
+            raise handler_ended()
         if this_process() is not self._process:
             raise forked()
         if self._message is None:
@@ -125,12 +135,15 @@ class Effects:
     ) -> None:
         """Publish a message, if and once the transaction commits; arguments as ``Log.publish``.
 
+        A savepoint of the database's that is rolled back does not take it back: ``savepoint``
+        does.
+
         Its ``causation_id`` is the position of the message, where nothing else is said, and of a
         batch the last one's. Raises
         ``InvalidRequest`` where the transaction has no room for it, and for what cannot be.
         """
         if self._over:
-            raise InvalidRequest("the handler returned: nothing can be published with it any more")
+            raise handler_ended()
         cause = str(self.messages[-1].position) if self.messages else ""
         if about is None:
             about = About(headers, "", "", *self.trace, cause)
@@ -147,12 +160,54 @@ class Effects:
             noted(error)
             raise
 
+    @contextlib.contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        """Undo in memory what was done in a block that an exception leaves."""
+        published = len(self._outputs.messages)
+        state = None if self._state is None else self._state.kept()
+        try:
+            yield
+        except BaseException:
+            if not self._over:
+                self._outputs.back_to(published)
+                if self._state is not None and state is not None:
+                    self._state.back_to(state)
+            raise
+
+    def savepoint(self) -> Savepoint:
+        """Have a block be undone as a whole, if an exception leaves it: ``with``, ``async with``.
+
+        ::
+
+            with effects.savepoint():
+                effects.connection.execute(...)
+                effects.publish(...)
+
+        It takes back what the block has done to the database (over Redis: what it has queued; with
+        state in the log: its changes) and what it has published. The exception goes on. They nest.
+        Other tasks and threads of the handler do not enter one meanwhile: ``InvalidRequest``.
+        """
+        if self._over:
+            raise handler_ended()
+        if this_process() is not self._process:
+            raise forked()
+        return Savepoint(self._open, lambda: (self._calls.store.savepoint(), self._savepoint()))
+
+    def check(self) -> None:
+        """Raise ``Failed`` where the handler has left a savepoint open."""
+        if self._open:
+            raise Failed("the handler has left an effects.savepoint() open", counts=True)
+
     async def leave(self) -> None:
-        """The handler, which is async, returns: what it has not awaited is cancelled."""
+        """The handler, which is async, has ended: what it has not awaited is cancelled."""
         await self._calls.leave()
 
     def end(self) -> None:
-        """The handler returned."""
+        """The handler has returned, or raised: nothing of this is of use any more. Idempotent."""
+        if self._over or this_process() is not self._process:
+            return
         self._over = True
         if self._state is not None:
             self._state.end()
+        self._calls.end()
+        self._calls.store.take_back()

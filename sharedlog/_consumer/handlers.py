@@ -113,10 +113,14 @@ class Handlers:
 
     def _run(self, found: Any, effects: Effects) -> None:
         async def run() -> None:
+            before = asyncio.all_tasks()
             try:
                 await found
             finally:
+                effects.end()
                 await effects.leave()
+                left = asyncio.all_tasks() - before
+                effects.left = sorted(map(_task_name, left))
 
         if self._runner is None:
             self._runner = asyncio.Runner()
@@ -126,6 +130,11 @@ class Handlers:
 
 def _name(call: Any) -> str:
     return f"{getattr(call, '__module__', '')}.{getattr(call, '__qualname__', type(call).__name__)}"
+
+
+def _task_name(task: asyncio.Task[Any]) -> str:
+    coroutine = task.get_coro()
+    return f"{task.get_name()} ({getattr(coroutine, '__qualname__', coroutine)})"
 
 
 def _check_function(call: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from _rifl_ground.log import get_logger
@@ -12,6 +12,8 @@ from sharedlog._core.position import Position
 _log = get_logger("sharedlog")
 # After that it is told, and again each time that it has run for twice as long.
 TOLD_AFTER_S = 30.0
+# An event names so many of the tasks that a function has left.
+_MOST_TASKS = 10
 
 
 class _Running(NamedTuple):
@@ -36,9 +38,19 @@ class Hanging:
         """A function is called, with the message at a position, or as a timer."""
         self._running = _Running(handler, tag, position, self._clock())
 
-    def end(self) -> None:
-        """It has returned, or raised."""
-        self._running = None
+    def end(self, left: Sequence[str] = ()) -> None:
+        """It has returned, or raised. ``left``: tasks that it began and that have not ended."""
+        running, self._running = self._running, None
+        if left and running is not None:
+            _log.warning(
+                "consumer_left_tasks",
+                **self._said,
+                shard=running.tag,
+                position=str(running.position or ""),
+                handler=running.handler,
+                tasks=", ".join(left[:_MOST_TASKS]),
+                count=len(left),
+            )
 
     def look(self) -> None:
         """Tell of one that has run for long. By the other thread."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import NoReturn
 
 from sharedlog._consumer.counting import Counts
@@ -81,6 +83,16 @@ class LogStore:
 
     def begin(self) -> None:
         """There is no connection."""
+
+    def lend(self) -> None:
+        """There is no connection."""
+
+    def take_back(self) -> None:
+        """There is no connection."""
+
+    def savepoint(self) -> AbstractContextManager[object]:
+        """There is no database."""
+        return contextlib.nullcontext()
 
     def sqlalchemy(self) -> NoReturn:
         """There is no SQL."""

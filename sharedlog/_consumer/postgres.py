@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -11,14 +12,18 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.loans import Loan
+from _rifl_ground.postgres.lent import LentConnection, take_back
 from _rifl_ground.postgres.marked import check_committed, hold, let_go, mark_open, send
 from _rifl_ground.postgres.owned import TransactionMark, is_ended
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.counting import AFTER_ANOTHER, Counts, by_sqlstate, is_noted, noted
 from sharedlog._consumer.joined_append import Held, JoinedAppend
+from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.postgres_append import commit_with
 from sharedlog._consumer.postgres_cursor import HandlerCursor
 from sharedlog._consumer.postgres_session import Looks, opened
+from sharedlog._consumer.savepoints import sql_savepoint
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
 from sharedlog._core.consumer.asked import Failed
@@ -57,6 +62,9 @@ class PostgresStore:
         # Where a handler uses it.
         self._alchemy: Alchemy | None = None
         self._connection: psycopg.Connection[Any] | None = None
+        # What the handler that runs was lent; whether what the last one left running overran.
+        self._lent: LentConnection | None = None
+        self._overran = False
         # Of the transaction that runs, if one does.
         self._mark: TransactionMark | None = None
         # The session's, as handlers are to leave them.
@@ -149,7 +157,7 @@ class PostgresStore:
         joined = JoinedAppend(lambda step: do(engine, step), append, held)
         self._append = None if joined.commit is None else (engine.joined_commits, joined)
 
-    def begin(self) -> Any:
+    def begin(self) -> None:
         """See ``Store``."""
         with self._errors():
             connection = self._opened()
@@ -158,18 +166,44 @@ class PostgresStore:
             self._failed_by = None
             if self._beginning:
                 send(connection, self._beginning)
-            return connection
+
+    def lend(self) -> Any:
+        """See ``Store``."""
+        self._lent = LentConnection(self._opened(), Loan(handler_ended))
+        self._overran = False
+        return self._lent
+
+    def take_back(self) -> None:
+        """See ``Store``."""
+        lent, self._lent = self._lent, None
+        connection = self._connection
+        if lent is not None and connection is not None:
+            self._overran = not take_back(connection, lent.loan)
+            self._end_alchemy()
 
     def sqlalchemy(self) -> Any:
         """See ``Store``."""
-        connection = self._opened()
-        if self._alchemy is None or self._alchemy.connection is not connection:
-            self._alchemy = Alchemy("postgresql+psycopg", connection)
-        return self._alchemy.begin()
+        connection, lent = self._opened(), self._lent
+        if lent is None:
+            raise handler_ended()
+        if self._alchemy is None or not self._alchemy.connection.is_of(connection):
+            given = LentConnection(connection, lent.loan)
+            self._alchemy = Alchemy("postgresql+psycopg", given)
+        return self._alchemy.begin(lent.loan)
+
+    def savepoint(self) -> AbstractContextManager[object]:
+        """See ``Store``."""
+        return sql_savepoint(self._lent)
 
     def intact(self) -> None:
         """See ``Store``."""
         connection = self._opened()
+        if self._overran:
+            raise Failed(
+                "a statement that the handler had left running neither ended nor was cancelled: "
+                "its connection was closed",
+                counts=True,
+            )
         if _closed(connection):
             raise Failed("the handler has closed the connection", counts=True)
         status = connection.info.transaction_status

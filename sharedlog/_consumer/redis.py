@@ -6,17 +6,20 @@ import base64
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any, NoReturn
 
 import redis
 
+from _rifl_ground.loans import Loan
 from _rifl_ground.log import get_logger
 from _rifl_ground.redis.address import RedisAddress
 from _rifl_ground.redis.clients import Clients
 from _rifl_ground.redis.lua import Script
 from _rifl_ground.servers import InvalidAddress
 from sharedlog._consumer.counting import Counts, noted
+from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.redis_transaction import (
     Command,
     Info,
@@ -52,7 +55,13 @@ class RedisStore:
         self._name = name
         self._clients = clients
         self._client = clients.blocking
-        self._transaction: RedisTransaction | None = None
+        # What the handler that runs was lent; None: it has ended.
+        self._lent: RedisTransaction | None = None
+        # Of the transaction that runs: what its handlers have queued, how many they were, and the
+        # one that watches keys until the commit.
+        self._queued: list[Command] = []
+        self._handlers = 0
+        self._watching: RedisTransaction | None = None
         self._known: dict[str, Info | None] = {}
         # The calls of shards: their serials, and the places of their messages.
         self._serials: dict[str, dict[int, tuple[int, int]]] = {}
@@ -111,10 +120,27 @@ class RedisStore:
     def resume(self, *, read: bool) -> None:
         """See ``Store``."""
 
-    def begin(self) -> Any:
+    def begin(self) -> None:
         """See ``Store``."""
-        self._transaction = RedisTransaction(self._client, PREFIX, self._info)
-        return self._transaction
+        self._queued, self._handlers = [], 0
+
+    def lend(self) -> Any:
+        """See ``Store``."""
+        self._lent = RedisTransaction(
+            self._client, PREFIX, self._info, Loan(handler_ended), first=not self._handlers
+        )
+        return self._lent
+
+    def take_back(self) -> None:
+        """See ``Store``."""
+        if self._lent is not None:
+            self._lent.take_back()
+
+    def savepoint(self) -> AbstractContextManager[object]:
+        """See ``Store``."""
+        if self._lent is None:
+            raise handler_ended()
+        return self._lent.savepoint()
 
     def sqlalchemy(self) -> NoReturn:
         """There is no SQL."""
@@ -122,17 +148,20 @@ class RedisStore:
 
     def intact(self) -> None:
         """See ``Store``."""
-        if self._transaction is not None:
-            self._transaction.next()
+        lent = self._lent
+        if lent is not None:
+            self._queued += lent.taken()
+            self._handlers += 1
+            if lent.watching:
+                self._watching, self._lent = lent, None
 
     def commit(self, tag: str, checkpoint: Checkpoint) -> None:
         """See ``Store``. ``Failed`` that is ``partial``: what was before the command is there."""
-        transaction = self._transaction
-        commands = [] if transaction is None else transaction.taken()
+        commands = self._queued
         gone = self._gone(tag, checkpoint.position)
         given = _arguments(checkpoint, gone, commands)
         try:
-            found = self._commit(tag, given, transaction)
+            found = self._commit(tag, given, self._watching)
         finally:
             self.rollback()
         if found[0] == b"fenced":
@@ -149,10 +178,13 @@ class RedisStore:
 
     def rollback(self) -> None:
         """See ``Store``."""
-        transaction, self._transaction = self._transaction, None
-        if transaction is not None:
-            with contextlib.suppress(redis.RedisError, OSError):
-                transaction.give_back()
+        self._queued = []
+        lent, self._lent = self._lent, None
+        watching, self._watching = self._watching, None
+        for each in (lent, watching):
+            if each is not None:
+                with contextlib.suppress(redis.RedisError, OSError):
+                    each.give_back()
 
     def judge(self, error: BaseException) -> Counts:
         """See ``Store``."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, NoReturn
 
 import redis
 import redis.client
 
+from _rifl_ground.loans import Loan
 from _rifl_ground.redis.clients import what_was_said
 from _rifl_ground.redis.settings import NotDurable as WeakServer
 from sharedlog._consumer.counting import Counts, counts, is_noted, noted
@@ -25,6 +28,8 @@ _LOST = redis.WatchError | redis.ConnectionError | redis.TimeoutError | WeakServ
 _REFUSED = {"FLUSHALL", "FLUSHDB", "SELECT", "SWAPDB", "MULTI", "EXEC", "DISCARD"}
 # A script takes no more of one command.
 _MOST_WORDS = 5000
+# How long the end of a handler waits for a command that another thread has in flight.
+IN_FLIGHT_S = 10.0
 
 
 def passes(said: str) -> bool:
@@ -57,63 +62,95 @@ class Command(NamedTuple):
 
 
 class RedisTransaction(redis.client.Pipeline):
-    """A ``redis.client.Pipeline`` whose commands are there once the consumer has committed them.
+    """A ``redis.client.Pipeline`` of one handler, whose commands the consumer commits.
 
     As in redis-py: what is called is queued, and returns the pipeline. After ``watch`` commands
     that read are answered at once, until ``multi``; where a watched key changes until the commit
     the handler runs again.
     """
 
-    def __init__(self, client: Any, prefix: str, info: Callable[[str], Info | None]) -> None:
-        """``prefix``: keys that are the consumer's begin so; ``info``: of a command."""
-        self._lent = True
+    def __init__(
+        self,
+        client: Any,
+        prefix: str,
+        info: Callable[[str], Info | None],
+        loan: Loan,
+        *,
+        first: bool,
+    ) -> None:
+        """``prefix``: keys that are the consumer's begin so; ``info``: of a command.
+
+        ``first``: no other handler of the transaction was before.
+        """
+        self._loan = loan
+        # A command is in flight.
+        self._in_flight = threading.RLock()
         # A command is queued, or asked.
         self._asking = False
         super().__init__(client.connection_pool, client.response_callbacks, True, None)
         self._encoder = client.get_encoder()
         self._prefix = prefix.encode()
         self._info = info
-        # Of the message that is handled: whether others were before it, and what they queued.
-        self._first = True
-        self._before = 0
+        self._first = first
         # What has ended the transaction, if anything has.
         self._ended: BaseException | None = None
 
-    def next(self) -> None:
-        """The handler of a message has returned; raises ``Failed`` where it hid an end."""
-        if self._ended is not None:
-            why = "the handler has hidden the end of its transaction"
-            raise Failed(why, counts=counts(self._ended, by_redis)) from self._ended
-        if self.watching:
-            # From here on everything is queued.
-            self.explicit_transaction = True
-        self._first = False
-        self._before = len(self.command_stack)
+    def take_back(self) -> None:
+        """The handler has ended: wait for a command that is in flight, for a while.
+
+        Then the connection is closed, which fails the command.
+        """
+        self._loan.over = True
+        connection = self.connection
+        if not self._in_flight.acquire(timeout=IN_FLIGHT_S):
+            self._ended = InvalidRequest("the handler has left a command in flight")
+            if connection is not None:
+                connection.disconnect()
+            return
+        self._in_flight.release()
 
     def taken(self) -> list[Command]:
-        """Return what is queued, and queue nothing any more."""
-        self._lent = False
+        """Return what the handler has queued; raises ``Failed`` where it hid an end."""
+        if self._ended is not None:
+            why = "the handler has hidden the end of its transaction, or left a command in flight"
+            raise Failed(why, counts=counts(self._ended, by_redis)) from self._ended
         stack, self.command_stack = self.command_stack, []
         return [self._command(args) for args, _ in stack]
 
     def give_back(self) -> None:
         """Let go of the connection, if there is one."""
-        self._lent = False
+        self._loan.over = True
         super().reset()
+
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Have a block queue nothing, if an exception leaves it."""
+        self._loan.check()
+        before = len(self.command_stack)
+        try:
+            yield
+        except BaseException:
+            if not self._loan.over:
+                del self.command_stack[before:]
+            raise
 
     def watch(self, *names: Any) -> Any:
         """See redis-py. A message that watches begins a transaction of its own."""
+        self._loan.check()
         if not self._first:
             # What others queued would not be in what it reads.
-            del self.command_stack[self._before :]
             self._ended = BatchEnds()
             raise self._ended
         return super().watch(*names)  # type: ignore[no-untyped-call]
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Queue a command, or have it be answered at once after ``watch``."""
-        if self._lent:
-            self._check(args)
+        with self._in_flight:
+            self._loan.check()
+            return self._executed(args, options)
+
+    def _executed(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        self._check(args)
         self._asking = True
         try:
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
@@ -156,15 +193,15 @@ class RedisTransaction(redis.client.Pipeline):
         self.watching = False
         return None if found is None else found[0]
 
-    def execute(self, raise_on_error: bool = True) -> Any:
+    def execute(self, raise_on_error: bool = True) -> NoReturn:
         """Refuse: the consumer does."""
-        if self._lent:
-            raise InvalidRequest(_OURS)
-        return super().execute(raise_on_error)
+        self._loan.check()
+        raise InvalidRequest(_OURS)
 
     def reset(self) -> None:  # type: ignore[override]
         """Refuse: the consumer does. Redis-py may, when it has lost the connection."""
-        if self._lent and not self._asking:
+        if not self._asking:
+            self._loan.check()
             raise InvalidRequest(_OURS)
         super().reset()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from _rifl_ground.forks import this_process
 from sharedlog._consumer.calling import Act, MessageCalls
@@ -104,12 +103,12 @@ class Runner:
         """Run handlers in one transaction until it is full; what they raise is ``Failed``."""
         calls = self._calls.of(messages[0].tag)
         self.ran = []
-        connection = self._store.begin()
+        self._store.begin()
         outputs = Outputs(self._bounds, travels=self._travels)
         batches = self._handlers.in_batches(stream_of(messages[0].tag))
         run = self._run_batch if batches else self._run_each
         try:
-            done = run(messages, connection, changes, outputs, calls)
+            done = run(messages, changes, outputs, calls)
         except BaseException:
             if not self.inherited:
                 self._store.rollback()
@@ -119,7 +118,6 @@ class Runner:
     def _run_each(
         self,
         messages: Sequence[Committed],
-        connection: Any,
         changes: Changes | None,
         outputs: Outputs,
         calls: ShardCalls,
@@ -132,7 +130,7 @@ class Runner:
                 break
             before = len(outputs.messages)
             try:
-                self._call(each, connection, changes, outputs, calls, first=not done)
+                self._call(each, changes, outputs, calls, first=not done)
             except BatchEnds:
                 # T6, say: nothing of it is there; it begins the next transaction.
                 self._beginners.add(stream_of(each.tag))
@@ -155,7 +153,6 @@ class Runner:
     def _run_batch(
         self,
         messages: Sequence[Committed],
-        connection: Any,
         changes: Changes | None,
         outputs: Outputs,
         shard: ShardCalls,
@@ -173,14 +170,13 @@ class Runner:
         taken = messages[: len(readable)]
         calls = self._calls_of(shard, taken[-1].position, first=True)
         state = None if changes is None else ShardState(changes)
-        effects = Effects(connection, readable, self._placing, outputs, calls, state, batch=True)
+        effects = Effects(readable, self._placing, outputs, calls, state, batch=True)
         self._handle(taken, effects, calls)
         return len(readable)
 
     def _call(
         self,
         each: Committed,
-        connection: Any,
         changes: Changes | None,
         outputs: Outputs,
         shard: ShardCalls,
@@ -191,7 +187,7 @@ class Runner:
         calls = self._calls_of(shard, each.position, first=first)
         message = self._readable(each)
         state = None if changes is None else ShardState(changes)
-        effects = Effects(connection, [message], self._placing, outputs, calls, state)
+        effects = Effects([message], self._placing, outputs, calls, state)
         self._handle([each], effects, calls)
         if calls.made and self._store.written() is not None:
             self._beginners.add(stream_of(each.tag))
@@ -200,11 +196,11 @@ class Runner:
         """Run a timer's function in a transaction; what it raises is ``Failed``."""
         self.ran = []
         shard = self._calls.of(tag)
-        connection = self._store.begin()
+        self._store.begin()
         outputs = Outputs(self._bounds, travels=self._travels)
         calls = self._calls_of(shard, _NOWHERE, first=True)
         state = None if changes is None else ShardState(changes)
-        effects = Effects(connection, (), self._placing, outputs, calls, state)
+        effects = Effects((), self._placing, outputs, calls, state)
         self.hanging.begin(self._handlers.timer_name(timer), tag, None)
         try:
             self._guard(lambda effects: self._handlers.fire(timer, effects), effects, calls)
@@ -213,7 +209,7 @@ class Runner:
                 self._store.rollback()
             raise
         finally:
-            self.hanging.end()
+            self.hanging.end(effects.left)
         return Ran(0, outputs.messages, changes)
 
     def _guard(self, run: Callable[[Effects], None], effects: Effects, calls: MessageCalls) -> None:
@@ -234,6 +230,7 @@ class Runner:
         if self.inherited:
             raise forked()
         calls.check()
+        effects.check()
         self._store.intact()
 
     def _judge(self, error: BaseException) -> Counts:
@@ -254,7 +251,7 @@ class Runner:
             else:
                 self._guard(self._handlers.run, effects, calls)
         finally:
-            self.hanging.end()
+            self.hanging.end(effects.left)
 
     def _watched(self, messages: Sequence[Committed], effects: Effects) -> None:
         """Run a handler under the eyes of those who watch; of a batch they see the last one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from _rifl_ground.loans import Loan
 from sharedlog._core.errors import InvalidRequest
 
 _OURS = "the consumer commits what handlers write with (begin_nested is yours)"
@@ -13,7 +14,10 @@ class Alchemy:
     """What gives SQLAlchemy's connections of one connection of a driver's, again and again."""
 
     def __init__(self, kind: str, connection: Any) -> None:
-        """``kind``: of SQLAlchemy's dialects. Raises ``InvalidRequest`` where it is not there."""
+        """``kind``: of SQLAlchemy's dialects. ``connection``: lent, by one loan after the other.
+
+        Raises ``InvalidRequest`` where SQLAlchemy is not there.
+        """
         try:
             import sqlalchemy
         except ModuleNotFoundError as error:
@@ -31,11 +35,13 @@ class Alchemy:
         dialect.do_commit = dialect.do_rollback = self._refuse
         self._given: Any = None
 
-    def begin(self) -> Any:
+    def begin(self, loan: Loan) -> Any:
         """Return a ``sqlalchemy.Connection`` in the transaction that runs, the same until ``end``.
 
         It neither commits nor rolls back; a session that is bound to it flushes where it would.
+        ``loan``: of the handler that asks for it.
         """
+        self.connection.loan = loan
         if self._given is None:
             given = self._engine.connect()
             given.begin()
@@ -44,7 +50,7 @@ class Alchemy:
         return self._given
 
     def end(self) -> None:
-        """The transaction is over: what was given is of no use any more."""
+        """The handler has ended: what was given is of no use any more."""
         self._lent = False
         given, self._given = self._given, None
         if given is not None:

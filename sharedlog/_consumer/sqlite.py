@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from _rifl_ground.loans import Loan
 from _rifl_ground.sqlite import mark
 from _rifl_ground.sqlite.failures import Replaced, Stopped
 from _rifl_ground.sqlite.guard import FileGuard
+from _rifl_ground.sqlite.lent import LentSqliteConnection
 from _rifl_ground.sqlite.opening import Connection, connect
 from _rifl_ground.sqlite.owned import Owned
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.counting import Counts, by_sqlite, is_noted, noted
+from sharedlog._consumer.lending import handler_ended
+from sharedlog._consumer.savepoints import sql_savepoint
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
 from sharedlog._core.consumer.asked import Failed
@@ -88,6 +94,8 @@ class SqliteStore:
         # Where a handler uses it.
         self._alchemy: Alchemy | None = None
         self._connection: _Connection | None = None
+        # What the handler that runs was lent.
+        self._lent: LentSqliteConnection | None = None
         self._guard = FileGuard(path)
         self._owned = _Owned()
         # A service is called: the file is others' to write meanwhile.
@@ -170,7 +178,7 @@ class SqliteStore:
                 counts=False,
             )
 
-    def begin(self) -> Any:
+    def begin(self) -> None:
         """See ``Store``."""
         with self._errors():
             connection = self._opened()
@@ -179,25 +187,43 @@ class SqliteStore:
             self._guard.begun(connection)
             (self._version,) = connection.cursor().execute(_VERSION).fetchone()
         self._owned.lend(connection)
-        return connection
+
+    def lend(self) -> Any:
+        """See ``Store``."""
+        self._lent = LentSqliteConnection(self._opened(), Loan(handler_ended))
+        return self._lent
+
+    def take_back(self) -> None:
+        """See ``Store``. Nothing is in flight: a connection is its thread's."""
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            lent.loan.over = True
+            self._end_alchemy()
+            if self._connection is not None:
+                self._connection.close_lent()
 
     def sqlalchemy(self) -> Any:
         """See ``Store``."""
-        connection = self._opened()
-        if self._alchemy is None or self._alchemy.connection is not connection:
+        connection, lent = self._opened(), self._lent
+        if lent is None:
+            raise handler_ended()
+        if self._alchemy is None or not self._alchemy.connection.is_of(connection):
             others = self._owned.others
-            self._alchemy = Alchemy("sqlite", connection)
-            given = self._alchemy.begin()
+            self._alchemy = Alchemy("sqlite", LentSqliteConnection(connection, lent.loan))
+            given = self._alchemy.begin(lent.loan)
             # What it asks first writes nothing.
             self._owned.others = others
             return given
-        return self._alchemy.begin()
+        return self._alchemy.begin(lent.loan)
+
+    def savepoint(self) -> AbstractContextManager[object]:
+        """See ``Store``."""
+        return sql_savepoint(self._lent)
 
     def intact(self) -> None:
         """See ``Store``."""
         try:
             connection = self._opened()
-            connection.close_cursors()
             begun = connection.in_transaction
         except sqlite3.ProgrammingError as error:
             raise Failed("the handler has closed the connection", counts=True) from error
@@ -231,7 +257,7 @@ class SqliteStore:
         if connection is None:
             return
         try:
-            connection.close_cursors()
+            connection.close_lent()
             if connection.in_transaction:
                 connection.execute(_ROLLBACK)
             if suspended:
@@ -358,52 +384,84 @@ class _Owned(Owned):
 class _Cursor(sqlite3.Cursor):
     """What handlers execute by: nothing runs once SQLite has rolled the transaction back."""
 
-    connection: _Connection
+    # What it is a cursor of for its handler; None: it is the consumer's own.
+    lent: LentSqliteConnection | None = None
+
+    @property
+    def connection(self) -> Any:
+        return self.lent or self.made_by
+
+    @property
+    def made_by(self) -> _Connection:
+        """The consumer's connection."""
+        made_by: Any = super().connection
+        return made_by  # type: ignore[no-any-return]
 
     def execute(self, *given: Any) -> Self:
-        self.connection.check()
+        self._check()
         try:
             return super().execute(*given)
         except sqlite3.Error as error:
-            self.connection.raised(error)
+            self.made_by.raised(error)
             raise
 
     def executemany(self, *given: Any) -> Self:
-        self.connection.check()
+        self._check()
         try:
             return super().executemany(*given)
         except sqlite3.Error as error:
-            self.connection.raised(error)
+            self.made_by.raised(error)
             raise
 
     def executescript(self, *_: Any) -> NoReturn:
         raise InvalidRequest(f"executescript commits: {_OURS}")
 
+    def _check(self) -> None:
+        if self.lent is not None:
+            self.lent.loan.check()
+        self.made_by.check()
+
+
+@functools.cache
+def _cursors_of(factory: type[sqlite3.Cursor]) -> type[sqlite3.Cursor]:
+    """Return a class of a handler's cursors, of the class that it wants."""
+    if issubclass(factory, _Cursor):
+        return factory
+    return type(factory.__name__, (_Cursor, factory), {})
+
 
 class _Connection(Connection):
-    """What handlers get: the consumer begins its transactions, ends them, and closes it."""
+    """What the consumer lends: it begins the transactions, ends them, and closes this."""
 
     # None is lent before it has its own.
     owned = Owned()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._handlers: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
         # What SQLite has rolled the handlers' transaction back for.
         self.lost_by: sqlite3.Error | None = None
+        # Cursors and blobs of handlers.
+        self._lent: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def cursor(self, factory: Any = None) -> Any:
+        if isinstance(factory, type):
+            factory = _cursors_of(factory)
         cursor = super().cursor(factory or _Cursor)
         if self.owned.lent:
-            self._handlers.add(cursor)
+            self._lent.add(cursor)
         return cursor
 
-    def close_cursors(self) -> None:
-        """Close handlers' cursors: SQLite does not commit while a statement has rows left."""
-        if self._handlers:
-            for cursor in list(self._handlers):
-                cursor.close()
-            self._handlers.clear()
+    def blobopen(self, *given: Any, **named: Any) -> Any:
+        blob = super().blobopen(*given, **named)
+        self._lent.add(blob)
+        return blob
+
+    def close_lent(self) -> None:
+        """Close cursors and blobs of handlers: SQLite commits behind none that has rows left."""
+        if self._lent:
+            for each in list(self._lent):
+                each.close()
+            self._lent.clear()
 
     def execute(self, *given: Any) -> Any:
         # sqlite3's own does not ask the cursor's.

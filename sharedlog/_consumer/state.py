@@ -7,7 +7,8 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from _rifl_ground.forks import this_process
-from sharedlog._core.consumer.state import Changes
+from sharedlog._consumer.lending import handler_ended
+from sharedlog._core.consumer.state import Changes, Kept
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._log.place import forked
 
@@ -60,15 +61,23 @@ class ShardState(MutableMapping[str, Any]):
         """How large it is."""
         return "<State>" if self._changes is None else f"<State of {len(self)} keys>"
 
+    def kept(self) -> Kept:
+        """Return what ``back_to`` goes back to."""
+        return self._opened().kept()
+
+    def back_to(self, kept: Kept) -> None:
+        """Undo what was changed since."""
+        self._opened().back_to(kept)
+
     def end(self) -> None:
-        """The handler returned."""
+        """The handler has ended."""
         self._changes = None
 
     def _opened(self) -> Changes:
         if this_process() is not self._process:
             raise forked()
         if self._changes is None:
-            raise InvalidRequest("the handler returned: its state can no longer be used with it")
+            raise handler_ended()
         return self._changes
 
 

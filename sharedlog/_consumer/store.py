@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from sharedlog._consumer.counting import Counts
@@ -51,11 +52,24 @@ class Store(Protocol):
     def resume(self, *, read: bool) -> None:
         """Go on with it. ``read``: ``Failed`` where others have written since it was begun."""
 
-    def begin(self) -> Any:
-        """Begin a transaction, and return the connection that handlers use."""
+    def begin(self) -> object:
+        """Begin a transaction."""
+
+    def lend(self) -> Any:
+        """Return the connection that a handler uses in it, until ``take_back``."""
+
+    def take_back(self) -> None:
+        """Have what was lent raise ``HandlerEnded``, in every task and thread.
+
+        Waits for a statement that is in flight, for a while; then closes the connection. Does not
+        fail; idempotent.
+        """
 
     def sqlalchemy(self) -> Any:
-        """Return a ``sqlalchemy.Connection`` of the transaction that runs."""
+        """Return a ``sqlalchemy.Connection`` of the transaction that runs, until ``take_back``."""
+
+    def savepoint(self) -> AbstractContextManager[object]:
+        """Have a block undo what is done to the database within it, if an exception leaves it."""
 
     def intact(self) -> None:
         """Raise ``Failed`` where a handler has ended the transaction."""

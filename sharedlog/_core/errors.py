@@ -11,6 +11,7 @@ __all__ = [
     "CheckpointWentBack",
     "CorruptLog",
     "Fenced",
+    "HandlerEnded",
     "HoldMoved",
     "InvalidRequest",
     "LogError",
@@ -68,6 +69,13 @@ class CallAfterWrite(InvalidRequest):
     """A handler has written, and then calls another service, over a database of one writer.
 
     Everybody else who writes it would wait for the service: calls come first. It was not sent.
+    """
+
+
+class HandlerEnded(InvalidRequest):
+    """A handler has ended, and a task, thread or function that it left uses what it was lent.
+
+    Nothing of this was done. What the handler did is committed, or runs again, without it.
     """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from chaos.sim.consumer.database import Database
 from chaos.sim.consumer.engine import SimulatedEngine
@@ -176,7 +176,18 @@ class _Store:
         self._transaction = connection
         return connection
 
+    def lend(self) -> Connection | None:
+        """See ``Store``."""
+        return self._connection
+
+    def take_back(self) -> None:
+        """Handlers leave nothing running."""
+
     def sqlalchemy(self) -> Any:
+        """There is none."""
+        raise AssertionError("nobody asks for it")
+
+    def savepoint(self) -> NoReturn:
         """There is none."""
         raise AssertionError("nobody asks for it")
 

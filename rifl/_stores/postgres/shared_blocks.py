@@ -17,9 +17,17 @@ import psycopg_pool
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from _rifl_ground.loans import Loan
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.connections import Pools
-from _rifl_ground.postgres.lent import LentAsyncCursor, LentCursor
+from _rifl_ground.postgres.lent import (
+    LentAsyncConnection,
+    LentAsyncCursor,
+    LentConnection,
+    LentCursor,
+    take_back,
+    take_back_async,
+)
 from rifl._stores.drivers import holder
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
@@ -39,6 +47,14 @@ from rifl.core._shared.record import CompletionRecord
 _MOST = 100
 # What is over when others let go of what they hold: serialization, deadlock, no lock.
 _CROWDED = {"40001", "40P01", "55P03"}
+_OVER = (
+    "the rifl.transaction that lent this connection has ended: nothing of this was done. Await all "
+    "tasks and join all threads within the block"
+)
+_RUNS_ON = (
+    "a statement that the handler had left running neither ended nor was cancelled: its connection "
+    "was closed, and nothing of the block is there"
+)
 _NONE = "the store has no transactions that calls share: give a connection"
 
 
@@ -65,11 +81,13 @@ class _Block:
         self._call = call
         (self._move,) = call.moves
         self._group: Group
+        self._loan = Loan(lambda: WrongDatabase(_OVER))
+        self._lent: Any = None
         self._record: CompletionRecord | None = None
 
     def hold(self, record: CompletionRecord, transaction: Any) -> None:
         """Keep the answer for the end of the block."""
-        if holder(transaction) is not self._group.connection:
+        if holder(transaction) is not self._lent:
             raise WrongDatabase("rifl.record is given another connection than rifl.transaction")
         if self._record is not None:
             raise WrongDatabase("rifl.record is called once in a transaction")
@@ -126,7 +144,8 @@ class _SyncBlock(_Block):
         except (psycopg.Error, psycopg_pool.PoolTimeout, BackendError, OSError) as error:
             raise self._unavailable(error) from error
         self._group, self._attempt.block = group, self
-        return group.connection
+        self._lent = LentConnection(group.connection, self._loan)
+        return self._lent
 
     def __exit__(
         self,
@@ -137,11 +156,16 @@ class _SyncBlock(_Block):
         """Keep what the handler did, or undo it; commit where no other run is at hand."""
         attempt, group, record = self._attempt, self._group, self._record
         attempt.block = None
-        if exc is not None or record is None:
+        try:
+            ended = take_back(group.connection, self._loan)
+        except BaseException:
+            group.undo()
+            raise
+        if exc is not None or record is None or not ended:
             self._crowded(exc)
             group.undo()
             if exc is None:
-                raise self._missing()
+                raise self._missing() if ended else WrongDatabase(_RUNS_ON)
             return
         try:
             if self._joins(record):
@@ -168,7 +192,8 @@ class _AsyncBlock(_Block):
         except (psycopg.Error, psycopg_pool.PoolTimeout, BackendError, OSError) as error:
             raise self._unavailable(error) from error
         self._group, self._attempt.block = group, self
-        return group.connection
+        self._lent = LentAsyncConnection(group.connection, self._loan)
+        return self._lent
 
     async def __aexit__(
         self,
@@ -179,11 +204,16 @@ class _AsyncBlock(_Block):
         """Keep what the handler did, or undo it; commit where no other run is at hand."""
         attempt, group, record = self._attempt, self._group, self._record
         attempt.block = None
-        if exc is not None or record is None:
+        try:
+            ended = await take_back_async(group.connection, self._loan)
+        except BaseException:
+            await group.undo_async()
+            raise
+        if exc is not None or record is None or not ended:
             self._crowded(exc)
             await group.undo_async()
             if exc is None:
-                raise self._missing()
+                raise self._missing() if ended else WrongDatabase(_RUNS_ON)
             return
         try:
             if self._joins(record):

@@ -29,6 +29,9 @@ Item = tuple[str, bytes | None]
 # Of many items: a list of each takes a fraction of what as many tuples take.
 Columns = tuple[list[str], list[bytes | None]]
 
+# What was changed by then: values, about what they take, and how many keys they add.
+Kept = tuple[Mapping[str, bytes | None], int, int]
+
 
 class Changes:
     """What a transaction has changed of a table; ``None`` in place of what it has removed."""
@@ -61,6 +64,14 @@ class Changes:
         self._added += (value is not None) - (self.get(key) is not None)
         self.size = grown
         self.changed[key] = value
+
+    def kept(self) -> Kept:
+        """Return what ``back_to`` goes back to."""
+        return dict(self.changed), self.size, self._added
+
+    def back_to(self, kept: Kept) -> None:
+        """Undo what was changed since."""
+        self.changed, self.size, self._added = dict(kept[0]), *kept[1:]
 
     def __len__(self) -> int:
         """How many keys there are."""

@@ -523,7 +523,7 @@ def test_calls_are_unary_and_their_channel_is_the_consumers(new_world, rates):
     drain(world.consumer())
     ((reply, code, effects),) = told
     assert (reply, code) == (b"1", grpc.StatusCode.OK)
-    with pytest.raises(InvalidRequest, match="returned"):
+    with pytest.raises(InvalidRequest, match="has ended"):
         effects.channel(rates.target)
     world.check()
 

@@ -365,7 +365,7 @@ def test_the_state_is_a_mapping_of_what_is_json_or_bytes():
     assert len(refused) == 6
     assert world.state(0)["b"] == b"\x00raw"
     assert "a" not in world.state(0)
-    with pytest.raises(sharedlog.InvalidRequest, match="returned"):
+    with pytest.raises(sharedlog.InvalidRequest, match="has ended"):
         world.kept["a"] = 1
 
 

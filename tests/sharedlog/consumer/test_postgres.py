@@ -240,7 +240,7 @@ def test_what_a_handler_kept_is_of_no_use_once_no_transaction_runs(new_world):
     world.looks = lambda order, effects: kept.append(effects.connection)
     with driven(world.consumer()) as process:
         process.drain()
-        with pytest.raises(sharedlog.InvalidRequest, match="no handler's transaction runs"):
+        with pytest.raises(sharedlog.InvalidRequest, match="the handler has ended"):
             kept[0].execute("INSERT INTO bill VALUES (9, 'late', 9, 'nothing')")
     world.check()
 

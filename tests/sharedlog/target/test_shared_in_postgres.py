@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -314,3 +315,43 @@ def test_a_handler_does_not_end_what_it_shares(shop: Shop, name: str) -> None:
     with opened("sync", shop, name) as target:
         assert told(deliver("sync", target, *row(1, 5, METHOD)))[-1] == ("DONE", 5)
         assert (shop.effects(), shop.transactions()) == ([1, 2, 3, 4, 5], 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_handler_leaves_running_writes_into_no_later_part(
+    kind: str, shop: Shop, name: str
+) -> None:
+    """The next run shares its transaction and its connection, and not what it was lent (P1)."""
+    kept: list[Any] = []
+    refused: list[object] = []
+
+    def again(act: Any) -> None:
+        try:
+            act()
+        except WrongDatabase as error:
+            refused.append(error)
+
+    async def again_async(act: Any) -> None:
+        try:
+            await act()
+        except WrongDatabase as error:
+            refused.append(error)
+
+    def act(lsn: int, connection: Any) -> None:
+        if lsn == 1:
+            cursor = connection.cursor()
+            write = INSERT.format(shop.table), (99,)
+            kept.extend([lambda: connection.execute(*write), lambda: cursor.execute(*write)])
+            return
+        for each in kept:
+            if kind == "aio":
+                left.append(asyncio.ensure_future(again_async(each)))
+            else:
+                again(each)
+
+    left: list[Any] = []
+    shop.act = act
+    with opened(kind, shop, name) as target:
+        assert told(deliver(kind, target, *row(1, 3, METHOD)))[-1] == ("DONE", 3)
+    assert shop.effects() == [1, 2, 3]
+    assert len(refused) == 4
