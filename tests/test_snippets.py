@@ -212,7 +212,7 @@ def _batches(reader: Reader, batch: str) -> None:
 
 
 def _consumers(reader: Reader, billing: str, batches: str, timer: str, *rest: str) -> None:
-    calls, redis, state, view, tests = rest
+    calls, configured, redis, state, view, tests = rest
     names = reader.run(billing)
     assert names["done"] == 2
     assert names["rows"] == [("ann", 12), ("bob", 5)]
@@ -222,6 +222,7 @@ def _consumers(reader: Reader, billing: str, batches: str, timer: str, *rest: st
         other = sharedlog.Consumer(log, "other", ["orders"], "sqlite:///billing.db")
         assert callable(reader.run(timer, consumer=other, timedelta=timedelta)["sweep"])
         assert callable(reader.run(calls, consumer=other, Order=bytes)["bill"])
+        assert callable(reader.run(configured, log=log, slug=str)["configure"])
         other = sharedlog.Consumer(log, "totals", ["orders"], "redis://localhost")
         assert callable(reader.run(redis, consumer=other, Order=bytes)["count"])
     names = reader.run(state, json=json, sharedlog=sharedlog)

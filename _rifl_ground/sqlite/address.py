@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PREFIX = "sqlite:///"
+_KEYS = {"": False, "foreign_keys=off": False, "foreign_keys=on": True}
 
 
 def file_of(url: str) -> tuple[Path, str]:
@@ -27,3 +28,11 @@ def lone_file_of(url: str) -> Path:
     if query:
         raise ValueError(f"{url!r} is not sqlite:///FILE, without parameters")
     return file
+
+
+def keyed_file_of(url: str) -> tuple[Path, bool]:
+    """The same of a URL that takes ``?foreign_keys=on``: whether foreign keys are enforced."""
+    file, query = file_of(url)
+    if query not in _KEYS:
+        raise ValueError(f"{url!r}: a SQLite store's URL has no parameter but foreign_keys=on")
+    return file, _KEYS[query]

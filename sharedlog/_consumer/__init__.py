@@ -14,7 +14,8 @@
 - ``awaiting``: until a consumer has done what somebody published.
 - ``in_log``: no database but the log; ``state``: what handlers have of it, ``state_view``: what
   other programs have; ``standbys``: kept warm.
-- ``store``: the interface of a store; ``opening``: by its URL; ``tables``: its row; ``sqlite``,
+- ``store``: the interface of a store; ``opening``: by its URL; ``configuring``: the user's way to
+  set its connections up; ``tables``: its row; ``sqlite``,
   ``postgres``, ``redis``: where it is; ``redis_transaction``: what handlers get of the last,
   ``postgres_cursor``: of the one before, ``postgres_session``: its session,
   ``postgres_append``: its commit where it has the log, too;

@@ -16,6 +16,7 @@ import grpc
 from _rifl_ground.forks import refuse_in_children
 from sharedlog._consumer.beginning import begins_of
 from sharedlog._consumer.carrying import Carrier
+from sharedlog._consumer.configuring import Configure
 from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction
 from sharedlog._consumer.in_log import LOG
 from sharedlog._consumer.membership import Membership
@@ -76,6 +77,7 @@ class Consumer:
         lease: timedelta = LEASE,
         observer: ConsumerObserver | Sequence[ConsumerObserver] | None = None,
         standby: bool = True,
+        configure: Configure | None = None,
     ) -> None:
         """``store``: the database of the effects, ``sqlite:///FILE``,
         ``postgresql://HOST/DATABASE`` or ``redis://HOST``; or ``"log"``: the log has the state.
@@ -86,7 +88,10 @@ class Consumer:
         the stream ``dead_letters``; without one its substream stops, until ``sharedlog consumers
         --resume``. ``batch``: messages of one transaction at most. ``lease``: a process that is
         not heard of for so long is taken for gone. ``standby``: the state of substreams that other
-        processes have is kept in memory, too, so that a take-over need not read it.
+        processes have is kept in memory, too, so that a take-over need not read it. ``configure``:
+        called with each new connection to the store, of sqlite3 or psycopg, before handlers use
+        it: for functions, collations, adapters and settings. It leaves no transaction open. In
+        the thread that runs the consumer, which waits for it.
 
         Raises ``InvalidRequest``, ``NoSuchStream``, and for a log that is opened over gRPC
         ``InvalidRequest``: consumers run where the log is opened itself.
@@ -116,7 +121,7 @@ class Consumer:
         self._log = log
         self._handlers = Handlers([each.name for each in found])
         self._store = store
-        self._open_store = store_of(store, name, place)
+        self._open_store = store_of(store, name, place, configure)
         self._streams = ",".join(f"{each.name}/{each.substreams}" for each in found).encode()
         self._lease_s = lease.total_seconds()
         self._dead_letters = dead_letters

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from _rifl_ground.sqlite.address import PREFIX, lone_file_of
+from _rifl_ground.sqlite.address import PREFIX, keyed_file_of
+from sharedlog._consumer.configuring import Configure, check_configure
 from sharedlog._consumer.in_log import LOG, LogStore
 from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._consumer.store import Store
@@ -36,7 +37,7 @@ class Together(NamedTuple):
 def together(store: Store, engine: Engine, url: str) -> Together | None:
     """Return how a store and the log of an engine commit together; None: they do not."""
     if isinstance(store, SqliteStore):
-        path = lone_file_of(url)
+        path, _ = keyed_file_of(url)
         if not isinstance(engine, SqliteEngine) or not engine.is_in(path):
             return None
         carry_in = engine.carry_in
@@ -59,22 +60,31 @@ def together(store: Store, engine: Engine, url: str) -> Together | None:
     )
 
 
-def store_of(url: str, name: str, place: Place) -> Callable[[], Store]:
-    """Return what opens a store for a consumer; raises ``InvalidRequest`` for another URL."""
+def store_of(
+    url: str, name: str, place: Place, configure: Configure | None = None
+) -> Callable[[], Store]:
+    """Return what opens a store for a consumer; raises ``InvalidRequest`` for another URL.
+
+    ``configure``: called with each connection that handlers will use.
+    """
+    check_configure(configure)
+    if configure is not None and not url.startswith((PREFIX, *_POSTGRES)):
+        raise InvalidRequest("configure=: it is for stores in SQLite and PostgreSQL")
     if url == LOG:
         return lambda: LogStore(place, name)
     if url.startswith(PREFIX):
         try:
-            path = lone_file_of(url).absolute()
+            path, keys = keyed_file_of(url)
         except ValueError as error:
             raise InvalidRequest(f"a consumer's store: {error}") from None
-        return lambda: SqliteStore(path, name)
+        file = path.absolute()
+        return lambda: SqliteStore(file, name, foreign_keys=keys, configure=configure)
     if url.startswith(_POSTGRES):
         try:
             from sharedlog._consumer.postgres import PostgresStore
         except ModuleNotFoundError as error:
             raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
-        return lambda: PostgresStore(url, name)
+        return lambda: PostgresStore(url, name, configure)
     if url.startswith(_REDIS):
         try:
             from sharedlog._consumer.redis import open_redis

@@ -17,6 +17,7 @@ from _rifl_ground.postgres.lent import LentConnection, take_back
 from _rifl_ground.postgres.marked import check_committed, hold, let_go, mark_open, send
 from _rifl_ground.postgres.owned import TransactionMark, is_ended
 from sharedlog._consumer.call_rows import CALLS, CallRows
+from sharedlog._consumer.configuring import Configure
 from sharedlog._consumer.counting import AFTER_ANOTHER, Counts, by_sqlstate, is_noted, noted
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.lending import handler_ended
@@ -50,9 +51,15 @@ _END = (
 class PostgresStore:
     """See ``Store``. One session; a take-over ends the one of a process that died, if it may."""
 
-    def __init__(self, url: str, name: str) -> None:
-        """``name``: the consumer's. The table is made where there is none."""
+    def __init__(self, url: str, name: str, configure: Configure | None = None) -> None:
+        """``name``: the consumer's. The table is made where there is none.
+
+        ``configure``: called with each connection that handlers use.
+        """
         self._url = url
+        self._configure = configure
+        # What handlers' rows are made by, as it was configured.
+        self._row_factory: Any = tuple_row
         self._table = Table(name, POSTGRES)
         self._calls = CallRows(name, POSTGRES)
         # Shards that have calls whose messages are not done.
@@ -170,6 +177,7 @@ class PostgresStore:
     def lend(self) -> Any:
         """See ``Store``."""
         self._lent = LentConnection(self._opened(), Loan(handler_ended))
+        self._lent.row_factory = self._row_factory
         self._overran = False
         return self._lent
 
@@ -179,6 +187,7 @@ class PostgresStore:
         connection = self._connection
         if lent is not None and connection is not None:
             self._overran = not take_back(connection, lent.loan)
+            connection.row_factory = tuple_row
             self._end_alchemy()
 
     def sqlalchemy(self) -> Any:
@@ -363,8 +372,9 @@ class PostgresStore:
         if self._connection is None:
             # One that became weak is waited for.
             refused = NotDurable if self._looks is None else StoreUnavailable
-            found = opened(self._url, refused)
+            found = opened(self._url, refused, self._configure)
             connection, self._session, _, self._settings, self._beginning = found
+            self._row_factory, connection.row_factory = connection.row_factory, tuple_row
             self._looks = Looks(self._url)
             connection.cursor_factory = HandlerCursor
             # The session is the parent's, whatever a handler's child has kept of it.

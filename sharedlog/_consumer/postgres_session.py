@@ -14,11 +14,13 @@ from psycopg.rows import tuple_row
 from _rifl_ground.log import get_logger
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.connections import connect_as
+from _rifl_ground.postgres.lent import LentConnection
 from _rifl_ground.postgres.marked import send
 from _rifl_ground.postgres.owned import OF_SESSIONS, settings_of
 from _rifl_ground.postgres.settings import SYNCED, SYNCHRONOUS, Tables, check_durability
 from _rifl_ground.servers import Durability
 from sharedlog._consumer.call_rows import CALLS
+from sharedlog._consumer.configuring import Configure, configure_by, refuse_settings
 from sharedlog._consumer.tables import TABLE
 from sharedlog._core.errors import InvalidRequest, LogError, NotDurable, StoreUnavailable
 
@@ -90,8 +92,13 @@ class Looks:
             self._at = time.monotonic() + _LOOK_EVERY_S
 
 
-def opened(url: str, refused: type[LogError] = NotDurable) -> Session:
-    """Open a session; raises psycopg's errors, and ``refused`` for a server that may forget."""
+def opened(
+    url: str, refused: type[LogError] = NotDurable, configure: Configure | None = None
+) -> Session:
+    """Open a session; raises psycopg's errors, and ``refused`` for a server that may forget.
+
+    ``configure``: called with the connection. What it sets holds for all handlers.
+    """
     address = _Address.parse(url, schema="public")
     connection = connect_as(NotedConnection, address)
     try:
@@ -101,6 +108,8 @@ def opened(url: str, refused: type[LogError] = NotDurable) -> Session:
                 _log.warning(
                     "store_not_durable", store=address.place, setting=weak.setting, cost=weak.cost
                 )
+        if configure is not None:
+            _configured(connection, configure)
         with connection.cursor(row_factory=tuple_row) as cursor:
             row = cursor.execute(_LOOK).fetchone()
             if row is None:
@@ -131,3 +140,12 @@ def _lock_timeout(statement_ms: int, lock_ms: int) -> bytes:
     if not statement_ms or 0 < lock_ms < statement_ms:
         return b""
     return b"SET lock_timeout = %d" % max(1, int(statement_ms * _OF_STATEMENT))
+
+
+def _configured(connection: psycopg.Connection[Any], configure: Configure) -> None:
+    before = connection.autocommit
+    configure_by(configure, lambda loan: LentConnection(connection, loan), psycopg.Error)
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise refuse_settings("left a transaction open (connection.commit() ends it)")
+    if connection.autocommit != before or connection.read_only:
+        raise refuse_settings("changed autocommit or read_only")

@@ -18,8 +18,9 @@ from _rifl_ground.sqlite.failures import Replaced, Stopped
 from _rifl_ground.sqlite.guard import FileGuard
 from _rifl_ground.sqlite.lent import LentSqliteConnection
 from _rifl_ground.sqlite.opening import Connection, connect
-from _rifl_ground.sqlite.owned import Owned
+from _rifl_ground.sqlite.owned import Owned, is_legacy
 from sharedlog._consumer.call_rows import CALLS, CallRows
+from sharedlog._consumer.configuring import Configure, configure_by, refuse_settings
 from sharedlog._consumer.counting import Counts, by_sqlite, is_noted, noted
 from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.savepoints import sql_savepoint
@@ -72,7 +73,10 @@ _OURS_TO_SET = {
     "synchronous",
     "writable_schema",
 }
+# What sqlite3 makes rows and texts by: ours are read so, whatever handlers want.
+_PLAIN: tuple[Any, Any] = (None, str)
 _VERSION = "PRAGMA data_version -- sharedlog"
+_FOREIGN_KEYS = "PRAGMA foreign_keys = ON -- sharedlog"
 _QUERY_ONLY, _QUERY_AND_WRITE = (
     "PRAGMA query_only = ON -- sharedlog",
     "PRAGMA query_only = OFF -- sharedlog",
@@ -87,9 +91,23 @@ _OURS = "the consumer begins, commits and closes what handlers write with (a sav
 class SqliteStore:
     """See ``Store``. The file has one writer: a transaction keeps others out while it runs."""
 
-    def __init__(self, path: Path, name: str) -> None:
-        """``name``: the consumer's. The table is made where there is none."""
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        *,
+        foreign_keys: bool = False,
+        configure: Configure | None = None,
+    ) -> None:
+        """``name``: the consumer's. The table is made where there is none.
+
+        ``foreign_keys``: they are enforced. ``configure``: called with each new connection.
+        """
         self._path = path
+        self._foreign_keys = foreign_keys
+        self._configure = configure
+        # What handlers' rows and texts are made by, as it was configured.
+        self._factories = _PLAIN
         self._table = Table(name, SQLITE)
         # Where a handler uses it.
         self._alchemy: Alchemy | None = None
@@ -98,8 +116,9 @@ class SqliteStore:
         self._lent: LentSqliteConnection | None = None
         self._guard = FileGuard(path)
         self._owned = _Owned()
-        # A service is called: the file is others' to write meanwhile.
-        self._suspended = False
+        # A service is called: the file is others' to write meanwhile. What handlers' rows and
+        # texts are made by, until then.
+        self._suspended: tuple[Any, Any] | None = None
         # Of the file, as the transaction that runs has seen it.
         self._version = 0
         self._calls = CallRows(name, SQLITE)
@@ -161,16 +180,19 @@ class SqliteStore:
         self._owned.free()
         with self._errors():
             connection = self._opened()
+            self._suspended = connection.row_factory, connection.text_factory
+            connection.row_factory, connection.text_factory = _PLAIN
             if connection.in_transaction:
                 connection.execute(_ROLLBACK)
             connection.execute(_QUERY_ONLY)
-        self._suspended = True
 
     def resume(self, *, read: bool) -> None:
         """See ``Store``."""
-        before = self._version
+        before, factories = self._version, self._suspended or _PLAIN
         self.rollback()
         self.begin()
+        connection = self._opened()
+        connection.row_factory, connection.text_factory = factories
         if read and before != self._version:
             raise Failed(
                 "others have written the database while a service was called, after the handler "
@@ -191,6 +213,7 @@ class SqliteStore:
     def lend(self) -> Any:
         """See ``Store``."""
         self._lent = LentSqliteConnection(self._opened(), Loan(handler_ended))
+        self._lent.row_factory, self._lent.text_factory = self._factories
         return self._lent
 
     def take_back(self) -> None:
@@ -201,6 +224,7 @@ class SqliteStore:
             self._end_alchemy()
             if self._connection is not None:
                 self._connection.close_lent()
+                self._connection.row_factory, self._connection.text_factory = _PLAIN
 
     def sqlalchemy(self) -> Any:
         """See ``Store``."""
@@ -252,7 +276,7 @@ class SqliteStore:
         """See ``Store``."""
         self._owned.free()
         self._end_alchemy()
-        suspended, self._suspended = self._suspended, False
+        suspended, self._suspended = self._suspended, None
         connection = self._connection
         if connection is None:
             return
@@ -280,7 +304,7 @@ class SqliteStore:
         """See ``Store``."""
         connection, self._connection = self._connection, None
         self._owned.free()
-        self._suspended = False
+        self._suspended = None
         self._guard.closed()
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -351,9 +375,34 @@ class SqliteStore:
                 )
                 connection.owned = self._owned
                 self._connection = connection
-                self._guard.opened(connection)
-                connection.set_authorizer(self._owned)
+                try:
+                    self._guard.opened(connection)
+                    if self._foreign_keys:
+                        connection.execute(_FOREIGN_KEYS)
+                    connection.set_authorizer(self._owned)
+                    if self._configure is not None:
+                        self._configured(connection, self._configure)
+                except InvalidRequest:
+                    self.close()
+                    raise
         return self._connection
+
+    def _configured(self, connection: _Connection, configure: Configure) -> None:
+        """Have the user's function see a new connection, which begins no transaction by it."""
+        self._owned.configuring = True
+        try:
+            configure_by(
+                configure, lambda loan: LentSqliteConnection(connection, loan), sqlite3.Error
+            )
+        finally:
+            self._owned.configuring = False
+        connection.close_lent()
+        # It may have set another one.
+        connection.set_authorizer(self._owned)
+        if connection.isolation_level is not None or not is_legacy(connection):
+            raise refuse_settings("changed isolation_level or autocommit")
+        self._factories = connection.row_factory, connection.text_factory
+        connection.row_factory, connection.text_factory = _PLAIN
 
 
 class _Owned(Owned):
@@ -362,11 +411,16 @@ class _Owned(Owned):
     def __init__(self) -> None:
         super().__init__()
         self._process = os.getpid()
+        # ``configure`` runs.
+        self.configuring = False
         # What was written that SQLite does not count: it is not rows.
         self.others = 0
 
     def __call__(self, action: int, first: str | None, second: str | None, *more: Any) -> int:
         """Judge a part of a statement, as SQLite asks."""
+        if self.configuring:
+            ends = action == sqlite3.SQLITE_TRANSACTION
+            return sqlite3.SQLITE_DENY if ends else self.judge(action, first, second)
         judged = super().__call__(action, first, second, *more)
         self.others += judged == sqlite3.SQLITE_OK and action not in _OF_ROWS
         return judged
@@ -434,7 +488,7 @@ class _Connection(Connection):
     """What the consumer lends: it begins the transactions, ends them, and closes this."""
 
     # None is lent before it has its own.
-    owned = Owned()
+    owned = _Owned()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -447,7 +501,7 @@ class _Connection(Connection):
         if isinstance(factory, type):
             factory = _cursors_of(factory)
         cursor = super().cursor(factory or _Cursor)
-        if self.owned.lent:
+        if self.owned.lent or self.owned.configuring:
             self._lent.add(cursor)
         return cursor
 

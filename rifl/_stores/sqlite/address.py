@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _rifl_ground.sqlite.address import file_of
+from _rifl_ground.sqlite.address import keyed_file_of
 from rifl._stores.errors import UnsupportedStore
-
-_KEYS = {"": False, "foreign_keys=off": False, "foreign_keys=on": True}
 
 
 def path_of(url: str) -> Path:
@@ -25,9 +23,6 @@ def enforces_keys(url: str) -> bool:
 
 def _parts(url: str) -> tuple[Path, bool]:
     try:
-        path, query = file_of(url)
+        return keyed_file_of(url)
     except ValueError as error:
         raise UnsupportedStore(str(error)) from None
-    if query not in _KEYS:
-        raise UnsupportedStore(f"a SQLite store's URL has no parameter but foreign_keys: {query!r}")
-    return path, _KEYS[query]
