@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -32,8 +33,13 @@ class Following:
         # Its own: who waits here keeps nobody from publishing.
         self._threads = Threads(2)
         self._ready: deque[Message] = deque()
-        self._beginning: asyncio.Future[sync.Following] | None = None
-        self._polling: asyncio.Future[list[Message]] | None = None
+        # Whether it may have begun, which a thread does.
+        self._begins = False
+        self._inner: sync.Following | None = None
+        # Of the threads that begin and poll.
+        self._working = threading.Lock()
+        self._polling: asyncio.Future[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
         self._closed = False
         refuse_in_children(self, forked, _forget)
 
@@ -43,23 +49,23 @@ class Following:
 
     async def __anext__(self) -> Message:
         """Return the next message; waits for it. Ends once it is closed."""
-        while not self._ready:
-            inner = await self._begun()
+        ready = self._ready
+        while not ready:
             if self._closed:
                 raise StopAsyncIteration
-            if self._polling is None:
-                self._polling = asyncio.ensure_future(self._threads.run(inner.poll, _SLICE_S))
-            polling = self._polling
-            try:
-                await asyncio.shield(polling)
-            finally:
-                # Of tasks that wait for the same messages one takes them.
-                if polling.done() and self._polling is polling:
-                    # Also where this task is cancelled in the moment in which they came.
-                    there = not polling.cancelled() and polling.exception() is None
-                    # In one step: a signal's exception may come before or after it.
-                    self._ready, self._polling = deque(polling.result() if there else ()), None
-        return self._ready.popleft()
+            inner = await self._begun()
+            if self._polling is None or self._polling.done():
+                self._polling = self._threads.begin(self._poll, inner)
+            await asyncio.shield(self._polling)
+        message = ready[0]
+        try:
+            ready.popleft()
+            return message
+        except BaseException:
+            # A signal's, maybe: who called has no message, and gets this one next.
+            if not ready or ready[0] is not message:
+                ready.appendleft(message)
+            raise
 
     async def done(self, place: Message | Position) -> None:
         """Say that this message, and all that were delivered before it, are not wanted again."""
@@ -67,19 +73,17 @@ class Following:
 
     async def close(self) -> None:
         """End, with the hold moved behind what was done; idempotent."""
-        if self._closed:
-            return
         self._closed = True
-        try:
-            if self._beginning is not None:
-                try:
-                    inner = await self._begun()
-                except LogError:
-                    # It was told: what never began has nothing to end.
-                    return
-                await self._threads.run(inner.close)
-        finally:
-            self._threads.close()
+        if self._ending is None:
+            if self._threads.closed:
+                return
+            if not self._begins:
+                self._threads.close()
+                return
+            self._ending = self._threads.begin(self._end)
+        elif self._ending.done():
+            return
+        await asyncio.shield(self._ending)
 
     async def __aenter__(self) -> Following:
         """Begin: its hold, if it has a name, is there."""
@@ -100,13 +104,38 @@ class Following:
                 raise
 
     async def _begun(self) -> sync.Following:
-        if self._beginning is None:
-            self._beginning = asyncio.ensure_future(self._threads.run(self._begin))
-        return await asyncio.shield(self._beginning)
+        if self._inner is not None:
+            return self._inner
+        self._begins = True
+        return await asyncio.shield(self._threads.begin(self._open))
+
+    # In threads: what they find is kept before anybody is told, and lost with no task.
+
+    def _open(self) -> sync.Following:
+        with self._working:
+            if self._inner is None:
+                self._inner = self._begin()
+            return self._inner
+
+    def _poll(self, inner: sync.Following) -> None:
+        with self._working:
+            self._ready.extend(inner.poll(_SLICE_S))
+
+    def _end(self) -> None:
+        try:
+            if self._inner is None:
+                # Maybe it is just beginning.
+                with self._working:
+                    pass
+            if self._inner is not None:
+                self._inner.close()
+        finally:
+            self._threads.close()
 
 
 def _forget(inherited: Following) -> None:
     # What was read ahead is delivered to the parent, by its loop; whoever iterates here begins by
     # a thread, and is told.
     inherited._ready = deque()
-    inherited._beginning = inherited._polling = None
+    inherited._inner = inherited._polling = None
+    inherited._begins = False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
+import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -22,6 +23,48 @@ from sharedlog._log.transaction import Transaction as SyncTransaction
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+# A task that waits for its turn looks so often whether an interrupt kept another from ending its.
+_LOOK_S = 1.0
+
+
+class _Turn:
+    """A task's turn at a producer, from the moment from which it waits for it.
+
+    An interrupt or a cancellation can come between any two steps of the task. So the next one does
+    not wait to be told: ``over`` is what is so.
+    """
+
+    __slots__ = ("_task", "ended", "inner", "told", "works")
+
+    def __init__(self) -> None:
+        """It waits."""
+        self._task = asyncio.current_task()
+        # The task does no more with it.
+        self.ended = False
+        # What a thread does of it.
+        self.works: asyncio.Future[Any] | None = None
+        # Set by the thread that began it.
+        self.inner: SyncTransaction | None = None
+        self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether its task does nothing with it any more. Any thread."""
+        return self.ended or (self._task is not None and self._task.done())
+
+    @property
+    def over(self) -> bool:
+        """Whether the next one may begin."""
+        return self.given_up and (self.works is None or self.works.done())
+
+    def is_of(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this task has it open."""
+        return self._task is task and not self.ended
+
+    def tell(self, _: object = None) -> None:
+        """Have those that wait look."""
+        if not self.told.done():
+            self.told.set_result(None)
 
 
 class Producer:
@@ -31,9 +74,12 @@ class Producer:
         """Use ``Log.producer``."""
         self.inner = inner
         self._threads = threads
-        # Held by the task whose transaction is open, and by what it left running.
-        self.turn = asyncio.Lock()
-        self.entered: weakref.ref[Transaction] | None = None
+        # The first one is that of the open transaction, the others wait.
+        self._turns: deque[_Turn] = deque()
+        # The last turn that was over: an interrupt may have left its transaction open.
+        self._left: _Turn | None = None
+        # Of the threads that do what turns need.
+        self._working = threading.Lock()
         refuse_in_children(self, forked)
 
     @property
@@ -65,16 +111,71 @@ class Producer:
         """Ask the log for the name's highest seq, and go on from there; 0: there is none."""
         return await self.run(self.inner.last)
 
-    def check_turn(self) -> None:
-        """Raise ``InvalidRequest`` in a task that would wait for its own transaction."""
-        entered = None if self.entered is None else self.entered()
-        if entered is not None and entered.is_of(asyncio.current_task()):
-            raise InvalidRequest("a transaction of this producer is open: end it first")
+    async def begin(self, seq: int | None, follows: int | None) -> _Turn:
+        """Begin a transaction, in its turn."""
+
+        def begin() -> None:
+            if turn.given_up:
+                return
+            if self._left is not None and self._left.inner is not None:
+                self._left.inner.over()
+            self._left = None
+            turn.inner = self.inner.transaction(seq=seq, follows=follows)
+
+        turn = await self._turn()
+        try:
+            await self.work(turn, begin)
+        except BaseException:
+            self.end(turn)
+            raise
+        return turn
+
+    async def settle(self, unknown: SyncTransaction) -> list[Position]:
+        """Find out what became of a transaction, in a turn."""
+        turn = await self._turn()
+        try:
+            return await self.work(turn, unknown.settle)
+        finally:
+            self.end(turn)
+
+    async def work(self, turn: _Turn, act: Callable[[], _T]) -> _T:
+        """Have a thread do a part of a turn, to its end, whoever is cancelled meanwhile."""
+        works = turn.works = self._threads.begin(self._worked, act)
+        works.add_done_callback(turn.tell)
+        return await asyncio.shield(works)
+
+    def end(self, turn: _Turn) -> None:
+        """A task does no more with its turn; the next one begins after what a thread still does."""
+        turn.ended = True
+        if turn.over:
+            turn.tell()
 
     async def run(self, called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Call what blocks, to its end, whoever is cancelled meanwhile."""
-        running = asyncio.ensure_future(self._threads.run(called, *args, **kwargs))
-        return await asyncio.shield(running)
+        return await asyncio.shield(self._threads.begin(called, *args, **kwargs))
+
+    async def _turn(self) -> _Turn:
+        """Wait for a turn; raises ``InvalidRequest`` in a task that would wait for itself."""
+        turns = self._turns
+        if turns and turns[0].is_of(asyncio.current_task()):
+            raise InvalidRequest("a transaction of this producer is open: end it first")
+        mine = _Turn()
+        turns.append(mine)
+        try:
+            while (first := turns[0]) is not mine:
+                if first.over:
+                    self._left = first if first.inner is not None else self._left
+                    turns.popleft()
+                else:
+                    await asyncio.wait((first.told,), timeout=_LOOK_S)
+        except BaseException:
+            self.end(mine)
+            raise
+        return mine
+
+    def _worked(self, act: Callable[[], _T]) -> _T:
+        with self._working:
+            return act()
 
 
 class Transaction:
@@ -84,16 +185,13 @@ class Transaction:
     the next one, which says so.
     """
 
-    # Whose event loop's tasks wait for its producer's turn, which it has.
-    _entered: asyncio.AbstractEventLoop | None = None
-    _task: asyncio.Task[Any] | None = None
+    _turn: _Turn | None = None
 
     def __init__(self, producer: Producer, seq: int | None, follows: int | None) -> None:
         """Use ``Producer.transaction``."""
         self._producer = producer
         self._seq = seq
         self._follows = follows
-        self._begun: SyncTransaction | None = None
 
     @property
     def positions(self) -> list[Position]:
@@ -128,7 +226,7 @@ class Transaction:
                 raise
         message = inner.placed(stream, value, key, headers, about)
         if inner.wants_room(message):
-            await self._producer.run(inner.pend)
+            await self._producer.work(self._begun, inner.pend)
         inner.add(message)
 
     async def publish_call(
@@ -145,34 +243,12 @@ class Transaction:
 
     async def settle(self) -> list[Position]:
         """Return the positions after ``OutcomeUnknown``, or raise why it is not committed."""
-        self._producer.check_turn()
-        async with self._producer.turn:
-            return await self._producer.run(self._inner.settle)
+        return await self._producer.settle(self._inner)
 
     async def __aenter__(self) -> Transaction:
         """Begin; raises ``InvalidRequest`` in a task that has one open of the same producer."""
-        self._producer.check_turn()
-        await self._producer.turn.acquire()
-        begin = asyncio.ensure_future(
-            self._producer.run(
-                self._producer.inner.transaction, seq=self._seq, follows=self._follows
-            )
-        )
-        try:
-            self._begun = await asyncio.shield(begin)
-        except asyncio.CancelledError:
-            begin.add_done_callback(self._never_began)
-            raise
-        except BaseException:
-            self._producer.turn.release()
-            raise
-        self._entered, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        self._producer.entered = weakref.ref(self)
+        self._turn = await self._producer.begin(self._seq, self._follows)
         return self
-
-    def is_of(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether this task has it open."""
-        return self._entered is not None and self._task is task
 
     async def __aexit__(
         self,
@@ -181,30 +257,34 @@ class Transaction:
         traceback: TracebackType | None,
     ) -> None:
         """Commit, or roll back if an exception leaves it, to its end: the next one waits."""
-        inner, self._entered = self._inner, None
-        end = asyncio.ensure_future(
-            self._producer.run(inner.commit if kind is None else inner.roll_back)
-        )
-        end.add_done_callback(lambda _: self._producer.turn.release())
-        await asyncio.shield(end)
+        turn, inner = self._begun, self._inner
+        # Nobody waits for this task any more, only for the thread.
+        turn.ended = True
+        try:
+            await self._producer.work(turn, inner.commit if kind is None else inner.roll_back)
+        finally:
+            self._producer.end(turn)
 
     def __del__(self) -> None:
         """Let its producer go on, if it was not ended. In any thread."""
-        loop, self._entered = self._entered, None
-        if loop is not None:
-            # What it began goes first. On a loop that is closed nobody is next.
-            self._begun = None
+        turn = self._turn
+        if turn is not None and not turn.ended:
+            # What it began goes first.
+            turn.inner = None
+            turn.ended = True
+            # On a loop that is closed nobody is next.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._producer.turn.release)
+                turn.told.get_loop().call_soon_threadsafe(turn.tell)
+
+    @property
+    def _begun(self) -> _Turn:
+        if self._turn is None:
+            raise InvalidRequest("a transaction begins when it is entered: async with")
+        return self._turn
 
     @property
     def _inner(self) -> SyncTransaction:
-        if self._begun is None:
-            raise InvalidRequest("a transaction begins when it is entered: async with")
-        return self._begun
-
-    def _never_began(self, begin: asyncio.Future[SyncTransaction]) -> None:
-        """Its task was cancelled while it began: nothing was published."""
-        if not begin.cancelled() and begin.exception() is None:
-            begin.result().roll_back()
-        self._producer.turn.release()
+        inner = self._begun.inner
+        if inner is None:
+            raise AssertionError("a turn that was begun has its transaction")
+        return inner

@@ -26,13 +26,21 @@ class Threads:
     def __init__(self, most: int = _MOST) -> None:
         """They begin when they are needed."""
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="sharedlog-aio")
+        self.closed = False
         refuse_in_children(self, forked)
 
     async def run(self, called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Call it in a thread. Cancelled, it goes on there: what it does is done to its end."""
+        return await self.begin(called, *args, **kwargs)
+
+    def begin(
+        self, called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> asyncio.Future[_T]:
+        """Have it called in a thread, and return what tells of it."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, partial(called, *args, **kwargs))
+        return loop.run_in_executor(self._pool, partial(called, *args, **kwargs))
 
     def close(self) -> None:
         """Begin nothing more; what runs is not waited for."""
+        self.closed = True
         self._pool.shutdown(wait=False)

@@ -227,14 +227,14 @@ class Transaction:
             self._try_to_commit()
         except BaseException:
             # A signal's, maybe, at any step.
-            self._over()
+            self.over()
             raise
-        self._over()
+        self.over()
         if self._earlier:
             # The log tells them, which may be closed when they are asked for.
             self._positions = self._found()
 
-    def _over(self) -> None:
+    def over(self) -> None:
         """Let its producer go on; again: nothing."""
         if self._state is TransactionState.OPEN:
             self._undoing = True
@@ -274,9 +274,9 @@ class Transaction:
         try:
             self._roll_back()
         except BaseException:
-            self._over()
+            self.over()
             raise
-        self._over()
+        self.over()
 
     def settle(self) -> list[Position]:
         """Return the positions after ``OutcomeUnknown``, or raise why it is not committed."""
@@ -301,7 +301,7 @@ class Transaction:
             elif self._state is TransactionState.OPEN:
                 self.roll_back()
         except BaseException:
-            self._over()
+            self.over()
             raise
 
     def __del__(self) -> None:
