@@ -7,7 +7,7 @@ handler of ``logging``. Without an owner such code would wait for its own thread
 from __future__ import annotations
 
 import contextvars
-from _thread import RLock, get_ident
+from _thread import TIMEOUT_MAX, RLock, get_ident
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
@@ -27,21 +27,23 @@ WITHIN = (
 class OwnedLock(RLock):  # type: ignore[misc]  # C's class may have subclasses
     """A lock for ``with`` and for ``threading.Condition`` that refuses the thread that has it.
 
-    ``error`` makes, of a text, what is raised then, and after ``LONGEST_S`` of waiting: nothing
-    under the lock was begun. ``bounded``: False for a lock under which the application's own code
-    may wait, such as a stream's source. Taking the lock and noting the owner are one step of C: no
-    signal comes in between.
+    ``error`` makes, of a text, what is raised then, and after ``longest_s`` of waiting (by
+    default ``LONGEST_S``): nothing under the lock was begun. It is ``math.inf`` for a lock under
+    which the application's own code may wait, such as a stream's source. Taking the lock and noting
+    the owner are one step of C: no signal comes in between.
     """
 
-    def __new__(cls, error: Callable[[str], Exception], *, bounded: bool = True) -> OwnedLock:
+    def __new__(
+        cls, error: Callable[[str], Exception], longest_s: float | None = None
+    ) -> OwnedLock:
         """See the class."""
-        del error, bounded
+        del error, longest_s
         return super().__new__(cls)
 
-    def __init__(self, error: Callable[[str], Exception], *, bounded: bool = True) -> None:
+    def __init__(self, error: Callable[[str], Exception], longest_s: float | None = None) -> None:
         """See the class."""
         self._error = error
-        self._longest_s = LONGEST_S if bounded else -1
+        self._longest_s = min(LONGEST_S if longest_s is None else longest_s, TIMEOUT_MAX)
 
     def __enter__(self) -> bool:  # type: ignore[override]
         """Take the lock."""
@@ -58,7 +60,7 @@ class OwnedLock(RLock):  # type: ignore[misc]  # C's class may have subclasses
             if self._is_owned():  # type: ignore[attr-defined]
                 self.release()
             raise
-        raise self._error(too_long("has the lock"))
+        raise self._error(too_long("has the lock", self._longest_s))
 
 
 class OwnedWork:
@@ -130,9 +132,9 @@ class OneByOne(Generic[_T]):
 _WORK: contextvars.ContextVar[object] = contextvars.ContextVar("rifl_work", default=None)
 
 
-def too_long(what: str) -> str:
+def too_long(what: str, longest_s: float) -> str:
     """Say that another thread was waited for in vain."""
     return (
-        f"another thread {what} for more than {LONGEST_S:g} s: maybe it waits for this one. "
+        f"another thread {what} for more than {longest_s:g} s: maybe it waits for this one. "
         "Nothing of this call was sent"
     )

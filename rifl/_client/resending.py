@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
@@ -67,7 +68,7 @@ class Resending(_Kept):
         self._source = source
         self._iterator: Iterator[Any] | None = None
         # A source may take as long as it likes for its next message.
-        self._lock = OwnedLock(reentrant, bounded=False)
+        self._lock = OwnedLock(reentrant, math.inf)
 
     def attempt(self, *, marked: bool = False) -> Iterator[bytes]:
         """Yield the stream from its beginning; ``marked``: and the message that ends it."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from _thread import allocate_lock, get_ident
+from _thread import TIMEOUT_MAX, allocate_lock, get_ident
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from _rifl_ground.owned_lock import LONGEST_S, WITHIN, OwnedLock, too_long
-from sharedlog._core.errors import ReentrantCall
+from sharedlog._core.errors import LogUnavailable, ReentrantCall
 
 
 class Candidate:
@@ -28,7 +28,7 @@ class Candidate:
 
     def wait(self, timeout_s: float = -1) -> bool:
         """Wait until its work was done, it is to lead, or others came; whether that was in time."""
-        return self._told.acquire(timeout=timeout_s)
+        return self._told.acquire(True, timeout_s)
 
     def wake(self) -> None:
         """End the wait; again changes nothing, but that who gathers does so no longer."""
@@ -46,15 +46,15 @@ class Lead(Generic[T]):
     leaves half done ``_leave`` does again: each of its steps may be taken twice.
     """
 
-    def __init__(self) -> None:
-        """Nobody leads."""
+    def __init__(self, longest_s: float = LONGEST_S) -> None:
+        """Nobody leads. ``longest_s``: how long a thread waits, at most."""
         self._gate = OwnedLock(ReentrantCall)
-        # Those whose threads wait, by thread.
-        self._threads: dict[int, T] = {}
-        self._waiting: list[T] = []
+        self._longest_s = min(longest_s, TIMEOUT_MAX)
         self._leader: T | None = None
-        # Whose work is done with the leader's: they are woken when it leaves.
-        self._riding: list[T] = []
+        # Those that wait, in their order, by thread.
+        self._waiting: dict[int, T] = {}
+        # Those whose work is done with the leader's: they are woken when it leaves.
+        self._riding: dict[int, T] = {}
         # Who waits until that many wait.
         self._gathering: tuple[T, int] | None = None
 
@@ -67,14 +67,17 @@ class Lead(Generic[T]):
         """Have ``act`` called with it, once it leads; not if another one took it along.
 
         Raises ``ReentrantCall`` in a thread that is in the middle of this, by a signal's handler,
-        say, and where the one that leads does not end: it may wait for this thread.
+        say; ``LogUnavailable`` with ``appended`` False if neither the lead nor a thread that takes
+        it along comes within ``longest_s``. It returns after that time, too, if a thread has taken
+        it along and is not done.
         """
         try:
             try:
                 if self._turn(mine):
                     act(mine)
             finally:
-                self._leave(mine)
+                if mine.leads or mine.waits:
+                    self._leave(mine)
         except BaseException:
             self._leave(mine)
             raise
@@ -85,13 +88,13 @@ class Lead(Generic[T]):
             # Whoever comes now comes too late, as behind the gate.
             return []
         with self._gate:
-            waiting = self._waiting
+            waiting = list(self._waiting.items())
             count = 0
-            while count < len(waiting) and fits(waiting[count]):
+            while count < len(waiting) and fits(waiting[count][1]):
                 count += 1
-            self._riding = riding = waiting[:count]
-            del waiting[:count]
-        return riding
+            self._riding = riding = dict(waiting[:count])
+            self._waiting = dict(waiting[count:])
+            return list(riding.values())
 
     def gather(self, mine: T, more: int, timeout_s: float) -> bool:
         """Wait, leading, until that many more wait; whether that was in time."""
@@ -106,31 +109,27 @@ class Lead(Generic[T]):
 
     def _turn(self, mine: T) -> bool:
         """Wait for the lead (True), or until one that leads has done what is wanted."""
-        mine.thread = get_ident()
+        mine.thread = thread = get_ident()
         with self._gate:
-            if self._leader is None:
+            leader, waiting = self._leader, self._waiting
+            if leader is None:
                 mine.leads = True
                 self._leader = mine
                 return True
-            if self._leader.thread == mine.thread or mine.thread in self._threads:
+            if leader.thread == thread or thread in waiting or thread in self._riding:
                 raise ReentrantCall(WITHIN)
             mine.waited = mine.waits = True
-            self._threads[mine.thread] = mine
-            self._waiting.append(mine)
+            waiting[thread] = mine
             gathering = self._gathering
-            if gathering is not None and len(self._waiting) >= gathering[1]:
+            if gathering is not None and len(waiting) >= gathering[1]:
                 self._gathering = None
                 gathering[0].wake()
-        leader = self._leader
-        while not mine.wait(LONGEST_S):
+        if not mine.wait(self._longest_s):
             with self._gate:
-                if self._leader is leader:
-                    if mine in self._waiting:
-                        raise ReentrantCall(too_long("appends"))
-                    # The other one writes for this one, or has: what it notes nobody waits for.
-                    return False
-                leader = self._leader
-        self._threads.pop(mine.thread, None)
+                if self._waiting.get(thread) is mine:
+                    late = LogUnavailable(too_long("appends", self._longest_s))
+                    late.appended = False
+                    raise late
         mine.waits = False
         return mine.leads
 
@@ -139,25 +138,24 @@ class Lead(Generic[T]):
         if not mine.leads and not mine.waits:
             return
         with self._gate:
-            waiting = self._waiting
+            waiting, riding = self._waiting, self._riding
             if mine.waits:
-                self._threads.pop(mine.thread, None)
+                for those in (waiting, riding):
+                    if those.get(mine.thread) is mine:
+                        del those[mine.thread]
                 mine.waits = False
-                if mine in waiting:
-                    waiting.remove(mine)
             if self._leader is mine:
                 self._gathering = None
-                riding = self._riding
-                # Those who still wait were not taken along.
-                if riding and not (waiting and waiting[0] is riding[0]):
-                    for each in riding:
+                for thread, each in riding.items():
+                    # Those who still wait were not taken along.
+                    if waiting.get(thread) is not each:
                         each.wake()
-                self._riding = []
-                self._leader = waiting[0] if waiting else None
+                self._riding = {}
+                self._leader = next(iter(waiting.values()), None)
             leader = self._leader
             if leader is not None:
-                if waiting and waiting[0] is leader:
-                    waiting.pop(0)
+                if waiting.get(leader.thread) is leader:
+                    del waiting[leader.thread]
                 leader.leads = True
                 leader.wake()
             mine.leads = False

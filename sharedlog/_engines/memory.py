@@ -6,9 +6,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 from _rifl_ground.owned_lock import OwnedLock
 from sharedlog._core.commit import Commit, Refused, stamped
@@ -21,13 +19,8 @@ from sharedlog._engines.engine import READ_BYTES, Limits
 LIMITS = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
 
 
-class _Step(NamedTuple):
-    """A commit, where its entries are, and when it was judged."""
-
-    commit: Commit
-    first: int
-    last: int
-    now_s: float
+# A commit, its first and its last LSN, and when it was judged.
+_Step = tuple[Commit, int, int, float]
 
 
 class MemoryLog:
@@ -56,28 +49,31 @@ class MemoryLog:
 
     def finish(self) -> None:
         """Write the commit under way; each step may be taken again. Under the lock."""
-        step = self.under_way
-        if step is None:
+        if self.under_way is None:
             return
-        commit, first, last, now_s = step
+        commit, first, last, now_s = self.under_way
+        keys, ends = self.keys, self.ends
         for put in commit.puts:
+            key, _, _, term_s = put
             value = stamped(put, first, last)
-            self.ends.pop(put.key, None)
-            if put.term_s is not None:
-                self.ends[put.key] = now_s + put.term_s
+            if term_s is not None:
+                ends[key] = now_s + term_s
+            elif ends:
+                ends.pop(key, None)
             if value is None:
-                self.keys.pop(put.key, None)
+                keys.pop(key, None)
             else:
-                self.keys[put.key] = value
+                keys[key] = value
         if commit.entries:
-            self.at_us = max(self.at_us, commit.at_us)
-        for lsn, entry in enumerate(commit.entries, first):
-            if lsn > self.tail:
-                self.rows.append(Row(lsn, entry.body, entry.tags, self.at_us))
-            for tag in set(entry.tags):
-                tagged = self.tagged[tag]
-                if not tagged or tagged[-1] < lsn:
-                    tagged.append(lsn)
+            self.at_us = at_us = max(self.at_us, commit.at_us)
+            rows, tagged, tail = self.rows, self.tagged, self.tail
+            for lsn, (body, tags) in enumerate(commit.entries, first):
+                if lsn > tail:
+                    rows.append(Row(lsn, body, tags, at_us))
+                for tag in tags:
+                    lsns = tagged[tag]
+                    if not lsns or lsns[-1] < lsn:
+                        lsns.append(lsn)
         self.changed.notify_all()
         self.under_way = None
 
@@ -111,37 +107,48 @@ class MemoryEngine:
     def commit(self, commit: Commit) -> Lsns:
         """See ``Engine``."""
         check_commit(commit, self.limits)
-        with self._opened() as log:
-            found = {each.key: log.value(each.key) for each in commit.conditions}
-            if any(found[each.key] != each.value for each in commit.conditions):
-                raise Refused(found)
+        log = self._opened()
+        with log.lock:
+            log.finish()
+            found = {key: log.value(key) for key, _ in commit.conditions}
+            for key, value in commit.conditions:
+                if found[key] != value:
+                    raise Refused(found)
             tail = log.tail
             first = tail + 1 if commit.entries else tail
             last = tail + len(commit.entries)
             # From here on it happens, whole, whatever interrupts this thread.
-            log.under_way = _Step(commit, first, last, log.clock())
+            log.under_way = (commit, first, last, log.clock())
             log.finish()
             return Lsns(first, last)
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """See ``Engine``."""
-        with self._opened() as log:
+        log = self._opened()
+        with log.lock:
+            log.finish()
             return {key: log.value(key) for key in keys}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """See ``Engine``."""
-        with self._opened() as log:
+        log = self._opened()
+        with log.lock:
+            log.finish()
             found = {key: log.value(key) for key in log.keys if key.startswith(prefix)}
             return {key: value for key, value in found.items() if value is not None}
 
     def remaining(self, key: str) -> float:
         """See ``Engine``."""
-        with self._opened() as log:
+        log = self._opened()
+        with log.lock:
+            log.finish()
             return log.remaining(key)
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """See ``Engine``."""
-        with self._opened() as log:
+        log = self._opened()
+        with log.lock:
+            log.finish()
             tail = log.tail
             if after < log.removed:
                 raise TrimmedLog(f"what follows LSN {after} was trimmed", log.removed + 1)
@@ -163,17 +170,23 @@ class MemoryEngine:
 
     def tail(self) -> int:
         """See ``Engine``."""
-        with self._opened() as log:
+        log = self._opened()
+        with log.lock:
+            log.finish()
             return log.tail
 
     def first(self) -> int:
         """See ``Engine``."""
-        with self._opened() as log:
+        log = self._opened()
+        with log.lock:
+            log.finish()
             return log.removed + 1
 
     def wait(self, after: int, timeout_s: float) -> int:
         """See ``Engine``."""
-        with self._opened() as log:
+        log = self._opened()
+        with log.lock:
+            log.finish()
             log.changed.wait_for(lambda: self._closed or log.tail > after, timeout_s)
             if self._closed:
                 raise LogStopped("the log was closed")
@@ -181,7 +194,9 @@ class MemoryEngine:
 
     def remove(self, through: int) -> None:
         """See ``Engine``."""
-        with self._opened() as log:
+        log = self._opened()
+        with log.lock:
+            log.finish()
             through = min(through, log.tail)
             if through <= log.removed:
                 return
@@ -197,13 +212,9 @@ class MemoryEngine:
             self._closed = True
             log.changed.notify_all()
 
-    @contextmanager
-    def _opened(self) -> Iterator[MemoryLog]:
+    def _opened(self) -> MemoryLog:
         if self._closed:
             stopped = LogStopped("the log was closed")
             stopped.appended = False
             raise stopped
-        log = self._log
-        with log.lock:
-            log.finish()
-            yield log
+        return self._log

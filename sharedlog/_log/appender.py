@@ -96,6 +96,14 @@ class Appender:
             # Its messages are told.
             pass
 
+    def left(self, publication: Publication) -> None:
+        """Note that its outcome is unknown to its thread, which waits no longer. Any thread."""
+        if publication.position is None and publication.error is None:
+            error = LogUnavailable(
+                "another thread sends it, and has not said yet what became of it"
+            )
+            self._tell_unknown([publication], error)
+
     def unsettled(self, ticket: str) -> Publication:
         """Return the message of which this ticket was given. Any thread."""
         found = self._unsettled.get(ticket)
@@ -115,7 +123,7 @@ class Appender:
         try:
             act()
         except Unknown as error:
-            self._tell_unknown(error)
+            self._tell_unknown(self._group, error)
             raise
         except LogError as error:
             _fail(self._group, error)
@@ -123,7 +131,7 @@ class Appender:
             raise
         except BaseException:
             # A signal's: its thread does not know more than the others.
-            self._tell_unknown(_interrupted())
+            self._tell_unknown(self._group, _interrupted())
             raise
 
     def _appended(self, _: ProducerId, found: Appended) -> None:
@@ -137,13 +145,13 @@ class Appender:
             each.position, each.error = position, None
         self._group = ()
 
-    def _tell_unknown(self, error: LogUnavailable) -> None:
+    def _tell_unknown(self, those: Sequence[Publication], error: LogUnavailable) -> None:
         remedy = (
             "This handle cannot learn it any more: read the log after it is opened again"
             if isinstance(error, Unknown) and error.stopped
             else "Ask again by log.settle"
         )
-        for each in self._group:
+        for each in those:
             if not each.ticket:
                 each.ticket = secrets.token_hex(8)
                 self._unsettled[each.ticket] = each

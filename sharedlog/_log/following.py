@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.log import get_logger
-from _rifl_ground.owned_lock import OwnedLock
+from _rifl_ground.owned_lock import LONGEST_S, OwnedLock
 from sharedlog._core.arguments import check_seconds, check_truth, check_whole, is_whole, shown
 from sharedlog._core.catalog import Stream, hold_retention_us
 from sharedlog._core.errors import (
@@ -103,7 +103,7 @@ class Following:
         # Since when it has had no message, where that is watched.
         self._since: float | None = None
         # Of the follower, between whoever iterates and whoever says what is done.
-        self._lock = OwnedLock(ReentrantCall)
+        self._lock = OwnedLock(ReentrantCall, LONGEST_S + place.timeout_s)
         self._ready = _Ready([])
         self._error: LogError | None = None
         self._left = False

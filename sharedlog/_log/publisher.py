@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sharedlog._core.errors import InvalidRequest
+from _rifl_ground.owned_lock import LONGEST_S
+from sharedlog._core.errors import InvalidRequest, LogUnavailable, ReentrantCall
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
 from sharedlog._engines.lead import Candidate, Lead
@@ -22,10 +23,8 @@ class _Publishing(Candidate):
 
     __slots__ = ("publication",)
 
-    def __init__(self, publication: Publication | None) -> None:
-        super().__init__()
-        # None: it wants the lead for something else.
-        self.publication = publication
+    # None: it wants the lead for something else.
+    publication: Publication | None
 
 
 class Publisher:
@@ -34,7 +33,8 @@ class Publisher:
     def __init__(self, place: Place) -> None:
         """Nothing is asked of the log before the first message."""
         self._appender = Appender(place)
-        self._lead: Lead[_Publishing] = Lead()
+        # The one that leads asks the log for that time, and may then ask for its own message.
+        self._lead: Lead[_Publishing] = Lead(LONGEST_S + place.timeout_s)
         # How many published at the same time, as the last leader saw it.
         self._last = 0
 
@@ -49,14 +49,24 @@ class Publisher:
             raise InvalidRequest(
                 f"a message of {message.size} bytes; this log takes {self._appender.most_bytes}"
             )
-        publication = Publication(message)
-        self._lead.run(_Publishing(publication), self._append)
+        mine = _Publishing()
+        mine.publication = publication = Publication(message)
+        self._lead.run(mine, self._append)
+        if publication.position is None:
+            self._appender.left(publication)
         return publication.outcome()
 
     def settle(self, ticket: str) -> Position:
         """Return where a message is whose outcome was unknown, or raise why it is not there."""
         publication = self._appender.unsettled(ticket)
-        self._lead.run(_Publishing(None), lambda _: self._appender.settle(publication))
+        mine = _Publishing()
+        mine.publication = None
+        try:
+            self._lead.run(mine, lambda _: self._appender.settle(publication))
+        except (LogUnavailable, ReentrantCall) as error:
+            # It was not asked for: the message may be there.
+            error.appended = None
+            raise
         return publication.outcome()
 
     def _append(self, mine: _Publishing) -> None:

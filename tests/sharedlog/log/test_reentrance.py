@@ -6,12 +6,15 @@ import logging
 import signal
 import threading
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 
 import sharedlog
 import sharedlog.aio
+from sharedlog._log.appender import Publication
 from tests.helpers.at_a_line import at_a_line, bounded
+from tests.helpers.waiting import until
 from tests.sharedlog.reads import texts
 
 
@@ -205,29 +208,60 @@ def test_a_follower_that_is_asked_within_itself(tmp_path):
         assert refused
 
 
-def test_a_lead_that_its_waiter_waits_for_ends(monkeypatch):
-    """A handler that waits for another thread, which publishes, waits for a bounded time (L3)."""
-    monkeypatch.setattr("sharedlog._engines.lead.LONGEST_S", 0.2)
-    with sharedlog.create("memory:") as log:
+@pytest.mark.parametrize("rides", [False, True], ids=["turn", "outcome"])
+def test_a_wait_for_another_threads_append_ends(rides, monkeypatch):
+    """After the log's own time, as its timeout: another thread's lead is no reentrance (L3)."""
+    monkeypatch.setattr("sharedlog._log.publisher.LONGEST_S", 0.0)
+    with sharedlog.create("memory:", timeout=timedelta(seconds=0.2)) as log:
         log.stream("s", 1)
-        refused = []
+        publisher, told = log._publisher, []
 
         def another():
             try:
                 log.publish("s", "within")
-            except sharedlog.ReentrantCall as error:
-                refused.append(error.appended)
+            except sharedlog.LogUnavailable as error:
+                told.append(error)
+
+        thread = threading.Thread(target=another, daemon=True)
+        gather, append = publisher._gather, publisher._appender.append
+
+        def gathering(mine):
+            if rides and not thread.ident:
+                thread.start()
+                until(lambda: publisher._lead.waiting, "it waits")
+            return gather(mine)
+
+        def appending(group):
+            if not rides:
+                thread.start()
+            thread.join(20)
+            publisher._appender.append = append
+            append(group)
+
+        publisher._gather, publisher._appender.append = gathering, appending
+        bounded(lambda: log.publish("s", "outer"))
+        (error,) = told
+        if rides:
+            assert isinstance(error, sharedlog.OutcomeUnknown)
+            assert log.settle(error) is not None
+        else:
+            assert error.appended is False
+        assert texts(log, "s") == ["outer", "within"][: 1 + rides]
+
+
+def test_a_settle_within_a_publish_says_nothing_of_the_message():
+    """It is refused, and the message may be there (L3)."""
+    with sharedlog.create("memory:") as log:
+        log.stream("s", 1)
+        publisher, told = log._publisher, []
+        publication = Publication(log._placing.placed("s", "other", None, None, None))
+        publisher._appender.left(publication)
 
         def act():
-            thread = threading.Thread(target=another, daemon=True)
-            thread.start()
-            thread.join(20)
+            with pytest.raises(sharedlog.ReentrantCall) as raised:
+                publisher.settle(publication.ticket)
+            told.append(raised.value.appended)
 
-        def outer():
-            with at_a_line(1, act, _appends) as line:
-                log.publish("s", "outer")
-            assert line.came
-
-        bounded(outer)
-        assert refused == [False]
-        assert texts(log, "s") == ["outer"]
+        with at_a_line(1, act, _appends):
+            log.publish("s", "outer")
+        assert told == [None]
