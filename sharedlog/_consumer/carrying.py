@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from sharedlog._consumer.handlers import Handlers
@@ -22,12 +22,14 @@ from sharedlog._core.consumer.asked import (
     Failed,
     Fire,
     Note,
+    Part,
     Passed,
     Resend,
     Rewind,
     Run,
     StoreStep,
     TakeStore,
+    Unit,
 )
 from sharedlog._core.consumer.calls import Answered, CallStep, Intend, Open, Send
 from sharedlog._core.consumer.checkpoint import Checkpoint
@@ -159,7 +161,9 @@ class Carrier:
                 return self._runner.bury(message, attempts, why)
             case AppendWithin(tag, append):
                 return self._append(tag, append)
-            case CommitStore(tag, checkpoint) | Passed(tag, checkpoint):
+            case CommitStore(tag, checkpoint, units):
+                return self._commit(tag, checkpoint, units)
+            case Passed(tag, checkpoint):
                 return self._commit(tag, checkpoint)
             case Resend(tag, checkpoint):
                 return self._calls.resend(tag, checkpoint, self.act)
@@ -187,6 +191,9 @@ class Carrier:
             raise AssertionError("the log is elsewhere")
         self._together.within(tag, append)
 
-    def _commit(self, tag: str, checkpoint: Checkpoint) -> None:
-        self._store.commit(tag, checkpoint)
+    def _commit(self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> Part | None:
+        part = self._store.commit(tag, checkpoint, units)
+        if part is not None:
+            checkpoint = checkpoint._replace(position=units[part.done - 1].position)
         self._calls.passed(tag, checkpoint)
+        return part

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import NoReturn
 
 from sharedlog._consumer.counting import Counts
+from sharedlog._core.consumer.asked import Unit
 from sharedlog._core.consumer.call_keys import drop_calls, keep_call, read_calls
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
@@ -101,7 +102,7 @@ class LogStore:
     def intact(self) -> None:
         """Nobody but the consumer ends a transaction."""
 
-    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
+    def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
         """The log has committed: the calls go that it has passed, but for the newest one (T6).
 
         Those that cannot go now do so later, or are passed over by whoever reads them.

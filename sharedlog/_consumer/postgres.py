@@ -27,7 +27,7 @@ from sharedlog._consumer.postgres_session import Looks, opened
 from sharedlog._consumer.savepoints import sql_savepoint
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
-from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import LogError, NotDurable, StoreUnavailable
@@ -227,7 +227,7 @@ class PostgresStore:
         if connection._num_transactions != 1:
             raise Failed("the handler has left a savepoint of psycopg's open", counts=True)
 
-    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
+    def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
         """See ``Store``."""
         self._known.pop(tag, None)
         self._end_alchemy()

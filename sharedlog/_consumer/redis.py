@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from importlib.resources import files
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import redis
 
@@ -27,9 +27,10 @@ from sharedlog._consumer.redis_transaction import (
     by_redis,
     passes,
 )
-from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.asked import Failed, Part, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.outputs import pieces_of
 from sharedlog._core.errors import (
     Fenced,
     InvalidRequest,
@@ -47,6 +48,20 @@ _SCRIPTS = {
 }
 
 
+class _Part(NamedTuple):
+    """What a script does as one: the effects of a message, mostly, and what goes with them.
+
+    ``head`` and the ``piece`` of this part and of those before it are the intent.
+    """
+
+    position: Position | None
+    head: bytes
+    piece: bytes
+    label: bytes
+    gone: Sequence[int]
+    commands: Sequence[Command]
+
+
 class RedisStore:
     """See ``Store``. A transaction is queued until its commit, which is one script."""
 
@@ -57,10 +72,10 @@ class RedisStore:
         self._client = clients.blocking
         # What the handler that runs was lent; None: it has ended.
         self._lent: RedisTransaction | None = None
-        # Of the transaction that runs: what its handlers have queued, how many they were, and the
-        # one that watches keys until the commit.
+        # Of the transaction that runs: what its handlers have queued, how much that was behind
+        # each of them, and the one that watches keys until the commit.
         self._queued: list[Command] = []
-        self._handlers = 0
+        self._ends: list[int] = []
         self._watching: RedisTransaction | None = None
         self._known: dict[str, Info | None] = {}
         # The calls of shards: their serials, and the places of their messages.
@@ -122,12 +137,12 @@ class RedisStore:
 
     def begin(self) -> None:
         """See ``Store``."""
-        self._queued, self._handlers = [], 0
+        self._queued, self._ends = [], []
 
     def lend(self) -> Any:
         """See ``Store``."""
         self._lent = RedisTransaction(
-            self._client, PREFIX, self._info, Loan(handler_ended), first=not self._handlers
+            self._client, PREFIX, self._info, Loan(handler_ended), first=not self._ends
         )
         return self._lent
 
@@ -151,34 +166,40 @@ class RedisStore:
         lent = self._lent
         if lent is not None:
             self._queued += lent.taken()
-            self._handlers += 1
+            self._ends.append(len(self._queued))
             if lent.watching:
                 self._watching, self._lent = lent, None
 
-    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
+    def commit(self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> Part | None:
         """See ``Store``. ``Failed`` that is ``partial``: what was before the command is there."""
         commands = self._queued
-        gone = self._gone(tag, checkpoint.position)
-        given = _arguments(checkpoint, gone, commands)
+        parts = self._parts(tag, checkpoint, units, commands)
         try:
-            found = self._commit(tag, given, self._watching)
+            found = self._commit(tag, _arguments(checkpoint, parts), self._watching)
         finally:
             self.rollback()
         if found[0] == b"fenced":
             raise self._fenced(tag, checkpoint.number, found)
-        if found[0] != b"ok":
-            why = found[2].decode("utf-8", "replace")
-            partial = found[1] == b"1"
-            words = commands[int(found[3]) - 1].words
-            told = f"{b' '.join(words[:2]).decode('utf-8', 'replace')}: {why}"
-            passing = passes(why) and not partial
-            raise Failed(told, counts=not passing, partial=partial)
-        for serial in gone:
-            del self._serials[tag][serial]
+        done = len(parts) if found[0] == b"ok" else int(found[4])
+        for part in parts[:done]:
+            for serial in part.gone:
+                del self._serials[tag][serial]
+        if found[0] == b"ok":
+            return None
+        why, partial = found[2].decode("utf-8", "replace"), found[1] == b"1"
+        failing = parts[done]
+        words = failing.commands[int(found[3]) - 1].words
+        told = f"{b' '.join(words[:2]).decode('utf-8', 'replace')}: {why}"
+        if partial:
+            told = f"{failing.label.decode()}: {told}"
+        failed = Failed(told, counts=partial or not passes(why), partial=partial)
+        if not done:
+            raise failed
+        return Part(done, failed)
 
     def rollback(self) -> None:
         """See ``Store``."""
-        self._queued = []
+        self._queued, self._ends = [], []
         lent, self._lent = self._lent, None
         watching, self._watching = self._watching, None
         for each in (lent, watching):
@@ -214,6 +235,33 @@ class RedisStore:
         found = self._ask("keep", (self._row(tag), key), (number, field, value))
         if found[0] != b"ok":
             raise self._fenced(tag, number, found)
+
+    def _parts(
+        self,
+        tag: str,
+        checkpoint: Checkpoint,
+        units: Sequence[Unit],
+        commands: Sequence[Command],
+    ) -> list[_Part]:
+        """Part a transaction by its messages, or have it be one part."""
+        ends = self._ends
+        position, intent = checkpoint.position, checkpoint.intent
+        if not units or len(units) != len(ends):
+            gone = self._gone(tag, position)
+            label = f"the transaction through {position}, which is done again as a whole"
+            return [_Part(position, intent, b"", label.encode(), gone, commands)]
+        found: list[_Part] = []
+        passed: set[int] = set()
+        begin = 0
+        pieces = pieces_of(intent, [each.outputs for each in units])
+        for unit, end, (head, piece) in zip(units, ends, pieces, strict=True):
+            gone = [each for each in self._gone(tag, unit.position) if each not in passed]
+            passed.update(gone)
+            label = f"the message {unit.position}, which is done again"
+            own = commands[begin:end]
+            found.append(_Part(unit.position, head, piece, label.encode(), gone, own))
+            begin = end
+        return found
 
     def _gone(self, tag: str, position: Position | None) -> list[int]:
         """Return the calls of messages that are done; the newest stays, as serials only grow."""
@@ -298,13 +346,13 @@ def open_redis(url: str, name: str) -> RedisStore:
     return RedisStore(clients, name)
 
 
-def _arguments(
-    checkpoint: Checkpoint, gone: Sequence[int], commands: Sequence[Command]
-) -> list[Any]:
-    number, position, seq, intent, *_ = checkpoint
-    found: list[Any] = [number, str(position or ""), seq, intent, len(gone), *gone, len(commands)]
-    for writes, words in commands:
-        found += (int(writes), len(words), *words)
+def _arguments(checkpoint: Checkpoint, parts: Sequence[_Part]) -> list[Any]:
+    seq = checkpoint.seq
+    found: list[Any] = [checkpoint.number, seq - bool(checkpoint.intent), seq, len(parts)]
+    for position, head, piece, label, gone, commands in parts:
+        found += (str(position or ""), head, piece, label, len(gone), *gone, len(commands))
+        for writes, words in commands:
+            found += (int(writes), len(words), *words)
     return found
 
 

@@ -15,7 +15,7 @@ from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.state import ShardState
 from sharedlog._consumer.store import Store
-from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, Ran, line_of
+from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, Ran, Unit, line_of
 from sharedlog._core.consumer.calls import ShardCalls
 from sharedlog._core.consumer.observer import HandlingReport
 from sharedlog._core.consumer.outputs import Outputs
@@ -106,14 +106,18 @@ class Runner:
         self._store.begin()
         outputs = Outputs(self._bounds, travels=self._travels)
         batches = self._handlers.in_batches(stream_of(messages[0].tag))
-        run = self._run_batch if batches else self._run_each
+        units: list[Unit] = []
         try:
-            done = run(messages, changes, outputs, calls)
+            if batches:
+                done = self._run_batch(messages, changes, outputs, calls)
+            else:
+                units = self._run_each(messages, changes, outputs, calls)
+                done = len(units)
         except BaseException:
             if not self.inherited:
                 self._store.rollback()
             raise
-        return Ran(done, outputs.messages, changes)
+        return Ran(done, outputs.messages, changes, units)
 
     def _run_each(
         self,
@@ -121,10 +125,10 @@ class Runner:
         changes: Changes | None,
         outputs: Outputs,
         calls: ShardCalls,
-    ) -> int:
-        """Run a handler message by message; how many are done."""
+    ) -> list[Unit]:
+        """Run a handler message by message; those that are done."""
         end = time.monotonic() + self._batch_s
-        done = 0
+        done: list[Unit] = []
         for each in messages:
             if done and stream_of(each.tag) in self._beginners:
                 break
@@ -141,7 +145,7 @@ class Runner:
                 if not done:
                     raise
                 break
-            done += 1
+            done.append(Unit(each.position, len(outputs.messages)))
             full = (
                 outputs.size + (changes.size if changes else 0) > _FULL * self._bounds.append_bytes
                 or len(outputs.messages) > _FULL * self._bounds.entries

@@ -26,7 +26,7 @@ from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.savepoints import sql_savepoint
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
-from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import (
@@ -263,7 +263,7 @@ class SqliteStore:
         with self._errors():
             work(self._opened())
 
-    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
+    def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
         """See ``Store``."""
         self._owned.free()
         self._end_alchemy()

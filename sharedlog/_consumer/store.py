@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from sharedlog._consumer.counting import Counts
+from sharedlog._core.consumer.asked import Part, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.position import Position
@@ -74,8 +75,11 @@ class Store(Protocol):
     def intact(self) -> None:
         """Raise ``Failed`` where a handler has ended the transaction."""
 
-    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
-        """Commit, with the checkpoint, where the fence is its number; begins if nothing has."""
+    def commit(self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> Part | None:
+        """Commit, with the checkpoint, where the fence is its number; begins if nothing has.
+
+        ``units``: see ``CommitStore``; None is returned where all of it is committed.
+        """
 
     def rollback(self) -> None:
         """Undo what was begun, if something was; does not fail."""

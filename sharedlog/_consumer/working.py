@@ -244,7 +244,7 @@ class Work:
             if turned.buried:
                 self._events.buried(shard)
             elif turned.done and self._carrier.ran:
-                self._events.committed(self._carrier.ran)
+                self._events.committed(self._carrier.ran[: turned.done])
 
     def _kept(self, own: Owned, now_s: float, *, idle: bool) -> None:
         """Have the log know what is done, now and then."""

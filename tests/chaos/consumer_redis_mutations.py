@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from chaos.sim.consumer.redis_data import RedisData
+from chaos.sim.consumer.redis_data import RedisData, parts_of
 from sharedlog._consumer.redis_transaction import RedisTransaction
 
 __all__ = ["BROKEN"]
@@ -36,7 +36,9 @@ def moved_by_a_failed_command() -> _Patch:
         found = original(self, row, calls, words)
         if found[:2] == [b"failed", b"1"]:
             self._call(b"HDEL", row, b"broken")
-            self._moved(row, *words[1:4])
+            parts = parts_of(words)
+            intent = parts[-1].head + b"".join(each.piece for each in parts)
+            self._moved(row, parts[-1].position, words[2 if intent else 1], intent)
             return [b"ok"]
         return found
 
@@ -47,8 +49,8 @@ def part_not_marked() -> _Patch:
     """Of a transaction that a failed command has cut short nothing is noted."""
     original = RedisData._failed
 
-    def failed(self: RedisData, row: bytes, why: str, count: int, *, wrote: bool) -> list[Any]:
-        found = original(self, row, why, count, wrote=wrote)
+    def failed(self: RedisData, row: bytes, why: str, told: list[Any], *, wrote: bool) -> list[Any]:
+        found = original(self, row, why, told, wrote=wrote)
         self._call(b"HDEL", row, b"broken")
         return [found[0], b"0", *found[2:]]
 

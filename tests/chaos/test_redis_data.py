@@ -120,6 +120,8 @@ def test_it_answers_as_a_real_one(server: RedisServer) -> None:
         "commit fenced",
         "commit failed 0",
         "commit failed 1",
+        "commit failed 0 behind others",
+        "commit failed 1 behind others",
         "OOM",
         "a key that was watched has changed",
     } <= {*seen}
@@ -154,13 +156,17 @@ def _request(dice: Random) -> list[list[bytes]]:
             return [[b"EVAL", _SCRIPTS["keep"], b"2", _ROW, key, number, field, b"1"]]
         case 5 if dice.random() < 0.3:
             return [[b"EVAL", _SCRIPTS["rewind"], b"2", _ROW, _CALLS, number, b"7.0", b"2"]]
-    commands = [_command(dice) for _ in range(dice.randint(0, 3))]
-    commit = [b"EVAL", _SCRIPTS["commit"], b"2", _ROW, _CALLS, number, b"9.0", b"4", b"intent"]
-    gone = [b"%d" % each for each in range(1, 4) if dice.random() < 0.3]
-    commit += [b"%d" % len(gone), *gone, b"%d" % len(commands)]
-    for each in commands:
-        writes = b"0" if each[0] in (b"GET", b"LRANGE") else b"1"
-        commit += [writes, b"%d" % len(each), *each]
+    commit = [b"EVAL", _SCRIPTS["commit"], b"2", _ROW, _CALLS, number, b"3", b"4"]
+    parts = dice.randint(1, 3)
+    commit.append(b"%d" % parts)
+    for part in range(1, parts + 1):
+        commit += [b"9.%d" % part, *dice.choice([(b"head", b"piece%d" % part), (b"", b"")]), b"it"]
+        gone = [b"%d" % each for each in range(1, 4) if dice.random() < 0.3]
+        commands = [_command(dice) for _ in range(dice.randint(0, 3))]
+        commit += [b"%d" % len(gone), *gone, b"%d" % len(commands)]
+        for each in commands:
+            writes = b"0" if each[0] in (b"GET", b"LRANGE") else b"1"
+            commit += [writes, b"%d" % len(each), *each]
     return [commit] if dice.random() < 0.7 else [[b"MULTI"], commit, [b"EXEC"]]
 
 
@@ -218,6 +224,6 @@ def _kinds(commands: list[list[bytes]], answers: list[Any]) -> Iterator[str]:
     if found == b"OOM" or b"OOM" in found:
         yield "OOM"
     elif found[0] == b"failed":
-        yield f"{name} failed {found[1].decode()}"
+        yield f"{name} failed {found[1].decode()}" + (" behind others" if found[4] else "")
     else:
         yield f"{name} {found[0].decode()}"

@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -241,33 +241,71 @@ class RedisData:
         return [b"ok"]
 
     def _script_commit(self, row: bytes, calls: bytes, words: list[bytes]) -> list[Any]:
-        number, position, seq, intent, *rest = words
+        number, before, behind, *_ = words
         fence = self._fence(row)
         if fence != number:
             return [b"fenced", fence]
-        gone, rest = rest[1 : 1 + int(rest[0])], rest[1 + int(rest[0]) :]
-        wrote, at = False, 1
-        for count in range(1, int(rest[0]) + 1):
-            writes, length = rest[at], int(rest[at + 1])
-            try:
-                self._call(*rest[at + 2 : at + 2 + length])
-            except redis.ResponseError as error:
-                return self._failed(row, str(error), count, wrote=wrote)
-            wrote = wrote or writes == b"1"
-            at += 2 + length
-        for each in gone:
-            self._call(b"HDEL", calls, each)
-        self._moved(row, position, seq, intent)
-        return [b"ok"]
+        parts = parts_of(words)
+        refused: list[Any] = []
+        for done, part in enumerate(parts):
+            refused = self._part(row, part, done)
+            if refused:
+                parts = parts[:done]
+                break
+            for each in part.gone:
+                self._call(b"HDEL", calls, each)
+        if parts:
+            intent = parts[-1].head + b"".join(each.piece for each in parts)
+            self._moved(row, parts[-1].position, behind if intent else before, intent)
+        return refused or [b"ok"]
 
-    def _failed(self, row: bytes, why: str, count: int, *, wrote: bool) -> list[Any]:
+    def _part(self, row: bytes, part: Part, done: int) -> list[Any]:
+        """Run the commands of a part; returns what a refusal is answered with."""
+        wrote = False
+        for count, (writes, command) in enumerate(part.commands, 1):
+            try:
+                self._call(*command)
+            except redis.ResponseError as error:
+                why = f"{part.label.decode()}: {error}"
+                return self._failed(row, why, [str(error).encode(), count, done], wrote=wrote)
+            wrote = wrote or writes
+        return []
+
+    def _failed(self, row: bytes, why: str, told: list[Any], *, wrote: bool) -> list[Any]:
         if wrote:
             self._call(b"HSET", row, b"broken", why.encode())
-        return [b"failed", b"1" if wrote else b"0", why.encode(), count]
+        return [b"failed", b"1" if wrote else b"0", *told]
 
     def _moved(self, row: bytes, position: bytes, seq: bytes, intent: bytes) -> None:
         begun = (b"takeovers", b"0", b"attempts", b"0")
         self._call(b"HSET", row, b"position", position, b"seq", seq, b"intent", intent, *begun)
+
+
+class Part(NamedTuple):
+    """A part of what a commit's script is given: one message's, mostly."""
+
+    position: bytes
+    head: bytes
+    piece: bytes
+    label: bytes
+    gone: list[bytes]
+    commands: list[tuple[bool, list[bytes]]]
+
+
+def parts_of(words: list[bytes]) -> list[Part]:
+    """Return the parts of a commit's arguments."""
+    found, rest = [], words[4:]
+    for _ in range(int(words[3])):
+        position, head, piece, label = rest[:4]
+        gone = int(rest[4])
+        serials, count = rest[5 : 5 + gone], int(rest[5 + gone])
+        rest, commands = rest[6 + gone :], []
+        for _ in range(count):
+            length = int(rest[1])
+            commands.append((rest[0] == b"1", rest[2 : 2 + length]))
+            rest = rest[2 + length :]
+        found.append(Part(position, head, piece, label, serials, commands))
+    return found
 
 
 _COMMANDS: dict[bytes, Callable[..., Any]] = {

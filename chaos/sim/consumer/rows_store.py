@@ -13,7 +13,7 @@ from chaos.sim.consumer.wire import Lost, Wire
 from chaos.sim.faults import Fault, Point
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._core.commit import Refused
-from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import StoreUnavailable
@@ -133,7 +133,7 @@ class _Store:
         held = self._known.pop(tag, None)
         self._append = JoinedAppend(lambda step: do(engine, step), append, held)
 
-    def commit(self, tag: str, checkpoint: Checkpoint) -> None:
+    def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
         """See ``Store``."""
         append, self._append = self._append, None
         self._known.pop(tag, None)

@@ -63,12 +63,23 @@ class Note(NamedTuple):
     attempts: int
 
 
+class Unit(NamedTuple):
+    """A message of a transaction, and how many outputs there are with what it has published."""
+
+    position: Position
+    outputs: int
+
+
 class Ran(NamedTuple):
-    """Of how many messages the handlers ran, what they published, and have changed of a state."""
+    """Of how many messages the handlers ran, what they published, and have changed of a state.
+
+    ``units``: the messages, where each had a run of its own.
+    """
 
     done: int
     outputs: Sequence[Placed]
     changes: Changes | None = None
+    units: Sequence[Unit] = ()
 
 
 class Run(NamedTuple):
@@ -118,11 +129,20 @@ class CommitStore(NamedTuple):
     """Commit the store's transaction with this checkpoint, if the fence there is its number still.
 
     Else ``Fenced`` ends the rule, and nothing is committed. ``Failed``: nothing is. Any other
-    error: that is not known.
+    error: that is not known. A store that takes nothing back commits the ``units`` one by one, and
+    none behind one that fails: then it sends how many are committed, and ``Failed`` of the next.
     """
 
     tag: str
     checkpoint: Checkpoint
+    units: Sequence[Unit] = ()
+
+
+class Part(NamedTuple):
+    """What a store could do of a transaction: its first units."""
+
+    done: int
+    failed: Failed
 
 
 class Passed(NamedTuple):

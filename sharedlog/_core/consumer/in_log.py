@@ -116,7 +116,7 @@ class InLog:
         """See ``Keeper``."""
         yield from self._commit(self.checkpoint._replace(attempts=attempts))
 
-    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
+    def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
         """See ``Keeper``: one append, or the marker of what is more."""
         changed = {} if ran.changes is None else ran.changes.changed
         changes = self._placed(changed)
@@ -126,7 +126,7 @@ class InLog:
         if not appends:
             yield from self._commit(checkpoint)
             yield Passed(self._tag, checkpoint)
-            return
+            return ran.done
         put = Put(done_key(self._name, self._tag), _written(checkpoint))
         if len(appends) == 1:
             content = content_of(recorded(committing(appends[0])))
@@ -149,6 +149,7 @@ class InLog:
         self.changelog.committed(changed, sum(each.size for each in changes), found.lsn)
         self.sure = True
         yield Passed(self._tag, checkpoint)
+        return ran.done
 
     def move(self, position: Position) -> Asked[None]:
         """See ``Keeper``."""

@@ -6,6 +6,7 @@ outputs to the log afterwards. ``InLog`` (``in_log``) has no database.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from sharedlog._core.consumer.asked import (
@@ -13,9 +14,11 @@ from sharedlog._core.consumer.asked import (
     CommitStore,
     Failed,
     Note,
+    Part,
     Ran,
     Resend,
     TakeStore,
+    Unit,
 )
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.names import hold_name, producer_name
@@ -23,6 +26,7 @@ from sharedlog._core.consumer.operating import rewind
 from sharedlog._core.consumer.outputs import (
     Intended,
     content_of,
+    first_of,
     intended,
     parted,
     recorded,
@@ -74,8 +78,11 @@ class Keeper(Protocol):
     def begin(self) -> Changes | None:
         """Return what handlers change of the shard's state, where the keeper has one."""
 
-    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
-        """Commit what was run, through a position. ``Failed``: nothing of it is there."""
+    def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
+        """Commit what was run, through a position; return of how many messages.
+
+        ``Failed``: nothing of it is there.
+        """
 
     def move(self, position: Position) -> Asked[None]:
         """Commit that there is nothing to do through a position; fails as ``commit``."""
@@ -149,7 +156,7 @@ class InStore:
         self.checkpoint = self.checkpoint._replace(attempts=attempts)
         self.sure = True
 
-    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
+    def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
         """See ``Keeper``: effects, position and what is to be appended are one commit.
 
         T2: what is more than one append is pending before, and all of it was answered.
@@ -164,8 +171,11 @@ class InStore:
             intent = recorded(outputs)
         seq = self.checkpoint.seq + bool(intent)
         # T2: until here nobody reads anything of it in the log.
-        yield from self._commit(self._next(position, seq, intent))
-        self._outputs = outputs
+        units = ran.units if len(appends) < 2 else ()
+        part = yield from self._commit(self._next(position, seq, intent), units)
+        # Of a part, what is appended is read from its intent.
+        self._outputs = outputs if part is None else None
+        return ran.done if part is None else part.done
 
     def move(self, position: Position) -> Asked[None]:
         """See ``Keeper``."""
@@ -220,18 +230,27 @@ class InStore:
         epoch = self.checkpoint.epoch
         return Checkpoint(self._fence.number, position, seq, intent, epoch=epoch)
 
-    def _commit(self, checkpoint: Checkpoint) -> Asked[None]:
+    def _commit(self, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> Asked[Part | None]:
         self.sure = False
         try:
-            yield CommitStore(self._tag, checkpoint)
+            part: Part | None = yield CommitStore(self._tag, checkpoint, units)
         except Failed as failed:
             self.sure = True
             if failed.partial:
                 self.checkpoint = self.checkpoint._replace(broken=failed.why)
             raise
+        if part is not None:
+            intent = first_of(checkpoint.intent, units[part.done - 1].outputs)
+            checkpoint = checkpoint._replace(
+                position=units[part.done - 1].position,
+                seq=checkpoint.seq - bool(checkpoint.intent) + bool(intent),
+                intent=intent,
+                broken=part.failed.why if part.failed.partial else "",
+            )
         self.checkpoint = checkpoint
         self.owes = bool(checkpoint.intent)
         self.sure = True
+        return part
 
     def _went_back(self, why: str) -> Rule[StoreWentBack]:
         return went_back(self._name, self._tag, self._fence, self.checkpoint, why)

@@ -17,7 +17,7 @@ from sharedlog._core.publishing import committing
 class InOneFile(InStore):
     """See ``Keeper``: what is published is one append at most."""
 
-    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
+    def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
         """See ``Keeper``: effects, position and outputs are one commit.
 
         Judged under the name's highest seq, under the lease's number in the log, and in the
@@ -27,6 +27,7 @@ class InOneFile(InStore):
             yield from self._append_and_commit(ran, position)
         except AlreadyCommitted as error:
             raise (yield from self._went_back(str(error))) from error
+        return ran.done
 
     def _append_and_commit(self, ran: Ran, position: Position | None) -> Asked[None]:
         checkpoint = self._next(position, self.checkpoint.seq + bool(ran.outputs), b"")
@@ -42,9 +43,8 @@ class InOneFile(InStore):
 class InOneDatabase(InOneFile):
     """See ``Keeper``: others append while handlers run, so that what is more may travel before."""
 
-    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
+    def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
         """See ``Keeper``: what is more than one append is committed as it is elsewhere."""
         if len(parted(ran.outputs, self._bounds)) > 1:
-            yield from InStore.commit(self, ran, position)
-        else:
-            yield from super().commit(ran, position)
+            return (yield from InStore.commit(self, ran, position))
+        return (yield from super().commit(ran, position))

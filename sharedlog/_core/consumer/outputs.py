@@ -97,6 +97,27 @@ def recorded(messages: Sequence[NewMessage]) -> bytes:
     return b"".join(parts)
 
 
+def pieces_of(intent: bytes, counts: Sequence[int]) -> list[tuple[bytes, bytes]]:
+    """Part an intent behind so many of its messages each: the head of all until there, and these.
+
+    The head and all pieces until there are an intent. Without a message it is empty.
+    """
+    found, at, done = [], _HEAD.size, 0
+    for count in counts:
+        begin = at
+        for _ in range(done, count):
+            tags, envelope = _LENGTHS.unpack_from(intent, at)
+            at += _LENGTHS.size + tags + envelope
+        found.append((_HEAD.pack(_MESSAGES, count) if count else b"", intent[begin:at]))
+        done = count
+    return found
+
+
+def first_of(intent: bytes, count: int) -> bytes:
+    """Return the intent to append the first messages of an intent."""
+    return b"".join(*pieces_of(intent, [count]))
+
+
 def recorded_marker(decision: Decision) -> bytes:
     """Return the intent to commit what is pending."""
     producer, through, begins = decision

@@ -155,7 +155,7 @@ class Shard:
         # T3: nothing of the next one begins before the log has acknowledged this.
         yield from self.settle()
         if self.checkpoint.broken:
-            return Turned(stops=f"a part of a transaction is there: {self.checkpoint.broken}")
+            return Turned(stops=f"the store has a part of {self.checkpoint.broken}")
         reader = self._reader
         if reader is None:
             raise AssertionError("no turn before the shard was taken over")
@@ -265,7 +265,7 @@ class Shard:
         """One transaction of the store."""
         try:
             ran: Ran = yield step
-            yield from self.keeper.commit(ran, self._ready[ran.done - 1].position)
+            done = yield from self.keeper.commit(ran, self._ready[ran.done - 1].position)
         except Failed as failed:
             self._limit = 0
             if failed.counts:
@@ -273,10 +273,12 @@ class Shard:
             return Turned(failed=failed)
         self._noted = False
         self._why = ""
-        self._limit = min(max(1, 2 * self._limit), self._bounds.messages)
-        for _ in range(ran.done):
+        # Behind a part the message that failed comes alone.
+        whole = done == ran.done
+        self._limit = min(max(1, 2 * self._limit), self._bounds.messages) if whole else 0
+        for _ in range(done):
             self._ready.popleft()
-        return Turned(done=ran.done)
+        return Turned(done=done)
 
     def _next(self) -> list[Committed]:
         """The messages of the next transaction, at most."""

@@ -200,12 +200,12 @@ def test_a_commit_that_is_refused_is_tried_again(tmp_path, monkeypatch):
     world = World(tmp_path, orders=3)
     commit, refusals = SqliteStore.commit, 0
 
-    def refused(self, tag, checkpoint):
+    def refused(self, *given):
         nonlocal refusals
         refusals += 1
         if refusals % 3:
             raise Failed("database is locked", counts=False)
-        commit(self, tag, checkpoint)
+        commit(self, *given)
 
     monkeypatch.setattr(SqliteStore, "commit", refused)
     drain(world.consumer())

@@ -439,3 +439,111 @@ def test_errors_of_another_redis_count(shared_redis):
     (dead,) = world.log.read("orders.dead", 0)
     assert dead.headers["dead-letter-error"].startswith(b"ConnectionError")
     assert len(failures) == 3
+
+
+def sixty(shared_redis, **settings):
+    """A world of sixty orders of one substream, each counted, that share a transaction."""
+    world = RedisWorld(shared_redis, False, orders=0, substreams=1, **settings)
+    for at in range(60):
+        order = json.dumps({"customer": "c0", "what": f"order {at}"})
+        world.log.publish("orders", order, key="c0")
+    with world.client() as client:
+        client.set(f"text:{world.name}", "no number")
+    return world
+
+
+def counted(world):
+    """How often each order was counted."""
+    with world.client() as client:
+        found = client.hgetall(f"counted:{world.name}")
+    return {what.decode(): int(times) for what, times in found.items()}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_message_that_is_done_in_part_is_tried_anew_by_itself(shared_redis, dies):
+    """Those before it are done, with what they published, and none behind it has run (T5)."""
+    world = sixty(shared_redis)
+    wrong = [True]
+
+    def count(order, effects):
+        effects.connection.hincrby(f"counted:{world.name}", order["what"], 1)
+        if order["what"] == "order 17" and wrong:
+            effects.connection.incr(f"text:{world.name}")
+
+    world.looks = count
+    with driven(world.consumer()) as process:
+        if dies:
+            process.before = kill_after_commit(process)
+        process.drain()
+    assert process.dead is dies
+    drain(world.consumer())
+    why = world.log._place.run(look(world.name)).stopped["orders/0"]
+    failed = world.log.read("orders", 0)[17].position
+    assert f"a part of the message {failed}" in why
+    assert "not an integer" in why
+    # Only what it had written itself is there of it.
+    assert counted(world) == {f"order {at}": 1 for at in range(18)}
+    assert len(world.invoices()["c0"]) == 17
+    with world.client() as client:
+        client.hdel(f"counted:{world.name}", "order 17")
+    wrong.clear()
+    assert world.log._place.run(resume(world.name)) == ["orders/0"]
+    drain(world.consumer())
+    assert counted(world) == {f"order {at}": 1 for at in range(60)}
+    world.check()
+
+
+def test_a_message_of_which_nothing_was_written_keeps_no_other_back(shared_redis):
+    """It is a dead letter, after the attempts that it has; its neighbours have run once (T5)."""
+    world = sixty(shared_redis, attempts=2, dead_letters="orders.dead")
+    world.log.stream("orders.dead", substreams=1)
+    runs = []
+
+    def count(order, effects):
+        runs.append(order["what"])
+        if order["what"] == "order 17":
+            effects.connection.incr(f"text:{world.name}")
+        effects.connection.hincrby(f"counted:{world.name}", order["what"], 1)
+
+    world.looks = count
+    drain(world.consumer())
+    expected = {f"order {at}": 1 for at in range(60) if at != 17}
+    assert counted(world) == expected
+    (dead,) = world.log.read("orders.dead", 0)
+    assert dead.headers["dead-letter-attempts"] == b"2"
+    assert [runs.count(f"order {at}") for at in (16, 17, 18)] == [1, 3, 2]
+    assert len(world.invoices()["c0"]) == 59
+
+
+@pytest.mark.parametrize("kind", ["batches", "travels"])
+def test_the_unit_of_a_batch_and_of_large_outputs_is_the_transaction(shared_redis, kind):
+    """All of its messages are done again, which the reason says (T5)."""
+    world = sixty(shared_redis)
+    consumer = sharedlog.Consumer(world.log, world.name, ["orders"], world.url)
+    pipeline = f"counted:{world.name}"
+
+    def count(order, effects):
+        effects.connection.hincrby(pipeline, order["what"], 1)
+        if order["what"] == "order 3":
+            effects.connection.incr(f"text:{world.name}")
+
+    if kind == "batches":
+
+        @consumer.on("orders", json.loads, batches=True)
+        def all_of(orders, effects):
+            for order in orders:
+                count(order, effects)
+
+    else:
+
+        @consumer.on("orders", json.loads)
+        def each_of(order, effects):
+            count(order, effects)
+            for _ in range(2 if order["what"] in ("order 0", "order 3") else 0):
+                effects.publish("copies", b"x" * 1_000_000)
+
+    drain(consumer)
+    why = world.log._place.run(look(world.name)).stopped["orders/0"]
+    assert "a part of the transaction through" in why
+    assert "which is done again as a whole" in why
+    assert counted(world)["order 3"] == 1
