@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from sharedlog._core.calling import portable
@@ -22,8 +22,8 @@ from sharedlog._core.whole import read_trimmed
 
 # Behind every message of a commit.
 _LAST_ORDINAL = (1 << 32) - 1
-# How many messages may wait to be done before the oldest are known by their last ones alone.
-_MOST_WAITING = 100_000
+# So many places that are done are not worth a copy.
+_KEPT = 64
 
 
 class Moment(NamedTuple):
@@ -349,50 +349,113 @@ def append_at(lsn: int) -> Rule[int]:
 
 
 class Outstanding:
-    """What was returned and is not done yet, in that order."""
+    """What was returned and is not done yet, by substream: sixteen bytes each.
+
+    Messages are returned by commit, then substream, then their order there.
+    """
 
     def __init__(self) -> None:
         """Nothing."""
-        self._order: deque[Position] = deque()
-        # Behind the oldest of ``_order``, the last of each substream: too many to know each.
-        self._folded: dict[int, Position] = {}
+        self._waiting: dict[int, _Places] = {}
         # Through where each is done, where the log does not know it yet.
         self.moved: dict[int, Position] = {}
 
     def add(self, messages: Sequence[Committed]) -> None:
         """These were returned, too; again after an interrupt they change nothing."""
-        order = self._order
-        if not messages or (order and order[-1] == messages[-1].position):
-            return
-        order.extend([each.position for each in messages])
-        while len(order) > _MOST_WAITING:
-            oldest = order[0]
-            self._folded[oldest.substream] = oldest
-            order.popleft()
+        found: dict[int, list[Position]] = {}
+        for each in messages:
+            found.setdefault(each.position.substream, []).append(each.position)
+        for substream, positions in found.items():
+            places = self._waiting.get(substream)
+            if places is None:
+                places = self._waiting[substream] = _Places()
+            places.add(positions)
 
     def done(self, position: Position) -> bool:
         """Take this one as done, with all before it; say whether it was waiting."""
-        order = self._order
-        if position not in order:
+        own = self._waiting.get(position.substream)
+        if own is None or not own.has(position):
             return False
-        passed = list(islice(order, order.index(position) + 1))
-        # Each step may be taken again: what is passed is noted before it goes.
-        self.moved.update(self._folded)
-        self.moved.update((each.substream, each) for each in passed)
-        self._folded.clear()
-        for _ in passed:
-            order.popleft()
+        passed = {at: each.until(position, at) for at, each in self._waiting.items()}
+        # Each step may be taken again: what is passed is noted before it goes, and its own last.
+        for at, count in passed.items():
+            if count:
+                self.moved[at] = self._waiting[at].at(count - 1, at, position.incarnation)
+        for at, count in passed.items():
+            if at != position.substream:
+                self._waiting[at].drop(count)
+        own.drop(passed[position.substream])
         return True
 
     @property
     def substreams(self) -> set[int]:
         """Of which something is not done."""
-        return {each.substream for each in self._order} | self._folded.keys()
+        return {at for at, each in self._waiting.items() if len(each)}
 
     def last(self, substream: int) -> int:
         """Return the LSN through which a substream is done, if the log does not know it yet."""
         place = self.moved.get(substream)
         return 0 if place is None else place.lsn
+
+
+class _Places:
+    """The places of one substream's messages, in their order."""
+
+    def __init__(self) -> None:
+        # The LSN of each; of each ordinal and checksum in one; how many are gone of the first. The
+        # last that was added stays, also when it is gone.
+        self._kept: tuple[array[int], array[int], int] = array("Q"), array("Q"), 0
+
+    def __len__(self) -> int:
+        lsns, _, gone = self._kept
+        return len(lsns) - gone
+
+    def add(self, positions: Sequence[Position]) -> None:
+        """Add what is behind all that is there, or was."""
+        lsns, rests, _ = self._kept
+        # What an interrupt has left of the step before.
+        del rests[len(lsns) :]
+        last = (lsns[-1], rests[-1]) if lsns else (0, 0)
+        fresh = [
+            (lsn, ordinal << 32 | checksum)
+            for lsn, ordinal, checksum, _, _ in positions
+            if (lsn, ordinal << 32 | checksum) > last
+        ]
+        rests.fromlist([rest for _, rest in fresh])
+        lsns.fromlist([lsn for lsn, _ in fresh])
+
+    def has(self, position: Position) -> bool:
+        """Whether a message is there."""
+        lsns, rests, gone = self._kept
+        at = self.until(position, position.substream) - 1 + gone
+        wanted = (position.lsn, position.ordinal << 32 | position.checksum)
+        return at >= gone and (lsns[at], rests[at]) == wanted
+
+    def until(self, position: Position, substream: int) -> int:
+        """Return how many of them, which are of a substream, come no later than a message."""
+        lsns, rests, gone = self._kept
+        first = bisect_left(lsns, position.lsn, gone)
+        if substream > position.substream:
+            return first - gone
+        behind = bisect_right(lsns, position.lsn, first)
+        if substream == position.substream:
+            behind = bisect_left(rests, (position.ordinal + 1) << 32, first, behind)
+        return behind - gone
+
+    def at(self, index: int, substream: int, incarnation: str) -> Position:
+        """Return a message's position."""
+        lsns, rests, gone = self._kept
+        lsn, rest = lsns[gone + index], rests[gone + index]
+        return Position(lsn, rest >> 32, rest & _LAST_ORDINAL, incarnation, substream)
+
+    def drop(self, count: int) -> None:
+        """Drop so many of the first."""
+        lsns, rests, gone = self._kept
+        gone += count
+        if gone > _KEPT and 2 * gone > len(lsns):
+            # Each is copied once or twice in its time.
+            lsns, rests, gone = lsns[gone - 1 :], rests[gone - 1 :], 1
+        self._kept = lsns, rests, gone
 
 
 def _before(start: Position | int) -> int:

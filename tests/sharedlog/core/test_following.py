@@ -1,5 +1,7 @@
 """A follower reads substreams as one, goes on from any position, and has holds (C4, L6)."""
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,11 +9,11 @@ from hypothesis import strategies as st
 from sharedlog._core.commit import Commit, NewEntry
 from sharedlog._core.entry import Decision, Kind, body_of
 from sharedlog._core.errors import HoldMoved, InvalidRequest, LogForked, LogUnavailable, TrimmedLog
-from sharedlog._core.following import Follower, Moment
+from sharedlog._core.following import Follower, Moment, Outstanding
 from sharedlog._core.holds import END, all_holds, drop
 from sharedlog._core.position import Position
 from sharedlog._core.producers import append
-from sharedlog._core.reading import State
+from sharedlog._core.reading import Committed, State
 from sharedlog._core.spans import decide, pend, retire
 from sharedlog._core.streams import tag_of
 from sharedlog._core.trim import Committers, trim
@@ -181,6 +183,53 @@ def test_a_named_follower_goes_on_behind_what_it_has_done(each_engine):
     second.done(found[12].position)
     with pytest.raises(HoldMoved):
         carry_out(each_engine, second.move(3, idle=False))
+
+
+def returned(place):
+    return Committed(place, "s", place.lsn, 0, 0, b"", 0)
+
+
+def test_what_was_returned_is_done_as_a_list_would_have_it():
+    """By commit, then substream, then their order there; what was not returned is refused (L6)."""
+    for seed in range(60):
+        dice = Random(seed)
+        outstanding, listed, moved, lsn = Outstanding(), [], {}, 0
+        for _ in range(60):
+            if dice.random() < 0.5:
+                added = []
+                for _ in range(dice.randint(0, 3)):
+                    lsn += dice.randint(1, 3)
+                    for at in sorted(dice.sample(range(4), dice.randint(1, 4))):
+                        for ordinal in range(dice.randint(1, 3)):
+                            place = Position(lsn, ordinal, dice.getrandbits(32), "me", at)
+                            added.append(returned(place))
+                # As after an interrupt.
+                for _ in range(dice.randint(1, 2)):
+                    outstanding.add(added)
+                listed += [each.position for each in added]
+            elif listed:
+                place = listed[dice.randrange(len(listed))]
+                for wrong in ("ordinal", "checksum", "lsn", "substream"):
+                    other = place._replace(**{wrong: getattr(place, wrong) + 9})
+                    assert not outstanding.done(other)
+                assert outstanding.done(place)
+                count = listed.index(place) + 1
+                moved |= {each.substream: each for each in listed[:count]}
+                del listed[:count]
+                assert not outstanding.done(place)
+            assert outstanding.moved == moved
+            assert outstanding.substreams == {each.substream for each in listed}
+
+
+def test_as_many_messages_as_there_are_may_be_done_later():
+    """More than 100,000 that are not done were refused for ever (L6)."""
+    outstanding = Outstanding()
+    places = [Position(at, 0, at, "me", at % 8) for at in range(1, 120_001)]
+    outstanding.add([returned(each) for each in places])
+    for place in (places[0], places[7], places[60_000], places[-1]):
+        assert outstanding.done(place)
+    assert outstanding.moved == {each.substream: each for each in places[-8:]}
+    assert not outstanding.substreams
 
 
 def test_a_hold_where_nothing_happens_moves_with_the_log(each_engine):
