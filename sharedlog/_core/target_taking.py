@@ -13,8 +13,10 @@ it raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from sharedlog._core.errors import LogError
+from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import Delivery, DeliveryKind, Verdict, judge
 from sharedlog._core.target_index import (
     MAX_SKIPPED,
@@ -95,7 +97,15 @@ def _confirm(seat: Seat, confirm: Confirm) -> Rule[None]:
     seat.admitted = seat.admitted.confirming(confirm.number)
 
 
-def connect(seats: Sequence[Seat]) -> Rule[list[tuple[Index, int]]]:
+class ToldIndex(NamedTuple):
+    """What a player is told of a substream. ``running``: whose handler runs here now."""
+
+    at: Index
+    connects: int
+    running: Position | None
+
+
+def connect(seats: Sequence[Seat]) -> Rule[list[ToldIndex]]:
     """Count one more connection of a player, durably; where each index is, and how often.
 
     Of one whose handler runs here, what was begun is known: it is not told.
@@ -115,13 +125,13 @@ def connect(seats: Sequence[Seat]) -> Rule[list[tuple[Index, int]]]:
             break
     else:
         raise TargetUnavailable("too many players connect at once")
-    told: list[tuple[Index, int]] = []
+    told: list[ToldIndex] = []
     for seat, (index, connects) in zip(seats, found, strict=True):
         seat.connects = connects
         seat.stale = True
         if index.begun is not None and (seat.running is not None or seat.owes):
             index = index._replace(begun=None)
-        told.append((index, connects.times))
+        told.append(ToldIndex(index, connects.times, seat.running))
     return told
 
 

@@ -52,7 +52,7 @@ async def ask(stage: Stage, link: Link, feed: target_pb2.Feed, tags: Sequence[st
         if here is not None and reply.store != here.store:
             raise Garbage(f"two stores answer: {here.store} and {reply.store}")
         known = () if here is None else here.indexes
-        found = [*known, *indexes_of(reply, some)]
+        found = [*known, *indexes_of(reply, some, stage.place.incarnation)]
         here = Here(reply.store, found, reply.streams, reply.most_bytes)
     if here is None:
         raise AssertionError("a target has substreams")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
@@ -13,6 +13,7 @@ from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspen
 from sharedlog._core.player.feeder import FeederState
 from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.holding import hold_name, tags_of, take_holds
+from sharedlog._core.player.indexes import Index
 from sharedlog._core.player.item import Skip
 from sharedlog._core.player.rows import Wish
 from sharedlog._core.player.trouble import Cause, Trouble
@@ -27,6 +28,8 @@ from sharedlog._player.standing import Standing
 from sharedlog._player.under_way import Highest
 from sharedlog._player.wire import Garbage
 from sharedlog.v1 import target_pb2
+
+_POLLED_S = 2.0
 
 
 class Course:
@@ -54,6 +57,12 @@ class Course:
         self.store = ""
         # Substreams of which more came at once than it takes, until something of them is taken.
         self._crowded: set[str] = set()
+        # Messages whose handlers hang, by substream, as its target says; and when each was counted.
+        self.hung: dict[str, Position] = {}
+        self._counted_s: dict[str, float] = {}
+        # Substreams that were late when it was cut off; when it has taken something last.
+        self._late: list[str] = []
+        self._taken_s = 0.0
         self._link: Link | None = None
         self._delivering: Delivering | None = None
         self._pauses = Pauses()
@@ -263,11 +272,23 @@ class Course:
             return None
         confirmed = await bury(stage, target.name, number, here)
         self.dead_letters = await buried(stage, target.name, number, here)
-        suspects = begins.suspects | self._crowded
         if feeder is not self.feeder:
             return None
         self._decide_skips(begins.indexes)
-        if not feeder.begin(term, begins.indexes, suspects, here.at_once, self.failing.attempts):
+        late, self._late = self._late, []
+        running = {each.tag: each.running for each in here.indexes if each.running is not None}
+        # Each that hung before, and each that was late and whose handler runs.
+        hung = {tag: place for tag, place in self.hung.items() if running.get(tag) == place}
+        self.hung = hung | {tag: running[tag] for tag in late if tag in running}
+        for tag in late:
+            if not await self._hangs(feeder, tag):
+                return None
+        # What runs there has killed nobody.
+        suspects = (begins.suspects - running.keys()) | self._crowded
+        failed = self.failing.attempts.keys() | self.hung.keys()
+        if feeder is not self.feeder or not feeder.begin(
+            term, begins.indexes, suspects, here.at_once, failed
+        ):
             return None
         return Delivering(self, self._link, begins.starts, confirmed, here)
 
@@ -278,6 +299,9 @@ class Course:
         if self.feeder.taken(term, tag, place, asyncio.get_running_loop().time()):
             self.standing.taken(tag, place)
             self.moved_at_us = self.stage.outside.now_us()
+            self._taken_s = asyncio.get_running_loop().time()
+            self.hung.pop(tag, None)
+            self._counted_s.pop(tag, None)
             self._pauses.taken(tag, self.failing.attempts)
             self._crowded.discard(tag)
 
@@ -302,6 +326,67 @@ class Course:
         if not self.feeder.hold_up(term, trouble, now_s + pause_s):
             return False
         self.standing.waits(trouble, pause_s)
+        return True
+
+    # What hangs.
+
+    def was_late(self, tags: Sequence[str]) -> None:
+        """It is cut off since it answered nothing of these substreams, the longest first."""
+        self._late = list(tags)
+
+    @property
+    def polls_s(self) -> float:
+        """How often it is asked whether a handler that hangs has ended."""
+        return min(self.target.patience.total_seconds(), _POLLED_S)
+
+    async def polled(self, feeder: Feeding, index: Index) -> None:
+        """It has said where a substream is whose handler hung."""
+        tag = index.tag
+        if feeder is not self.feeder or tag not in self.hung or tag not in feeder.aside:
+            return
+        now_s = asyncio.get_running_loop().time()
+        if index.running is None or index.running[:2] != self.hung[tag][:2]:
+            del self.hung[tag]
+            feeder.found(tag, index.at)
+            feeder.wait_on(tag, now_s)
+        elif now_s - self._counted_s.get(tag, 0.0) >= self.target.patience.total_seconds():
+            await self._hangs(feeder, tag)
+        self.poke()
+
+    async def _hangs(self, feeder: Feeding, tag: str) -> bool:
+        """Count a message that hangs as one that has failed (P7); False: the target stops.
+
+        Where several hang and nothing else is taken none of them is known to be at fault: they may
+        wait for one, or for the target's store.
+        """
+        place = self.hung.get(tag)
+        now_s = asyncio.get_running_loop().time()
+        patience_s = self.target.patience.total_seconds()
+        if place is None or feeder.decided(tag) == place:
+            return True
+        self._counted_s[tag] = now_s
+        trouble = Trouble(
+            Cause.LATE,
+            tag,
+            place,
+            details=f"its handler has not ended for {patience_s:g} s, and may have run",
+            alone=True,
+        )
+        if len(self.hung) > 1 and now_s - self._taken_s > patience_s:
+            self.standing.waits(trouble, patience_s)
+            return True
+        verdict = await letters.possible(self.stage, self.failing.judge(trouble))
+        if feeder is not self.feeder:
+            return False
+        if isinstance(verdict, Suspended):
+            self.suspend(verdict)
+            return False
+        self.standing.waits(trouble, patience_s)
+        if isinstance(verdict, Skipped):
+            feeder.decide(verdict.tag, verdict.place, verdict.skip)
+            self.standing.gives_up(verdict)
+            if tag in feeder.aside:
+                feeder.wait_on(tag, now_s)
         return True
 
     def _suspend(self, suspended: Suspended) -> None:
@@ -330,7 +415,8 @@ class Course:
         if isinstance(verdict, Again) and not verdict.pause:
             return
         self.standing.troubled(trouble)
-        if isinstance(verdict, Skipped):
+        # What was decided and cannot be done yet is tried again, after a pause.
+        if isinstance(verdict, Skipped) and self.feeder.decided(verdict.tag) != verdict.place:
             self.feeder.decide(verdict.tag, verdict.place, verdict.skip)
             self.standing.gives_up(verdict)
             return

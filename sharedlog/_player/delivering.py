@@ -21,7 +21,7 @@ from sharedlog._core.sealing import opened
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import stream_of
 from sharedlog._core.target_delivery import DeliveryKind
-from sharedlog._player.beginning import Here
+from sharedlog._player.beginning import Here, ask
 from sharedlog._player.link import Link, told, why
 from sharedlog._player.stage import Fed
 from sharedlog._player.under_way import UnderWay
@@ -137,6 +137,11 @@ class Delivering:
             self._cut(Trouble(Cause.BROKEN, details=f"{type(error).__name__}: {error}"))
 
     def _cut(self, trouble: Trouble) -> None:
+        if trouble.cause is Cause.LATE:
+            # Of a batch any may be what the others wait for.
+            patience_s = self._course.target.patience.total_seconds() if self._streams else 0.0
+            now_s = asyncio.get_running_loop().time()
+            self._course.was_late(self._feeder.late(now_s, patience_s))
         if self._feeder.settled:
             self._course.rested(asyncio.get_running_loop().time() - self._began_s)
         self._feeder.cut(trouble)
@@ -184,6 +189,10 @@ class Delivering:
         while True:
             self._aside.clear()
             for tag in feeder.due(now_s()):
+                if tag in self._course.hung and feeder.decided(tag) is None:
+                    feeder.wait_on(tag, now_s() + self._course.polls_s)
+                    self._begin(self._poll(tag))
+                    continue
                 one, at = feeder.open(tag)
                 self._begin(self._recover(one, {tag: self._starts[tag] if at is None else at}))
             due_s = feeder.due_s()
@@ -191,6 +200,12 @@ class Delivering:
                 pause_s = None if due_s is None else max(0.0, due_s - now_s())
                 async with asyncio.timeout(pause_s):
                     await self._aside.wait()
+
+    async def _poll(self, tag: str) -> None:
+        """Ask whether a handler that hung has ended; nothing is sent to it before."""
+        course, feeder = self._course, self._feeder
+        here = await ask(course.stage, self._link, course.feed, [tag])
+        await course.polled(feeder, here.indexes[0])
 
     # What it is sent.
 

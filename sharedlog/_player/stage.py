@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from sharedlog._core.fences import Fence
 from sharedlog._core.player.failing import Suspended
 from sharedlog._core.player.feeding import Feeding
+from sharedlog._core.player.indexes import Index
 from sharedlog._core.player.trouble import Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
@@ -57,6 +58,18 @@ class Fed(Protocol):
 
     def refused(self, term: int, trouble: Trouble) -> None:
         """It has answered that something is wrong."""
+
+    hung: dict[str, Position]
+
+    @property
+    def polls_s(self) -> float:
+        """How often it is asked whether a handler that hangs has ended."""
+
+    def was_late(self, tags: Sequence[str]) -> None:
+        """It is cut off since it answered nothing of these substreams, the longest first."""
+
+    async def polled(self, feeder: Feeding, index: Index) -> None:
+        """It has said where a substream is whose handler hung."""
 
     def rested(self, time_s: float) -> None:
         """Its connection ended after that time, when it had all that was dispatched."""

@@ -37,16 +37,18 @@ class Garbage(Exception):
     """What a target answered makes no sense."""
 
 
-def indexes_of(reply: target_pb2.ConnectReply, tags: Sequence[str]) -> list[Index]:
+def indexes_of(
+    reply: target_pb2.ConnectReply, tags: Sequence[str], incarnation: str
+) -> list[Index]:
     """Return where a target is; raises ``Garbage`` unless it answers what was asked."""
     if len(reply.store) > _MOST_STORE or not reply.store.isprintable():
         raise Garbage(f"its store's id is none: {one_line(reply.store, _MOST_STORE)}")
     if [each.tag for each in reply.indexes] != list(tags):
         raise Garbage("it names other substreams than it was asked for")
-    return [_index_of(each) for each in reply.indexes]
+    return [_index_of(each, incarnation) for each in reply.indexes]
 
 
-def _index_of(index: target_pb2.Index) -> Index:
+def _index_of(index: target_pb2.Index, incarnation: str) -> Index:
     inside, tag = index.incarnation, index.tag
 
     def place(at: log_pb2.Place) -> Position:
@@ -65,6 +67,8 @@ def _index_of(index: target_pb2.Index) -> Index:
             Unconfirmed(place(each.place), each.number, each.reason, each.by, each.at_us)
             for each in index.skipped
         ),
+        # Of the log that is played: a target that is restored runs nothing.
+        position_of(index.running, incarnation) if index.HasField("running") else None,
     )
 
 

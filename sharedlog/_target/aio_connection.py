@@ -11,6 +11,7 @@ from sharedlog._core.target_taking import take
 from sharedlog._target.aio_driving import AioRules
 from sharedlog._target.lanes import AnswerQueue, Lane
 from sharedlog._target.requests import Origin, answers_to_wire, items_of
+from sharedlog._target.target import abandon_skipped
 from sharedlog.v1 import target_pb2 as pb
 
 # A player that does not read its answers is read no further.
@@ -52,6 +53,7 @@ class DeliveryConnection:
         items = list(items_of(message, self._origin))
         for tag in {tag for tag, _, _ in items}:
             self._of.target.methods.check_tag(tag)
+        abandon_skipped(self._of.seats, self._origin.feed, items)
         came: dict[str, Lane] = {}
         for tag, item, size in items:
             lane = self._lanes.get(tag)

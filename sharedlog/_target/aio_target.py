@@ -81,10 +81,7 @@ class AioTarget:
         told = await self.rules.drive(connect([seat for seat, _ in held]), context, None, _nobody)
         return pb.ConnectReply(
             store=self.target.rows.store_id,
-            indexes=[
-                index_to_wire(tag, index, connects)
-                for tag, (index, connects) in zip(tags, told, strict=True)
-            ],
+            indexes=[index_to_wire(tag, *each) for tag, each in zip(tags, told, strict=True)],
             streams=True,
             most_bytes=self.target.limits.most_bytes,
         ).SerializeToString()

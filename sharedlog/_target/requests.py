@@ -98,7 +98,9 @@ def items_of(
     return iter(found)
 
 
-def index_to_wire(tag: str, index: Index, connects: int) -> pb.Index:
+def index_to_wire(
+    tag: str, index: Index, connects: int, running: Position | None = None
+) -> pb.Index:
     """Return an index as it travels."""
     found = pb.Index(
         tag=tag,
@@ -120,6 +122,8 @@ def index_to_wire(tag: str, index: Index, connects: int) -> pb.Index:
         found.at.CopyFrom(place_of(index.at))
     if index.begun is not None:
         found.begun.CopyFrom(place_of(index.begun))
+    if running is not None:
+        found.running.CopyFrom(place_of(running))
     return found
 
 

@@ -44,6 +44,7 @@ from sharedlog._target.target import (
     Seats,
     ServedTarget,
     Steps,
+    abandon_skipped,
     by_tag,
     delivery_of,
     ended_of,
@@ -104,10 +105,7 @@ class SyncTarget:
         told = self._drive(connect([seat for seat, _ in held]), context, None, [])
         return pb.ConnectReply(
             store=self._target.rows.store_id,
-            indexes=[
-                index_to_wire(tag, index, connects)
-                for tag, (index, connects) in zip(tags, told, strict=True)
-            ],
+            indexes=[index_to_wire(tag, *each) for tag, each in zip(tags, told, strict=True)],
             streams=False,
             most_bytes=self._target.limits.most_bytes,
         ).SerializeToString()
@@ -117,7 +115,9 @@ class SyncTarget:
         origin = origin_of(message)
         self._target.check_store(message.store)
         answers: list[DeliveryAnswer] = []
-        for tag, items in by_tag(list(items_of(message, origin))).items():
+        came = list(items_of(message, origin))
+        abandon_skipped(self._seats, origin.feed, came)
+        for tag, items in by_tag(came).items():
             self._target.methods.check_tag(tag)
             seat, lock = self._seats.get(origin.feed, tag)
             left_s = context.time_remaining()

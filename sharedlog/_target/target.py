@@ -18,7 +18,8 @@ from rifl._server.local_calls import (
     Transport,
 )
 from sharedlog._core.errors import OtherStore
-from sharedlog._core.target_delivery import Delivery
+from sharedlog._core.position import Position
+from sharedlog._core.target_delivery import Delivery, DeliveryKind
 from sharedlog._core.target_index import Feed
 from sharedlog._core.target_methods import Delivered, Methods
 from sharedlog._core.target_seat import (
@@ -40,6 +41,8 @@ _log = get_logger("sharedlog.target")
 _Lock = TypeVar("_Lock")
 # What is known of substreams that nobody delivers to goes beyond so many.
 _MOST_SEATS = 65_536
+# Runs that hang and were given up.
+_MOST_HUNG = 16
 _UNKNOWN = 2
 # What people have to look into, and what they may want to know.
 _SERIOUS = (AnswerKind.UNKNOWN, AnswerKind.FORKED)
@@ -163,6 +166,7 @@ class Seats(Generic[_Lock]):
         self._make_lock = make_lock
         self._lock = threading.Lock()
         self._seats: OrderedDict[tuple[Feed, str], tuple[Seat, _Lock]] = OrderedDict()
+        self._abandoned: list[Seat] = []
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -179,6 +183,22 @@ class Seats(Generic[_Lock]):
                 self._seats.move_to_end(key)
             return found
 
+    def abandon(self, feed: Feed, tag: str, place: Position) -> None:
+        """Have a run that hangs with a message count for nothing, which its player passes over.
+
+        Its substream begins anew from the store. Whatever the run does is conditional on where its
+        index was, which the skip moves. So many may hang at once: each holds what it holds.
+        """
+        key = (feed, tag)
+        with self._lock:
+            found = self._seats.get(key)
+            self._abandoned = [each for each in self._abandoned if each.running is not None]
+            if found is None or found[0].running != place or len(self._abandoned) >= _MOST_HUNG:
+                return
+            self._abandoned.append(found[0])
+            self._seats[key] = (Seat(feed, tag), self._make_lock())
+        _log.warning("delivery_abandoned", tag=tag, place=str(place), hung=len(self._abandoned))
+
     def _forget(self) -> None:
         looked = 0
         while len(self._seats) > _MOST_SEATS and looked < len(self._seats):
@@ -191,6 +211,13 @@ class Seats(Generic[_Lock]):
 
 
 Steps = Generator[Any, Any, Any]
+
+
+def abandon_skipped(seats: Seats[Any], feed: Feed, items: Sequence[tuple[str, Any, int]]) -> None:
+    """Abandon the runs of messages that are to be passed over."""
+    for tag, item, _ in items:
+        if isinstance(item, Delivery) and item.kind is DeliveryKind.SKIP:
+            seats.abandon(feed, tag, item.place)
 
 
 def by_tag(items: Sequence[tuple[str, Any, int]]) -> dict[str, list[Any]]:

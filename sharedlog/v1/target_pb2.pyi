@@ -41,7 +41,7 @@ class ConnectReply(_message.Message):
     def __init__(self, store: _Optional[str] = ..., indexes: _Optional[_Iterable[_Union[Index, _Mapping]]] = ..., streams: bool = ..., most_bytes: _Optional[int] = ...) -> None: ...
 
 class Index(_message.Message):
-    __slots__ = ("tag", "at", "incarnation", "taken", "connects", "begun", "skipped")
+    __slots__ = ("tag", "at", "incarnation", "taken", "connects", "begun", "skipped", "running")
     TAG_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class Index(_message.Message):
     CONNECTS_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
     tag: str
     at: _log_pb2.Place
     incarnation: str
@@ -56,7 +57,8 @@ class Index(_message.Message):
     connects: int
     begun: _log_pb2.Place
     skipped: _containers.RepeatedCompositeFieldContainer[Skipped]
-    def __init__(self, tag: _Optional[str] = ..., at: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., incarnation: _Optional[str] = ..., taken: _Optional[int] = ..., connects: _Optional[int] = ..., begun: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ...) -> None: ...
+    running: _log_pb2.Place
+    def __init__(self, tag: _Optional[str] = ..., at: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., incarnation: _Optional[str] = ..., taken: _Optional[int] = ..., connects: _Optional[int] = ..., begun: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ..., running: _Optional[_Union[_log_pb2.Place, _Mapping]] = ...) -> None: ...
 
 class Skipped(_message.Message):
     __slots__ = ("place", "number", "reason", "by", "at_us")

@@ -160,9 +160,9 @@ class Feeder:
         first = self._flight.first(tag)
         return first is not None and place is not None and first.place[:2] == place[:2]
 
-    def late(self, now_s: float, patience_s: float) -> bool:
-        """Whether it has let something wait for longer than it may."""
-        return self._flight.waited(now_s) > patience_s
+    def late(self, now_s: float, patience_s: float) -> list[str]:
+        """Return the substreams that it has let wait for longer than it may, the longest first."""
+        return self._flight.late(now_s, patience_s)
 
     # Its connection.
 

@@ -113,9 +113,9 @@ class Feeding:
         """Whether it has all that was dispatched."""
         return self.state is FeederState.N and not (self._aside or self.queued or self.in_flight)
 
-    def late(self, now_s: float, patience_s: float) -> bool:
-        """Whether it has let something wait for longer than it may."""
-        return any(each.late(now_s, patience_s) for each in self._feeders())
+    def late(self, now_s: float, patience_s: float) -> list[str]:
+        """Return the substreams that it has let wait for longer than it may."""
+        return [tag for each in self._feeders() for tag in each.late(now_s, patience_s)]
 
     def _feeders(self) -> Iterator[Feeder]:
         yield self.main
@@ -224,6 +224,15 @@ class Feeding:
         # Its message by itself, until that is taken.
         feeder.begin(feeder.connect(), {tag: at}, [tag])
         return feeder, at
+
+    def wait_on(self, tag: str, until_s: float) -> None:
+        """Have one that waits go on then."""
+        self._aside[tag].until_s = until_s
+
+    def found(self, tag: str, place: Position | None) -> None:
+        """It says where one is that waits."""
+        self._at[tag] = place
+        self.main.found(tag, place)
 
     def hurry(self) -> None:
         """Have all go on at once."""

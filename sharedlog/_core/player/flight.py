@@ -50,7 +50,8 @@ class Flight:
             self.count -= 1
             self.size -= each.size
 
-    def waited(self, now_s: float) -> float:
-        """Return for how long a substream was answered nothing; 0.0: nothing is waited for."""
-        since = [self._since_s[tag] for tag, waiting in self._by_tag.items() if waiting]
-        return now_s - min(since) if since else 0.0
+    def late(self, now_s: float, patience_s: float) -> list[str]:
+        """Return the substreams that were answered nothing for longer, the longest first."""
+        since = {tag: self._since_s[tag] for tag, waiting in self._by_tag.items() if waiting}
+        late = [tag for tag, since_s in since.items() if now_s - since_s > patience_s]
+        return sorted(late, key=since.__getitem__)

@@ -26,7 +26,10 @@ class Unconfirmed(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Of one substream, as its target keeps it. ``at``: None: nothing was ever taken."""
+    """Of one substream, as its target keeps it. ``at``: None: nothing was ever taken.
+
+    ``running``: the message whose handler runs there now.
+    """
 
     tag: str
     at: Position | None
@@ -34,6 +37,7 @@ class Index(NamedTuple):
     connects: int = 0
     begun: Position | None = None
     skipped: tuple[Unconfirmed, ...] = ()
+    running: Position | None = None
 
 
 def check_store(known: str | None, store: str) -> Suspended | None:

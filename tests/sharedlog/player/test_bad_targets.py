@@ -1,5 +1,6 @@
 """Targets that are not as they should be: a visible state, never a skip, nothing twice (§15)."""
 
+import asyncio
 import dataclasses
 import threading
 from datetime import timedelta
@@ -10,7 +11,8 @@ import sharedlog
 from sharedlog._core.player.rows import Order, SkipOne, wish
 from sharedlog._core.position import Position
 from sharedlog._core.trim import Committers, trim
-from sharedlog.v1.target_pb2 import DeliveryAnswer, Index
+from sharedlog.v1 import sharedlog_pb2
+from sharedlog.v1.target_pb2 import Delivery, DeliveryAnswer, Index
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.fake_target import FakeTarget, Store, answer
 from tests.sharedlog.player.test_player import CALL, in_order, publish
@@ -387,3 +389,100 @@ def test_a_target_may_have_more_substreams_than_one_request_asks_about(house, lo
     house.told_that(
         house.player(declared(fake, streams=names)), lambda told: "two stores" in told.error
     )
+
+
+class Hanging(FakeTarget):
+    """Its handler of a message does not return, and it says so to who connects."""
+
+    hung = None
+
+    async def DeliverBatch(self, request, context):  # noqa: N802
+        found = await super().DeliverBatch(request, context)
+        while self.hung and self.hung.tag in {each.tag for each in request.deliveries}:
+            await asyncio.sleep(0.01)
+        return found
+
+    async def Connect(self, request, context):  # noqa: N802
+        reply = await super().Connect(request, context)
+        for index in reply.indexes if self.hung else ():
+            if index.tag == self.hung.tag:
+                index.running.CopyFrom(self.hung.place)
+        return reply
+
+    def _taken(self, first, delivery, dropped):
+        mine = self.hung and delivery.tag == self.hung.tag
+        if mine and delivery.kind == Delivery.SKIP and delivery.place == self.hung.place:
+            self.hung, mine = None, False
+        starts = sharedlog_pb2.Envelope.FromString(delivery.envelope).body == b"1"
+        if starts and self.hung is None and not self.store.done_all:
+            self.hung, mine = delivery, True
+        return None if mine else super()._taken(first, delivery, dropped)
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
+@pytest.mark.parametrize("tries", [None, 2], ids=["waited-for", "given-up"])
+def test_a_message_whose_handler_hangs_holds_up_its_substream_alone(house, log, tries, streams):
+    """Each time that it is late is an attempt; the others go on, and nothing is sent to it (P7)."""
+    fake = of_kind(Hanging, house, streams=streams)
+    fake.store.done_all = False
+    given = {"tries": tries, "failed": "dead-letter", "patience": timedelta(milliseconds=400)}
+    player = house.player(declared(fake, **given))
+    log.publish_call("orders", CALL, b"1", key="1")
+    house.wait_for(lambda: fake.hung)
+    tag = fake.hung.tag
+    publish(log, 10, 10)
+    others = {each.text for each in log.read("orders", 1 - int(tag[-1]))}
+    fake.store.wait_for(lambda: others <= set(fake.store.bodies()))
+    if tries is None:
+        told = house.told_that(player, lambda told: told.attempts.get(tag, ("", 0))[1] >= 3)
+        assert told.state == "N"
+        publish(log, 10, 20)
+        more = {each.text for each in log.read("orders", 1 - int(tag[-1]))}
+        fake.store.wait_for(lambda: more <= set(fake.store.bodies()))
+        # It returns, after all.
+        fake.store.done_all, fake.hung = True, None
+        fake.store.wait_for(lambda: len(fake.store.done) == 21)
+        assert in_order(log, fake.store)
+    else:
+        fake.store.wait_for(lambda: len(fake.store.done) == 10)
+        house.wait_for(lambda: len(letters(log)) == 1)
+        assert b"may have run" in letters(log)[0].headers["reason"]
+
+
+class Blocked(FakeTarget):
+    """All of its handlers wait for one thing."""
+
+    blocked = True
+
+    def __init__(self, *given, **more):
+        self.waits = {}
+        super().__init__(*given, **more)
+
+    async def Connect(self, request, context):  # noqa: N802
+        reply = await super().Connect(request, context)
+        for index in reply.indexes:
+            if self.blocked and index.tag in self.waits:
+                index.running.CopyFrom(self.waits[index.tag])
+        return reply
+
+    def _taken(self, first, delivery, dropped):
+        if not self.blocked:
+            return super()._taken(first, delivery, dropped)
+        self.waits.setdefault(delivery.tag, delivery.place)
+        return None
+
+
+def test_of_handlers_that_all_hang_none_is_at_fault(house, log):
+    """They may wait for one of them, or for the store: nothing is given up (P7)."""
+    fake = of_kind(Blocked, house)
+    given = {"tries": 1, "failed": "dead-letter", "patience": timedelta(milliseconds=200)}
+    player = house.player(declared(fake, **given))
+    publish(log, 10)
+    house.wait_for(lambda: len(fake.waits) == 2)
+    house.told_that(player, lambda told: "has not ended" in told.error)
+    # It is asked by substream from now on.
+    house.wait_for(lambda: sum(len(each.tags) == 1 for each in fake.connects) >= 8)
+    assert player.targets()["shop"].attempts == {}
+    fake.blocked = False
+    fake.store.wait_for(lambda: len(fake.store.done) == 10)
+    assert in_order(log, fake.store)

@@ -19,6 +19,7 @@ from sharedlog._core.errors import InvalidRequest, NotAllowed, OtherStore
 from sharedlog._wire.errors import error_of
 from sharedlog.v1 import target_pb2
 from tests.helpers.servers import KINDS
+from tests.helpers.waiting import until
 from tests.sharedlog.target.player import TAG, A, message, place, row, told
 from tests.sharedlog.target.shop import ATOMIC, IDEMPOTENT, PLAIN, Shop, open_shop
 
@@ -205,6 +206,47 @@ def test_handlers_that_fill_the_loops_executor_do_not_stop_the_target(shop: Shop
         finally:
             go_on.set()
         assert told(stream.finish()) == [("DONE", 1)]
+
+
+@pytest.mark.parametrize("method", [PLAIN, IDEMPOTENT])
+@pytest.mark.parametrize("kind", ["aio", "threads"])
+def test_a_message_whose_handler_hangs_is_passed_over_by_a_skip(
+    kind: str, method: str, shop: Shop
+) -> None:
+    """Who connects is told of it; what the run does then moves no index (P7)."""
+    go_on = threading.Event()
+
+    def act(request: bytes, context: Any) -> None:
+        if request == b"1":
+            go_on.wait(30)
+
+    async def act_aio(request: bytes, context: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, act, request, context)
+
+    shop.act = act_aio if kind == "aio" else act  # type: ignore[assignment]
+    skip = target_pb2.Delivery(
+        tag=TAG, kind=target_pb2.Delivery.SKIP, place=place(1), skip={"reason": "hangs", "by": "x"}
+    )
+    with open_shop(kind, url(shop), shop) as target:
+        first = target.stub.DeliverBatch.future(
+            target.deliveries(row(1, 1, method), (), first=True)
+        )
+        try:
+            until(lambda: target.index().HasField("running"), "its handler runs")
+            assert told(target.batch(skip, message(2, 1, method))) == [("DONE", 2)]
+            assert not target.index().HasField("running")
+        finally:
+            go_on.set()
+        # It is behind the index by now, whoever moved that.
+        assert {each.kind for each in first.result(timeout=20).answers} <= {A.GAP, A.DONE}
+        assert told(target.batch(message(3, 2, method))) == [("DONE", 3)]
+        index = target.index()
+        assert (index.at.lsn, index.taken, [each.place.lsn for each in index.skipped]) == (
+            3,
+            3,
+            [1],
+        )
+    assert sorted(shop.effects()) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("kind", ["aio"])
