@@ -11,6 +11,7 @@ It is private, and imports none of them.
 - ``exports``: packages' public names, imported when they are asked for.
 - ``signals``: taken while a process serves; ``scraping``: its metrics; ``exits``: its exit codes.
 - ``texts``: what others said, as people are shown it.
+- ``pings``: options of gRPC servers that permit clients to ping.
 - ``urls``: splits the URLs of servers; ``servers``: what they all have in common.
 - ``sqlite``, ``postgres``, ``redis``: one layer for all that keep something there.
 """

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from _rifl_ground.exports import exported
 
 if TYPE_CHECKING:
+    from _rifl_ground.pings import SERVER_OPTIONS as SERVER_OPTIONS
     from rifl import aio as aio
     from rifl import core as core
     from rifl._client import BatchItem as BatchItem
@@ -76,6 +77,7 @@ else:
     __all__, __getattr__, __dir__ = exported(
         __name__,
         {
+            "_rifl_ground.pings": "SERVER_OPTIONS",
             "rifl._client": (
                 "BatchItem BatchResult CallError Channel ClientInterceptor Instrumentation "
                 "Resolution RetryPolicy Session client_interceptor connect instrument key"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.signals import taken_signals
 from curp._cli.operator_client import GroupError
 from curp._replica import Replica, Tuning
@@ -126,7 +127,7 @@ def serve(
             ThreadPoolExecutor(options.threads),
             interceptors=[replica.interceptor()],
             # Two replicas on one port would each get some of the calls.
-            options=(("grpc.so_reuseport", 0),),
+            options=(*SERVER_OPTIONS, ("grpc.so_reuseport", 0)),
         )
         names: Any = _Names(server)
         for factory, add in found:

@@ -19,6 +19,7 @@ import structlog
 
 from _rifl_ground.exits import failed
 from _rifl_ground.log import get_logger
+from _rifl_ground.pings import SERVER_OPTIONS
 from curp._core.witness_table import WitnessLimits, WitnessTable
 from curp._security import (
     add_server_options,
@@ -107,7 +108,7 @@ async def _serve(
         WitnessCollector(table)
         serve_metrics(arguments.metrics)
     # Two witnesses on one port would each get some of the records.
-    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    server = grpc.aio.server(options=(*SERVER_OPTIONS, ("grpc.so_reuseport", 0)))
     stop, failed = asyncio.Event(), asyncio.Event()
 
     def fail() -> None:

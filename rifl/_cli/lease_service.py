@@ -19,6 +19,7 @@ import structlog
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed
 from _rifl_ground.log import get_logger
+from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.threads import in_thread
 from lease_server._authority import TERM_S
 from lease_server._errors import LeaseError
@@ -104,7 +105,7 @@ def _open_storage(url: str) -> SharedLeaseStorage:
 
 
 async def _serve(arguments: argparse.Namespace, authority: SharedAuthority) -> None:
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=SERVER_OPTIONS)
     add_lease_service(
         server,
         authority,

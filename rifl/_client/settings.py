@@ -32,6 +32,13 @@ _RECONNECT_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 200),
 )
+# What is sent and not acknowledged by TCP for so long breaks the connection (TCP's user timeout,
+# which gRPC sets where pings are on): a NAT that forgot it answers nothing. The attempt is made
+# again on another one. Pings come less often than servers bear by default, each five minutes.
+_BROKEN_OPTIONS = (
+    ("grpc.keepalive_time_ms", 330_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
 
 # Less is 0 on the wire, which asks for the server's default; more is cut by servers.
 _SHORTEST_S, _LONGEST_S = 0.001, SessionPolicy().max_retention_s
@@ -248,6 +255,10 @@ def channel_options(
         limit = _UNLIMITED_BYTES
     else:
         limit = max(limit, 1)
-    ours: tuple[tuple[str, Any], ...] = ((_RETRIES_OPTION, 0), *_RECONNECT_OPTIONS)
+    ours: tuple[tuple[str, Any], ...] = (
+        (_RETRIES_OPTION, 0),
+        *_RECONNECT_OPTIONS,
+        *_BROKEN_OPTIONS,
+    )
     added = tuple((key, value) for key, value in ours if key not in values)
     return given + added, bool(values.get(_RETRIES_OPTION, 0)), limit

@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.threads import in_thread
 from rifl._server.health import HealthStatus, add_reflection
 from sharedlog._core.errors import LogError, LogUnavailable
@@ -87,7 +88,7 @@ class LogServer:
                 # A client that is gone without a word gives its followers' places back.
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.http2.max_pings_without_data", 0),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+                *SERVER_OPTIONS,
                 # Two servers on one port would each get some of the calls.
                 ("grpc.so_reuseport", 0),
             ),
