@@ -107,13 +107,14 @@ class _Careless(InStore):
         self.__dict__.update(keeper.__dict__)
         self._placed: list[Sequence[Placed]] = []
 
-    def commit(self, ran: Ran, position: Position | None) -> Asked[None]:
+    def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
         """See ``Keeper``: nothing says how far it is, or what is to be appended."""
         checkpoint = Checkpoint(self._fence.number, position, self.checkpoint.seq + 1)
         yield CommitStore(self._tag, checkpoint)
         self.checkpoint = checkpoint
         self._placed = list(parted(ran.outputs, self._bounds))
         self.owes = bool(self._placed)
+        return ran.done
 
     def settle(self) -> Rule[None]:
         """See ``Keeper``."""

@@ -126,6 +126,8 @@ class Follower:
                 self._held = yield from take(
                     self._name, starts, self._incarnation, now_us, self._retention_us
                 )
+                for hold in self._held.values():
+                    hold.check_incarnation(self._incarnation)
                 starts = {
                     tag: start if self._is_said(tag) else self._held[tag].start()
                     for tag, start in starts.items()

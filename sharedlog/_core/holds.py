@@ -121,8 +121,9 @@ def take(
 
     ``starts``: where a new one begins: behind a position, at an LSN, ``BEGINNING`` or ``END``.
     From the return on nothing behind them is trimmed. Raises ``TrimmedLog`` for a new hold
-    below what is whole, and for one that was dropped; ``LogForked``. Some at a time, as they fit
-    any engine: of a name that is taken in part the rest is taken by running it again.
+    below what is whole, and for one that was dropped; ``LogForked`` for a position of another log.
+    One of another incarnation is returned: ``Hold.check_incarnation``. Some at a time, as they
+    fit any engine: of a name that is taken in part the rest is taken by running it again.
     """
     check_name(name, "follower")
     for start in starts.values():
@@ -150,7 +151,6 @@ def _take(
             if value is not None:
                 hold = _read(key, value)
                 check_held(hold, hold, trimmed)
-                hold.check_incarnation(incarnation)
             else:
                 place: Position | None = None
                 lsn: Start = start

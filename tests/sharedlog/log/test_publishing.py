@@ -123,7 +123,7 @@ def test_a_leader_lets_those_publish_again_who_were_just_told():
         def come(_: float) -> None:
             yields.append(len(publisher._lead._waiting))
             if len(yields) <= arriving[0]:
-                publisher._lead._waiting.append(None)
+                publisher._lead._waiting[len(yields)] = None
 
         for arrivals, looks in ((0, 1), (1, 2), (2, 2)):
             yields.clear()
