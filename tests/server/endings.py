@@ -8,8 +8,10 @@ import inspect
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiosqlite
+import pg8000.dbapi
 import psycopg
 import sqlalchemy
 import sqlalchemy.ext.asyncio
@@ -166,6 +168,27 @@ class Named(Psycopg):
         self.held.connection.close()
 
 
+class Pg8000(Named):
+    """pg8000, named so."""
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        at = urlsplit(self._url)
+        connection = pg8000.dbapi.connect(
+            at.username, at.hostname, at.path[1:], at.port or 5432, at.password
+        )
+        self.held = rifl.DbApiTransaction(connection, pg8000.dbapi.paramstyle)
+        try:
+            yield
+        finally:
+            # A handler may have closed it.
+            with contextlib.suppress(pg8000.dbapi.InterfaceError):
+                connection.close()
+
+    async def sql(self, statement: str) -> None:
+        self.held.connection.cursor().execute(statement)
+
+
 # To make one takes longer than all that a handler does.
 _engine = functools.cache(sqlalchemy.create_engine)
 _async_engine = functools.cache(sqlalchemy.ext.asyncio.create_async_engine)
@@ -252,6 +275,7 @@ OVER_POSTGRES: dict[str, type[Driver]] = {
     "Connection": PostgresAlchemyCore,
     "AsyncSession": PostgresAioAlchemy,
     "DbApiTransaction": Named,
+    "pg8000": Pg8000,
 }
 Way = Callable[[Driver], Awaitable[None]]
 
