@@ -232,7 +232,9 @@ class Judge:
             tag = put.key.removeprefix(prefix)
             if put.value is None or tag not in TAGS or not put.key.startswith(prefix):
                 continue
-            place = _place(put.value[_HOLD_BYTES:].decode())
+            position = put.value[_HOLD_BYTES:].decode()
+            # One that has not moved names the log's incarnation (`sharedlog/_core/holds.py`).
+            place = _place("" if position.startswith("@") else position)
             if place > _place(self._cast.position(tag, asked.at)):
                 self._broken("ahead", f"{asked.process.name} holds {tag} at {place}: not done")
 
