@@ -5,7 +5,9 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+from _thread import LockType, allocate_lock
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -133,7 +135,10 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         # Taken and given back by C: a signal's exception may leave a condition's own taken.
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
+        # Without the lock: a signal's handler may wait there for another call, whose end comes
+        # behind that of this one on gRPC's thread.
         self._callbacks: list[Callable[[], None]] = []
+        self._waiters: list[LockType] = []
         self._timer: Any = None
         self._over = False
         self._cancelled = False
@@ -172,10 +177,12 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         """See ``Exchange``."""
         with self._lock:
             self._over = True
-            callbacks, self._callbacks = self._callbacks, []
             self._condition.notify_all()
-        for callback in callbacks:
-            self._client.call_back(callback)
+        for waiter in self._waiters:
+            waiter.release()
+        with suppress(IndexError):
+            while True:
+                self._client.call_back(self._callbacks.pop(0))
 
     # grpc.Future.
 
@@ -233,11 +240,13 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Call ``callback`` at the end; return False if that is past."""
-        with self._lock:
-            if self._over:
+        self._callbacks.append(callback)
+        if self._over:
+            # Unless the end has taken it.
+            with suppress(ValueError):
+                self._callbacks.remove(callback)
                 return False
-            self._callbacks.append(callback)
-            return True
+        return True
 
     def is_active(self) -> bool:
         """Return whether the call is under way."""
@@ -276,6 +285,9 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         if self.state.forked:
             # Its end would be told in the parent.
             raise forked_error()
-        with self._lock:
-            if not self._condition.wait_for(lambda: self._over, timeout):
-                raise grpc.FutureTimeoutError
+        waiter = allocate_lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        longest_s = -1 if timeout is None else max(timeout, 0)
+        if not self._over and not waiter.acquire(timeout=longest_s):
+            raise grpc.FutureTimeoutError
