@@ -45,6 +45,11 @@ class OwnedLock(RLock):  # type: ignore[misc]  # C's class may have subclasses
         self._error = error
         self._longest_s = min(LONGEST_S if longest_s is None else longest_s, TIMEOUT_MAX)
 
+    @property
+    def owned(self) -> bool:
+        """Whether this thread has it."""
+        return bool(self._is_owned())  # type: ignore[attr-defined]
+
     def __enter__(self) -> bool:  # type: ignore[override]
         """Take the lock."""
         # C's class has it for ``threading.Condition``.

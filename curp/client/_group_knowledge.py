@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.owned_lock import OwnedLock
 from curp._core.pending_records import QuickDuration
 from curp._core.recording_choice import UNCOUNTED, Begun, RecordingChoice
 from curp._core.silent_witnesses import SilentWitnesses
 from curp.client._messages import number_field, record_fields
 from curp.v1 import curp_pb2
+from rifl._client.errors import reentrant
 from rifl._client.settings import DEFAULT_GROUP_PATH
 from rifl.core._calling.retry import RetryPolicy
 
@@ -85,7 +86,7 @@ class GroupKnowledge:
         self._choices: dict[str, RecordingChoice] = {}
         self._group = ""
         self._log = 0
-        self._lock = threading.Lock()
+        self.lock = OwnedLock(reentrant)
         self._asking = False
         self._ask_at = 0.0
         self._silent = SilentWitnesses()
@@ -93,7 +94,7 @@ class GroupKnowledge:
 
     def may_ask(self, now: float) -> bool:
         """Whether to ask for the configuration now; if so, ``asked`` is to follow."""
-        with self._lock:
+        with self.lock:
             if self._asking or now < self._ask_at:
                 return False
             self._asking = True
@@ -102,7 +103,7 @@ class GroupKnowledge:
 
     def asked(self, reply: curp_pb2.GroupConfiguration | None) -> None:
         """Take the configuration, None if there was no answer."""
-        with self._lock:
+        with self.lock:
             self._asking = False
             if reply is None or not reply.configuration:
                 return
@@ -181,7 +182,7 @@ class GroupKnowledge:
         """Begin a call that may be recorded; ``ended`` follows. None: it is not to be."""
         if not self._adaptive:
             return UNCOUNTED if self._fast else None
-        with self._lock:
+        with self.lock:
             choice = self._choices.get(method)
             if choice is None:
                 choice = self._choices[method] = RecordingChoice()
@@ -191,7 +192,7 @@ class GroupKnowledge:
         """Take how long such a call took to its final answer; None: it came to none."""
         if not self._adaptive or begun is None:
             return
-        with self._lock:
+        with self.lock:
             choice = self._choices[method]
             if seconds is None:
                 choice.failed(begun)
@@ -200,15 +201,15 @@ class GroupKnowledge:
 
     def count_skipped(self) -> None:
         """Count an answer to a call that was not recorded since that was no slower."""
-        with self._lock:
+        with self.lock:
             self._counts[3] += 1
 
     def count(self, *, fast: bool, asked: bool) -> None:
         """Count a final answer."""
-        with self._lock:
+        with self.lock:
             self._counts[0 if fast else 2 if asked else 1] += 1
 
     def statistics(self) -> Statistics:
         """Return the counts."""
-        with self._lock:
+        with self.lock:
             return Statistics(*self._counts)

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from _rifl_ground.owned_lock import OwnedLock
 from curp._core.leader_search import LeaderSearch
 from curp.client._stubs import SEARCH_TIMEOUT_S, configuration_stub
 from curp.v1 import curp_pb2
+from rifl._client.errors import reentrant
 
 # What a target says; and its place, if it is the leader that was looked for.
 Told = Callable[[curp_pb2.GroupConfiguration, "int | None"], None]
@@ -44,7 +46,7 @@ class _LeaderSearch:
         self._router = router
         self._told = told
         self._rule = LeaderSearch()
-        self._lock = threading.Lock()
+        self.lock = OwnedLock(reentrant)
         self._closed = False
         self._waiting = False
         self._stubs: dict[int, Any] = {}
@@ -69,7 +71,7 @@ class _LeaderSearch:
     def missed(self) -> None:
         """Look for the leader, from now on until it is found. Never blocks."""
         now = time.monotonic()
-        with self._lock:
+        with self.lock:
             if self._closed:
                 return
             self._rule.missed(now)
@@ -80,11 +82,11 @@ class _LeaderSearch:
 
     def close(self) -> None:
         """Ask nobody any more."""
-        with self._lock:
+        with self.lock:
             self._closed = True
 
     def _again(self) -> None:
-        with self._lock:
+        with self.lock:
             self._waiting = False
             begins = not self._closed and self._rule.begins(time.monotonic())
         if begins:
@@ -92,7 +94,7 @@ class _LeaderSearch:
         self._wait()
 
     def _wait(self) -> None:
-        with self._lock:
+        with self.lock:
             rest_s = self._rule.rest_s(time.monotonic())
             if self._waiting or self._closed or rest_s is None:
                 return
@@ -115,7 +117,7 @@ class _LeaderSearch:
         return found
 
     def _answered(self, place: int, reply: curp_pb2.GroupConfiguration) -> None:
-        with self._lock:
+        with self.lock:
             found = self._rule.told(reply.configuration, serves=reply.serves)
         if found and self._router is not None:
             self._router.leads(place)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from _rifl_ground.owned_lock import OwnedLock
 from curp._core.group_call import Step
 from curp.client._attempt import GroupAttempt, LeaderOnly, Path, begin
 from curp.client._leader_call import SyncLeaderCall
@@ -19,6 +20,10 @@ class SendingPath(Path, Protocol):
     """The path, with its ways to the witnesses and for a sync request."""
 
     sync: Any
+    attempts: OwnedLock
+
+    def refuse_within(self) -> None:
+        """Raise ``ReentrantCall`` in a thread that is in the middle of another call."""
 
     def record(self, address: str, request: bytes) -> Record:
         """Send a record."""
@@ -46,6 +51,7 @@ class SyncMultiCallable:
         self, body: bytes, timeout: float | None, metadata: Any, *rest: Any
     ) -> tuple[Any, Any]:
         """Send it, and wait; the reply, and its call."""
+        self._path.refuse_within()
         begun = begin(self._path, self._method, body, metadata, timeout)
         if begun is None:
             found: tuple[Any, Any] = self._inner.with_call(body, timeout, metadata, *rest)
@@ -74,6 +80,7 @@ class SyncMultiCallable:
 
     def future(self, body: bytes, timeout: float | None, metadata: Any, *rest: Any) -> Any:
         """Send it in the background."""
+        self._path.refuse_within()
         begun = begin(self._path, self._method, body, metadata, timeout)
         target = self._path.target()
         if begun is None or isinstance(begun, LeaderOnly):
@@ -89,7 +96,9 @@ class SyncMultiCallable:
         attempt, given = begun
         records = self._record(attempt)
         leader = self._inner.future(body, timeout, (*given, attempt.entry), *rest)
-        future = SyncRecordedCall(attempt, records, leader, self._path.sync, target)
+        future = SyncRecordedCall(
+            attempt, records, leader, self._path.sync, target, self._path.attempts
+        )
         self._path.begun(future)
         return future
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.owned_lock import WITHIN, OwnedLock
 from curp._core.pending_records import QuickDuration
 from curp.client._caller_keys import CallerKeys
 from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, Statistics
@@ -21,15 +21,16 @@ from curp.client._sync_multicallable import SyncMultiCallable
 from curp.client._sync_recorded_call import SyncRecordedCall, is_ok
 from curp.client._sync_records import SyncRecords
 from curp.v1 import curp_pb2
+from rifl._client.errors import reentrant
 from rifl._client.settings import DEFAULT_GROUP_PATH
 
 
 class SyncWitness:
     """A channel to one witness, and its stream of records."""
 
-    def __init__(self, channel: grpc.Channel, leader: QuickDuration) -> None:
+    def __init__(self, channel: grpc.Channel, leader: QuickDuration, lock: OwnedLock) -> None:
         self.channel = channel
-        self.records = SyncRecords(channel, leader)
+        self.records = SyncRecords(channel, leader, lock)
 
     def close(self) -> None:
         """End the stream, and the channel."""
@@ -57,12 +58,22 @@ class SyncPath:
         self.knowledge = GroupKnowledge(group_path)
         self.keys = keys
         self._connect = connect
-        self._lock = threading.Lock()
+        self._lock = OwnedLock(reentrant)
+        self.attempts = OwnedLock(reentrant)
+        # Of those to witnesses, as they are opened.
+        self._streams = OwnedLock(reentrant)
         self._closed = False
         self._witnesses: dict[str, SyncWitness] = {}
         self._configuration: Any = configuration_stub(channel)
         self.sync: Any = sync_stub(channel)
         self._search = SyncLeaderSearch(channel, self._told)
+        self._locks = (
+            self._lock,
+            self.attempts,
+            self._streams,
+            self.knowledge.lock,
+            self._search.lock,
+        )
         # Attempts in the background, which can be left.
         self._under_way: weakref.WeakSet[SyncRecordedCall | SyncLeaderCall] = weakref.WeakSet()
         self.refresh()
@@ -78,6 +89,15 @@ class SyncPath:
     def target(self) -> int:
         """Return where calls go now, by its place among the targets."""
         return self._search.target()
+
+    def refuse_within(self) -> None:
+        """Raise ``ReentrantCall`` in a thread that is in the middle of another call.
+
+        All that calls need is taken before: a thread of gRPC's that ends a call would wait for
+        what the outer one has.
+        """
+        if any(each.owned for each in self._locks):
+            raise reentrant(WITHIN)
 
     def begun(self, attempt: SyncRecordedCall | SyncLeaderCall) -> None:
         """Take note of an attempt in the background."""
@@ -132,7 +152,7 @@ class SyncPath:
                 found = self._witnesses.get(address)
                 if found is None:
                     channel = self._connect(address)
-                    found = SyncWitness(channel, self.knowledge.leader)
+                    found = SyncWitness(channel, self.knowledge.leader, self._streams)
                     self._witnesses[address] = found
         return found
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.owned_lock import OwnedLock
 from curp._core.group_call import Step
 from curp.client._attempt import OVER, GroupAttempt
 from curp.client._errors import AttemptError
@@ -18,7 +19,7 @@ class SyncRecordedCall:
     """What gRPC's future is to a rifl channel, which is all that uses it.
 
     ``sync``: asks the leader that a call be in the log. ``target``: the place of the one that
-    it was sent to.
+    it was sent to. ``lock``: that of all attempts of the path.
     """
 
     def __init__(
@@ -27,14 +28,15 @@ class SyncRecordedCall:
         records: list[Record],
         leader: Any,
         sync: Any,
-        target: int = 0,
+        target: int,
+        lock: OwnedLock,
     ) -> None:
         self._target = target
         self._attempt = attempt
         self._records = records
         self._leader = leader
         self._sync = sync
-        self._lock = threading.Lock()
+        self._lock = lock
         self._asked = False
         self._over = False
         # Whose status the attempt's is: set at its end.

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.owned_lock import OwnedLock
 from curp._core.pending_records import OutOfOrder, PendingRecords, QuickDuration
 from curp.client._messages import RECORD_TIMEOUT_S
 from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
@@ -34,12 +35,12 @@ class SyncRecords:
     each record by itself, until ``again``.
     """
 
-    def __init__(self, channel: grpc.Channel, leader: QuickDuration) -> None:
-        """``leader``: how long its quick answers take."""
+    def __init__(self, channel: grpc.Channel, leader: QuickDuration, lock: OwnedLock) -> None:
+        """``leader``: how long its quick answers take; ``lock``: of the path."""
         self._open = records_stub(channel)
         self._unary = _Unary(channel)
         self._leader = leader
-        self._lock = threading.Lock()
+        self._lock = lock
         self._stream: _Stream | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 

@@ -24,7 +24,9 @@ import rifl
 __all__ = ["DRIVERS", "OURS", "Interrupted", "Line", "at_a_line", "bounded", "interrupting"]
 
 _ROOT = f"{Path(rifl.__file__).parent.parent}/"
-OURS = tuple(f"{_ROOT}{name}/" for name in ("rifl", "sharedlog", "lease_server", "_rifl_ground"))
+OURS = tuple(
+    f"{_ROOT}{name}/" for name in ("rifl", "curp", "sharedlog", "lease_server", "_rifl_ground")
+)
 
 
 # What drivers do, and what waits in threads.
