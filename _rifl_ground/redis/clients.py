@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
 import threading
 import time
 import weakref
@@ -55,7 +56,11 @@ class Clients:
         self._retries = retries
         self._lock = threading.Lock()
         self._pool_waits = address.topology is Topology.SERVER
-        self._room = threading.BoundedSemaphore(address.max_connections)
+        # One for each connection that may be used. Of C: a semaphore's own lock may stay taken
+        # where a signal's exception comes.
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(address.max_connections):
+            self._room.put(None)
         self._rooms: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
         )
@@ -133,12 +138,14 @@ class Clients:
         if self._pool_waits:
             yield
             return
-        if not self._room.acquire(timeout=self._address.timeout_s):
-            raise _no_connection()
+        try:
+            self._room.get(timeout=self._address.timeout_s)
+        except queue.Empty:
+            raise _no_connection() from None
         try:
             yield
         finally:
-            self._room.release()
+            self._room.put(None)
 
     @contextlib.asynccontextmanager
     async def room_awaiting(self) -> AsyncIterator[None]:
