@@ -11,9 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from sharedlog._core.catalog import all_streams
 from sharedlog._core.commit import LSN_BYTES
 from sharedlog._core.errors import LogError
+from sharedlog._core.fences import MAX_NUMBER, fence_key, number_of
 from sharedlog._core.holds import HOLDS
+from sharedlog._core.incarnation import read_incarnation
 from sharedlog._core.named import named_key, seq_of
-from sharedlog._core.producers import GRANTED, identity_key, number, seq_key
+from sharedlog._core.producers import (
+    GRANTED,
+    answer_key,
+    identity_key,
+    number,
+    seq_key,
+    window_of,
+)
 from sharedlog._core.steps import Ends, Get, Lsns, Rule, Scan
 from sharedlog._core.streams import stream_of
 
@@ -34,6 +43,11 @@ def judge_keys(tags: Iterable[str], seqs: Mapping[int, int], holds: int) -> Rule
         problems.append(str(error))
     problems += yield from _producers(seqs)
     problems += yield from _names()
+    problems += yield from _fences()
+    try:
+        yield from read_incarnation()
+    except LogError as error:
+        problems.append(str(error))
     if holds:
         value: bytes | None = (yield Get((HOLDS,)))[HOLDS]
         if value is None or len(value) != 8:
@@ -81,7 +95,24 @@ def _producers(seqs: Mapping[int, int]) -> Rule[list[str]]:
                 problems.append(
                     f"producer {each} is at seq {highest}, and an entry is its seq {seqs[each]}"
                 )
+            elif highest > seqs[each] and (window := window_of(found[identity_key(each)])):
+                # Appended since the entries were read, or changed: the two are put together.
+                answer = answer_key(each, highest, window)
+                now = yield Get((seq_key(each), answer))
+                if now[seq_key(each)] == seq and (now[answer] or b"")[:8] != seq:
+                    problems.append(
+                        f"producer {each} is at seq {highest}, of which the log has no answer"
+                    )
     return problems
+
+
+def _fences() -> Rule[list[str]]:
+    found: Mapping[str, bytes] = yield Scan(fence_key(""))
+    return [
+        f"{key} is not what was written"
+        for key, value in sorted(found.items())
+        if len(value) != len(number(0)) or not 0 < number_of(value) <= MAX_NUMBER
+    ]
 
 
 def _names() -> Rule[list[str]]:

@@ -124,6 +124,14 @@ class Verifier:
         for hold in holds:
             if isinstance(hold, LogError):
                 self._problem(str(hold))
+            elif hold.lsn > self.through + 1:
+                # One that was made behind entries that came since is not judged.
+                ends: Lsns = yield Ends()
+                if hold.lsn > ends.last + 1:
+                    self._problem(
+                        f"the hold of {hold.name!r} on {hold.tag} is at LSN {hold.lsn}, and the "
+                        f"log ends at {ends.last}"
+                    )
             elif hold.position is not None and not hold.dropped:
                 yield from self._held(hold, hold.position)
         trimmed = yield from read_trimmed()

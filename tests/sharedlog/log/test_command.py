@@ -524,6 +524,8 @@ def damaged(tmp_path):
         log.producer("bob").publish("s", "x", seq=1, follows=0)
         with log.follow("s", name="me") as following:
             following.done(following.poll()[0])
+        log.follow("s", name="begun").close()
+        log.raise_fence("f")
 
     def damaged_(statement):
         with closing(sqlite3.connect(made)) as connection, connection:
@@ -560,11 +562,22 @@ def test_verify_goes_on_behind_what_cannot_be_read(damaged, run):
         ("DELETE FROM sharedlog_key WHERE key = 'producers'", "0 producers were granted"),
         ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'producers'", "count of producers"),
         ("UPDATE sharedlog_key SET value = x'ff0102' WHERE key = 'producer/1/seq'", "the seq of"),
+        (
+            "UPDATE sharedlog_key SET value = x'0000000000000009' WHERE key = 'producer/1/seq'",
+            "producer 1 is at seq 9, of which",
+        ),
         ("UPDATE sharedlog_head SET indexed = 0", "goes on behind LSN 0"),
         ("DELETE FROM sharedlog_key WHERE key = 'producer/1'", "producer 1 is gone"),
         ("DELETE FROM sharedlog_key WHERE key = 'producer/1/seq'", "producer 1 is at seq 0"),
         ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'named/bob'", "named/bob"),
         ("DELETE FROM sharedlog_key WHERE key = 'holds'", "count of the holds"),
+        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'fence/f'", "fence/f is not what"),
+        ("UPDATE sharedlog_key SET value = x'ffffffffffffffff' WHERE key = 'fence/f'", "fence/f"),
+        (
+            "UPDATE sharedlog_key SET value = CAST(substr(value, 1, 2) || x'0000000000ffffff' || "
+            "substr(value, 11) AS BLOB) WHERE key LIKE 'hold/begun/%'",
+            "the hold of 'begun' on",
+        ),
         ("UPDATE sharedlog_tag SET below = x'010203'", "the index of"),
         ("UPDATE sharedlog_tag SET below = x'0100000001000000'", "the index of"),
         ("UPDATE sharedlog_tag SET below = zeroblob(length(below))", "the index of"),
