@@ -13,6 +13,8 @@ Each class carries the ``reason`` of the wire's ErrorInfo and the gRPC status
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 import grpc
@@ -33,11 +35,15 @@ __all__ = [
 
 
 class LeaseError(Exception):
-    """The root. ``retry_after_s`` is what RetryInfo says, seconds; None for no retry."""
+    """The root. ``retry_after_s`` is what RetryInfo says, seconds; None for no retry.
+
+    ``info``: what else ErrorInfo says.
+    """
 
     reason: ClassVar[str] = "LEASE"
     code: ClassVar[grpc.StatusCode] = grpc.StatusCode.INTERNAL
     retry_after_s: ClassVar[float | None] = None
+    info: Mapping[str, str] = MappingProxyType({})
 
 
 class BadRequest(LeaseError):

@@ -73,7 +73,9 @@ def assemble(
     store.max_entry_bytes = log_engine.limits.append_bytes
     store.application_version = version
     store.observer = store.watcher = observer
-    authority = GroupAuthority(tuning.client_term_s, store.takes_calls)
+    authority = GroupAuthority(
+        tuning.client_term_s, store.takes_calls, lambda: store.not_leader().leader
+    )
     over_log = tuning.bounds_over_log(callers.bounds)
     store.bind(
         authority,

@@ -24,9 +24,18 @@ class GroupAuthority:
     # Tokens are checked here each time: whose secrets count changes with the leader.
     key_ring = None
 
-    def __init__(self, term_s: float, takes_calls: Callable[[], bool] = lambda: True) -> None:
-        """``takes_calls``: whether the leader still does; else it is no place to stay at."""
+    def __init__(
+        self,
+        term_s: float,
+        takes_calls: Callable[[], bool] = lambda: True,
+        leader: Callable[[], str] = lambda: "",
+    ) -> None:
+        """``takes_calls``: whether the leader still does; else it is no place to stay at.
+
+        ``leader``: the address of the one that leads elsewhere, empty if it is not known.
+        """
         self.term_s = term_s
+        self._leader = leader
         self._takes_calls = takes_calls
         self._leading: LeaseAuthority | None = None
 
@@ -39,7 +48,7 @@ class GroupAuthority:
         """The leadership's authority; raises ``NotLeading``."""
         leading = self._leading
         if leading is None:
-            raise NotLeading("another replica leads, or none does yet")
+            raise NotLeading("another replica leads, or none does yet", self._leader())
         return leading
 
     def __len__(self) -> int:
@@ -53,7 +62,7 @@ class GroupAuthority:
     def grant(self, peer: bytes = b"") -> Grant:
         """See ``Authority``."""
         if not self._takes_calls():
-            raise NotLeading("another replica may lead by now")
+            raise NotLeading("another replica may lead by now", self._leader())
         return self.current.grant(peer)
 
     @property
@@ -92,13 +101,13 @@ class GroupAuthority:
     def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
         """See ``Authority``."""
         if not self._takes_calls():
-            raise NotLeading("another replica may lead by now")
+            raise NotLeading("another replica may lead by now", self._leader())
         return self.current.heartbeat(client_id, token, peer)
 
     def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | LeaseError]:
         """See ``Authority``."""
         if not self._takes_calls():
-            raise NotLeading("another replica may lead by now")
+            raise NotLeading("another replica may lead by now", self._leader())
         return self.current.heartbeats(beats, peer)
 
     def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:

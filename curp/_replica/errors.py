@@ -29,8 +29,18 @@ class NotServed(ReplicaStopped):
 
 
 class NotLeading(LeaseError):
-    """Another replica leads, or none does yet: nothing was granted or renewed here."""
+    """Another replica leads, or none does yet: nothing was granted or renewed here.
+
+    ``leader`` is its address, if it is known, which clients are told as a call's refusal tells it.
+    """
 
     reason = "NOT_LEADER"
     code = grpc.StatusCode.UNAVAILABLE
     retry_after_s = 0.05
+
+    def __init__(self, message: str = "", leader: str = "") -> None:
+        super().__init__(message, leader)
+        self.info = {"leader": leader} if leader else {}
+
+    def __str__(self) -> str:
+        return str(self.args[0])

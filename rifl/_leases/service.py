@@ -97,7 +97,7 @@ def add_lease_service(
 
 def status_of(error: LeaseError) -> grpc.Status:
     """The rich status a refusal travels as."""
-    return rich_status(error.code, error.reason, str(error), retry_after_s=error.retry_after_s)
+    return rich_status(error.code, error.reason, str(error), error.info, error.retry_after_s)
 
 
 def _sync_handlers(

@@ -132,7 +132,9 @@ class Replica:
         self.log.append = self._append_at_most  # type: ignore[method-assign]
         self.driver = SimulatedDriver(process, random, self._did)
         self.store = GroupStore(boottime=process.clock, append_id=lambda: random.randbytes(16))
-        self.authority = GroupAuthority(setting.term_s, self.store.takes_calls)
+        self.authority = GroupAuthority(
+            setting.term_s, self.store.takes_calls, lambda: self.store.not_leader().leader
+        )
         tuning = self._tuning(setting)
         self.store.bind(
             self.authority,

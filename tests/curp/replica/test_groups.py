@@ -10,11 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
+import rifl
 from curp._replica.driver import drive
 from curp.log._memory import MemoryEngine, MemoryLog
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
-from examples.bank.v1 import bank_pb2
+from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.by_hand import DEPOSIT, ByHand
 from tests.curp.replica.running import Running, replica
 from tests.helpers.processes import Process, started
@@ -329,3 +330,18 @@ def test_a_witness_that_restarted_is_listed_under_a_new_number(tmp_path: Path) -
             assert client.record(address, "y", "y", 3, configuration=new) == "ACCEPTED"
     finally:
         process.close()
+
+
+def test_a_standby_names_the_leader_to_who_asks_for_a_lease(witness: str) -> None:
+    """A client that knows one address of a group finds the others, also where it is new there."""
+    log = MemoryLog()
+    with replica(log.engine(), "added", witnesses=[witness]) as leads:
+        leads.until_leading()
+        with (
+            replica(log.engine(), "known", witnesses=[witness]) as known,
+            rifl.connect(known.address, follow_leaders=True) as channel,
+        ):
+            stub = bank_pb2_grpc.BankStub(channel)
+            request = bank_pb2.DepositRequest(reference="a", account="alice", cents=1)
+            stub.Deposit(request, timeout=30)
+            assert leads.bank.paid == {"a": 1}
