@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from importlib import import_module
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -19,13 +20,6 @@ _Channel = TypeVar("_Channel")
 
 # Whether a channel of ours is being opened in this context.
 _OPENING: contextvars.ContextVar[bool] = contextvars.ContextVar("rifl_opening", default=False)
-# As they were when this was imported.
-_ORIGINALS: dict[str, Callable[..., Any]] = {
-    "insecure_channel": grpc.insecure_channel,
-    "secure_channel": grpc.secure_channel,
-    "aio.insecure_channel": grpc.aio.insecure_channel,
-    "aio.secure_channel": grpc.aio.secure_channel,
-}
 
 
 def opening() -> bool:
@@ -71,6 +65,45 @@ def open_aio(
     return opened
 
 
+# Where gRPC has what its packages show.
+_sync: Any = import_module("grpc._channel")
+_aio: Any = import_module("grpc.aio._channel")
+
+
+def _is_grpcs(function: Any) -> bool:
+    # A wrapper may bear gRPC's names, but not be a plain function of its module.
+    home = sys.modules.get(getattr(function, "__module__", ""))
+    return (
+        isinstance(function, FunctionType)
+        and function.__module__.partition(".")[0] == "grpc"
+        and function.__globals__ is vars(home)
+    )
+
+
+def _sync_original(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(grpc, name)
+    if _is_grpcs(found):
+        return found
+
+    def made(target: str, *rest: Any) -> grpc.Channel:
+        # Replaced before this was imported, so that nothing has gRPC's function any more.
+        *credentials, options, compression = rest
+        inner = credentials[0]._credentials if credentials else None
+        channel: grpc.Channel = _sync.Channel(target, options or (), inner, compression)
+        return channel
+
+    return made
+
+
+# As they were before anybody replaced them.
+_ORIGINALS: dict[str, Callable[..., Any]] = {
+    "insecure_channel": _sync_original("insecure_channel"),
+    "secure_channel": _sync_original("secure_channel"),
+    "aio.insecure_channel": _aio.insecure_channel,
+    "aio.secure_channel": _aio.secure_channel,
+}
+
+
 def likeness(
     opened_by: Any,
     target: str | Sequence[str],
@@ -87,13 +120,7 @@ def likeness(
     """
     targets = split_targets(target)
     function = opened_by.insecure_channel if credentials is None else opened_by.secure_channel
-    # A wrapper may bear gRPC's names, but not be a plain function of its module.
-    home = sys.modules.get(getattr(function, "__module__", ""))
-    if len(targets) != 1 or not (
-        isinstance(function, FunctionType)
-        and function.__module__.partition(".")[0] == "grpc"
-        and function.__globals__ is vars(home)
-    ):
+    if len(targets) != 1 or not _is_grpcs(function):
         return None
     alike = (opened_by.__name__, targets[0], credentials, tuple(options), compression)
     try:

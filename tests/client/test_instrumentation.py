@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from rifl.testing import serve
+from tests.client.protocol_server import ProtocolServer
 
 _LIBRARY = """
 import grpc, grpc.aio
@@ -129,3 +132,29 @@ def test_settings_that_connect_does_not_have_are_refused() -> None:
         with pytest.raises(TypeError, match=next(iter(wrong))):
             rifl.instrument("x:1", **wrong)
     assert grpc.insecure_channel is before
+
+
+_REPLACED_FIRST = """
+import asyncio, sys, grpc, grpc.aio, rifl
+target = sys.argv[1]
+grpc.insecure_channel = lambda target, *_: rifl.connect(target)
+grpc.secure_channel = lambda target, credentials, *_: rifl.connect(target, credentials)
+grpc.aio.insecure_channel = lambda target, *_: rifl.aio.connect(target)
+with grpc.insecure_channel(target) as channel:
+    print(channel.unary_unary("/test.Service/Echo")(b"sync", timeout=30).decode())
+grpc.secure_channel(target, grpc.ssl_channel_credentials()).close()
+
+async def call():
+    async with grpc.aio.insecure_channel(target) as channel:
+        print((await channel.unary_unary("/test.Service/Echo")(b"aio", timeout=30)).decode())
+
+asyncio.run(call())
+"""
+
+
+def test_grpcs_functions_may_be_replaced_before_a_channel_of_ours_was_opened() -> None:
+    """By hand, in a program whose first channel that is: gRPC's own is opened beneath it."""
+    with ProtocolServer(lambda arrival, context: arrival.request) as server:
+        command = [sys.executable, "-c", _REPLACED_FIRST, server.target]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.stderr[-500:]) == ("sync\naio\n", "")
