@@ -354,8 +354,15 @@ def crossed(world, effects):
         other.execute("SET deadlock_timeout = '10s'")
         other.execute("UPDATE crossed SET a = a + 1 WHERE id = 2")
         other.pgconn.send_query(b"UPDATE crossed SET a = a + 1 WHERE id = 1")
-        effects.connection.execute("SET LOCAL deadlock_timeout = '50ms'")
-        effects.connection.execute("UPDATE crossed SET a = a + 1 WHERE id = 2")
+        try:
+            effects.connection.execute("SET LOCAL deadlock_timeout = '50ms'")
+            effects.connection.execute("UPDATE crossed SET a = a + 1 WHERE id = 2")
+        finally:
+            # Closed while it waits, it would keep its row until this transaction ends, and longer.
+            other.cancel_safe()
+            while other.pgconn.get_result() is not None:
+                pass
+            other.rollback()
 
 
 @pytest.mark.parametrize(("meets", "kind"), [(raced, "40001"), (crossed, "40P01")])
