@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from sharedlog._core.calling import portable
@@ -56,6 +57,8 @@ def forked(found: str, expected: str) -> LogForked:
     )
 
 
+# Each commit of a handle has it.
+@functools.lru_cache(maxsize=256)
 def condition_of_incarnation(incarnation: str) -> Condition:
     """Return what holds while the log is of this incarnation."""
     return Condition(INCARNATION, incarnation.encode())

@@ -51,11 +51,12 @@ class Place(NamedTuple):
         if not isinstance(step, Commit):
             return act(engine, step)
         mine = condition_of_incarnation(self.incarnation)
-        if any(each.key == mine.key for each in step.conditions):
+        conditions, puts, entries, at_us = step
+        if mine in conditions:
             # The rule judges it.
             return act(engine, step)
         try:
-            return act(engine, step._replace(conditions=(*step.conditions, mine)))
+            return act(engine, Commit((*conditions, mine), puts, entries, at_us))
         except Refused as refused:
             found = refused.found[mine.key]
             if found == mine.value:
