@@ -175,7 +175,9 @@ class ConsumerUser(SqliteUser):
 
     def write(self) -> None:
         """Commit an effect."""
-        self.store.begin().execute("INSERT INTO effect VALUES (randomblob(500))")
+        self.store.begin()
+        self.store.lend().execute("INSERT INTO effect VALUES (randomblob(500))")
+        self.store.take_back()
         self.store.commit("orders/0", self.checkpoint)
 
     def close(self) -> None:

@@ -41,13 +41,13 @@ from sharedlog._core.trim import Committers, trim
 from sharedlog._core.uncommitted import AllReader
 from sharedlog._core.verifying import Verifier
 from sharedlog._engines.driving import carry_out
-from sharedlog._engines.memory import MemoryEngine
+from sharedlog._engines.memory import MemoryEngine, MemoryLog
 from tests.sharedlog.logs import INCARNATION, TOKEN, carry_out_at, pending, texts, to_commit
 
 
 @pytest.fixture
 def engine():
-    return MemoryEngine()
+    return MemoryEngine(MemoryLog(new_log("0" * 16)))
 
 
 class Driver:

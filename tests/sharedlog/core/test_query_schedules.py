@@ -17,6 +17,7 @@ from sharedlog._core.commit import Commit, Condition, Refused
 from sharedlog._core.entry import Decision, Kind, read_row
 from sharedlog._core.errors import LogError
 from sharedlog._core.fences import Fence, raise_fence
+from sharedlog._core.incarnation import new_log
 from sharedlog._core.query import cleaning, closing, joining, state, tasks
 from sharedlog._core.query.cleaning import OPERATIONS
 from sharedlog._core.query.closing import BatchSummary, close
@@ -25,7 +26,7 @@ from sharedlog._core.query.state import Query, Ticket, draw_plan, find_query
 from sharedlog._core.query.tasks import begin_task, grant_task, members, pend_task
 from sharedlog._core.verifying import Verifier
 from sharedlog._engines.driving import carry_out, do
-from sharedlog._engines.memory import MemoryEngine
+from sharedlog._engines.memory import MemoryEngine, MemoryLog
 from tests.sharedlog.logs import TOKEN, pending, texts
 
 _BATCHES, _TASKS = 4, 2
@@ -41,7 +42,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.engine = MemoryEngine()
+        self.engine = MemoryEngine(MemoryLog(new_log("0" * 16)))
         self.courses: list[Course] = []
         self.runs = 0
         self.at_once = OPERATIONS * (seed % 2)

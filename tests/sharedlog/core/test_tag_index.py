@@ -4,10 +4,11 @@ import pytest
 
 from sharedlog._core import envelope, tag_index
 from sharedlog._core.catalog import make_stream
+from sharedlog._core.incarnation import new_log
 from sharedlog._core.producers import NewMessage, append
 from sharedlog._core.verifying import Verifier
 from sharedlog._engines.driving import carry_out
-from sharedlog._engines.memory import MemoryEngine
+from sharedlog._engines.memory import MemoryEngine, MemoryLog
 from tests.sharedlog.logs import message, producer
 
 ENVELOPE = envelope.pack(b"a", None, None, 0)
@@ -16,7 +17,7 @@ ENVELOPE = envelope.pack(b"a", None, None, 0)
 @pytest.fixture
 def engine():
     """A log of ten messages, by turns of substreams 0 and 1."""
-    made = MemoryEngine()
+    made = MemoryEngine(MemoryLog(new_log("0" * 16)))
     carry_out(made, make_stream("s", 2))
     made.mine = producer(made)
     fill(made, range(1, 11))
