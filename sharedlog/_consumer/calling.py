@@ -53,6 +53,8 @@ class MessageCalls:
         self._tasks: list[asyncio.Future[Answer]] = []
         # What ends the transaction, whatever the handler makes of it.
         self.ends: BaseException | None = None
+        # The handler has ended before a call that it made.
+        self._left = False
         # The handler has used the connection.
         self.read = False
 
@@ -69,8 +71,7 @@ class MessageCalls:
     def end(self) -> None:
         """The handler has ended: a thread that it left calls nothing, and keeps no answer."""
         self._over = True
-        if self._under_way and self.ends is None:
-            self.ends = _not_awaited()
+        self._left |= self._under_way > 0
 
     def _act(self, step: CallStep) -> Any:
         if self._over:
@@ -83,6 +84,8 @@ class MessageCalls:
             if isinstance(self.ends, BatchEnds) and self.store.written() != self._written:
                 raise Failed("the handler has hidden the end of its transaction", counts=True)
             raise self.ends
+        if self._left:
+            raise Failed("the handler has not awaited a call that it made", counts=True)
         if self._calls.unanswered(self._position):
             raise Failed("a call that the handler made before has no answer", counts=True)
 
@@ -109,8 +112,7 @@ class MessageCalls:
     async def leave(self) -> None:
         """Have nothing be on its way any more: the handler has returned."""
         left = [each for each in self._tasks if not each.done()]
-        if left and self.ends is None:
-            self.ends = _not_awaited()
+        self._left |= bool(left)
         for each in left:
             each.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -178,13 +180,10 @@ class MessageCalls:
     def _judged(self, error: BaseException) -> BaseException:
         """Note what becomes of the transaction, the first time; what the handler is told."""
         told = error.cause if isinstance(error, Unanswered) else error
-        if self.ends is None or isinstance(error, Died):
+        # A call that the handler left is cancelled: what the handler raised says why, not this.
+        if (self.ends is None and not self._over) or isinstance(error, Died):
             self.ends = _end(error)
         return told
-
-
-def _not_awaited() -> Failed:
-    return Failed("the handler has not awaited a call that it made", counts=True)
 
 
 def _end(error: BaseException) -> BaseException:

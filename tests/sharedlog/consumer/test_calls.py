@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import threading
 from contextlib import closing, nullcontext
 
 import grpc
@@ -27,9 +28,12 @@ class Rates:
     def __init__(self):
         self.ran = []
         self.refuses = set()
+        self.goes_on = threading.Event()
+        self.goes_on.set()
 
     def __call__(self, request, context):
         self.ran.append(request)
+        self.goes_on.wait(30)
         if request in self.refuses:
             context.abort(grpc.StatusCode.NOT_FOUND, f"no rate for {request.decode()}")
         return str(len(self.ran)).encode()
@@ -497,6 +501,30 @@ def test_an_async_handler_awaits_the_calls_that_it_makes(new_world, rates):
     drain(consumer)
     (dead,) = world.log.read("orders.dead", 0)
     assert "not awaited a call" in dead.headers["dead-letter-error"].decode()
+
+
+def test_a_gathered_calls_end_does_not_hide_what_the_handler_raised(new_world, rates):
+    """The other call is in flight when the handler fails: the letter has the handler's error."""
+    world = new_world(rates, orders=1, attempts=1, dead_letters="orders.dead")
+    world.log.stream("orders.dead", substreams=1)
+    consumer = sharedlog.Consumer(
+        world.log, "billing", ["orders"], world.database.url, attempts=1, dead_letters="orders.dead"
+    )
+    rates.goes_on.clear()
+
+    async def fail():
+        raise ValueError("no price")
+
+    @consumer.on("orders", json.loads)
+    async def bill(order, effects):
+        await asyncio.gather(stub(effects, rates.target)(b"slow"), fail())
+
+    try:
+        drain(consumer)
+    finally:
+        rates.goes_on.set()
+    (dead,) = world.log.read("orders.dead", 0)
+    assert dead.headers["dead-letter-error"].decode() == "ValueError: no price"
 
 
 def test_calls_are_unary_and_their_channel_is_the_consumers(new_world, rates):
