@@ -11,7 +11,7 @@ from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
 from sharedlog._player.declared import Target
 
-_FIELDS = {each.name for each in dataclasses.fields(Target)}
+_FIELDS = {each.name: each.default is dataclasses.MISSING for each in dataclasses.fields(Target)}
 _TIMES = {"patience", "linger"}
 _OPTIONS = {"log_name", "dead_letters", "takeover"}
 
@@ -38,7 +38,9 @@ def read_config(text: str) -> tuple[list[Target], dict[str, Any]]:
 
 def _target(given: dict[str, Any]) -> Target:
     name = given.get("name", "?")
-    _check_known(given, _FIELDS, f"target {name!r}")
+    _check_known(given, set(_FIELDS), f"target {name!r}")
+    if lacking := [key for key, needed in _FIELDS.items() if needed and key not in given]:
+        raise InvalidRequest(f"target {name!r} has no {' and no '.join(lacking)}: each needs one")
     found: dict[str, Any] = {
         key: _time(value, key) if key in _TIMES else value for key, value in given.items()
     }

@@ -324,7 +324,9 @@ def test_play_reads_its_targets_again(house, log, url, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[[target]]\nname = 'a'\naddress = 'h:1'\n", "streams"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\n", "^target 'a' has no streams: each"),
+        ("[[target]]\nname = 'a'\nstreams = ['s']\n", "^target 'a' has no address: each"),
+        ("[[target]]\naddress = 'h:1'\n", r"^target '\?' has no name and no streams: each"),
         ("[[target]]\nname = 'a.b'\naddress = 'h:1'\nstreams = ['s']", "cannot name"),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = []", "no stream"),
         (
