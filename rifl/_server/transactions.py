@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Iterator
@@ -10,11 +11,13 @@ from typing import Any
 
 from rifl._server.context import Noted, noted_of
 from rifl._server.recording import check_not_ended
-from rifl._stores.drivers import committer, holder
+from rifl._stores.drivers import check_blocking, committer, holder
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.transactions import DriverTransactions, SharedBlocks
 from rifl.core._shared.errors import NotRecorded
 from rifl.core._shared.record import CompletionRecord
+
+_AIO = "async with rifl.aio.transaction(...)"
 
 
 def transaction(context: Any, connection: Any = None) -> AbstractContextManager[Any]:
@@ -69,10 +72,14 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
     ``RecordPending`` where nobody can tell whether the commit succeeded; ``StaleRpc`` where
     the call has put its record into a transaction before, or has ended; ``WrongDatabase``
     if it has a block already, the method is not atomic, the store has no such
-    transactions, or the call has no identity.
+    transactions, or the call has no identity; and in a coroutine, also for an asynchronous
+    connection: it uses ``rifl.aio.transaction``.
     """
     if connection is not None:
+        check_blocking(connection, _AIO)
         return _transaction(context, connection)
+    if _on_a_loop():
+        raise WrongDatabase(f"rifl.transaction blocks the event loop of a coroutine: use `{_AIO}`")
     noted = _identified(context)
     return _blocks_of(noted).block(noted.rifl_attempt, noted.time_remaining())
 
@@ -87,6 +94,14 @@ def transaction_async(context: Any, connection: Any = None) -> AbstractAsyncCont
         return _transaction_async(context, connection)
     noted = _identified(context)
     return _blocks_of(noted).block_async(noted.rifl_attempt, noted.time_remaining())
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _identified(context: Any) -> Noted:

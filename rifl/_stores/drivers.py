@@ -86,6 +86,12 @@ def holder(transaction: Any) -> Any:
     return getattr(transaction, "connection", None)
 
 
+def check_blocking(transaction: Any, use: str) -> None:
+    """Raise ``WrongDatabase`` for an asynchronous connection, and what to use instead."""
+    if inspect.iscoroutinefunction(getattr(holder(transaction), "commit", None)):
+        raise WrongDatabase(f"an asynchronous connection needs `{use}`")
+
+
 def check_begins(transaction: Any) -> None:
     """Raise ``WrongDatabase`` for what would not begin a transaction by itself."""
     held = holder(transaction)

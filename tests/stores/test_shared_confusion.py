@@ -14,6 +14,7 @@ from typing import Any
 
 import aiosqlite
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 import rifl
 import rifl.aio
@@ -245,6 +246,44 @@ def test_a_turn_left_open_ends_with_its_handler(place: Place, kind: str) -> None
         assert left.refusal == ("INTERNAL", "NOT_RECORDED", "not-executed")
         assert client.call(METHOD, b"ended", 2, timeout=30).ok
     assert place.effects() == ["ended"]
+
+
+@pytest.mark.parametrize("way", ["shared", "aiosqlite", "session"])
+def test_a_coroutine_is_told_of_the_transaction_that_it_can_await(place: Place, way: str) -> None:
+    """``rifl.transaction`` names ``rifl.aio.transaction``, and does nothing; so ``record``."""
+
+    async def act(request: bytes, context: Any) -> bytes:
+        given: tuple[Any, ...] = ()
+        async with contextlib.AsyncExitStack() as stack:
+            if way == "aiosqlite":
+                given = (await stack.enter_async_context(aiosqlite.connect(place.path)),)
+            elif way == "session":
+                engine = create_async_engine(f"sqlite+aiosqlite:///{place.path}")
+                stack.push_async_callback(engine.dispose)
+                given = (await stack.enter_async_context(AsyncSession(engine)),)
+            if request == b"record":
+                rifl.record(context, b"done", *given)
+            elif request == b"with":
+                with rifl.transaction(context, *given):
+                    pass
+            else:
+                block: Any = rifl.transaction(context, *given)
+                async with block:
+                    pass
+        return b"done"
+
+    with (
+        rifl.Deduplicator(place.url, methods={METHOD: "atomic"}) as dedup,
+        serve("aio", [generic("t.S", {"Act": act})], dedup=dedup) as at,
+        RawClient(at.address) as client,
+    ):
+        for seq, request in enumerate([b"with", b"async with"], 1):
+            error = client.call(METHOD, request, seq, timeout=30)
+            assert "`async with rifl.aio.transaction(...)`" in error.details
+        if way != "shared":
+            error = client.call(METHOD, b"record", 3, timeout=30)
+            assert "`await rifl.aio.record(...)`" in error.details
+    assert place.effects() == []
 
 
 def test_a_thread_that_outlives_its_handler_loses_its_turn(

@@ -9,7 +9,7 @@ from psycopg.rows import tuple_row
 
 from _rifl_ground.drivers import driver_connection, driver_connection_async
 from _rifl_ground.postgres.marked import commits_by_itself
-from rifl._stores.drivers import DbApiTransaction
+from rifl._stores.drivers import DbApiTransaction, check_blocking
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.request_statements import acknowledged_of, identity_of
@@ -50,9 +50,8 @@ def write_record(
         return
     if isinstance(connection, psycopg.Cursor):
         connection = connection.connection
-    if isinstance(connection, psycopg.AsyncConnection | psycopg.AsyncCursor):
-        raise WrongDatabase("an asynchronous connection needs `await rifl.aio.record(...)`")
     if not isinstance(connection, psycopg.Connection):
+        check_blocking(connection, "await rifl.aio.record(...)")
         raise WrongDatabase(_unknown(connection))
     _check(connection)
     try:

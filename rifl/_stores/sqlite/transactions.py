@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from _rifl_ground.drivers import driver_connection, driver_connection_async
 from _rifl_ground.sqlite.owned import Owned, State, keep, kept
 from rifl._stores.alchemy import Watch, watch
-from rifl._stores.drivers import DbApiTransaction, holder
+from rifl._stores.drivers import DbApiTransaction, check_blocking, holder
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
 from rifl._stores.sqlite.blocks import AioSharedBlock, SharedBlock, check_no_block
@@ -72,6 +72,7 @@ class SqliteTransactions(RecordingTransactions):
         if not isinstance(connection, sqlite3.Connection):
             connection = _plain(driver_connection(connection))
         if not isinstance(connection, sqlite3.Connection):
+            check_blocking(connection, "await rifl.aio.record(...)")
             raise WrongDatabase(
                 f"a sqlite3.Connection, or SQLAlchemy's over sqlite3, is wanted, not a "
                 f"{type(connection)!r}"

@@ -140,6 +140,20 @@ def test_a_handler_that_raises_has_failed(kind: str, shop: Shop, target: Player)
     assert shop.effects() == []
 
 
+def test_a_coroutine_in_a_blocking_transaction_has_failed_and_is_told_why(tmp_path: Path) -> None:
+    """The failure, and with it a dead letter, names ``rifl.aio.transaction``."""
+
+    class Blocking(Shop):
+        async def atomic_async(self, request: bytes, context: Any) -> bytes:
+            with rifl.transaction(context):
+                return b"done"
+
+    with open_shop("aio", f"sqlite:///{tmp_path}/shop.db", Blocking(None)) as target:
+        (answer,) = deliver("aio", target, *row(1, 1, ATOMIC))
+    assert answer.kind == A.FAILED
+    assert "`async with rifl.aio.transaction(...)`" in answer.details
+
+
 def test_a_handler_learns_what_it_is_called_with(kind: str, shop: Shop, target: Player) -> None:
     """``sharedlog.delivery(context)`` says where the message stands, and what is said of it."""
     deliver(kind, target, *row(1, 1, IDEMPOTENT))
