@@ -74,8 +74,10 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         if observer is not None:
             metadata, begun = observer.call_begins(self._method, metadata)
         fault = invalid_metadata(metadata) if metadata else None
+        # One whose timeout is not positive is not sent: the exchange says so.
+        usual = key is None and fault is None and (timeout is None or timeout > 0)
         try:
-            if lease is not None and self._direct and key is None and fault is None:
+            if lease is not None and self._direct and usual:
                 if lease is not self._lease:
                     self._deduplicated = self._method in lease.methods
                     self._take_path()
@@ -107,13 +109,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
                 if limit is not None and (timeout is None or timeout > limit):
                     timeout = limit
                 entries: Any = (header,) if metadata is None else (*metadata, header)
-            elif (
-                lease is not None
-                and self._direct
-                and not self._deduplicated
-                and key is None
-                and fault is None
-            ):
+            elif lease is not None and self._direct and not self._deduplicated and usual:
                 entries = metadata
             else:
                 client.check_usable()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from rifl._client.answers import CLOSED, FinalStatus, read_answer
-from rifl._client.errors import ANOTHER_STORE, Status, agreeing, call_error
+from rifl._client.errors import ANOTHER_STORE, EXPIRED, Status, agreeing, call_error
 from rifl._client.exchange import NO_SESSION
 from rifl._client.keys import as_key, key_error, take_key
 from rifl._client.routing import Route, RoutedAttempt
@@ -321,7 +321,7 @@ class BatchRun:
             trailing = tuple((key, value) for key, value in status.trailing_metadata() or ())
         if ended.code:
             code = grpc.StatusCode[ended.code]
-            details = _explain(ended, details)
+            details = EXPIRED if self._invocation.expired else _explain(ended, details)
         result = BatchResult(rpc_id, None, code, details, ended.outcome, ended.reason, trailing)
         return result if ended.code == "CANCELLED" else self._raised(result, call, attempts)
 

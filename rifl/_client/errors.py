@@ -61,6 +61,7 @@ __all__ = [
 ]
 
 
+EXPIRED = "Deadline Exceeded, not sent: the timeout is not positive"
 # What the server's owner is to look for.
 ANOTHER_STORE = (
     "another store answers than the one that granted the client id before: two stores are behind "

@@ -13,6 +13,7 @@ from _rifl_ground.owned_lock import OneByOne
 from rifl._client.answers import CLOSED_TEXT, FinalStatus, read_answer
 from rifl._client.errors import (
     ANOTHER_STORE,
+    EXPIRED,
     NOT_HOSTED,
     CallError,
     ReentrantCallError,
@@ -321,6 +322,8 @@ def _explain(flow: CallFlow, last_details: str) -> str:
         return ANOTHER_STORE
     if flow.reason == WindowExceeded.reason:
         return "not sent: too many calls of this client are incomplete, and none ended in time"
+    if flow.expired:
+        return EXPIRED
     text = "Deadline Exceeded" if flow.code == "DEADLINE_EXCEEDED" else "gave up"
     sent = "" if flow.outcome is not Outcome.NOT_EXECUTED else ", not sent"
     return f"{text}{sent}; last attempt: {last_details}" if last_details else text + sent

@@ -134,7 +134,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 self._take_path()
                 self._lease = lease
             invoke: Any = self._inner_with_call if with_call else self._inner
-            if lease is not None and key is None:
+            if lease is not None and key is None and (timeout is None or timeout > 0):
                 if not self._deduplicated:
                     try:
                         reply = invoke(

@@ -64,6 +64,14 @@ def batch(caller: Caller, **options: Any) -> Any:
         result.raise_for_status()
 
 
+def future(caller: Caller, **options: Any) -> Any:
+    return caller.result(caller.start(b"x", **{"timeout": TIMEOUT_S, **options}))
+
+
+def plain(caller: Caller, **options: Any) -> Any:
+    return caller.call(b"x", "/test.Service/Plain", **{"timeout": TIMEOUT_S, **options})
+
+
 @pytest.mark.parametrize("form", [unary, collect, count, batch])
 def test_a_server_that_is_away_is_tried_until_the_deadline(connect: Connect, form: Any) -> None:
     """However long the pauses have become: the last attempt is made close to the deadline, and
@@ -138,3 +146,25 @@ def test_metadata_that_no_server_takes_are_sent_once(connect: Connect, form: Any
         assert caught.value.outcome is Outcome.UNKNOWN
         assert caught.value.rpc_id is not None
         assert server.arrivals == []
+
+
+@pytest.mark.parametrize("form", [unary, collect, count, batch, future, plain])
+@pytest.mark.parametrize("timeout", [-1.0, 0.0])
+def test_a_timeout_that_has_passed_sends_nothing_and_says_so(
+    connect: Connect, form: Any, timeout: float
+) -> None:
+    """A difference of times below zero is a mistake: as in gRPC, the call's time is over. It
+    was not executed, for sure, and the error names the timeout (DESIGN §3)."""
+    with ProtocolServer(deduplicated=DECLARED) as server:
+        caller = connect(server.target)
+        for _ in range(2):
+            with pytest.raises(CallError) as caught:
+                form(caller, timeout=timeout)
+            error = caught.value
+            assert error.outcome is Outcome.NOT_EXECUTED
+            assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert error.details() == "Deadline Exceeded, not sent: the timeout is not positive"
+            # The first was before the client id.
+            caller.do(caller.session.open)
+            caller.call(b"known", timeout=30)
+        assert {each.request for each in server.arrivals} == {b"known"}

@@ -83,6 +83,11 @@ class CallFlow:
         return self._key is not None
 
     @property
+    def expired(self) -> bool:
+        """Whether the call's time had passed when it was made: it was not sent."""
+        return self._invocation.expired
+
+    @property
     def ends_at(self) -> float | None:
         """After when no attempt is begun; None for a call that may always be tried again."""
         return self._give_up_at
@@ -99,7 +104,11 @@ class CallFlow:
 
     def start(self, now: float) -> Action:
         """Begin; with a ``call`` given, its first attempt is sent as it is."""
-        return self._send(now) if self.call is not None else self._begin(now)
+        if self.call is not None:
+            return self._send(now)
+        if self._invocation.expired:
+            return self._out_of_time("DEADLINE_EXCEEDED", now)
+        return self._begin(now)
 
     def woken(self, now: float) -> Action:
         """Look again: a time was reached, a lease or room in the window may be there."""

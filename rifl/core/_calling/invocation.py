@@ -27,3 +27,8 @@ class Invocation(NamedTuple):
     stamp: tuple[int, int] = (0, 0)
     decode: Any = None
     begun: Any = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time had passed when it was made: the caller's timeout is not positive."""
+        return self.deadline is not None and self.deadline <= self.started_at
