@@ -36,6 +36,9 @@ class _Method:
             body = request if self._write is None else self._write(request)
         except Exception as error:
             raise unserialisable() from error
+        if timeout is not None and timeout <= 0:
+            # The service would be taken to be away, and the call be tried again and again.
+            raise InvalidRequest(f"timeout={timeout}: a call's timeout is positive")
         entries = tuple((name, value) for name, value in metadata or ())
         return Wanted(self._target, self._method, body, timeout, entries)
 

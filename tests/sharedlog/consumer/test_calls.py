@@ -540,6 +540,8 @@ def test_calls_are_unary_and_their_channel_is_the_consumers(new_world, rates):
                 method(METHOD)(b"")
         with pytest.raises(InvalidRequest, match="unary"):
             channel.unary_unary(METHOD).future(b"")
+        with pytest.raises(InvalidRequest, match="timeout=-1"):
+            channel.unary_unary(METHOD)(b"", timeout=-1)
         with pytest.raises(InvalidRequest, match="credentials"):
             channel.unary_unary(METHOD)(b"", credentials=object())
         with pytest.raises(InvalidRequest):
