@@ -316,6 +316,9 @@ class BatchRun:
         status: Status | None = self._last if its is None else its
         code, details = grpc.StatusCode.UNKNOWN, ""
         trailing: Metadata = ()
+        waited_for = self._state.lease_status if call is None and ended.code else None
+        if status is None and waited_for is not None:
+            details = f"no client id: {waited_for.details()}"
         if status is not None:
             code, details = status.code(), status.details() or ""
             trailing = tuple((key, value) for key, value in status.trailing_metadata() or ())

@@ -67,7 +67,10 @@ ANOTHER_STORE = (
     "another store answers than the one that granted the client id before: two stores are behind "
     "one address, or the store was replaced"
 )
-NOT_HOSTED = "the server does not host the lease service (Deduplicator.add_to_server)"
+NOT_HOSTED = (
+    "The server does not host the lease service (Deduplicator.add_to_server), or what is in front "
+    "of it answered"
+)
 
 
 # What grpc/_channel.py says where it ends a call by itself.

@@ -14,7 +14,6 @@ from rifl._client.answers import CLOSED_TEXT, FinalStatus, read_answer
 from rifl._client.errors import (
     ANOTHER_STORE,
     EXPIRED,
-    NOT_HOSTED,
     CallError,
     ReentrantCallError,
     Status,
@@ -282,9 +281,6 @@ class Exchange(ABC):
                 if call is None and self.state.lease is None and self.state.lease_status:
                     details = details or self.state.lease_status.details() or ""
                 code, details = grpc.StatusCode[flow.code], _explain(flow, details)
-        elif flow.reason == NotDeduplicated.reason:
-            code = grpc.StatusCode[NotDeduplicated.code]
-            details = f"{NOT_HOSTED}: {details}"
         elif code is grpc.StatusCode.OK:
             code = grpc.StatusCode.UNKNOWN
             details = "a server that does not deduplicate answered a later attempt"

@@ -13,7 +13,7 @@ import grpc
 
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
-from rifl._client.errors import NOT_HOSTED, Status, call_error
+from rifl._client.errors import Status, call_error
 from rifl._client.shared_renewals import Companion, settle
 from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
@@ -179,19 +179,11 @@ class LeaseWaiter:
 
 
 def _refusal(status: Status, answer: AttemptAnswer) -> Exception:
-    if answer.code == "UNIMPLEMENTED":
-        return call_error(
-            grpc.StatusCode[NotDeduplicated.code],
-            f"{NOT_HOSTED}: {status.details()}",
-            rpc_id=None,
-            outcome=Outcome.NOT_EXECUTED,
-            reason=NotDeduplicated.reason,
-        )
     return call_error(
         status.code(),
         status.details(),
         rpc_id=None,
         outcome=Outcome.NOT_EXECUTED,
-        reason=answer.reason,
+        reason=answer.reason or (NotDeduplicated.reason if answer.code == "UNIMPLEMENTED" else ""),
         status=status,
     )

@@ -12,7 +12,7 @@ from _rifl_ground.owned_lock import OwnedLock
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.call_error import Status
-from rifl._client.errors import ANOTHER_STORE, reentrant
+from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, reentrant
 from rifl._client.paths import open_path
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import Renewals
@@ -22,7 +22,7 @@ from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.lease_upkeep import LeaseStep
-from rifl.core._shared.errors import StoreMismatch
+from rifl.core._shared.errors import NotDeduplicated, StoreMismatch
 from rifl.core._shared.reasons import LOST_REASONS
 
 _log = get_logger("rifl.client")
@@ -206,6 +206,8 @@ class LeaseState:
             refused = [] if answer.transient else list(self.lease_waiters)
             for waiter in refused:
                 del self.lease_waiters[waiter]
+        if refused:
+            status = _told(status, answer)
         for waiter in refused:
             waiter.refuse(status, answer)
 
@@ -272,6 +274,15 @@ class LeaseState:
         for waiter in waiters:
             waiter.close()
         return release
+
+
+def _told(status: Status, answer: AttemptAnswer) -> FinalStatus:
+    """Return what calls are told that wait for a client id: what the server answered."""
+    code = status.code()
+    details = f"no client id: {code.name}: {status.details()}"
+    if code is grpc.StatusCode.UNIMPLEMENTED and not answer.reason:
+        code, details = grpc.StatusCode[NotDeduplicated.code], f"{details}. {NOT_HOSTED}"
+    return FinalStatus(code, details, (), status.trailing_metadata())
 
 
 def _another_session() -> Status:

@@ -439,6 +439,43 @@ def test_a_server_without_leases_is_a_typed_error(connect: Connect) -> None:
     assert caught.value.outcome is Outcome.NOT_EXECUTED
 
 
+@pytest.mark.parametrize("code", ["UNIMPLEMENTED", "PERMISSION_DENIED", "UNKNOWN"])
+def test_what_grant_was_answered_is_in_the_error(connect: Connect, code: str) -> None:
+    """Of each form of call: it alone tells a server that is not wrapped from a proxy's refusal,
+    or from one that is tried again (DESIGN §5)."""
+
+    def answer(context: grpc.ServicerContext) -> None:
+        context.abort(grpc.StatusCode[code], "as told")
+
+    with ProtocolServer(deduplicated=(ECHO,)) as server:
+        server.on_grant = answer
+        caller = connect(server.target)
+
+        def batch(**given: Any) -> None:
+            (result,) = caller.do(caller.channel.batch, ECHO, [rifl.BatchItem(b"")], **given)
+            result.raise_for_status()
+
+        forms: list[Any] = [
+            lambda **given: caller.call(b"", **given),
+            batch,
+            lambda **given: caller.do(caller.session.open, **given),
+        ]
+        for form in forms:
+            with pytest.raises(CallError) as caught:
+                form(timeout=0.3 if code == "UNKNOWN" else 20)
+            error = caught.value
+            assert error.outcome is Outcome.NOT_EXECUTED
+            if code == "UNKNOWN":
+                assert "as told" in error.details()
+                continue
+            unhosted = code == "UNIMPLEMENTED"
+            assert error.details().startswith(f"no client id: {code}: as told")
+            assert ("Deduplicator.add_to_server" in error.details()) == unhosted
+            assert error.reason == ("NOT_DEDUPLICATED" if unhosted else "")
+            assert error.code().name == ("FAILED_PRECONDITION" if unhosted else code)
+        assert server.arrivals == []
+
+
 def test_a_server_that_cannot_be_reached_is_named_with_the_reason(connect: Connect) -> None:
     """A call that ran out of time before it had an id tells what stood in its way."""
     caller = connect(f"127.0.0.1:{free_port()}")

@@ -164,7 +164,7 @@ class BatchFlow(BatchItems):
             if self.calls[at] is None:
                 known = reason == NotDeduplicated.reason
                 outcome = Outcome.NOT_EXECUTED if known else self._unsent(at)
-                self._end(at, EndedItem(outcome, reason, answer.code, its))
+                self._end(at, EndedItem(outcome, reason, answer=its))
 
     # -- loading -----------------------------------------------------------------------
 
