@@ -15,7 +15,7 @@ from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.state import ShardState
 from sharedlog._consumer.store import Store
-from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, Ran, Unit, line_of
+from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, Ran, Unit, story_of
 from sharedlog._core.consumer.calls import ShardCalls
 from sharedlog._core.consumer.observer import HandlingReport
 from sharedlog._core.consumer.outputs import Outputs
@@ -230,7 +230,7 @@ class Runner:
                 if ends is not None:
                     raise
                 raise forked() from error
-            raise Failed(line_of(error), counts=counts(error, self._judge), ends=ends) from error
+            raise Failed(story_of(error), counts=counts(error, self._judge), ends=ends) from error
         if self.inherited:
             raise forked()
         calls.check()

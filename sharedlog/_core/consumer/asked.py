@@ -18,6 +18,8 @@ from sharedlog._core.reading import Committed
 from sharedlog._core.steps import Rule, Step
 
 _T = TypeVar("_T")
+# Of errors, which may be each other's causes; of a line, for each of two.
+_LONGEST_CHAIN, _HALF = 100, 245
 
 
 class TakeStore(NamedTuple):
@@ -188,6 +190,23 @@ def line_of(error: BaseException) -> str:
         said = f"(its text raises {type(inner).__name__})"
     line = " ".join(f"{type(error).__name__}: {said}".split())[:500]
     return line.encode(errors="backslashreplace").decode()
+
+
+def story_of(error: BaseException) -> str:
+    """Say in a line what was raised, and the first error that it came after, if there is one.
+
+    A rollback that is refused is raised in the place of the error that it is for.
+    """
+    first = error
+    for _ in range(_LONGEST_CHAIN):
+        before = first.__cause__ or (None if first.__suppress_context__ else first.__context__)
+        # What SQLAlchemy wraps is in its own text.
+        if before is None or before is getattr(first, "orig", None):
+            break
+        first = before
+    if first is error:
+        return line_of(error)
+    return f"{line_of(error)[:_HALF]}; after {line_of(first)[:_HALF]}"
 
 
 class BatchEnds(BaseException):

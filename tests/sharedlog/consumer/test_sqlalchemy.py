@@ -1,6 +1,7 @@
 """Handlers that use SQLAlchemy, in the consumer's transaction (DESIGN-LOG §14, T1, T2)."""
 
 import itertools
+import re
 
 import pytest
 import sqlalchemy
@@ -91,6 +92,57 @@ def test_a_handler_does_not_end_the_transaction_by_sqlalchemy(new_world):
         assert notes(world) == []
         assert world.bills() == {}
         assert len(world.log.read("dead", 0)) == 1
+
+
+def flushes(effects, twice):
+    with Session(effects.sqlalchemy) as session:
+        session.add_all(twice)
+        session.flush()
+
+
+def commits(effects, twice):
+    session = Session(effects.sqlalchemy)
+    session.add_all(twice)
+    session.commit()
+
+
+def rolls_back(effects, twice):
+    session = Session(effects.sqlalchemy)
+    try:
+        session.add_all(twice)
+        session.flush()
+    except Exception:
+        session.rollback()
+        raise
+
+
+def begins(effects, twice):
+    with Session(effects.sqlalchemy) as session, session.begin():
+        session.add_all(twice)
+
+
+def by_connection(effects, _):
+    try:
+        for _ in range(2):
+            effects.connection.execute("INSERT INTO note (id, what) VALUES (7, 'x')")
+    except Exception:
+        effects.connection.rollback()
+        raise
+
+
+@pytest.mark.parametrize("way", [flushes, commits, rolls_back, begins, by_connection])
+def test_a_rollback_that_is_refused_does_not_hide_what_it_is_for(new_world, way):
+    """SQLAlchemy rolls back by itself: the letter names the constraint that was violated, too."""
+    world = new_world(orders=1, attempts=1, dead_letters="dead")
+    world.log.stream("dead", substreams=1)
+    world.looks = lambda order, effects: way(effects, [Note(id=7, what="x") for _ in range(2)])
+    drain(world.consumer())
+    (dead,) = world.log.read("dead", 0)
+    said = dead.headers["dead-letter-error"].decode()
+    assert re.search(
+        "^(InvalidRequest|ProgrammingError): .*; after (Integrity|UniqueViolation)", said
+    )
+    assert notes(world) == []
 
 
 def test_what_the_database_raises_through_sqlalchemy_does_not_count(new_world):
