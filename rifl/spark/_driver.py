@@ -166,7 +166,8 @@ class Driver:
                 raise SessionGone(_details(error)) from error
             if _code(error) is grpc.StatusCode.UNIMPLEMENTED:
                 raise PlanError(
-                    f"the server at {self._target} has no lease service: it is not wrapped by rifl"
+                    f"the server at {self._target} has no lease service (not wrapped "
+                    f"by rifl): it answered {_details(error)!r}"
                 ) from error
             raise self._trouble(error) from error
 
