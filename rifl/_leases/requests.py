@@ -18,6 +18,11 @@ from lease_server._session_secret import check_secret, not_yours, verifier
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl.core._shared.identity import ALSO_AT_MOST, DEFAULT_WINDOW
+from rifl.core._shared.reasons import LOST_REASONS
+
+# Refusals that a heartbeat stream answers with and goes on. Others end it with their status,
+# which names the leader, for example: the client keeps its lease, and renews it elsewhere.
+_VERDICTS = LOST_REASONS | {BadRequest.reason}
 
 _M = TypeVar("_M", bound=Message)
 
@@ -118,12 +123,17 @@ class LeaseRequests:
         )
 
     def keep_alive(self, raw: bytes, peer: bytes) -> tuple[bytes, int, bool]:
-        """RenewRequest to RenewReply, how many were refused, and whether any was not."""
+        """RenewRequest to RenewReply, how many were refused, and whether any was not.
+
+        Raises the LeaseError if it says something of this server, and nothing of the lease.
+        """
         request = pb.RenewRequest()
         try:
             request = _parse(pb.RenewRequest, raw)
             reply = self._renew(request, peer)
         except LeaseError as error:
+            if error.reason not in _VERDICTS:
+                raise
             reply = pb.RenewReply(client_id=request.client_id, refused=error.reason)
         refused = [bool(each.refused) for each in (reply, *reply.also)]
         return reply.SerializeToString(), sum(refused), not all(refused)

@@ -61,10 +61,11 @@ def add_lease_service(
     On a ``grpc.server`` heartbeats are unary and KeepAlive is UNIMPLEMENTED without
     taking a thread. On a ``grpc.aio.server`` each renewal of a KeepAlive stream is
     answered in order; the first has to come within 10 s and be good, refused ones after it
-    say why and the stream goes on, up to 64 of them. A renewal, of either kind, may be of
-    several leases, which are judged each by itself. At most ``max_streams`` are open at
-    once, and ``max_streams_per_peer`` of one authenticated peer, or of one address where
-    there is none: others are TOO_MANY, and renew by unary calls.
+    say why and the stream goes on, up to 64 of them. A server that cannot judge a renewal now
+    (its storage does not answer, it does not lead) ends the stream with that status. A
+    renewal, of either kind, may be of several leases, which are judged each by itself. At
+    most ``max_streams`` are open at once, and ``max_streams_per_peer`` of one authenticated
+    peer, or of one address where there is none: others are TOO_MANY, and renew by unary calls.
 
     Nothing here waits for the server's handlers: renewals have threads of their own, and
     so has what may block on the storage: ``executor`` (None: one with up to 16 threads).
@@ -222,7 +223,9 @@ class _AioShell:
                     raise TooManyRefusals("too many renewals of this stream were refused")
                 raw = await read()
         except LeaseError as error:
-            _log.warning("heartbeat_stream_refused", peer=context.peer(), reason=error.reason)
+            # Unavailable: it is this server's state, and not the peer's doing.
+            if error.code is not grpc.StatusCode.UNAVAILABLE:
+                _log.warning("heartbeat_stream_refused", peer=context.peer(), reason=error.reason)
             await _abort(context, error)
         finally:
             if whose is not None:

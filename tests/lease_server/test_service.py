@@ -1,6 +1,7 @@
 """The gRPC service on real servers, sync and aio."""
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -10,7 +11,8 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lease_server import LeaseAuthority, MemoryLeaseStorage, SessionPolicy
+from curp._replica.errors import NotLeading
+from lease_server import LeaseAuthority, MemoryLeaseStorage, SessionPolicy, StorageUnavailable
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl import add_lease_service
 from rifl._grpc.source import source_of
@@ -376,6 +378,42 @@ def test_every_renewal_of_a_stream_is_answered_in_order(aio_channel, authority, 
     assert not authority.alive(second.client_id)
     replies = list(keep_alive(aio_channel)(iter([second.SerializeToString()]), timeout=20))
     assert [reply.refused for reply in replies] == ["LEASE_EXPIRED"]
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize(
+    "refused", [NotLeading("another one leads", "10.0.0.9:1"), StorageUnavailable("gone")]
+)
+def test_a_stream_ends_with_the_status_of_a_server_that_cannot_judge(
+    aio_channel, authority, monkeypatch, refused, opened
+):
+    """It says nothing of the lease, and who leads where that is known; the next one renews (§5)."""
+    grant = call(aio_channel, "Grant")
+    mine = pb.RenewRequest(client_id=grant.client_id, token=grant.token).SerializeToString()
+
+    def renewals():
+        if opened:
+            yield mine
+            assert first.wait(20)
+        monkeypatch.setattr(authority, "heartbeat", refusing)
+        yield mine
+
+    def refusing(*_):
+        raise refused
+
+    first = threading.Event()
+    stream = keep_alive(aio_channel)(renewals(), timeout=20)
+    if opened:
+        assert next(stream).refused == ""
+        first.set()
+    with pytest.raises(grpc.RpcError) as error:
+        next(stream)
+    assert refusal(error) == (
+        grpc.StatusCode.UNAVAILABLE, refused.reason, refused.retry_after_s,
+    )  # fmt: skip
+    assert dict(read_error_info(error.value.trailing_metadata()).metadata) == dict(refused.info)
+    monkeypatch.undo()
+    assert next(keep_alive(aio_channel)(iter([mine]), timeout=20)).refused == ""
 
 
 def test_a_stream_of_refusals_ends(aio_channel):

@@ -18,7 +18,7 @@ from tests.helpers.ports import free_port
 
 
 class _Running:
-    def __init__(self, engine: Any, name: str) -> None:
+    def __init__(self, engine: Any, name: str, **tuning: Any) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self.replica = curp.Replica(
             engine,
@@ -26,7 +26,7 @@ class _Running:
             address=self.address,
             conflict_keys=CONFLICTS,
             read_only=READ_ONLY,
-            tuning=curp.Tuning(lease_term_s=2.0),
+            tuning=curp.Tuning(lease_term_s=2.0, **tuning),
         )
         self.server = grpc.aio.server(interceptors=[self.replica.aio_interceptor()])
         self.servicer = self.replica.servicer(AioBank)
@@ -82,3 +82,31 @@ async def test_coroutine_handlers_run_once_and_replay_on_the_next_leader() -> No
         assert set(second.servicer.current.paid.values()) == {1}
     finally:
         await second.stop()
+
+
+async def test_an_idle_client_follows_the_leader_by_its_heartbeats() -> None:
+    """It keeps its id, though it was given no address of the one that leads by then (§5)."""
+    log = MemoryLog()
+    known = _Running(log.engine(), "known", client_term_s=3.0)
+    await known.start()
+    await known.until("leader")
+    added = _Running(log.engine(), "added", client_term_s=3.0)
+    await added.start()
+    try:
+        async with rifl.aio.connect(known.address, follow_leaders=True) as channel:
+            stub = bank_pb2_grpc.BankStub(channel)
+            request = bank_pb2.DepositRequest(reference="a", account="alice", cents=1)
+            await stub.Deposit(request, timeout=60)
+            before = channel.session.client_id
+            targets = channel._inner.router.targets
+            await asyncio.to_thread(known.replica.transfer, "added")
+            await added.until("leader")
+            async with asyncio.timeout(60):
+                while targets.addresses[targets.current] != added.address:
+                    await asyncio.sleep(0.01)
+            request = bank_pb2.DepositRequest(reference="b", account="alice", cents=1)
+            await stub.Deposit(request, timeout=60)
+            assert channel.session.client_id == before
+    finally:
+        await known.stop()
+        await added.stop()
