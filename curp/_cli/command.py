@@ -1,4 +1,4 @@
-"""``curp``: init, serve, witness, status, transfer, upgrade, recover, poison, log."""
+"""``curp``: init, serve, witness, status, transfer, forget, upgrade, recover, poison, log."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from _rifl_ground.exits import failed
+from curp._cli.forget import add_forget_command
 from curp._cli.init import add_init_command
 from curp._cli.operator_client import GroupError, open_group
 from curp._cli.poison import add_poison_commands
@@ -40,7 +41,7 @@ _ENGINE = (
 )
 _REPEATED = (
     ("--witness", "HOST:PORT", "a witness of the first list; may be given again, as the next four"),
-    ("--replica", "HOST:PORT", "another replica of the group"),
+    ("--replica", "HOST:PORT", "another replica, which status names though it never ran"),
     ("--conflict-key", "/PKG.SVC/METHOD=FIELD", "calls that share a value of it keep their order"),
     ("--read-only", "/PKG.SVC/METHOD", "answered by the leader alone, and not logged"),
     ("--nondeterministic", "/PKG.SVC/METHOD", "in the log before it is answered"),
@@ -155,11 +156,14 @@ def _parser() -> argparse.ArgumentParser:
         "target",
         nargs="+",
         metavar="HOST:PORT",
-        help="a replica; those that were started with --replica name the others",
+        help="a replica, which names the others",
     )
     transfer.add_argument("--to", default="", metavar="NAME", help="the one that should")
     add_client_options(transfer)
     transfer.set_defaults(run=_transfer, parser=transfer)
+
+    forget = commands.add_parser("forget", help="list a replica no more that does not come back")
+    add_forget_command(forget, _ENGINE)
 
     upgraded = commands.add_parser(
         "upgrade", help="of which application version each replica is; finalize an upgrade"

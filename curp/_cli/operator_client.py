@@ -52,13 +52,22 @@ class OperatorClient:
         """
         found: dict[str, pb.GroupStatusReply | None] = {}
         waiting = list(dict.fromkeys(self._targets))
+        log = 0
         while waiting:
             asked = ask_all(waiting, self._status, timeout_s=self._timeout_s + _GRACE_S)
-            found |= {address: asked.get(address) for address in waiting}
+            for address in waiting:
+                status = found[address] = asked.get(address)
+                # 0 where the replica has not read it yet.
+                of = 0 if status is None else status.configuration.log
+                log = log or of
+                if of not in (0, log):
+                    # Whoever has this address by now.
+                    self.silent[address] = "a replica of another group answers there"
+                    found[address] = None
             others = [
                 other
-                for status in asked.values()
-                if status is not None
+                for address in waiting
+                if (status := found[address]) is not None
                 for other in (*status.configuration.replicas, status.configuration.leader)
             ]
             waiting = [other for other in dict.fromkeys(others) if other and other not in found]

@@ -21,7 +21,7 @@ for the lease.
 ``group_service`` and ``group_servicer`` answer ``curp.v1.Group``, from ``group_view`` and
 ``watched_engine``; ``witnesses`` asks witnesses, several at once by ``fan_out``.
 
-``metadata`` and ``poisoning`` are what the engine keeps beside the log.
+``metadata``, ``poisoning`` and ``replica_list`` are what the engine keeps beside the log.
 
 ``policies``: what a group can honour of methods'; ``clock``: the leases'; ``errors``.
 """

@@ -16,6 +16,7 @@ from curp._replica.group_view import GroupView
 from curp._replica.parts import Parts
 from curp._replica.policies import group_policies
 from curp._replica.replay_guard import ReplayGuard
+from curp._replica.replica_list import ReplicaList
 from curp._replica.services import Services
 from curp._replica.settings import (
     CallerSettings,
@@ -38,6 +39,7 @@ class Assembled(NamedTuple):
     policies: MethodPolicies
     engine: GroupEngine
     watch: EngineWatch
+    replicas: ReplicaList
 
 
 def assemble(
@@ -66,9 +68,10 @@ def assemble(
         credentials=secrets.witness_credentials,
         group_token=secrets.group_token,
     )
-    log_engine, watch = watched(
+    opened = (
         open_at_start(engine, name, tuning.engine_wait_s) if isinstance(engine, str) else engine
     )
+    log_engine, watch = watched(opened)
     store = GroupStore()
     store.max_entry_bytes = log_engine.limits.append_bytes
     store.application_version = version
@@ -112,4 +115,6 @@ def assemble(
         observer=observer,
         keys_from=callers.keys_from,
     )
-    return Assembled(parts, policies, group_engine, watch)
+    # Not by the watched one: that the list can be read says nothing of what the log does.
+    replicas = ReplicaList(opened, settings.address)
+    return Assembled(parts, policies, group_engine, watch, replicas)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from _rifl_ground.log import get_logger
 from curp._core.entries import ApplicationVersion
@@ -29,7 +29,14 @@ _MOST_STATUS_S = 1.0
 class GroupServicer:
     """Answers for one replica. Any thread; may block."""
 
-    def __init__(self, parts: Parts, watch: EngineWatch) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        watch: EngineWatch,
+        replicas: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
+        """``replicas``: the addresses that are listed in the log engine; must not block."""
+        self._replicas = replicas
         self._watch = watch
         self._engine = parts.engine
         self._store = parts.store
@@ -79,7 +86,9 @@ class GroupServicer:
         found.log = picture.store_id
         found.serves = self._store.takes_calls()
         found.methods.extend(self._services.conflicts())
-        found.replicas.extend(settings.replicas or (settings.address,))
+        found.replicas.extend(
+            dict.fromkeys((*settings.replicas, *self._replicas(), settings.address))
+        )
         return found
 
     def sync(self, configuration: int, call: Call, timeout_s: float) -> int:

@@ -78,6 +78,8 @@ class Replica(ReplicaReports):
     waited for, here and for ``Tuning.engine_wait_s``: then ``EngineUnavailable``.
     ``name`` is unique in the group; ``address`` is where clients reach this one.
     ``witnesses``: the group's first witness list; later it is what the engine says.
+    ``replicas``: addresses of others that ``curp status`` names even if they never ran; those
+    that run list themselves in the log engine.
     ``conflict_keys``: by full method name the fields, or a callable of the request,
     that say what calls conflict with; ``read_only`` methods change nothing, and are
     answered by the leader alone; ``nondeterministic`` ones depend on more than state,
@@ -183,7 +185,8 @@ class Replica(ReplicaReports):
         self._interceptors = Interceptors(built.engine)
         # The health of calls, which the leader takes; the replica's own is ``curp.v1.Group``'s.
         self._health = HealthStatus(serving=False)
-        self._group_servicer = GroupServicer(parts, built.watch)
+        self._group_servicer = GroupServicer(parts, built.watch, lambda: built.replicas.addresses)
+        self._replicas = built.replicas
         self._closing = threading.Lock()
         self._closed = False
         belongs_here(self, "Replica")
@@ -268,6 +271,7 @@ class Replica(ReplicaReports):
             self._observer.group_attached(self.report)
             self._role_changed(self._group_servicer.runner.role)
         self._group_servicer.runner.start()
+        self._replicas.start()
 
     def close(self) -> None:
         """Hand the leadership over if it is here, and let go of everything. Idempotent.
@@ -282,6 +286,7 @@ class Replica(ReplicaReports):
             self._closed = True
             if self._group_servicer.runner is not None:
                 self._end(self._group_servicer.runner)
+                self._replicas.close()
                 if self._observer is not None:
                     self._observer.group_detached(self.report)
                     self._observer.detached(self.statistics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,16 @@ import grpc
 import pytest
 
 import rifl
+from curp._cli.command import main
+from curp._cli.operator_client import OperatorClient
+from curp._replica import replica_list
 from curp._replica.driver import drive
+from curp.log import open_engine
 from curp.log._memory import MemoryEngine, MemoryLog
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.curp.logs import created
 from tests.curp.replica.by_hand import DEPOSIT, ByHand
 from tests.curp.replica.running import Running, replica
 from tests.helpers.processes import Process, started
@@ -345,3 +351,68 @@ def test_a_standby_names_the_leader_to_who_asks_for_a_lease(witness: str) -> Non
             request = bank_pb2.DepositRequest(reference="a", account="alice", cents=1)
             stub.Deposit(request, timeout=30)
             assert leads.bank.paid == {"a": 1}
+
+
+def _named_by(address: str) -> dict[str, bool]:
+    """The addresses that ``curp status`` names, asked at one, and whether they answer."""
+    statuses = OperatorClient([address], timeout_s=10.0).statuses()
+    return {named: status is not None for named, status in statuses}
+
+
+def test_replicas_are_added_and_removed_while_clients_have_the_old_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, witness: str
+) -> None:
+    """Any replica's status names all of them; one address that answers is enough for a client."""
+    monkeypatch.setattr(replica_list, "_LOOK_S", 0.05)
+    url = created(f"sqlite:///{tmp_path}/bank.log?group=bank")
+    removed = Running(url, "removed", witnesses=[witness])
+    with contextlib.ExitStack() as stack:
+        stack.callback(removed.stop)
+        removed.until_leading()
+        kept = stack.enter_context(replica(url, "kept", witnesses=[witness]))
+        added = stack.enter_context(replica(url, "added", witnesses=[witness]))
+        everyone = dict.fromkeys((removed.address, kept.address, added.address), True)
+        for asked in everyone:
+            until(lambda at=asked: _named_by(at) == everyone, "all are named", 30)
+        old_list = [removed.address, kept.address]
+
+        def pay(channel: grpc.Channel, reference: str) -> None:
+            request = bank_pb2.DepositRequest(reference=reference, account="alice", cents=1)
+            bank_pb2_grpc.BankStub(channel).Deposit(request, timeout=30)
+
+        with rifl.connect(old_list, follow_leaders=True) as before:
+            pay(before, "a")
+            removed.replica.transfer("added")
+            added.until_leading()
+            removed.stop()
+            del everyone[removed.address]
+            for asked in everyone:
+                until(lambda at=asked: _named_by(at) == everyone, "the others are named", 30)
+            pay(before, "b")
+            with rifl.connect(old_list, follow_leaders=True) as after:
+                pay(after, "c")
+        assert added.bank.paid == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_replica_that_crashed_is_named_until_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its address, which another group may have by then, whose replica is not taken for ours."""
+    monkeypatch.setattr(replica_list, "_LOOK_S", 0.05)
+    url = created(f"sqlite:///{tmp_path}/bank.log?group=bank")
+    with (
+        replica(MemoryLog().engine(), "stranger") as stranger,
+        replica(url, "r1") as ours,
+        contextlib.closing(open_engine(url)) as engine,
+    ):
+        ours.until_leading()
+        stranger.until_leading()
+        replica_list.change_replicas(engine, lambda found: found | {stranger.address})
+        both = {ours.address: True, stranger.address: False}
+        until(lambda: _named_by(ours.address) == both, "it is named", 30)
+        assert main(["status", ours.address]) == 3
+        assert "another group" in capsys.readouterr().out
+        assert main(["forget", url, stranger.address]) == 0
+        until(lambda: _named_by(ours.address) == {ours.address: True}, "it is forgotten", 30)
+        assert main(["status", ours.address]) == 0
+        assert main(["forget", url, stranger.address]) == 1
