@@ -40,6 +40,7 @@ from sharedlog._core.errors import (
     StoreUnavailable,
     TrimmedLog,
 )
+from sharedlog._core.incarnation import of_incarnation
 from sharedlog._core.publishing import APPEND_BYTES, APPEND_ENTRIES
 from sharedlog._core.steps import Rule, Step
 from sharedlog._core.streams import MAX_TAGS
@@ -189,7 +190,7 @@ class Carrier:
     def _append(self, tag: str, append: Rule[Any]) -> None:
         if self._together is None:
             raise AssertionError("the log is elsewhere")
-        self._together.within(tag, append)
+        self._together.within(tag, of_incarnation(append, self._place.incarnation))
 
     def _commit(self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> Part | None:
         part = self._store.commit(tag, checkpoint, units)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import Any, TypeVar
 
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import Commit, Condition, Put, Refused
@@ -14,6 +15,7 @@ FORMAT = 1
 INCARNATION, _FORMAT = "log/incarnation", "log/format"
 _NUMBER = re.compile(rb"[1-9][0-9]{0,9}")
 _NAME = re.compile(r"[0-9a-f]{16}")
+_T = TypeVar("_T")
 
 
 def new_log(incarnation: str) -> dict[str, bytes]:
@@ -62,6 +64,52 @@ def forked(found: str, expected: str) -> LogForked:
 def condition_of_incarnation(incarnation: str) -> Condition:
     """Return what holds while the log is of this incarnation."""
     return Condition(INCARNATION, incarnation.encode())
+
+
+def bound(commit: Commit, incarnation: str) -> Commit:
+    """Return a commit that is refused once the log is of another incarnation.
+
+    One that has this condition is returned unchanged: its rule judges it.
+    """
+    mine = condition_of_incarnation(incarnation)
+    conditions, puts, entries, at_us = commit
+    if mine in conditions:
+        return commit
+    return Commit((*conditions, mine), puts, entries, at_us)
+
+
+def check_refused(refused: Refused, incarnation: str) -> None:
+    """Raise ``LogForked`` if the incarnation is what refused a ``bound`` commit."""
+    mine = condition_of_incarnation(incarnation)
+    found = refused.found[mine.key]
+    if found != mine.value:
+        raise forked((found or b"none").decode(errors="replace"), incarnation) from refused
+
+
+def of_incarnation(rule: Rule[_T], incarnation: str) -> Rule[_T]:
+    """Have each commit of a rule raise ``LogForked``, and write nothing, in another incarnation.
+
+    For a rule that is carried out in a transaction of a store's; ``Place`` does so for all others.
+    """
+    answer: Any = None
+    refused: Refused | None = None
+    while True:
+        try:
+            step = rule.send(answer) if refused is None else rule.throw(refused)
+        except StopIteration as stop:
+            found: _T = stop.value
+            return found
+        answer, refused = None, None
+        if not isinstance(step, Commit):
+            answer = yield step
+            continue
+        commit = bound(step, incarnation)
+        try:
+            answer = yield commit
+        except Refused as error:
+            if commit is not step:
+                check_refused(error, incarnation)
+            refused = error
 
 
 def replace_incarnation(incarnation: str) -> Rule[None]:

@@ -10,8 +10,7 @@ from _rifl_ground.forks import REMEDY
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import LogStopped
 from sharedlog._core.following import Follower, Start
-from sharedlog._core.incarnation import condition_of_incarnation
-from sharedlog._core.incarnation import forked as other_incarnation
+from sharedlog._core.incarnation import bound, check_refused
 from sharedlog._core.sealing import Seals
 from sharedlog._core.steps import Rule, Step
 from sharedlog._engines.driving import carry_out, do
@@ -50,19 +49,13 @@ class Place(NamedTuple):
         act = do if self.observers is None else self.observers.act
         if not isinstance(step, Commit):
             return act(engine, step)
-        mine = condition_of_incarnation(self.incarnation)
-        conditions, puts, entries, at_us = step
-        if mine in conditions:
-            # The rule judges it.
-            return act(engine, step)
+        commit = bound(step, self.incarnation)
         try:
-            return act(engine, Commit((*conditions, mine), puts, entries, at_us))
+            return act(engine, commit)
         except Refused as refused:
-            found = refused.found[mine.key]
-            if found == mine.value:
-                raise
-            there = (found or b"none").decode(errors="replace")
-            raise other_incarnation(there, self.incarnation) from refused
+            if commit is not step:
+                check_refused(refused, self.incarnation)
+            raise
 
     def of_player(self, player: str) -> Place:
         """Return it as the rules of a player need it; "": of whoever operates all players.

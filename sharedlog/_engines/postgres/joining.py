@@ -13,9 +13,9 @@ from psycopg.rows import tuple_row
 
 from _rifl_ground.drivers import unwrapped, unwrapped_aio
 from _rifl_ground.postgres.riders import ride, takes_riders
-from sharedlog._core.errors import LogError, LogForked, LogFull, LogUnavailable, WrongTransaction
+from sharedlog._core.errors import LogError, LogFull, LogUnavailable, WrongTransaction
 from sharedlog._core.fences import check_fence, condition_of
-from sharedlog._core.incarnation import condition_of_incarnation
+from sharedlog._core.incarnation import condition_of_incarnation, forked
 from sharedlog._core.named import named_key
 from sharedlog._core.within import NAME, Within, bodies_of
 from sharedlog._engines.postgres.applications import check_begun, literal
@@ -194,10 +194,7 @@ class _Append(NamedTuple):
                 check_fence(self.within.fence, values[1])
             except LogError as error:
                 return error
-        return LogForked(
-            f"the log is of incarnation {(values[0] or b'none').decode()}, and "
-            f"{self.within.incarnation} is expected: it was restored and declared so"
-        )
+        return forked((values[0] or b"none").decode(), self.within.incarnation)
 
 
 def _called(*arguments: Any) -> str:

@@ -80,7 +80,13 @@ class FileTransactions:
                     case Get(keys):
                         answer = rows.values_of(plain, keys)
                     case Commit() as commit:
-                        answer = self._commit(plain, head, commit)
+                        try:
+                            answer = self._commit(plain, head, commit)
+                        except Refused as refused:
+                            rule.throw(refused)
+                            raise CorruptLog(
+                                "what was read under the file's lock is no longer there"
+                            ) from refused
 
     def _commit(self, connection: sqlite3.Connection, head: rows.Head, commit: Commit) -> Lsns:
         commit = commit._replace(at_us=time.time_ns() // 1000)
@@ -88,7 +94,7 @@ class FileTransactions:
         batch = rows.WriteBatch(connection, head, {})
         found = batch.add(commit)
         if isinstance(found, Refused):
-            raise CorruptLog("what was read under the file's lock is no longer there")
+            raise found
         batch.write()
         return found
 

@@ -1,5 +1,7 @@
 """Logs and stores that were restored: what is lost is told, and recovered from (§14, T1)."""
 
+import json
+import secrets
 import shutil
 import sqlite3
 from contextlib import closing
@@ -9,8 +11,12 @@ import pytest
 
 import sharedlog
 from sharedlog._cli import ExitCode, main
+from sharedlog._core.restoring import restore
 from sharedlog.testing import drain, driven
-from tests.sharedlog.consumer.world import World
+from tests.helpers.log_servers import shared_postgres
+from tests.sharedlog.consumer.world import PostgresDatabase, SqliteDatabase, World
+
+__all__ = ["shared_postgres"]
 
 
 def copied(world):
@@ -155,3 +161,51 @@ def test_what_cannot_be_is_an_error_of_its_own(tmp_path):
             sharedlog.await_consumer(world.log, "billing", stream, given, timeout)
     with pytest.raises(sharedlog.NoSuchStream):
         sharedlog.await_consumer(world.log, "billing", "nothing", position, timedelta(0))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def beside(request, tmp_path):
+    """A world whose log is in the database of the bills."""
+    if request.param == "sqlite":
+        database = SqliteDatabase(tmp_path)
+        url = database.url
+    else:
+        server = request.getfixturevalue("shared_postgres")
+        database, url = PostgresDatabase(server), server.url(log=secrets.token_hex(8))
+    world = World(database, orders=3, substreams=1, url=url)
+    yield world
+    world.log.close()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_log_in_the_consumers_database_that_is_declared_restored_ends_its_transaction(
+    beside, is_async
+):
+    """Its append is of the old incarnation: effects and outputs are rolled back with it (§12)."""
+    consumer = sharedlog.Consumer(beside.log, "billing", ["orders"], beside.database.url)
+
+    def bill(order, effects):
+        beside.bill(order, effects)
+
+    async def bill_async(order, effects):
+        beside.bill(order, effects)
+
+    consumer.on("orders", json.loads)(bill_async if is_async else bill)
+
+    steps = []
+
+    def declare(_, name):
+        steps.append(name)
+        if name == "handlers: run":
+            beside.log._run(restore("0123456789abcdef"))
+
+    def consume():
+        with driven(consumer) as process:
+            process.before = declare
+            process.drain()
+
+    with pytest.raises(sharedlog.LogForked, match="open it again"):
+        consume()
+    assert "store: append" in steps
+    assert not beside.bills()
+    assert not beside.invoices()

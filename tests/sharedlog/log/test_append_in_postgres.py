@@ -287,6 +287,11 @@ def test_asynchronous_connections(url, shared_postgres, log, connection):
             await engine.dispose()
             await mine.append_in(connection, "orders", "blocking")
             connection.commit()
+            log._run(restore("0123456789abcdef"))
+            async with await psycopg.AsyncConnection.connect(connection.info.dsn) as own:
+                with pytest.raises(sharedlog.LogForked):
+                    await mine.append_in(own, "orders", "lost")
+                await own.rollback()
 
     asyncio.run(work())
     assert texts(log) == ["aio", "alchemy", "session", "blocking"]

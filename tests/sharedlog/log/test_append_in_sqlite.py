@@ -396,6 +396,10 @@ def test_asynchronous_connections(path, log):
             await engine.dispose()
             with closing(sqlite3.connect(path)) as connection, connection:
                 await mine.append_in(connection, "orders", "blocking")
+            log._run(restore("0123456789abcdef"))
+            async with aiosqlite.connect(path) as connection:
+                with pytest.raises(sharedlog.LogForked):
+                    await mine.append_in(connection, "orders", "lost")
 
     asyncio.run(work())
     assert texts(log) == ["aio", "alchemy", "blocking"]
