@@ -225,6 +225,7 @@ def _told_trim(log: Log, outcome: Outcome, arguments: argparse.Namespace) -> Non
     now_us = _now_us()
     told: dict[str, Any] = {
         "removed": outcome.rows,
+        "remaining": outcome.remaining,
         "whole_from": outcome.trimmed.whole,
         "kept_by": outcome.kept_by,
     }

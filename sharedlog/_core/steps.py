@@ -59,7 +59,10 @@ class Ends(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Take away the rows through this LSN, which were declared trimmed; idempotent."""
+    """Take away the rows through this LSN, which were declared trimmed; idempotent.
+
+    Send None, or the ``LogFull`` by which it failed: some of these rows may be there still.
+    """
 
     through: int
 

@@ -7,7 +7,7 @@ to which nobody appends keeps what it has of its last retention.
 
 What stays begins where the oldest of those commits has something pending, or where anything is
 pending now. One commit declares both, refused if a hold was made meanwhile; rows are removed
-afterwards, and again by the next trim if a crash came between.
+afterwards, and by the next trim if a crash or a full store came between.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ _ROWS = 1000
 class Outcome(NamedTuple):
     """What a trim did.
 
-    ``trimmed``: as it is declared now; ``rows``: how many it declared gone; ``kept_by``: what it
-    stopped at, in words; ``overdue``: holds that nobody renews, which it stops at all the same.
+    ``trimmed``: as it is declared now; ``rows``: how many it removed; ``kept_by``: what it stopped
+    at, in words; ``overdue``: holds that nobody renews, which it stops at all the same;
+    ``remaining``: how many rows are declared trimmed, and still there, because the store had no
+    room to remove them. The next trim removes these.
     """
 
     trimmed: Trimmed
     rows: int
     kept_by: str
     overdue: list[Hold]
+    remaining: int = 0
 
 
 class Committers:
@@ -93,13 +96,13 @@ def trim(
     while True:
         found = yield Get((TRIMMED, HOLDS))
         before = trimmed_of(found[TRIMMED])
-        # What an earlier one declared, and had no time to remove.
-        yield Remove(before.removed)
         holds = yield from all_holds()
         overdue = [each for each in holds if each.overdue(now_us)]
         # In this order: what opens after the second begins behind the first, and so above the
         # floor; what is decided before it may be no open span, and its marker is read below.
         ends: Lsns = yield Ends()
+        # What an earlier one declared, and had no time or no room to remove.
+        full = yield Remove(before.removed)
         opened = yield Scan(OPEN_SPANS)
         until_us = (yield from _age_from(now_us, ends.last)) - retention_us
         floor, kept_by = yield from _floor(holds, before, ends.last, until_us)
@@ -110,19 +113,24 @@ def trim(
         if floor > before.whole:
             at_us = yield from _row_time(floor - 1)
         after = Trimmed(floor, begin - 1, at_us)
-        if after == before:
-            return Outcome(before, 0, kept_by, overdue)
-        try:
-            yield Commit(
-                (Condition(TRIMMED, found[TRIMMED]), Condition(HOLDS, found[HOLDS]), *fenced),
-                (Put(TRIMMED, after.value()),),
-            )
-        except Refused as refused:
-            if fence is not None:
-                check_fence(fence, refused.found[fence_key(fence.name)])
-            continue
-        yield Remove(after.removed)
-        return Outcome(after, after.removed - before.removed, kept_by, overdue)
+        if after != before:
+            try:
+                yield Commit(
+                    (Condition(TRIMMED, found[TRIMMED]), Condition(HOLDS, found[HOLDS]), *fenced),
+                    (Put(TRIMMED, after.value()),),
+                )
+            except Refused as refused:
+                if fence is not None:
+                    check_fence(fence, refused.found[fence_key(fence.name)])
+                continue
+            full = yield Remove(after.removed)
+        gone = after.removed
+        if full is not None:
+            now: Lsns = yield Ends()
+            gone = min(gone, now.first - 1)
+        # Another trimmer may have declared more meanwhile, and removed it.
+        rows = max(gone - ends.first + 1, 0)
+        return Outcome(after, rows, kept_by, overdue, after.removed - gone)
 
 
 def _age_from(now_us: int, tail: int) -> Rule[int]:

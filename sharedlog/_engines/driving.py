@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.errors import CorruptLog, TrimmedLog
+from sharedlog._core.errors import CorruptLog, LogFull, TrimmedLog
 from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step, Try
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
@@ -60,4 +60,7 @@ def do(engine: Engine, step: Step) -> Any:
         case Ends():
             return Lsns(engine.first(), engine.tail())
         case Remove(through):
-            return engine.remove(through)
+            try:
+                return engine.remove(through)
+            except LogFull as error:
+                return error

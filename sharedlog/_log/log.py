@@ -298,7 +298,9 @@ class Log:
         """Trim what is older than the streams' retention, and than ``retention``; once.
 
         Nothing is trimmed that a hold is before, that is pending, or that belongs to a
-        transaction of which something stays.
+        transaction of which something stays. Raises ``LogFull`` if the store had no room to
+        declare it. If it had no room to remove what was declared, ``remaining`` of the outcome
+        says how many rows are still there, and the next trim removes them.
         """
         return trim_once(self._place, retention)
 

@@ -64,6 +64,8 @@ def _tell_events(place: Place, outcome: Outcome) -> None:
             whole_from=outcome.trimmed.whole,
             kept_by=outcome.kept_by,
         )
+    if outcome.remaining:
+        _log.warning("log_trim_without_room", log=place.name, remaining=outcome.remaining)
     names = sorted({each.name for each in outcome.overdue})
     if names:
         _log.warning("holds_overdue", log=place.name, names=names, kept_by=outcome.kept_by)

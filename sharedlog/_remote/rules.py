@@ -209,7 +209,11 @@ class Rules:
         found = self._ask("Trim", request)
         trimmed = Trimmed(found.whole, found.removed, found.at_us)
         return Outcome(
-            trimmed, found.rows, found.kept_by, [hold_of(each) for each in found.overdue]
+            trimmed,
+            found.rows,
+            found.kept_by,
+            [hold_of(each) for each in found.overdue],
+            found.remaining,
         )
 
 

@@ -236,6 +236,7 @@ class Answers:
             rows=outcome.rows,
             kept_by=outcome.kept_by,
             overdue=map(held_of, outcome.overdue),
+            remaining=outcome.remaining,
         )
 
 

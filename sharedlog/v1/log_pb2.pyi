@@ -456,17 +456,19 @@ class TrimRequest(_message.Message):
     def __init__(self, incarnation: _Optional[str] = ..., retention_us: _Optional[int] = ...) -> None: ...
 
 class TrimReply(_message.Message):
-    __slots__ = ("whole", "removed", "at_us", "rows", "kept_by", "overdue")
+    __slots__ = ("whole", "removed", "at_us", "rows", "kept_by", "overdue", "remaining")
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     AT_US_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     KEPT_BY_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
     whole: int
     removed: int
     at_us: int
     rows: int
     kept_by: str
     overdue: _containers.RepeatedCompositeFieldContainer[Hold]
-    def __init__(self, whole: _Optional[int] = ..., removed: _Optional[int] = ..., at_us: _Optional[int] = ..., rows: _Optional[int] = ..., kept_by: _Optional[str] = ..., overdue: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ...) -> None: ...
+    remaining: int
+    def __init__(self, whole: _Optional[int] = ..., removed: _Optional[int] = ..., at_us: _Optional[int] = ..., rows: _Optional[int] = ..., kept_by: _Optional[str] = ..., overdue: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., remaining: _Optional[int] = ...) -> None: ...

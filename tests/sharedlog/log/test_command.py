@@ -19,6 +19,7 @@ from sharedlog._cli.given import after, duration
 from sharedlog._core import envelope as envelopes
 from sharedlog._core.commit import Commit, NewEntry, Put
 from sharedlog._core.entry import Decision, Kind, body_of
+from sharedlog._core.errors import LogFull
 from sharedlog._core.producers import NewMessage, append, grant
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Ticket, draw_plan
@@ -177,6 +178,21 @@ def test_holds_are_listed_dropped_and_forgotten(filled, url, run, told):
     assert told("holds", url) == []
     assert run("read", url, "s", "--after", "2000-01-01")[0] == ExitCode.GONE
     assert "overdue" not in run("trim", url)[1]
+
+
+def test_a_trim_says_what_a_full_store_keeps(filled, url, run, told, monkeypatch):
+    """It is declared; what is not removed yet is of the next trim (L8)."""
+
+    def full(*_):
+        raise LogFull("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(filled._engine), "remove", full)
+        found = told("trim", url)
+        assert (found["removed"], found["remaining"], found["whole_from"]) == (0, 19, 20)
+        assert ["remaining", "19"] in [line.split() for line in run("trim", url)[1].splitlines()]
+    found = told("trim", url)
+    assert (found["removed"], found["remaining"]) == (19, 0)
 
 
 def test_a_log_is_exported_to_parquet(filled, url, tmp_path, told, run):

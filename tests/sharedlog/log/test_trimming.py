@@ -1,6 +1,8 @@
 """A log is trimmed on a schedule by one of those that were asked to (DESIGN-LOG §12, L4, L6)."""
 
+import contextlib
 import itertools
+import secrets
 import threading
 from datetime import timedelta
 
@@ -8,13 +10,16 @@ import pytest
 
 import sharedlog
 from sharedlog._core.commit import Refused
-from sharedlog._core.errors import Fenced
+from sharedlog._core.errors import Fenced, LogFull
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.trim import Committers, trim
 from sharedlog._engines.driving import do
 from sharedlog._log import trimming
+from tests.helpers.log_servers import shared_postgres
 from tests.helpers.waiting import until
 from tests.sharedlog.logs import carry_out_from, to_commit
+
+__all__ = ["shared_postgres"]
 
 
 @pytest.fixture
@@ -114,3 +119,87 @@ def test_a_retention_is_longer_than_the_streams_or_refused(filled):
     assert filled.trim(timedelta(days=1)).rows == 0
     with pytest.raises(sharedlog.InvalidRequest):
         filled.trim_every(timedelta(0))
+
+
+@pytest.mark.parametrize("room", [0, 4])
+def test_a_declared_trim_is_told_though_the_store_has_no_room_to_remove_rows(
+    filled, room, monkeypatch, caplog
+):
+    """With what it removed and what remains, by an event, too; the next trim goes on (L6, L8)."""
+    engine = type(filled._engine)
+    remove = engine.remove
+
+    def full(self, through):
+        remove(self, min(through, room))
+        if through > room:
+            raise LogFull("no room")
+
+    def trimmed():
+        found = filled.trim()
+        assert found.trimmed.removed == 9
+        return found.rows, found.remaining
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "remove", full)
+        assert trimmed() == (room, 9 - room)
+        assert f"event='log_trim_without_room' log='{filled._place.name}' remaining={9 - room}" in (
+            caplog.text
+        )
+        assert trimmed() == (0, 9 - room)
+        assert len(filled.follow("s").poll()) == 1
+        told = []
+        trimming = filled.trim_every(timedelta(milliseconds=5), told=told.append)
+        until(lambda: told, "a round on a full store")
+    with trimming:
+        until(lambda: told[-1].remaining == 0, "a round with room")
+    assert told[0].remaining == 9 - room
+    assert sum(each.rows for each in told) == 9 - room
+    assert trimmed() == (0, 0)
+
+
+@contextlib.contextmanager
+def full_sqlite(log, _):
+    """No page is left, and a removed row needs some."""
+    with log._engine._file.writing() as connection:
+        connection.execute("CREATE TABLE ballast (bytes BLOB)")
+        connection.execute(
+            "CREATE TRIGGER full BEFORE DELETE ON sharedlog_entry "
+            "BEGIN INSERT INTO ballast VALUES (zeroblob(100000)); END"
+        )
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+    yield
+    with log._engine._file.writing() as connection:
+        connection.execute("PRAGMA max_page_count = 1000000")
+
+
+@contextlib.contextmanager
+def full_postgres(log, server):
+    """As PostgreSQL tells it that the disk is full."""
+    schema = log._engine._connection.schema
+    with server.connect(autocommit=True) as connection:
+        connection.execute(
+            f"CREATE FUNCTION {schema}.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE "
+            "EXCEPTION 'no space left' USING ERRCODE = '53100'; END $$; CREATE TRIGGER f BEFORE "
+            f"DELETE ON {schema}.entry FOR EACH ROW EXECUTE FUNCTION {schema}.full()"
+        )
+        yield
+        connection.execute(f"DROP TRIGGER f ON {schema}.entry")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_trim_of_a_store_that_is_really_full(request, tmp_path, kind):
+    """The declaration has room, and the removal has none: all of it is of the next trim (L8)."""
+    server = request.getfixturevalue("shared_postgres") if kind == "postgres" else None
+    url = server.url(log=secrets.token_hex(8)) if server else f"sqlite:///{tmp_path / 'log.db'}"
+    full = full_postgres if server else full_sqlite
+    with sharedlog.create(url) as log:
+        log.stream("s", 1, timedelta(0))
+        for number in range(10):
+            log.publish("s", f"{number}")
+        with full(log, server):
+            found = log.trim()
+            assert (found.trimmed.removed, found.rows, found.remaining) == (9, 0, 9)
+        found = log.trim()
+        assert (found.trimmed.removed, found.rows, found.remaining) == (9, 9, 0)
+        assert [each.value for each in log.follow("s").poll()] == [b"9"]

@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 import sharedlog
 import sharedlog.aio
 from sharedlog._cli import ExitCode, main
-from sharedlog._core.errors import LogUnavailable
+from sharedlog._core.errors import LogFull, LogUnavailable
 from sharedlog._service.settings import (
     AccessRule,
     BadSettings,
@@ -276,6 +276,22 @@ def test_a_served_log_is_made_where_it_lives(url, log, behind):
     for act in (log.sweeper, lambda: log.trim_every(timedelta(seconds=1))):
         with pytest.raises(sharedlog.InvalidRequest, match="not served"):
             act()
+
+
+def test_a_trim_of_a_full_store_is_told_over_grpc(log, behind, monkeypatch):
+    """With what remains (L8)."""
+    behind.stream("s", 1, timedelta(0))
+    for number in range(10):
+        behind.publish("s", f"{number}")
+    remove = behind._engine.remove
+
+    def full(through):
+        remove(min(through, 4))
+        raise LogFull("no room")
+
+    monkeypatch.setattr(behind._engine, "remove", full)
+    found = log.trim()
+    assert (found.trimmed.removed, found.rows, found.remaining) == (9, 4, 5)
 
 
 def test_settings_are_read_whole_or_refused():
