@@ -196,6 +196,9 @@ class Judge:
             self._broken("letters", f"{where}: {Counter(given_up).most_common(3)}")
         if setup.kind is HandlerKind.ATOMIC and known & gone:
             self._broken("letters", f"{where}: {sorted(known & gone)} were called, too")
+        late = [each for each in target.store.late if (each.number, each.tag) == (number, tag)]
+        if called := sorted({each.body for each in late} - gone):
+            self._broken("letters", f"{where}: {called} were passed over, and are none")
         skips = _index(target, number, tag).skips
         if skips != len(given_up):
             self._broken("letters", f"{where}: {skips} were skipped, {len(given_up)} are told")

@@ -16,6 +16,7 @@ from chaos.sim.player.cast import PlayerCast
 from chaos.sim.player.event_loop import EventLoop
 from rifl._server.local_calls import Move, RecordPending, StoreUnavailable
 from rifl.core._serving.later import Later
+from sharedlog.v1 import target_pb2 as pb
 
 __all__ = ["Effect", "Store", "Waits", "moved"]
 
@@ -93,6 +94,9 @@ class Store:
         self.full_until = self.lossy_until = 0.0
         # In which store of this target handlers ran for an index, by its number.
         self.ran: dict[int, dict[str, None]] = {}
+        # What an index has passed over, by its key; and effects of runs that went on after that.
+        self.skipped: set[tuple[str, int, int]] = set()
+        self.late: list[Effect] = []
         # What becomes of connections when another copy is put in its place.
         self._lives = 0
 
@@ -170,12 +174,19 @@ class Store:
             found = rows is not None
             if rows is not None:
                 self.held.rows = rows
+                self._note_skips(moves)
                 for each in effects:
                     self.effect(each._replace(at=cast.loop.now))
         if lossy or life != self._lives:
             cast.coverage.hit(Fault.STORE_LOSS, point)
             found = RecordPending("nobody can tell whether it was committed")
         events.process.after(0.0, _end, future, found)
+
+    def _note_skips(self, moves: Iterable[Move]) -> None:
+        for each in moves:
+            if each.key.startswith("index/"):
+                skipped = pb.KeptIndex.FromString(each.value).skipped
+                self.skipped |= {(each.key, at.place.lsn, at.place.ordinal) for at in skipped}
 
     def effect(self, effect: Effect) -> None:
         """Have the effect of a handler whose index is moved by itself."""

@@ -83,16 +83,22 @@ class SimulatedTarget:
             if declared:
                 self.cast.adoptable.add(self.store.held.id)
 
-    def judge(self, effect: Effect) -> None:
-        """Hold a handler that runs against its index: it is before that, and begun if it has to."""
-        rows, tag = self.store.held.rows, effect.tag
-        row = pb.KeptIndex.FromString(rows.get(f"index/{effect.number}/{tag}@{LOG}", b""))
+    def judge(self, effect: Effect, *, begins: bool) -> bool:
+        """Hold a handler that runs against its index: it is before that, and begun if it has to.
+
+        False: it was abandoned, and its message passed over, since it began (P7).
+        """
+        key = f"index/{effect.number}/{effect.tag}@{LOG}"
+        row = pb.KeptIndex.FromString(self.store.held.rows.get(key, b""))
         if row.HasField("at") and (row.at.lsn, row.at.ordinal) >= effect.place:
+            if not begins and (key, *effect.place) in self.store.skipped:
+                return False
             self.broken(f"runs {effect.body!r} at {effect.place}, which it has taken")
         if self.setup.kind is HandlerKind.PLAIN:
             begun = (row.begun.lsn, row.begun.ordinal)
             if begun != effect.place:
                 self.broken(f"runs {effect.body!r} at {effect.place}, and begun is {begun}")
+        return True
 
     def broken(self, text: str) -> None:
         """Note what nothing may cause."""
@@ -276,6 +282,10 @@ class _Calls:
     async def _run(self, request: bytes, call: RowCall, key: object) -> Ran:
         of, target, cast = self._of, self._target, self._target.cast
         behaviour = target.behaviour(request)
+        effect = _effect(call.subject, request)
+        commits = target.setup.kind is HandlerKind.ATOMIC
+        if not commits:
+            target.judge(effect, begins=True)
         if cast.loop.tracing:
             delivered: Any = call.subject
             cast.trace(of.name, f"runs {request.decode()} at {delivered.position}: {behaviour}")
@@ -290,10 +300,11 @@ class _Calls:
                 await asyncio.sleep(3.0)
             case "fails":
                 return Ran(_INTERNAL, "it fails")
-        effect = _effect(call.subject, request)
-        if target.setup.kind is not HandlerKind.ATOMIC:
-            target.judge(effect)
-            self._store.effect(effect)
+        if not commits:
+            if target.judge(effect, begins=False):
+                self._store.effect(effect)
+            else:
+                self._store.late.append(effect)
             of.doing[key] = Point.EFFECT
             cast.reached(of, Point.EFFECT)
             # It has yet to return.
