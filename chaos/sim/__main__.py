@@ -18,6 +18,7 @@ from pathlib import Path
 from chaos.sim.code_coverage import reach
 from chaos.sim.consumer.schedule import ONE_IN as CONSUMERS
 from chaos.sim.fault_coverage import KINDS, REQUIRED
+from chaos.sim.player.schedule import ONE_IN as PLAYERS
 from chaos.sim.pool import Tally, quiet, run_many
 from chaos.sim.report import lines, unhit
 from chaos.sim.run import Result, simulate
@@ -28,7 +29,7 @@ _SHOWN = 5
 # Deployments of one server: with and without a disk.
 _ONE_SERVER = ("memory", "sqlite")
 # Of how many seeds one is run, where other kinds are run, too: such a one takes longer.
-_ONE_IN = {"query": 3, "player": 23, "consumer": CONSUMERS}
+_ONE_IN = {"query": 3, "player": PLAYERS, "consumer": CONSUMERS}
 _interrupted = threading.Event()
 
 

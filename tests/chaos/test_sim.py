@@ -18,6 +18,7 @@ from chaos.sim.consumer.schedule import ONE_IN, STORES
 from chaos.sim.fault_coverage import FAULTS, KINDS, REQUIRED
 from chaos.sim.faults import ALL, Fault, Point
 from chaos.sim.group import GroupDeployment
+from chaos.sim.player.schedule import ONE_IN as ONE_IN_OF_PLAYERS
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
 from curp._replica.errors import Diverged
@@ -69,6 +70,18 @@ def test_consumers_have_all_faults_at_all_points_in_turn() -> None:
     for store in ("redis", "sqlite", "postgres"):
         assert drawn[store] == required - state
     assert state < drawn["log"] < required
+
+
+def test_players_have_all_faults_that_can_be_aimed_in_turn() -> None:
+    """Nine that `make chaos` runs aim at all that is required, but for states (P1 to P6)."""
+    drawn = set()
+    for seed in range(0, ONE_IN_OF_PLAYERS * 10, ONE_IN_OF_PLAYERS):
+        aimed = [each for each in draw("player", seed).faults if each.target == ALL]
+        assert not (aimed and draw("player", seed).setting.apart)
+        drawn |= {(each.fault.value, each.aim.value) for each in aimed if each.aim is not None}
+    required = {cell for cell in REQUIRED["player"] if cell[0] in {fault for fault, _ in drawn}}
+    beside = ("idle", "target-in-", "target-says-where-it-is", "delivery-answer")
+    assert drawn == {cell for cell in required if not cell[1].startswith(beside)}
 
 
 def _traces(text: str) -> dict[str, str]:

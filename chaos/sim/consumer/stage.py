@@ -14,7 +14,6 @@ from chaos.sim.consumer.names import LETTERS, OUTPUTS, STREAMS, TAGS
 from chaos.sim.consumer.strands import Strands
 from chaos.sim.faults import Point
 from chaos.sim.log.cast import Cast
-from chaos.sim.log.course import Actor
 from chaos.sim.log.onlooker import Asked
 from chaos.sim.loop import Process
 from sharedlog._core.catalog import make_stream
@@ -112,15 +111,7 @@ class Stage(Cast):
         self.server.watchers.append(self._grown)
         # The store has no room until then.
         self.full_until = 0.0
-        # What is to go wrong as soon as somebody has asked for something.
-        self.outages: dict[Point, list[Callable[[], None]]] = {}
         self.sessions = 0
-
-    def reached(self, actor: Actor, point: Point) -> None:
-        """See ``Cast``; what was asked for just now meets an outage that waited for it."""
-        for begin in self.outages.pop(point, ()):
-            begin()
-        super().reached(actor, point)
 
     def messages(self, call: int, part: int, count: int) -> list[NewMessage]:
         """Return the messages of one append of a call: always the same."""

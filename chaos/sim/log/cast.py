@@ -41,6 +41,8 @@ class Cast:
         self.homes: set[int] = set()
         # Strikes that wait for somebody to be at a point, and for whom.
         self.aims: dict[Point, list[tuple[Callable[[Actor], bool], Callable[[Actor], None]]]] = {}
+        # What is to go wrong as soon as somebody has asked for something.
+        self.outages: dict[Point, list[Callable[[], None]]] = {}
 
     def until(self, done: Callable[[], bool], within_s: float, *, look_s: float = 0.1) -> None:
         """Let things happen until that is so, at most for so long."""
@@ -84,7 +86,12 @@ class Cast:
         self.loop.trace(who, text)
 
     def reached(self, actor: Actor, point: Point) -> None:
-        """Have what waited for this strike soon: before, while or after the engine does it."""
+        """Have what waited for this strike soon: before, while or after the engine does it.
+
+        What was asked for just now meets an outage that waited for it.
+        """
+        for begin in self.outages.pop(point, ()):
+            begin()
         if point in self.aims:
             waiting = self.aims.pop(point)
             for wanted, strike in waiting:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from random import Random
 
-from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.faults import ALL, Fault, PlannedFault, Point
 from chaos.sim.log.course import Actor, count
 from chaos.sim.log.keeper import Trimmer
 from chaos.sim.log.sweeper import Sweeper
@@ -27,6 +27,8 @@ __all__ = ["simulate_player"]
 
 _AFTERMATH_S = 400.0
 _SETTLING_S = 3.0
+# What strikes one process, and not what all ask.
+_AT_ONE = (Fault.CRASH, Fault.STOP, Fault.RESTORE, Fault.WIPE)
 _PATIENCE = timedelta(seconds=1.5)
 # Of a player whose target hangs, and is not cut off for it: who waits for that one is late.
 _LONG_PATIENCE = timedelta(seconds=6.0)
@@ -140,6 +142,7 @@ class _Run:
         cast.trace("world", "all faults end")
         cast.healed = True
         cast.aims.clear()
+        cast.outages.clear()
         cast.server.heal()
         cast.weather.heal()
         for target in self.targets:
@@ -163,6 +166,8 @@ class _Run:
         server, target = cast.server, self.targets[planned.target % len(self.targets)]
         path = (planned.target % 2, target.index)
         match fault:
+            case _ if planned.target == ALL and planned.aim is not None:
+                self._wait_for(planned, planned.aim)
             case Fault.CRASH | Fault.STOP if planned.aim is not None:
                 self._aim(planned.aim, lambda _: True, partial(self._strike_one, planned))
             case Fault.PARTITION if planned.aim is not None:
@@ -210,6 +215,47 @@ class _Run:
     ) -> None:
         """Have it strike whoever of these is at that point next."""
         self.cast.aims.setdefault(at, []).append((wanted, strike))
+
+    def _wait_for(self, planned: PlannedFault, point: Point) -> None:
+        """Strike a process at a point, or have what it asks for there meet an outage."""
+        if planned.fault in _AT_ONE:
+            self._aim(point, _is_of_deliveries, partial(self._strike_there, planned, point))
+        else:
+            begin = partial(self._begin_outage, planned, point)
+            self.cast.outages.setdefault(point, []).append(begin)
+
+    def _strike_there(self, planned: PlannedFault, point: Point, actor: Actor) -> None:
+        if self.cast.healed or not isinstance(actor, PlayerProcess | TargetProcess):
+            return
+        target = actor.of if isinstance(actor, TargetProcess) else None
+        restored = planned.fault is Fault.RESTORE
+        if not actor.at(point) or (restored and target and target.store.copy is None):
+            # It is past that by now, or there is no backup yet: the next one.
+            self._wait_for(planned, point)
+        elif target and planned.fault in (Fault.RESTORE, Fault.WIPE):
+            self._put_back(target, planned)
+        else:
+            self._strike_one(planned, actor)
+
+    def _begin_outage(self, planned: PlannedFault, point: Point) -> None:
+        cast, until = self.cast, self.cast.loop.now + planned.seconds
+        stores, log = [each.store for each in self.targets], cast.server
+        paths = [(player.index, target.index) for player in self.players for target in self.targets]
+        match planned.fault:
+            case Fault.STORE_LOSS if point in (Point.COMMITTING, Point.INDEX):
+                for store in stores:
+                    store.lossy_until = until
+            case Fault.STORE_LOSS:
+                log.loss, log.lossy_until = 1.0, until
+            case Fault.STORE_STALL:
+                log.stalled_until = until
+            case Fault.FULL_DISK:
+                for store in stores:
+                    store.full_until = until
+            case Fault.DELAY:
+                cast.weather.slow.update(dict.fromkeys(paths, until))
+            case Fault.PARTITION:
+                cast.weather.stalled.update(dict.fromkeys(paths, until))
 
     def _cut_off(self, planned: PlannedFault, actor: Actor) -> None:
         """Have nothing come through to a target, or from a player, for a while."""
@@ -263,6 +309,10 @@ class _Run:
         self.cast.coverage.hit(planned.fault, Point.IDLE)
         name = getattr(actor, "name", actor.process.name)
         self.cast.offsets[name] = actor.process.wall_offset_s = seconds
+
+
+def _is_of_deliveries(actor: Actor) -> bool:
+    return isinstance(actor, PlayerProcess | TargetProcess)
 
 
 def _is_span(key: str) -> bool:

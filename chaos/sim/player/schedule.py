@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from random import Random
 
-from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.faults import ALL, Fault, PlannedFault, Point
 from chaos.sim.planned import PlannedCall, Schedule, Setting
 
-__all__ = ["ACTIVE_S", "FAULTS", "REQUIRED", "draw_player"]
+__all__ = ["ACTIVE_S", "CALM", "FAULTS", "ONE_IN", "REQUIRED", "draw_player"]
 
 ACTIVE_S = 20.0
 _APPENDS = 200
 # One schedule in so many has one target that hangs, and nothing else that goes wrong.
 CALM = 8
+# One seed in so many is run where other kinds are run, too, and has faults in turn unless it is
+# calm. No factor of ``CALM``.
+ONE_IN = 23
+# How many such faults a schedule has.
+_IN_TURN = 6
 FAULTS = (
     Fault.STORE_LOSS,
     Fault.STORE_STALL,
@@ -76,6 +81,21 @@ REQUIRED = (
     | _cells((Fault.HANG,), (Point.HANDLER,))
     | _cells((Fault.PAUSE, Fault.REPLAY, Fault.WALL_JUMP), (Point.IDLE,))
 )
+_AT_STORES = (Point.COMMITTING, Point.INDEX)
+# Of those the ones that can be aimed: a state is of all points of a player, an answer of its
+# question, and what is idle of none.
+_TURNS = tuple(
+    (fault, point)
+    for faults, points in (
+        ((Fault.CRASH, Fault.STOP), (*_OF_LOG, Point.NAMED, *_OF_LINK, *_OF_TARGET)),
+        ((Fault.STORE_LOSS, Fault.STORE_STALL), (*_OF_LOG, Point.NAMED)),
+        ((Fault.STORE_LOSS, Fault.FULL_DISK), _AT_STORES),
+        ((Fault.DELAY, Fault.PARTITION), _OF_LINK),
+        ((Fault.RESTORE, Fault.WIPE), (Point.HANDLER, Point.COMMITTING)),
+    )
+    for fault in faults
+    for point in points
+)
 _METHODS = ("append", "append", "append", "transaction", "transaction", "joint")
 _BEHAVIOURS = {
     "append": ("plain", "plain", "again"),
@@ -123,6 +143,8 @@ def draw_player(seed: int) -> Schedule:
         faults = [PlannedFault(1.0 + 4.0 * each, Fault.HANG, 3.9, target, 0.5) for each in range(5)]
     else:
         faults = [_draw_fault(random) for _ in range(random.randint(8, 24))]
+        if not seed % ONE_IN:
+            faults += _in_turn(seed)
     return Schedule(
         "player",
         seed,
@@ -130,6 +152,21 @@ def draw_player(seed: int) -> Schedule:
         tuple(sorted(calls, key=lambda call: call.at)),
         tuple(sorted(faults, key=lambda fault: fault.at)),
     )
+
+
+def _in_turn(seed: int) -> list[PlannedFault]:
+    """Draw faults that wait for somebody at their points: with each such schedule the next."""
+    random = Random(f"player in turn {seed}")  # noqa: S311 - repeatable, not secret
+    turn, apart = seed // ONE_IN, len(_TURNS) // _IN_TURN
+    # Those that are calm have none.
+    turn -= turn // CALM
+    faults = []
+    for each in range(_IN_TURN):
+        fault, point = _TURNS[(turn + each * apart) % len(_TURNS)]
+        at = 0.5 + ACTIVE_S * (each + random.random()) / _IN_TURN
+        seconds = random.choice((0.05, 0.3, 1.0)) * (0.5 + random.random())
+        faults.append(PlannedFault(at, fault, seconds, ALL, random.random(), point))
+    return faults
 
 
 def _draw_fault(random: Random) -> PlannedFault:

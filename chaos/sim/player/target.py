@@ -165,6 +165,10 @@ class TargetProcess(Host):
             call.break_off()
         cast.loop.after(seconds, self.start)
 
+    def at(self, point: Point) -> bool:
+        """Whether it is about something."""
+        return any(each is point for each in self.doing.values())
+
     def count(self, fault: Fault) -> None:
         """Count a fault at what it is about."""
         for point in self.doing.values():
