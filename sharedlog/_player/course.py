@@ -285,7 +285,8 @@ class Course:
                 return None
         # What runs there has killed nobody.
         suspects = (begins.suspects - running.keys()) | self._crowded
-        failed = self.failing.attempts.keys() | self.hung.keys()
+        # In an order that is no hash's: runs of the simulator are repeatable.
+        failed = dict.fromkeys((*self.failing.attempts, *self.hung))
         if feeder is not self.feeder or not feeder.begin(
             term, begins.indexes, suspects, here.at_once, failed
         ):
