@@ -7,6 +7,7 @@ tells other accounts, views and the service that waits, is one transaction for e
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 import threading
 import time
@@ -44,7 +45,7 @@ class _Ledger:
         connection = effects.connection
         self._connection = connection
         # psycopg's connections write places for parameters otherwise.
-        self._place = "?" if type(connection).__module__.endswith("sqlite") else "%s"
+        self._place = "?" if isinstance(connection, sqlite3.Connection) else "%s"
 
     def execute(self, statement: str, *given: Any) -> Any:
         return self._connection.execute(statement.replace("?", self._place), given)
