@@ -25,7 +25,7 @@ def test_an_attempt_on_a_forgotten_connection_is_made_again_on_another_one(
     connect: Connect,
 ) -> None:
     """Long before the call's deadline, and under the same identity."""
-    with ProtocolServer(answer) as server:
+    with ProtocolServer(answer, address="127.0.0.1:0") as server:
         port = int(server.target.rpartition(":")[2])
         with closing(ForgettingProxy(port)) as proxy:
             caller = connect(proxy.target, options=[("grpc.keepalive_timeout_ms", 1_000)])
