@@ -123,8 +123,16 @@ def _follower(url: str) -> None:
 
 def _both(url: str) -> None:
     """Parent and child publish, each by a log that it opened after the fork."""
-    with sharedlog.create(url) as log:
-        log.stream("s", 1)
+
+    def create() -> None:
+        with sharedlog.create(url) as log:
+            log.stream("s", 1)
+
+    if url.startswith("etcd"):
+        # A process that has used gRPC, which closes channels in threads, does not fork.
+        assert _in_child(create) is None
+    else:
+        create()
 
     def publish(name: str) -> str:
         with sharedlog.open(url) as mine:
