@@ -28,7 +28,6 @@ from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import LeaseExpired
 from sharedlog._consumer.redis_transaction import RedisTransaction
-from sharedlog._consumer.running import Runner
 from sharedlog._core.consumer import call_keys, members
 
 # Where a change of what seeds draw has moved the one of the table, so many are searched.
@@ -184,10 +183,6 @@ def _given_unknowingly() -> AbstractContextManager[Any]:
     return patch.object(members, "unknown_of", lambda *_: [])
 
 
-def _counted_where_the_log_was_away() -> AbstractContextManager[Any]:
-    return patch.object(Runner, "_away", lambda self, error: self._store.fault(error))
-
-
 def _not_behind() -> AbstractContextManager[Any]:
     put = call_keys._put
     return patch.object(call_keys, "_put", lambda fence, puts, *_: put(fence, puts))
@@ -195,12 +190,6 @@ def _not_behind() -> AbstractContextManager[Any]:
 
 FOUND = (
     Found("a late copy of a call takes its answer back", "consumer", 295, _not_behind),
-    Found(
-        "an attempt counted while the log was away",
-        "consumer",
-        721,
-        _counted_where_the_log_was_away,
-    ),
     Found("a shard that nobody knows to have", "consumer", 242, _given_unknowingly),
     Found(
         "a lost answer taken for a changed key",
