@@ -1,7 +1,7 @@
 """Threads in which our own calls block, so that an event loop does not.
 
 asyncio's default executor is the application's: what it does there (``asyncio.to_thread``) may
-block for as long as it likes, and nothing of ours waits for it.
+block for as long as it likes: our own calls do not wait for it.
 """
 
 from __future__ import annotations

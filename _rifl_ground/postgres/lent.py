@@ -92,7 +92,7 @@ class LentConnection(psycopg.Connection[Any]):
     __slots__ = ("_lender", "loan")
 
     def __init__(self, connection: psycopg.Connection[Any], loan: Loan) -> None:
-        # Its lock, too: whoever has that knows whether the loan is over.
+        # Its lock, too: the thread that holds it knows whether the loan is over.
         self.__dict__ = connection.__dict__
         self._lender = connection
         self.loan = loan
@@ -226,7 +226,7 @@ async def _idle_async(connection: psycopg.AsyncConnection[Any], within_s: float)
 
 
 def _cut_off(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Have whoever waits for the server be told that it is gone.
+    """End the wait of the thread that waits for the server, with an error.
 
     To close the connection would free what that thread is using.
     """

@@ -61,7 +61,7 @@ class OperatorClient:
                 of = 0 if status is None else status.configuration.log
                 log = log or of
                 if of not in (0, log):
-                    # Whoever has this address by now.
+                    # The process that has this address by now.
                     self.silent[address] = "a replica of another group answers there"
                     found[address] = None
             others = [

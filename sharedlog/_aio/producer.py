@@ -139,7 +139,7 @@ class Producer:
             self.end(turn)
 
     async def work(self, turn: _Turn, act: Callable[[], _T]) -> _T:
-        """Have a thread do a part of a turn, to its end, whoever is cancelled meanwhile."""
+        """Have a thread do a part of a turn to its end, also if the task is cancelled."""
         works = turn.works = self._threads.begin(self._worked, act)
         works.add_done_callback(turn.tell)
         return await asyncio.shield(works)
@@ -258,7 +258,7 @@ class Transaction:
     ) -> None:
         """Commit, or roll back if an exception leaves it, to its end: the next one waits."""
         turn, inner = self._begun, self._inner
-        # Nobody waits for this task any more, only for the thread.
+        # The next task waits only for the thread, not for this task.
         turn.ended = True
         try:
             await self._producer.work(turn, inner.commit if kind is None else inner.roll_back)

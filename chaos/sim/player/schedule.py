@@ -155,7 +155,7 @@ def draw_player(seed: int) -> Schedule:
 
 
 def _in_turn(seed: int) -> list[PlannedFault]:
-    """Draw faults that wait for somebody at their points: with each such schedule the next."""
+    """Draw faults that strike at their points: each such schedule has the next ones."""
     random = Random(f"player in turn {seed}")  # noqa: S311 - repeatable, not secret
     turn, apart = seed // ONE_IN, len(_TURNS) // _IN_TURN
     # Those that are calm have none.
