@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -20,7 +19,6 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 # At once; each begins when it is needed.
 _MOST = 64
-_lock = threading.Lock()
 _pools: dict[Process, ThreadPoolExecutor] = {}
 
 
@@ -32,8 +30,9 @@ async def in_thread(called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwarg
 
 def _pool() -> ThreadPoolExecutor:
     # A forked child has none of its parent's threads.
-    found = _pools.get(this_process())
+    process = this_process()
+    found = _pools.get(process)
     if found is None:
-        with _lock:
-            found = _pools.setdefault(this_process(), ThreadPoolExecutor(_MOST, "rifl-io"))
+        # Without a lock, which a fork could leave taken. One that is not kept has begun no thread.
+        found = _pools.setdefault(process, ThreadPoolExecutor(_MOST, "rifl-io"))
     return found
