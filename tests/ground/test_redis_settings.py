@@ -6,6 +6,7 @@ One body for each user of a Redis: a store, a log, a group's log and a consumer'
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,8 +51,14 @@ class User(NamedTuple):
 
 def _store(server: RedisServer, **options: Any) -> Any:
     one = Replica(server.url(timeout_s=1, beat_s=0.05, dead_after_s=30, **options))
-    client, seqs = one.client(), iter(range(1, 100))
-    return lambda: one.finish(one.begin(call(client, next(seqs)), IDEMPOTENT)), one.close
+    client, seqs = one.client(), itertools.count(1)
+
+    def write() -> None:
+        # Each acknowledges those before it: the window never fills, however many are refused.
+        seq = next(seqs)
+        one.finish(one.begin(call(client, seq, first=seq), IDEMPOTENT))
+
+    return write, one.close
 
 
 def _log(server: RedisServer, **options: Any) -> Any:
@@ -71,7 +78,7 @@ def _group(server: RedisServer, **options: Any) -> Any:
 
 
 def _consumer(server: RedisServer, **options: Any) -> Any:
-    store, numbers = open_redis(server.url(**options), "billing"), iter(range(1, 100))
+    store, numbers = open_redis(server.url(**options), "billing"), itertools.count(1)
     return lambda: store.take("t", next(numbers), died=False, anew=False), store.close
 
 
