@@ -1,4 +1,4 @@
-"""``python -m benchmarks.house [--way] [--picture FILE]``: figures, a way, or the picture."""
+"""``python -m benchmarks.house [--way | --names] [--picture FILE]``: figures, and their details."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.house.figures import figures
+from benchmarks.house.figures import figures, same_names, small
 from benchmarks.house.picture import picture
 
 __all__ = ["main"]
@@ -17,6 +17,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.house", description=__doc__)
     parser.add_argument("--picture", type=Path, help="write the picture there instead")
     parser.add_argument("--way", action="store_true", help="the files that one call goes through")
+    parser.add_argument(
+        "--names", action="store_true", help="small modules, and shared class names"
+    )
     arguments = parser.parse_args()
     if arguments.picture is not None:
         arguments.picture.write_text(picture())
@@ -27,8 +30,13 @@ def main() -> None:
 
         sys.stdout.writelines(f"{line}\n" for line in way())
         return
+    if arguments.names:
+        sys.stdout.writelines(f"{name} ({lines}): {by}\n" for name, lines, by in small())
+        for name, where in same_names().items():
+            sys.stdout.write(f"{name}: {', '.join(where)}\n")
+        return
     for name, value in figures():
-        sys.stdout.write(f"{name:34} {value}\n")
+        sys.stdout.write(f"{name:38} {value}\n")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from benchmarks.house.imports import PRODUCT, circles, files, graph, module_of, tree_of
 
-__all__ = ["figures"]
+__all__ = ["figures", "same_names", "small"]
+
+# A module below this many lines with one importer, in its own folder, is a candidate to join it.
+SMALL_LINES = 100
 
 
 def figures() -> Iterator[tuple[str, str]]:
@@ -27,6 +30,11 @@ def figures() -> Iterator[tuple[str, str]]:
     importers = Counter(other for seen in arrows.values() for other in seen)
     alone = [file for file in product if _module(file) and importers[module_of(file)] == 1]
     yield "modules with one importer", str(len(alone))
+    yield f"of these, small and beside it ({SMALL_LINES})", str(sum(1 for _ in small()))
+    yield "class names of two classes and more", str(len(same_names()))
+    stems = Counter(file.stem for file in product if _module(file))
+    many = ", ".join(f"{count} {stem}" for stem, count in stems.most_common(4))
+    yield "file names that repeat most", many
     functions = [each for source in sources.values() for each in source.functions]
     most, where = max((parameters, name) for name, parameters, _ in functions)
     yield "most parameters of a function", f"{most} ({where})"
@@ -37,6 +45,31 @@ def figures() -> Iterator[tuple[str, str]]:
     groups = files("chaos/sim/group")
     yield "of these, of groups", f"{len(groups)} / {sum(map(_lines, groups)):,}"
     yield "circles of imports", str(len(circles(arrows)))
+
+
+def small() -> Iterator[tuple[str, int, str]]:
+    """Each small module with one importer, which is in its own folder: name, lines, importer."""
+    importer: dict[str, list[str]] = {}
+    for name, seen in graph(*PRODUCT, "chaos", "benchmarks", "examples").items():
+        for other in seen:
+            importer.setdefault(other, []).append(name)
+    for file in files(*PRODUCT):
+        name, lines = module_of(file), _lines(file)
+        if not _module(file) or lines >= SMALL_LINES or len(importer.get(name, ())) != 1:
+            continue
+        (by,) = importer[name]
+        if by.rpartition(".")[0] == name.rpartition(".")[0]:
+            yield name, lines, by
+
+
+def same_names() -> dict[str, list[str]]:
+    """Each class name that more than one module of the product defines, and those modules."""
+    found: dict[str, list[str]] = {}
+    for file in files(*PRODUCT):
+        for node in tree_of(file).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module_of(file))
+    return {name: where for name, where in sorted(found.items()) if len(where) > 1}
 
 
 def _lines(file: Path) -> int:

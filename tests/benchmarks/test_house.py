@@ -1,6 +1,6 @@
 """The house of imports: its floors without circles, its figures, and the committed picture."""
 
-from benchmarks.house.figures import figures
+from benchmarks.house.figures import figures, same_names, small
 from benchmarks.house.imports import PRODUCT, ROOT, circles, graph
 from benchmarks.house.picture import parts, picture
 from benchmarks.house.way import way
@@ -37,6 +37,8 @@ def test_figures_are_of_this_tree():
     assert int(count) > 100
     assert int(lines) > 10_000
     assert int(found["private modules"]) < int(count)
+    assert "rifl._server.sync" not in {name for name, _, _ in small()}
+    assert set(same_names()["Appender"]) == {"curp._replica.appender", "sharedlog._log.appender"}
 
 
 def test_the_way_of_one_call_goes_through_both_sides():
