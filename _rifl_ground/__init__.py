@@ -9,7 +9,8 @@ It is private, and imports none of them.
 - ``drivers``: applications' connections, out of what holds their transactions.
 - ``loans``: what user code is lent for one run, and refuses what that left running.
 - ``exports``: packages' public names, imported when they are asked for.
-- ``signals``: taken while a process serves; ``scraping``: its metrics; ``exits``: its exit codes.
+- ``signals``: taken while a process serves; ``scraping``: its metrics; ``exits``: its exit codes;
+  ``version``: which release it is.
 - ``texts``: what others said, as people are shown it.
 - ``pings``: options of gRPC servers that permit clients to ping.
 - ``urls``: splits the URLs of servers; ``servers``: what they all have in common.

@@ -69,7 +69,7 @@ ARROWS: dict[str, set[str]] = {
     # Groups' logs are kept as shared ones are; a replica's store is embedded in it.
     "curp": {
         *("lease_server", "sharedlog._core", "sharedlog._engines"),
-        *("rifl._cli.version", "rifl._client", "rifl._grpc", "rifl._leases", "rifl._server"),
+        *("rifl._client", "rifl._grpc", "rifl._leases", "rifl._server"),
         *("rifl._stores.embedded", "rifl._stores.forks", "rifl._stores.held_answers"),
         *("rifl._stores.pending", "rifl._wire", "rifl.core", "rifl.metrics", "rifl.v1"),
     },

@@ -43,6 +43,22 @@ def test_a_task_of_the_logs_sink_has_no_client_of_calls() -> None:
     assert found & {"grpc", "psycopg", "redis", "structlog", "rifl._client"} == set()
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import rifl; rifl.Deduplicator('memory:').close()",
+        "import rifl; rifl.connect('127.0.0.1:1').close()",
+        "import curp; curp.Replica",
+        "import curp._cli.command",
+        "import sharedlog._cli.command",
+        "from _rifl_ground.log import get_logger; get_logger('rifl').info('lost')",
+    ],
+)
+def test_servers_clients_and_commands_import_no_more_than_they_use(program: str) -> None:
+    """Each process of a service starts with this: no logger that hears nothing, no release."""
+    assert _imported(program) & {"structlog", "rich", "importlib.metadata"} == set()
+
+
 @pytest.mark.parametrize("package", LAZY)
 def test_all_names_are_there_and_where_types_are_checked(package: str) -> None:
     """``dir`` has them, ``import *`` gives them, and type checkers see the same objects."""

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from _rifl_ground.exits import failed
+from _rifl_ground.version import PrintVersion
 from curp._cli.forget import add_forget_command
 from curp._cli.init import add_init_command
 from curp._cli.operator_client import GroupError, open_group
@@ -32,7 +31,6 @@ from curp._security import (
 from curp.log._commands import add_log_commands
 from curp.log._errors import LogError
 from lease_server._sessions import SessionsFrom
-from rifl._cli.version import installed_version
 from rifl.core._serving.policy import PolicyError
 
 _ENGINE = (
@@ -70,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="curp", description="Replicated groups of gRPC servers.")
-    parser.add_argument("--version", action="version", version=f"curp {installed_version()}")
+    parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     init = commands.add_parser("init", help="create the log of a new group, once")
@@ -226,6 +224,8 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _log_to_stderr(*, as_json: bool) -> None:
+    import structlog
+
     # Standard output tells the address, and nothing else.
     renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     if as_json:

@@ -9,13 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed, unread
+from _rifl_ground.version import PrintVersion
 from lease_server._errors import LeaseError
 from rifl._cli.export import export
 from rifl._cli.identity import candidates
 from rifl._cli.lease_service import add_lease_server, serve_leases
 from rifl._cli.report import Report, print_call, print_client, print_store, print_value
 from rifl._cli.unknown import add_unknown
-from rifl._cli.version import installed_version
 from rifl._stores.errors import MissingExtra, StoreError, StoreLocked, UnsupportedStore
 from rifl._stores.inspection import Inspection
 from rifl._stores.opening import open_inspection
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="rifl", description=_ABOUT, epilog=_EXIT_CODES)
-    parser.add_argument("--version", action="version", version=f"rifl {installed_version()}")
+    parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     url = argparse.ArgumentParser(add_help=False)
     url.add_argument("url", metavar="URL", help=_URL)

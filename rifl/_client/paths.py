@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 from _rifl_ground.log import get_logger
@@ -30,6 +29,9 @@ def open_path(
     applications that gave none. A call sent by ``inner`` instead is as safe, but may take
     longer.
     """
+    # Not above: it takes a tenth of what a client imports, and few calls travel by a path.
+    from importlib.metadata import entry_points
+
     for entry in entry_points(group=_GROUP, name=name):
         try:
             return entry.load()(channel, connect, conflict_keys, group_path)

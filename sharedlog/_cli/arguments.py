@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from datetime import timedelta
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from _rifl_ground.version import PrintVersion
 from sharedlog._cli import (
     attending,
     consuming,
@@ -39,7 +39,7 @@ _AFTER = "beginning, end, a position, a time, or 15m (ago)"
 def parsed(argv: list[str] | None) -> argparse.Namespace:
     """Return one command's arguments: ``run`` carries it out, with a log if it ``opens`` one."""
     parser = argparse.ArgumentParser(prog="sharedlog", description=_ABOUT, epilog=_EXIT_CODES)
-    parser.add_argument("--version", action="version", version=f"sharedlog {_version()}")
+    parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     url = argparse.ArgumentParser(add_help=False)
     url.add_argument("url", metavar="URL", help=_URL)
@@ -309,10 +309,3 @@ def _add_messages(
     export.add_argument("--out", type=Path, required=True, metavar="FILE.parquet")
     export.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
     export.set_defaults(run=messages.export)
-
-
-def _version() -> str:
-    try:
-        return version("rifl-grpc")
-    except PackageNotFoundError:
-        return "(not installed)"

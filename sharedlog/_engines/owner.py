@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
-
-import structlog
+from typing import TYPE_CHECKING, NamedTuple
 
 from _rifl_ground.log import get_logger
 from sharedlog._core import errors
+
+if TYPE_CHECKING:
+    import structlog
 
 
 class Owner(NamedTuple):

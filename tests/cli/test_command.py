@@ -25,6 +25,7 @@ from rifl._cli.identity import candidates
 from rifl._stores.inspection import CallRow
 from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
+from sharedlog._cli.command import main as sharedlog_main
 from tests.compat.make_store import make
 from tests.echo import METHOD, served
 
@@ -38,10 +39,10 @@ def url(tmp_path: Path) -> str:
     return made
 
 
-def test_both_commands_tell_the_installed_release(capsys: Any) -> None:
+def test_all_commands_tell_the_installed_release(capsys: Any) -> None:
     """By the distribution's name, which is not the import's."""
     expected = importlib.metadata.version("rifl-grpc")
-    for name, command in (("rifl", main), ("curp", curp_main)):
+    for name, command in (("rifl", main), ("curp", curp_main), ("sharedlog", sharedlog_main)):
         with pytest.raises(SystemExit) as ended:
             command(["--version"])
         assert ended.value.code == 0

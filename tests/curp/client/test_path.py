@@ -227,7 +227,7 @@ async def test_without_the_package_calls_are_synced(
     kind: str, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client without curp installed is served as well, only not fast (DESIGN §2)."""
-    monkeypatch.setattr("rifl._client.paths.entry_points", lambda **_: ())
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     group.marks = True
     target = group.target
     if kind == "aio":
