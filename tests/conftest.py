@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from chaos.programs import NotInstalled
 from tests.helpers.log_servers import (
+    kept_etcd,
     own_etcd,
     own_postgres,
     own_redis,
@@ -27,6 +28,7 @@ from tests.helpers.raw import SESSION_SECRET
 
 # Here, once: a fixture that several conftests import is made anew for each of them.
 __all__ = [
+    "kept_etcd",
     "own_etcd",
     "own_postgres",
     "own_redis",
