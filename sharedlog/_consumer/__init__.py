@@ -3,8 +3,8 @@
 - ``consumer``: ``sharedlog.Consumer``; ``beginning``: where a new one begins; ``handlers``: its
   functions; ``effects``: what they get, ``savepoints``: a part of that, ``lending``: not for
   longer than they run.
-- ``working``: the shards of one process, turn after turn; ``sharing``: which those are;
-  ``owned``: one of them; ``carrying``: its steps, ``running``: those of handlers, ``hanging``:
+- ``working``: the shards of one process; ``turning``: turn after turn; ``sharing``: which those
+  are; ``owned``: one of them; ``carrying``: its steps, ``running``: those of handlers, ``hanging``:
   which do not return, ``counting``: which errors are theirs; ``settling``: what it owes the log;
   ``events``: what is told, ``observing``: to observers.
 - ``calling``: calls of handlers to other services; ``channels``: what stubs get for them;

@@ -70,6 +70,7 @@ class Carrier:
         placing: Placing,
         store: Store,
         handlers: Handlers,
+        calls: KeptCalls,
         services: Services,
         *,
         batch_s: float,
@@ -77,14 +78,15 @@ class Carrier:
         together: Together | None = None,
         watchers: Watchers | None = None,
     ) -> None:
-        """``services``: those that handlers call. ``batch_s``: a transaction takes no further
-        message after that time. ``together``: where the log is in the store's database.
+        """``store``: a lane of it. ``services``: those that handlers call. ``batch_s``: a
+        transaction takes no further message after that time. ``together``: where the log is in the
+        store's database.
         """
         self.watchers = watchers or Watchers(())
         self._place = place
         self._store = store
         self._handlers = handlers
-        self._calls = KeptCalls(name, place.incarnation, store)
+        self._calls = calls
         self._services = services
         self._together = together
         # Of an append; one tag and its stream's are the state's, where the log has that.
@@ -167,13 +169,13 @@ class Carrier:
             case Passed(tag, checkpoint):
                 return self._commit(tag, checkpoint)
             case Resend(tag, checkpoint):
-                return self._calls.resend(tag, checkpoint, self.act)
+                return self._calls.resend(tag, checkpoint, self._store, self.act)
             case Open():
                 return self._services.open(step)
             case Send():
                 return self._services.send(step)
             case Intend() | Answered():
-                return self._calls.keep(step)
+                return self._calls.keep(step, self._store)
         return self._place.act(self._place.engine, step)
 
     def _noted(self, step: TakeStore | Note | Rewind) -> Any:

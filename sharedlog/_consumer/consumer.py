@@ -19,6 +19,7 @@ from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.configuring import Configure
 from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction
 from sharedlog._consumer.in_log import LOG
+from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.opening import store_of, together
@@ -291,6 +292,7 @@ class Consumer:
                     self._log._placing,
                     store,
                     self._handlers,
+                    KeptCalls(self.name, place.incarnation),
                     services,
                     batch_s=_BATCH_S if clock is None else math.inf,
                     dead_letters=self._dead_letters,
@@ -300,7 +302,7 @@ class Consumer:
                 # Where the log is in the store's file nothing is owed, but by a release before.
                 alone = as_one is not None and as_one.alone
                 aside = place.run if clock is None and not alone else None
-                settling = Settling(carrier.carry, aside)
+                settling = Settling(aside)
                 work = Work(
                     place,
                     settings,

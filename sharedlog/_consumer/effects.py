@@ -7,6 +7,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 from _rifl_ground.forks import this_process
+from _rifl_ground.loans import Loan
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.channels import channel_for
 from sharedlog._consumer.counting import noted
@@ -45,13 +46,13 @@ class Effects:
         # What the function is called with; a timer's with none.
         self.messages = messages
         self._state = state
-        self._connection = calls.store.lend()
+        self._loan = Loan(handler_ended)
+        self._connection = calls.store.lend(self._loan)
         self._process = this_process()
         self._message = messages[0] if messages and not batch else None
         self._placing = placing
         self._outputs = outputs
         self._calls = calls
-        self._over = False
         # The savepoints that it is in, the newest last.
         self._open: list[Savepoint] = []
         # Tasks that were begun while it ran, and run on.
@@ -75,8 +76,7 @@ class Effects:
         """
         if this_process() is not self._process:
             raise forked()
-        if self._over:
-            raise handler_ended()
+        self._loan.check()
         self._calls.check_connection()
         self._calls.read = True
         if self._connection is None:
@@ -103,8 +103,7 @@ class Effects:
         handler: ``CallAfterWrite``. Raises ``CallMismatch`` where the handler has made another
         call when it ran before, ``InvalidRequest``, and what stubs raise.
         """
-        if self._over:
-            raise handler_ended()
+        self._loan.check()
         if this_process() is not self._process:
             raise forked()
         if self._message is None:
@@ -142,8 +141,7 @@ class Effects:
         batch the last one's. Raises
         ``InvalidRequest`` where the transaction has no room for it, and for what cannot be.
         """
-        if self._over:
-            raise handler_ended()
+        self._loan.check()
         cause = str(self.messages[-1].position) if self.messages else ""
         if about is None:
             about = About(headers, "", "", *self.trace, cause)
@@ -168,7 +166,7 @@ class Effects:
         try:
             yield
         except BaseException:
-            if not self._over:
+            if not self._loan.over:
                 self._outputs.back_to(published)
                 if self._state is not None and state is not None:
                     self._state.back_to(state)
@@ -187,8 +185,7 @@ class Effects:
         state in the log: its changes) and what it has published. The exception goes on. They nest.
         Other tasks and threads of the handler do not enter one meanwhile: ``InvalidRequest``.
         """
-        if self._over:
-            raise handler_ended()
+        self._loan.check()
         if this_process() is not self._process:
             raise forked()
         return Savepoint(self._open, lambda: (self._calls.store.savepoint(), self._savepoint()))
@@ -204,10 +201,15 @@ class Effects:
 
     def end(self) -> None:
         """The handler has returned, or raised: nothing of this is of use any more. Idempotent."""
-        if self._over or this_process() is not self._process:
+        if self._loan.over or this_process() is not self._process:
             return
-        self._over = True
+        self._loan.over = True
         if self._state is not None:
             self._state.end()
         self._calls.end()
-        self._calls.store.take_back()
+
+    def take_back(self) -> None:
+        """Wait until nothing is in flight of what was lent, for a while; idempotent."""
+        self.end()
+        if this_process() is self._process:
+            self._calls.store.take_back()

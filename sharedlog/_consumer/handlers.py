@@ -90,14 +90,14 @@ class Handlers:
             given = [read(each) for each in messages] if batches else read(messages[0])
             self._awaited(call(given, effects), effects)
         finally:
-            effects.end()
+            effects.take_back()
 
     def fire(self, timer: int, effects: Effects) -> None:
         """Call the function of a timer, as ``run``."""
         try:
             self._awaited(self._timers[timer].call(effects), effects)
         finally:
-            effects.end()
+            effects.take_back()
 
     def close(self) -> None:
         """Let go of the event loop, if there is one; in the thread that ran handlers."""

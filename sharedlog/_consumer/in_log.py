@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NoReturn
 
+from _rifl_ground.loans import Loan
 from sharedlog._consumer.counting import Counts
 from sharedlog._core.consumer.asked import Unit
 from sharedlog._core.consumer.call_keys import drop_calls, keep_call, read_calls
@@ -40,6 +41,10 @@ class LogStore:
         self._name = name
         # Of each shard the messages' places of the calls that are kept, by serial.
         self._kept: dict[str, dict[int, tuple[int, int]]] = {}
+
+    def lane(self) -> LogStore:
+        """See ``Store``: it has no transaction of its own."""
+        return self
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> NoReturn:
         """Never called: there is no row."""
@@ -85,7 +90,7 @@ class LogStore:
     def begin(self) -> None:
         """There is no connection."""
 
-    def lend(self) -> None:
+    def lend(self, loan: Loan) -> None:
         """There is no connection."""
 
     def take_back(self) -> None:

@@ -11,40 +11,42 @@ from sharedlog._core.errors import StoreUnavailable
 
 
 class KeptCalls:
-    """The calls of a process's shards. One thread."""
+    """The calls of a process's shards. Of each shard one thread at a time.
 
-    def __init__(self, name: str, incarnation: str, store: Store) -> None:
+    ``store``: the lane that the shard is in.
+    """
+
+    def __init__(self, name: str, incarnation: str) -> None:
         """``name``: the consumer's."""
         self._name = name
         self._incarnation = incarnation
-        self._store = store
         self._checkpoints: dict[str, Checkpoint] = {}
         # Of those that are not there it is not known: they are read again.
         self._calls: dict[str, ShardCalls] = {}
 
-    def of(self, tag: str) -> ShardCalls:
+    def of(self, tag: str, store: Store) -> ShardCalls:
         """Return the calls of a shard that was taken over, as the store has them."""
         if tag not in self._calls:
             known = self._checkpoints[tag]
             series = series_of(self._name, tag, known.epoch, self._incarnation)
-            rows = self._store.calls(tag)
+            rows = store.calls(tag)
             self._calls[tag] = ShardCalls(tag, known.number, series, known.position, rows)
         return self._calls[tag]
 
-    def resend(self, tag: str, checkpoint: Checkpoint, act: Act) -> None:
+    def resend(self, tag: str, checkpoint: Checkpoint, store: Store, act: Act) -> None:
         """T6: send again what has no answer, at a take-over; ``StoreUnavailable``: not now."""
         self._checkpoints[tag] = checkpoint
         self._calls.pop(tag, None)
         try:
-            carry(self.of(tag).resend(), act)
+            carry(self.of(tag, store).resend(), act)
         except Unanswered as away:
             raise StoreUnavailable(f"a service that was called: {away}") from away
         except Failed as failed:
             raise StoreUnavailable(f"the store: {failed.why}") from failed
 
-    def keep(self, step: Intend | Answered) -> None:
+    def keep(self, step: Intend | Answered, store: Store) -> None:
         """Keep something of a call; where that fails, what is there is not known."""
-        keep = self._store.intend if isinstance(step, Intend) else self._store.answered
+        keep = store.intend if isinstance(step, Intend) else store.answered
         try:
             keep(step.tag, step.number, step.call)
         except BaseException:

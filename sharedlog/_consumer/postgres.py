@@ -42,28 +42,50 @@ from sharedlog._log.place import forked
 _WAIT = b"SET LOCAL lock_timeout = '2s'"
 # Of two that make the table at once, one waits.
 _LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('sharedlog_consumer', 0))"
+# Between the sessions that a row names.
+_AND = ", "
 _END = (
     b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     b"WHERE pid || ' ' || backend_start = %s AND pid <> pg_backend_pid()"
 )
 
 
-class PostgresStore:
-    """See ``Store``. One session; a take-over ends the one of a process that died, if it may."""
+class _Lanes:
+    """What the lanes of one process have in common."""
 
-    def __init__(self, url: str, name: str, configure: Configure | None = None) -> None:
+    def __init__(self) -> None:
+        # Shards that have calls whose messages are not done.
+        self.calling: set[str] = set()
+        # Of shards: what their keys in the log hold since the last commit that appended to it.
+        self.held: dict[str, Held] = {}
+        # What the server calls the lanes' sessions, and those that were lost.
+        self.sessions: set[str] = set()
+        self.lost: set[str] = set()
+
+
+class PostgresStore:
+    """See ``Store``. A lane is a session; a take-over ends a dead process's sessions, if it may."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        configure: Configure | None = None,
+        lanes: _Lanes | None = None,
+    ) -> None:
         """``name``: the consumer's. The table is made where there is none.
 
-        ``configure``: called with each connection that handlers use.
+        ``configure``: called with each connection that handlers use. ``lanes``: this one is one
+        more of them.
         """
+        self._name = name
+        self._lanes = lanes or _Lanes()
         self._url = url
         self._configure = configure
         # What handlers' rows are made by, as it was configured.
         self._row_factory: Any = tuple_row
         self._table = Table(name, POSTGRES)
         self._calls = CallRows(name, POSTGRES)
-        # Shards that have calls whose messages are not done.
-        self._calling: set[str] = set()
         # For what is kept of calls while a handler's transaction runs.
         self._aside: psycopg.Connection[Any] | None = None
         # Where a handler uses it.
@@ -76,8 +98,8 @@ class PostgresStore:
         self._mark: TransactionMark | None = None
         # The session's, as handlers are to leave them.
         self._settings: tuple[tuple[str, bytes], ...] = ()
-        # What the server calls our session, and one of ours that was lost.
-        self._session = self._lost = ""
+        # What the server calls our session.
+        self._session = ""
         self._looks: Looks | None = None
         # The SQLSTATE of what a statement failed by last in the transaction that runs.
         self._failed_by: str | None = None
@@ -85,30 +107,32 @@ class PostgresStore:
         self._beginning = b""
         # What is appended to the log with the commit of the transaction that runs.
         self._append: tuple[JoinedCommits, JoinedAppend] | None = None
-        # Of shards: what their keys in the log hold since the last of these commits.
-        self._known: dict[str, Held] = {}
         with self._working() as execute:
             if execute(f"SELECT to_regclass('{CALLS}')", ()).fetchone()[0] is None:
                 execute(_LOCK.decode(), ())
                 execute(self._table.create, ())
                 execute(self._calls.create, ())
 
-    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+    def lane(self) -> PostgresStore:
         """See ``Store``."""
-        self._known.pop(tag, None)
+        return PostgresStore(self._url, self._name, self._configure, self._lanes)
+
+    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+        """See ``Store``. The row names the sessions of all lanes: the shard may be in any."""
+        lanes = self._lanes
+        lanes.held.pop(tag, None)
         with self._working() as execute:
             # Somebody may have locked the whole table.
             execute(_WAIT.decode(), ())
             before = self._table.session(execute, tag)
-            ended = {self._lost, before if died else ""} - {""}
-        for each in ended:
+        ended = {*lanes.lost, *(before.split(_AND) if died else ())} - lanes.sessions
+        for each in ended - {""}:
             self._end(each)
-        self._lost = ""
+        lanes.lost -= ended
         with self._working() as execute:
             execute(_WAIT.decode(), ())
-            return self._table.take(
-                execute, tag, number, died=died, anew=anew, session=self._session
-            )
+            sessions = _AND.join(sorted(lanes.sessions))
+            return self._table.take(execute, tag, number, died=died, anew=anew, session=sessions)
 
     def note(self, tag: str, number: int, attempts: int) -> None:
         """See ``Store``."""
@@ -160,7 +184,7 @@ class PostgresStore:
 
         It is sent with the commit: the log's row is locked by then, for all who append.
         """
-        held = self._known.pop(tag, None)
+        held = self._lanes.held.pop(tag, None)
         joined = JoinedAppend(lambda step: do(engine, step), append, held)
         self._append = None if joined.commit is None else (engine.joined_commits, joined)
 
@@ -174,9 +198,9 @@ class PostgresStore:
             if self._beginning:
                 send(connection, self._beginning)
 
-    def lend(self) -> Any:
+    def lend(self, loan: Loan) -> Any:
         """See ``Store``."""
-        self._lent = LentConnection(self._opened(), Loan(handler_ended))
+        self._lent = LentConnection(self._opened(), loan)
         self._lent.row_factory = self._row_factory
         self._overran = False
         return self._lent
@@ -229,18 +253,18 @@ class PostgresStore:
 
     def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
         """See ``Store``."""
-        self._known.pop(tag, None)
+        self._lanes.held.pop(tag, None)
         self._end_alchemy()
         lent = self._mark is not None
         with self._working() as execute:
             if lent:
                 self._check()
             self._table.move(execute, tag, checkpoint)
-            if tag in self._calling and checkpoint.position is not None:
+            if tag in self._lanes.calling and checkpoint.position is not None:
                 self._calls.passed(execute, tag, checkpoint.position)
             append, self._append = self._append, None
             if append is not None:
-                self._known[tag] = commit_with(self._opened(), *append)
+                self._lanes.held[tag] = commit_with(self._opened(), *append)
                 self._mark = None
 
     def rollback(self) -> None:
@@ -271,7 +295,8 @@ class PostgresStore:
     def close(self) -> None:
         """See ``Store``."""
         connection, self._connection = self._connection, None
-        self._mark = None
+        self._lanes.sessions.discard(self._session)
+        self._session, self._mark = "", None
         aside, self._aside = self._aside, None
         for each in (connection, aside):
             if each is not None:
@@ -341,7 +366,8 @@ class PostgresStore:
             self._failed_by = error.sqlstate
 
     def _has_calls(self, tag: str, has: bool) -> None:
-        (self._calling.add if has else self._calling.discard)(tag)
+        calling = self._lanes.calling
+        (calling.add if has else calling.discard)(tag)
 
     def _refused(self, error: psycopg.Error) -> None:
         """Raise ``Failed`` where the server said that nothing is committed."""
@@ -364,7 +390,7 @@ class PostgresStore:
         except (LogError, Failed):
             raise
         except psycopg.Error as error:
-            self._lost = self._session
+            self._lanes.lost |= {self._session} - {""}
             self.close()
             raise noted(StoreUnavailable(f"the store: {_line(error)}")) from error
 
@@ -374,6 +400,7 @@ class PostgresStore:
             refused = NotDurable if self._looks is None else StoreUnavailable
             found = opened(self._url, refused, self._configure)
             connection, self._session, _, self._settings, self._beginning = found
+            self._lanes.sessions |= {self._session} - {""}
             self._row_factory, connection.row_factory = connection.row_factory, tuple_row
             self._looks = Looks(self._url)
             connection.cursor_factory = HandlerCursor

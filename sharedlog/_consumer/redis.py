@@ -78,8 +78,14 @@ class RedisStore:
         self._ends: list[int] = []
         self._watching: RedisTransaction | None = None
         self._known: dict[str, Info | None] = {}
-        # The calls of shards: their serials, and the places of their messages.
+        # The calls of shards: their serials, and the places of their messages. Of all lanes.
         self._serials: dict[str, dict[int, tuple[int, int]]] = {}
+
+    def lane(self) -> RedisStore:
+        """See ``Store``."""
+        found = RedisStore(self._clients, self._name)
+        found._serials = self._serials
+        return found
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``."""
@@ -139,11 +145,9 @@ class RedisStore:
         """See ``Store``."""
         self._queued, self._ends = [], []
 
-    def lend(self) -> Any:
+    def lend(self, loan: Loan) -> Any:
         """See ``Store``."""
-        self._lent = RedisTransaction(
-            self._client, PREFIX, self._info, Loan(handler_ended), first=not self._ends
-        )
+        self._lent = RedisTransaction(self._client, PREFIX, self._info, loan, first=not self._ends)
         return self._lent
 
     def take_back(self) -> None:

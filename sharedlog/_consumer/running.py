@@ -101,7 +101,7 @@ class Runner:
 
     def run(self, messages: Sequence[Committed], changes: Changes | None) -> Ran:
         """Run handlers in one transaction until it is full; what they raise is ``Failed``."""
-        calls = self._calls.of(messages[0].tag)
+        calls = self._calls.of(messages[0].tag, self._store)
         self.ran = []
         self._store.begin()
         outputs = Outputs(self._bounds, travels=self._travels)
@@ -199,7 +199,7 @@ class Runner:
     def fire(self, tag: str, timer: int, changes: Changes | None) -> Ran:
         """Run a timer's function in a transaction; what it raises is ``Failed``."""
         self.ran = []
-        shard = self._calls.of(tag)
+        shard = self._calls.of(tag, self._store)
         self._store.begin()
         outputs = Outputs(self._bounds, travels=self._travels)
         calls = self._calls_of(shard, _NOWHERE, first=True)

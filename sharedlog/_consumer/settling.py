@@ -22,16 +22,17 @@ Carry = Callable[[Rule[None]], None]
 class Settling:
     """Appends what shards owe, in threads of its own. One thread, which has the shards."""
 
-    def __init__(self, carry: Carry, aside: Carry | None) -> None:
-        """``aside``: carries a rule out in any thread; None: it is done at once, by ``carry``."""
-        self._carry = carry
+    def __init__(self, aside: Carry | None) -> None:
+        """``aside``: carries a rule out in any thread; None: it is done at once."""
         self._aside = aside
         self._pool = None if aside is None else ThreadPoolExecutor(_THREADS, "sharedlog-settling")
 
-    def begin(self, own: Owned) -> None:
-        """Have a shard settle; ``own.settled`` waits for it."""
+    def begin(self, own: Owned, carry: Carry) -> None:
+        """Have a shard settle; ``own.settled`` waits for it. ``carry``: carries out what is done
+        at once.
+        """
         if self._pool is None or self._aside is None or not own.shard.keeper.owes:
-            self._carry(own.shard.settle())
+            carry(own.shard.settle())
         else:
             own.settling = self._pool.submit(self._aside, own.shard.settle())
 

@@ -133,6 +133,10 @@ class SqliteStore:
             self.close()
             raise
 
+    def lane(self) -> NoReturn:
+        """Never called: the file has one writer."""
+        raise AssertionError("a SQLite file has one writer")
+
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``."""
         with self._transaction() as execute:
@@ -210,9 +214,9 @@ class SqliteStore:
             (self._version,) = connection.cursor().execute(_VERSION).fetchone()
         self._owned.lend(connection)
 
-    def lend(self) -> Any:
+    def lend(self, loan: Loan) -> Any:
         """See ``Store``."""
-        self._lent = LentSqliteConnection(self._opened(), Loan(handler_ended))
+        self._lent = LentSqliteConnection(self._opened(), loan)
         self._lent.row_factory, self._lent.text_factory = self._factories
         return self._lent
 

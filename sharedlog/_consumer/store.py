@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from _rifl_ground.loans import Loan
 from sharedlog._consumer.counting import Counts
 from sharedlog._core.consumer.asked import Part, Unit
 from sharedlog._core.consumer.calls import Call
@@ -14,11 +15,18 @@ from sharedlog._core.position import Position
 
 
 class Store(Protocol):
-    """One process's way to the database that the effects are in. One thread.
+    """A lane of one process to the database that the effects are in: one transaction at a time.
 
     Raises ``StoreUnavailable`` where the database does not answer (it is used again then),
     ``Fenced`` for a number that is not the shard's, ``Failed`` for a commit that did not happen.
     """
+
+    def lane(self) -> Store:
+        """Return another lane, whose transactions run beside those of this one.
+
+        Both have the same shards: what one has found out of a shard the other knows. A shard is
+        in one lane at a time.
+        """
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """Set the shard's fence to the number, if it is lower, and return the checkpoint."""
@@ -56,11 +64,11 @@ class Store(Protocol):
     def begin(self) -> object:
         """Begin a transaction."""
 
-    def lend(self) -> Any:
-        """Return the connection that a handler uses in it, until ``take_back``."""
+    def lend(self, loan: Loan) -> Any:
+        """Return the connection that a handler uses in it, until the loan is over."""
 
     def take_back(self) -> None:
-        """Have what was lent raise ``HandlerEnded``, in every task and thread.
+        """End the loan: what was lent raises ``HandlerEnded``, in every task and thread.
 
         Waits for a statement that is in flight, for a while; then closes the connection. Does not
         fail; idempotent.

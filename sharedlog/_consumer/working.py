@@ -11,12 +11,9 @@ from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.sharing import Settings, Sharing
+from sharedlog._consumer.turning import Turning
 from sharedlog._core.consumer.holding import move_holds
-from sharedlog._core.consumer.members import stop, take
-from sharedlog._core.consumer.operating import Told, tell, told_of
-from sharedlog._core.consumer.reconciling import check_given
-from sharedlog._core.consumer.shard import Shard, Turned
-from sharedlog._core.errors import Fenced, LogStopped, LogUnavailable, StoreUnavailable
+from sharedlog._core.errors import LogStopped, LogUnavailable
 from sharedlog._log.place import Place
 
 # How often holds are moved.
@@ -38,14 +35,16 @@ class Work:
     ) -> None:
         """It has none yet."""
         self._place = place
-        self._settings = settings
         self._membership = membership
         self.carrier = self._carrier = carrier
         self._settling = settling
         self._clock = clock
-        self._events = Events(place.name, settings.name, carrier.watchers)
-        self.sharing = Sharing(place, settings, membership, carrier, self._events, clock)
+        events = Events(place.name, settings.name, carrier.watchers)
+        self.sharing = Sharing(place, settings, membership, carrier, events, clock)
         self._own = self.sharing.owned
+        self._turning = Turning(
+            settings, membership.who, carrier, settling, self.sharing, events, clock
+        )
         # Messages whose effects this process has committed.
         self.done = 0
         self._held_s = 0.0
@@ -112,146 +111,9 @@ class Work:
         return [own for own in self._own.values() if own.not_before_s <= now_s]
 
     def _turns(self) -> int:
-        return sum(self._turn(own) for own in list(self._own.values()))
-
-    def _turn(self, own: Owned) -> int:
-        shard, now_s = own.shard, self._clock()
-        # T3: its next transaction begins once the log has what it owes.
-        if now_s < own.not_before_s or own.settles:
-            return 0
-        try:
-            if own.settled():
-                self._kept(own, now_s, idle=False)
-            if not self._ready(own):
-                return 0
-            # Of both there is always one that follows the other.
-            own.fired = not own.fired and self._fire(own, now_s)
-            if own.fired:
-                return 0
-            turned = self._carrier.carry(shard.turn())
-            if turned.done:
-                self._settling.begin(own)
-            if own.settling is None:
-                self._kept(own, now_s, idle=not turned.done and turned.failed is None)
-            self._tell(own, turned)
-        except Fenced as error:
-            self._fenced(shard, error)
-            return 0
-        except LogStopped:
-            raise
-        except (LogUnavailable, StoreUnavailable) as error:
-            # The store may have this lease's number: it is taken over with the next one.
-            own.lease = None
-            self._waits(own, str(error))
-            self._retries(own, str(error))
-            return 0
-        self.done += turned.done
-        self._told(own, turned)
-        return turned.done
-
-    def _fire(self, own: Owned, now_s: float) -> bool:
-        """Run a timer that is due; one that fails is due again after its time."""
-        for timer, every_s in enumerate(self._carrier.timers):
-            if own.due(timer, every_s, now_s):
-                failed = self._carrier.carry(own.shard.fire(timer))
-                if failed is None:
-                    self._settling.begin(own)
-                    return True
-                self._events.timer_failed(own.shard, failed)
-                if failed.ends is not None:
-                    raise failed.ends
-        return False
-
-    def _fenced(self, shard: Shard, error: Fenced) -> None:
-        """Another one took over: by a number of this log's, or it is not the store's log."""
-        try:
-            self._carrier.carry(check_given(shard.fence, error.number))
-        except LogStopped:
-            raise
-        except LogUnavailable as away:
-            self.sharing.unavailable(away)
-        self.sharing.drop(shard.tag, str(error))
-
-    def _ready(self, own: Owned) -> bool:
-        """Take the shard over, where that is to be done before anything else (T1, T5)."""
-        shard, settings = own.shard, self._settings
-        if own.lease is None and not shard.sure:
-            # A commit was not answered: this process succeeds itself.
-            own.lease = self._carrier.carry(take(settings.name, shard.tag, self._membership.who))
-            if own.lease is None:
-                self.sharing.drop(shard.tag, "another one has it")
-                return False
-        if own.lease is not None:
-            died = own.lease.died
-            self._carrier.carry(shard.take_over(own.lease, _now_us(), settings.retention_us))
-            own.lease = None
-            own.done = shard.done
-            self._events.took_over(shard, died=died)
-        return True
-
-    def _tell(self, own: Owned, turned: Turned) -> None:
-        """Have the log tell what fails, and what became a dead letter: for who looks."""
-        failed = turned.failed
-        if turned.stops or (failed is None and not turned.done) or (failed and not failed.counts):
-            return
-        self._say(own, "" if failed is None else failed.why, buried=turned.buried)
-
-    def _say(self, own: Owned, why: str, *, buried: bool = False) -> None:
-        name, tag = self._settings.name, own.shard.tag
-        if own.told is None:
-            own.told = self._carrier.carry(told_of(name)).get(tag, Told())
-        letters = own.told.dead_letters + buried
-        since_us = own.since_us if why and own.failures else 0
-        told = Told(own.shard.checkpoint.attempts, why, letters, since_us)
-        if told != own.told:
-            self._carrier.carry(tell(name, tag, own.shard.fence, told))
-            own.told = told
-
-    def _retries(self, own: Owned, why: str) -> None:
-        """Tell of what is tried again for more than a minute; else it looks healthy."""
-        if not (seconds := own.retries_for_s):
-            return
-        self._events.retries(own.shard.tag, seconds, why)
-        try:
-            self._say(own, why)
-        except LogStopped:
-            raise
-        except LogUnavailable as error:
-            # It is told at a later try.
-            self.sharing.unavailable(error)
-
-    def _told(self, own: Owned, turned: Turned) -> None:
-        shard, failed = own.shard, turned.failed
-        if turned.stops:
-            name, who = self._settings.name, self._membership.who
-            self._carrier.carry(stop(name, shard.tag, who, shard.fence, turned.stops))
-            self._own.pop(shard.tag, None)
-            self._events.stopped(shard, turned.stops)
-        elif failed is not None:
-            if failed.counts:
-                self._events.failed(shard, failed)
-                own.failed(self._clock())
-            else:
-                self._waits(own, failed.why)
-            self._retries(own, failed.why)
-            if failed.ends is not None and shard.checkpoint.attempts:
-                # Noted: it counts in whatever process comes next.
-                raise failed.ends
-        else:
-            if own.retries_for_s:
-                self._events.goes_on(shard.tag)
-            own.failures = 0
-            if turned.buried:
-                self._events.buried(shard)
-            elif turned.done and self._carrier.ran:
-                self._events.committed(self._carrier.ran[: turned.done])
-
-    def _kept(self, own: Owned, now_s: float, *, idle: bool) -> None:
-        """Have the log know what is done, now and then."""
-        if own.passes(now_s):
-            self._carrier.carry(own.shard.pass_by(_now_us(), idle=idle))
-        own.done = own.shard.done
-        own.busy = self._carrier.carry(own.shard.tend(_now_us()))
+        done = sum(self._turning.turn(own) for own in list(self._own.values()))
+        self.done += done
+        return done
 
     def _move_holds(self) -> None:
         """Let the log trim what is done, now and then: of all shards in one step."""
@@ -266,10 +128,6 @@ class Work:
             raise
         except LogUnavailable as error:
             self.sharing.unavailable(error)
-
-    def _waits(self, own: Owned, why: str) -> None:
-        own.failed(self._clock())
-        self._events.waits(own.shard.tag, why)
 
 
 def _now_us() -> int:

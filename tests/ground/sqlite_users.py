@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import sharedlog
+from _rifl_ground.loans import Loan
 from curp.log import open_engine
 from curp.log._errors import EngineStopped
 from lease_server._errors import StorageUnavailable
@@ -176,7 +177,8 @@ class ConsumerUser(SqliteUser):
     def write(self) -> None:
         """Commit an effect."""
         self.store.begin()
-        self.store.lend().execute("INSERT INTO effect VALUES (randomblob(500))")
+        lent = self.store.lend(Loan(AssertionError))
+        lent.execute("INSERT INTO effect VALUES (randomblob(500))")
         self.store.take_back()
         self.store.commit("orders/0", self.checkpoint)
 

@@ -25,6 +25,7 @@ from chaos.sim.faults import Fault, Point
 from chaos.sim.loop import Process
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.consumer import Consumer
+from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.opening import Together
 from sharedlog._consumer.services import Services
@@ -77,8 +78,8 @@ class _Log:
 class _Aside(Settling):
     """What shards owe is appended in strands of the process."""
 
-    def __init__(self, strands: Strands, process: Process, carry: Any, aside: Any) -> None:
-        super().__init__(carry, None)
+    def __init__(self, strands: Strands, process: Process, aside: Any) -> None:
+        super().__init__(None)
         self._aside = aside
         self._strands = strands
         self._process = process
@@ -248,6 +249,7 @@ class ConsumerProcess:
             log._placing,
             store,
             consumer._handlers,
+            KeptCalls(CONSUMER, place.incarnation),
             Services({}),
             batch_s=math.inf,
             dead_letters=consumer._dead_letters,
@@ -255,7 +257,7 @@ class ConsumerProcess:
         )
         carrier.act = lambda step: self._act(carrier, step)
         aside = place.run if setup.aside and not (joined and joined.alone) else None
-        settling = _Aside(strands, process, carrier.carry, aside)
+        settling = _Aside(strands, process, aside)
         work = Work(place, settings, membership, carrier, settling, clock=process.clock)
         membership.join()
         strands.begin(process, membership._renew)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from _rifl_ground.loans import Loan
 from chaos.sim.consumer.database import Database
 from chaos.sim.consumer.engine import SimulatedEngine
 from chaos.sim.consumer.stage import Acting, Stage
@@ -176,8 +177,9 @@ class _Store:
         self._transaction = connection
         return connection
 
-    def lend(self) -> Connection | None:
+    def lend(self, loan: Loan) -> Connection | None:
         """See ``Store``."""
+        del loan
         return self._connection
 
     def take_back(self) -> None:
