@@ -5,7 +5,8 @@ It is private, and imports none of them.
 - ``forks``: refuses what a forked child inherits; ``log``: events that go where the
   application's own logs go.
 - ``threads``: in which what blocks runs beside an event loop.
-- ``owned_lock``: locks and leads that refuse a call within such a call.
+- ``owned_lock``: locks and leads that refuse a call within such a call; ``places``: a bounded
+  number of them, of which an interrupt loses none.
 - ``drivers``: applications' connections, out of what holds their transactions.
 - ``loans``: what user code is lent for one run, and refuses what that left running.
 - ``exports``: packages' public names, imported when they are asked for.

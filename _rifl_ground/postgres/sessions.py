@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg.rows import TupleRow
 
+from _rifl_ground.places import places
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.connections import Pools
+
+_T = TypeVar("_T")
 
 
 class Sessions:
@@ -25,32 +28,23 @@ class Sessions:
 
     def __init__(self, pools: Pools, address: PostgresAddress) -> None:
         self._pools = pools
-        self._timeout_s = address.timeout_s
-        # One for each session that may be lent. Of C: a semaphore's own lock may stay taken where
-        # a signal's exception comes.
-        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(address.max_connections):
-            self._free.put(None)
+        self._places = places(address.max_connections, address.timeout_s)
         # A signal's handler may ask within itself: each line leaves the list whole.
         self._lock = threading.RLock()
         self._idle: list[psycopg.Connection[TupleRow]] = []
         self._closed = False
 
-    @contextlib.contextmanager
-    def lend(self) -> Iterator[psycopg.Connection[TupleRow]]:
-        """Lend a session in autocommit. Raises ``psycopg.OperationalError``."""
+    def use(self, act: Callable[[psycopg.Connection[TupleRow]], _T]) -> _T:
+        """Act on a session in autocommit. Raises ``psycopg.OperationalError`` if none is free."""
         try:
-            self._free.get(timeout=self._timeout_s)
+            with self._places:
+                session = self._take() or self._pools.connect()
+                try:
+                    return act(session)
+                finally:
+                    self._give_back(session)
         except queue.Empty:
             raise psycopg.OperationalError("no session is free") from None
-        try:
-            session = self._take() or self._pools.connect()
-            try:
-                yield session
-            finally:
-                self._give_back(session)
-        finally:
-            self._free.put(None)
 
     def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back. Idempotent."""

@@ -8,8 +8,8 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
@@ -20,6 +20,7 @@ import redis.cluster
 import redis.retry
 import redis.sentinel
 
+from _rifl_ground.places import places
 from _rifl_ground.redis.address import RedisAddress, Topology
 from _rifl_ground.redis.settings import (
     WANTED,
@@ -30,6 +31,7 @@ from _rifl_ground.redis.settings import (
 )
 from _rifl_ground.servers import Durability, Weakness, told
 
+_T = TypeVar("_T")
 _RETRIES = 2
 # For who listens, and for what is asked beside calls, where the pool does not wait.
 _SPARE = 4
@@ -42,7 +44,7 @@ class Clients:
 
     Pools are bounded and block: a burst of calls waits for a connection instead of
     opening thousands, and no longer than ``timeout_s``. redis-py has such pools for a
-    single server only, so behind Sentinel and on a cluster the wait is for ``room``.
+    single server only, so behind Sentinel and on a cluster the wait is for a place.
     ``retries``: how often a command is sent again on its own.
     """
 
@@ -56,11 +58,11 @@ class Clients:
         self._retries = retries
         self._lock = threading.Lock()
         self._pool_waits = address.topology is Topology.SERVER
-        # One for each connection that may be used. Of C: a semaphore's own lock may stay taken
-        # where a signal's exception comes.
-        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(address.max_connections):
-            self._room.put(None)
+        self._places = (
+            contextlib.nullcontext()
+            if address.topology is Topology.SERVER
+            else places(address.max_connections, address.timeout_s)
+        )
         self._rooms: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
         )
@@ -132,24 +134,17 @@ class Clients:
                 found += weaknesses(settings)
         return found
 
-    @contextlib.contextmanager
-    def room(self) -> Iterator[None]:
-        """Have a connection to spare inside; raises redis-py's ConnectionError if none comes."""
-        if self._pool_waits:
-            yield
-            return
+    def in_room(self, act: Callable[[], _T]) -> _T:
+        """Act with a connection to spare; raises redis-py's ConnectionError if none comes."""
         try:
-            self._room.get(timeout=self._address.timeout_s)
+            with self._places:
+                return act()
         except queue.Empty:
             raise _no_connection() from None
-        try:
-            yield
-        finally:
-            self._room.put(None)
 
     @contextlib.asynccontextmanager
     async def room_awaiting(self) -> AsyncIterator[None]:
-        """The same on the running event loop."""
+        """Have a connection to spare inside, on the running event loop."""
         if self._pool_waits:
             yield
             return

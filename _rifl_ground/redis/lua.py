@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from importlib.resources.abc import Traversable
+from typing import Any
+
+import redis
 
 
 class Script:
@@ -31,3 +34,10 @@ class Script:
         self.writes = writes
         self.opens = opens
         self.counts = frozenset(counts)
+
+    def run(self, client: Any, parts: Sequence[Any]) -> Any:
+        """Run it, also on a server that does not have it yet; ``parts``: what follows its name."""
+        try:
+            return client.evalsha(self.sha, *parts)
+        except redis.exceptions.NoScriptError:
+            return client.eval(self.text, *parts)

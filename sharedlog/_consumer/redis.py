@@ -279,10 +279,7 @@ class RedisStore:
         with _errors():
             self._refuse_weak()
             parts = (len(keys), *keys, *given)
-            try:
-                return list(self._client.evalsha(_SCRIPTS[script].sha, *parts))
-            except redis.exceptions.NoScriptError:
-                return list(self._client.eval(_SCRIPTS[script].text, *parts))
+            return list(_SCRIPTS[script].run(self._client, parts))
 
     def _refuse_weak(self) -> None:
         if weak := self._clients.weakness():

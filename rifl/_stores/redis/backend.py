@@ -173,15 +173,7 @@ class RedisBackend:
         return self._all(requests, self._pipelined)
 
     def _pipelined(self, sent: Sent) -> list[Any]:
-        client = self.clients.blocking
-        with self.clients.room():
-            replies: list[Any] = _pipeline(client, sent).execute(raise_on_error=False)
-            if left := _without_script(sent, replies):
-                for script in {sent[at][0] for at in left}:
-                    client.script_load(script.text)
-                again = _pipeline(client, [sent[at] for at in left])
-                _put(replies, left, again.execute(raise_on_error=False))
-        return replies
+        return self.clients.in_room(lambda: _pipelined(self.clients.blocking, sent))
 
     def _exchange(self, sent: Sent) -> list[Any]:
         replies = self._line.exchange(sent)  # type: ignore[union-attr]  # asked by who has one
@@ -290,11 +282,7 @@ class RedisBackend:
         self._check()
         client = self.clients.blocking
         try:
-            with self.clients.room():
-                try:
-                    reply = client.evalsha(script.sha, *parts)
-                except redis.exceptions.NoScriptError:
-                    reply = client.eval(script.text, *parts)
+            reply = self.clients.in_room(lambda: script.run(client, parts))
         except (redis.RedisError, OSError) as error:
             raise _failed(error) from error
         return self._accept(reply)
@@ -358,6 +346,16 @@ class RedisBackend:
     def _check(self) -> None:
         if self._stopped:
             raise WentBackwards(self._stopped)
+
+
+def _pipelined(client: Any, sent: Sent) -> list[Any]:
+    replies: list[Any] = _pipeline(client, sent).execute(raise_on_error=False)
+    if left := _without_script(sent, replies):
+        for script in {sent[at][0] for at in left}:
+            client.script_load(script.text)
+        again = _pipeline(client, [sent[at] for at in left])
+        _put(replies, left, again.execute(raise_on_error=False))
+    return replies
 
 
 def _pipeline(client: Any, sent: Sent) -> Any:

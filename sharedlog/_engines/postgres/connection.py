@@ -207,8 +207,10 @@ class Connection:
         self.sessions.close()
 
     def _rows(self, statement: str, arguments: Arguments) -> list[Any]:
-        with self.sessions.lend() as connection:
-            return connection.execute(statement.encode(), arguments, binary=True).fetchall()
+        def read(session: psycopg.Connection[Any]) -> list[Any]:
+            return session.execute(statement.encode(), arguments, binary=True).fetchall()
+
+        return self.sessions.use(read)
 
     def _statement(self, function: str, types: str) -> bytes:
         given = ", ".join(_PLACES.get(each, f"%t::{each}") for each in types.split())
@@ -220,17 +222,18 @@ class Connection:
         def note(diagnostic: psycopg.errors.Diagnostic) -> None:
             notices.append(diagnostic.sqlstate)
 
-        with self.sessions.lend() as connection:
-            connection.add_notice_handler(note)
+        def write(session: psycopg.Connection[Any]) -> list[Any]:
+            session.add_notice_handler(note)
             try:
                 if len(calls) == 1:
-                    found = [connection.execute(*calls[0], binary=True).fetchone()]
-                else:
-                    with connection.pipeline(), connection.transaction():
-                        asked = [connection.execute(*each, binary=True) for each in calls]
-                        found = [each.fetchone() for each in asked]
+                    return [session.execute(*calls[0], binary=True).fetchone()]
+                with session.pipeline(), session.transaction():
+                    asked = [session.execute(*each, binary=True) for each in calls]
+                    return [each.fetchone() for each in asked]
             finally:
-                connection.remove_notice_handler(note)
+                session.remove_notice_handler(note)
+
+        found = self.sessions.use(write)
         if not self._warn and any(state in _CUT_SHORT for state in notices):
             raise self.owner.unavailable(f"{self.address}: the wait for a standby was cut short")
         return [list(row or ()) for row in found]
@@ -285,8 +288,7 @@ class Connection:
 
     def _follow_history(self) -> None:
         if self._moved:
-            with self.sessions.lend() as connection:
-                self._continue(connection)
+            self.sessions.use(self._continue)
             self._moved = False
 
     def _greeted(self, connection: Any, rows: list[Any]) -> None:

@@ -33,8 +33,7 @@ def _end(log: Connection, pid: int, user: str, application: str) -> str:
     facts: dict[str, Any] = {"pid": pid, "user": user, "application": application}
     told = f"the session {pid} of {user} {application}".strip()
     try:
-        with log.sessions.lend() as session:
-            session.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        log.sessions.use(lambda session: session.execute("SELECT pg_terminate_backend(%s)", (pid,)))
     except psycopg.Error as error:
         log.owner.events.warning(
             "log_waits_for_session", log=str(log.address), error=type(error).__name__, **facts

@@ -60,9 +60,9 @@ class Waiting:
             return
         if self._listens:
             # It hears this, and looks whether it is to go on.
-            sessions = self._connection.sessions
-            with contextlib.suppress(psycopg.Error, OSError), sessions.lend() as session:
-                session.execute("SELECT pg_notify(%s, '')", (self._channel,))
+            told = "SELECT pg_notify(%s, '')"
+            with contextlib.suppress(psycopg.Error, OSError):
+                self._connection.sessions.use(lambda each: each.execute(told, (self._channel,)))
         self._listener.join(_END_S)
 
     def _begin(self) -> None:

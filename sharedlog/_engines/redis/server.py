@@ -153,11 +153,7 @@ class Server:
         client = self._clients.blocking
         parts = (len(names), *names, *arguments)
         if not (script.writes and self._replicas):
-            with self._clients.room():
-                try:
-                    reply: list[Any] = client.evalsha(script.sha, *parts)
-                except redis.exceptions.NoScriptError:
-                    reply = client.eval(script.text, *parts)
+            reply: list[Any] = self._clients.in_room(lambda: script.run(client, parts))
             return reply
         # One connection for both: WAIT is about the writes of its own.
         timeout_ms = int(self._address.timeout_s * 500)
@@ -165,8 +161,9 @@ class Server:
             pipe = client.pipeline(transaction=False)
             pipe.execute_command(*command, *parts)
             pipe.execute_command("WAIT", self._replicas, timeout_ms)
-            with self._clients.room():
-                found, replicas = pipe.execute(raise_on_error=False)
+            found, replicas = self._clients.in_room(
+                lambda: pipe.execute(raise_on_error=False)  # noqa: B023 - at once
+            )
             if isinstance(found, redis.exceptions.NoScriptError):
                 continue
             for result in (found, replicas):

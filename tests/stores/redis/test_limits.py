@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 
 import pytest
 
@@ -67,12 +67,18 @@ class TestServer(Limits):
         return stack
 
 
+@contextmanager
+def _within(places):
+    with places:
+        yield
+
+
 class _Rooms(Limits):
     def taken(self, store):
         """Enter as often as there is room."""
         stack = ExitStack()
         for _ in range(_PLACES):
-            stack.enter_context(store._redis.clients.room())
+            stack.enter_context(_within(store._redis.clients._places))
         return stack
 
     async def taken_awaiting(self, store):
