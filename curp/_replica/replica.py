@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.threads import in_thread
 from _rifl_ground.urls import split_url
 from curp._core.role import Role
@@ -187,7 +188,7 @@ class Replica(ReplicaReports):
         self._health = HealthStatus(serving=False)
         self._group_servicer = GroupServicer(parts, built.watch, lambda: built.replicas.addresses)
         self._replicas = built.replicas
-        self._closing = threading.Lock()
+        self._closing = OwnedLock(AssertionError, math.inf)
         self._closed = False
         belongs_here(self, "Replica")
 
@@ -278,12 +279,13 @@ class Replica(ReplicaReports):
 
         Blocks for the calls that run, at most some seconds, and for the log engine, for
         five seconds in which it answers nothing; not to be called on the event loop that
-        serves: see ``aclose``.
+        serves: see ``aclose``. Within itself it returns at once.
         """
+        if self._closing.owned:
+            return
         with self._closing:
             if self._closed:
                 return
-            self._closed = True
             if self._group_servicer.runner is not None:
                 self._end(self._group_servicer.runner)
                 self._replicas.close()
@@ -293,6 +295,8 @@ class Replica(ReplicaReports):
             self._witnesses.close()
             if self._owns_engine:
                 self._log_engine.close()
+            # Last: an interrupted one can be called again.
+            self._closed = True
 
     def _end(self, runner: Runner) -> None:
         """End following or leading, and tell what an engine that is gone has kept from it."""

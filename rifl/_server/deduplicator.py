@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.threads import in_thread
 from lease_server import SessionsFrom, StorageUnavailable, open_authority
 from lease_server._authority import TERM_S
@@ -175,7 +176,7 @@ class Deduplicator:
         self._release: StoreRelease | None = None
         # How many handlers had been cancelled when the server began to drain.
         self._cancelled: int | None = None
-        self._closing = threading.Lock()
+        self._closing = OwnedLock(AssertionError, math.inf)
         self._sweeper = Sweeper(self._store, self._authority)
         self._sweeper.start()
         belongs_here(self, "Deduplicator")
@@ -320,10 +321,12 @@ class Deduplicator:
         last of them has ended and been recorded, or the process has. Where an event loop
         cancelled one of them meanwhile, a thread that it left behind may go on: then the
         process's end lets the store go. Until then new calls are refused. Called again it
-        waits for that, at most ``drain_s`` more.
+        waits for that, at most ``drain_s`` more. Called within itself, by a signal's handler or
+        an observer, it returns at once.
         """
-        with self._closing:
-            self._close(self._drain_s if drain_s is None else drain_s)
+        if not self._closing.owned:
+            with self._closing:
+                self._close(self._drain_s if drain_s is None else drain_s)
 
     async def aclose(self, drain_s: float | None = None) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""
@@ -357,9 +360,10 @@ class Deduplicator:
         await self.aclose()
 
     def _close(self, drain_s: float) -> None:
-        if self._release is not None:
+        release = self._release
+        if release is not None and release.begun:
             if not _on_event_loop():
-                self._release.wait(drain_s)
+                release.wait(drain_s)
             return
         self.drain()
         if _on_event_loop():

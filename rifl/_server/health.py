@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
+
+from _rifl_ground.owned_lock import OneByOne
+
+_Setter = Callable[[Sequence[str], bool], object]
 
 
 class HealthStatus:
@@ -18,11 +21,11 @@ class HealthStatus:
     """
 
     def __init__(self, *, serving: bool = True) -> None:
-        self._lock = threading.Lock()
         self._serving = serving
         # Services whose state is not the server's, by name.
         self._named: dict[str, bool] = {}
-        self._setters: list[tuple[tuple[str, ...], Callable[[Sequence[str], bool], object]]] = []
+        self._setters: list[tuple[tuple[str, ...], _Setter]] = []
+        self._changes: OneByOne[Callable[[], None]] = OneByOne()
 
     def serve(self, server: grpc.Server | grpc.aio.Server, services: Sequence[str]) -> None:
         """Host ``grpc.health.v1.Health``: for the whole server, and each service."""
@@ -51,7 +54,7 @@ class HealthStatus:
                 if not loop.is_closed():
                     asyncio.run_coroutine_threadsafe(set_all(named, serving), loop)
 
-            setter: Callable[[Sequence[str], bool], object] = set_soon
+            setter: _Setter = set_soon
         else:
             servicer = health.HealthServicer()
 
@@ -61,25 +64,35 @@ class HealthStatus:
 
             setter = set_now
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-        with self._lock:
-            self._setters.append((names, setter))
-            setter(names, self._serving)
-            for name, serving in self._named.items():
-                setter((name,), serving)
+        self._changed(lambda: self._add(names, setter))
 
     def set(self, serving: bool) -> None:
         """Say it to every server from now on."""
-        with self._lock:
-            self._serving = serving
-            for names, setter in self._setters:
-                setter(names, serving)
+        self._changed(lambda: self._set(serving))
 
     def set_named(self, name: str, *, serving: bool) -> None:
         """Say it of one service alone, which is none of those given to ``serve``."""
-        with self._lock:
-            self._named[name] = serving
-            for _, setter in self._setters:
-                setter((name,), serving)
+        self._changed(lambda: self._set_named(name, serving))
+
+    def _changed(self, change: Callable[[], None]) -> None:
+        # In the order in which it is said: also by a signal's handler, in the middle of this.
+        self._changes.post(change, lambda posted: posted())
+
+    def _add(self, names: tuple[str, ...], setter: _Setter) -> None:
+        self._setters.append((names, setter))
+        setter(names, self._serving)
+        for name, serving in self._named.items():
+            setter((name,), serving)
+
+    def _set(self, serving: bool) -> None:
+        self._serving = serving
+        for names, setter in self._setters:
+            setter(names, serving)
+
+    def _set_named(self, name: str, serving: bool) -> None:
+        self._named[name] = serving
+        for _, setter in self._setters:
+            setter((name,), serving)
 
 
 def add_reflection(server: grpc.Server | grpc.aio.Server, services: Sequence[str]) -> None:

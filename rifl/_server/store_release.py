@@ -56,6 +56,11 @@ class StoreRelease:
         """Whether the store is let go."""
         return self._done.is_set()
 
+    @property
+    def begun(self) -> bool:
+        """Whether it is let go, or will be: no interrupt came before that."""
+        return self._done.is_set() or self._thread.is_alive()
+
     def begin(self) -> None:
         """Let go, or have it done later; called once."""
         if self._store.handling() or self._left_threads():
@@ -67,10 +72,13 @@ class StoreRelease:
 
     def at_once(self) -> None:
         """Let go whatever runs, in the place of ``begin``: as the process's death does."""
+        # After a signal's exception it can be asked for again.
         try:
             self._let_go()
-        finally:
+        except Exception:
             self._done.set()
+            raise
+        self._done.set()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the store is let go; False if that took longer."""

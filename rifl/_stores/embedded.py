@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.owned_lock import OneByOne
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.rows import ConditionalRows
@@ -60,7 +61,8 @@ class EmbeddedStore:
         self.on_refusal: Callable[[RiflError | None], None] | None = None
         self.cancelled = 0
         self._told: RiflError | None = None
-        self._tell_lock = threading.Lock()
+        # That it may be another one: who is told may say so again.
+        self._changes: OneByOne[None] = OneByOne()
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._table: ClientTable
@@ -298,14 +300,13 @@ class EmbeddedStore:
 
     def _tell_refusal(self) -> None:
         """Say whether new calls are refused; the lock is not held."""
-        if self.on_refusal is None:
-            return
         # One at a time, so that the last to be told is what holds.
-        with self._tell_lock:
-            refusal = self._table.refusing
-            if type(refusal) is not type(self._told):
-                self.on_refusal(refusal)
-            self._told = refusal
+        self._changes.post(None, self._tell)
+
+    def _tell(self, _: None) -> None:
+        told, self._told = self._told, self._table.refusing
+        if self.on_refusal is not None and type(self._told) is not type(told):
+            self.on_refusal(self._told)
 
     def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:
         # Only what is kept for a time needs one.
@@ -351,11 +352,15 @@ class EmbeddedStore:
 
     def _broken(self, violation: InvariantViolated) -> None:
         """Begin no new calls, for good: one of our own rules is broken (DESIGN §9)."""
-        _log.critical("invariant_violated", error=str(violation))
         self._stopped = StoreUnavailable(f"the server broke a rule of its own: {violation}")
         self._update_refusal()
+
+        def tell() -> None:
+            _log.critical("invariant_violated", error=str(violation))
+            self._tell_refusal()
+
         # The lock is held here, and nobody may be told under it.
-        threading.Thread(target=self._tell_refusal, name="rifl-refusal", daemon=True).start()
+        threading.Thread(target=tell, name="rifl-refusal", daemon=True).start()
 
     def _remove(self, client_ids: list[int]) -> None:
         """Let the rows of forgotten clients go; called with the lock held."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 import grpc
 
 from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.places import places
 from sharedlog._consumer.beginning import begins_of
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.configuring import Configure
@@ -47,6 +49,7 @@ from sharedlog._log.place import forked
 
 _H = TypeVar("_H", bound=Handler)
 _T = TypeVar("_T", bound=TimerFunction)
+_R = TypeVar("_R")
 _E = TypeVar("_E", Store, Handlers, Services)
 LEASE = timedelta(seconds=1.2)
 # Looks at who has what, within a lease.
@@ -142,7 +145,7 @@ class Consumer:
         self._watchers = Watchers.of(observer)
         self._services: dict[str, Service] = {}
         self._closing = threading.Event()
-        self._running = threading.Lock()
+        self._place = places(1, 0.0)
         refuse_in_children(self, forked)
 
     def _begins_at(self, start: str | datetime | Position) -> None:
@@ -214,6 +217,9 @@ class Consumer:
         where the store cannot be opened. What the log or the store does not answer from then on
         is tried again.
         """
+        self._alone(self._run)
+
+    def _run(self) -> None:
         with self._member() as work:
             while not self._stops():
                 if not work.round():
@@ -225,6 +231,9 @@ class Consumer:
         Where other processes run, each does its part. One that died lately is waited for, until
         its lease is over.
         """
+        return self._alone(self._once)
+
+    def _once(self) -> int:
         with self._member() as work:
             tail = self._log._engine.tail()
             work.sharing.await_dead(self._closing, self._lease_s)
@@ -265,6 +274,13 @@ class Consumer:
         except Failed as failed:
             raise StoreUnavailable(f"the store: {failed.why}") from failed
 
+    def _alone(self, act: Callable[[], _R]) -> _R:
+        try:
+            with self._place:
+                return act()
+        except queue.Empty:
+            raise InvalidRequest("this consumer runs already") from None
+
     @contextmanager
     def _member(self, clock: Callable[[], float] | None = None) -> Iterator[Work]:
         """Be one of the consumer's processes.
@@ -272,62 +288,57 @@ class Consumer:
         ``clock``: of a test, which drives it round by round; no thread says that it is there.
         """
         self._handlers.check()
-        if not self._running.acquire(blocking=False):
-            raise InvalidRequest("this consumer runs already")
-        try:
-            place = self._log._place
-            with (
-                _ended(self._opened()) as store,
-                _ended(self._handlers),
-                _ended(Services(self._services)) as services,
-            ):
-                as_one = together(store, place.engine, self._store)
-                settings = self._settings
-                if as_one is not None:
-                    settings = settings._replace(keeper=as_one.keeper)
-                membership = Membership(place, self.name, new_who(), self._streams, self._lease_s)
-                carrier = Carrier(
-                    self.name,
-                    place,
-                    self._log._placing,
-                    store,
-                    self._handlers,
-                    KeptCalls(self.name, place.incarnation),
-                    services,
-                    batch_s=_BATCH_S if clock is None else math.inf,
-                    dead_letters=self._dead_letters,
-                    watchers=self._watchers,
-                    together=as_one,
-                )
-                # Where the log is in the store's file nothing is owed, but by a release before.
-                alone = as_one is not None and as_one.alone
-                aside = place.run if clock is None and not alone else None
-                settling = Settling(aside)
-                work = Work(
-                    place,
-                    settings,
-                    membership,
-                    carrier,
-                    settling,
-                    clock=clock or time.monotonic,
-                )
-                membership.beside = carrier.hanging.look
-                membership.join()
-                if clock is None:
-                    membership.start()
-                try:
-                    yield work
-                finally:
-                    if not carrier.inherited:
-                        try:
-                            work.sharing.end()
-                        finally:
-                            settling.close()
-                            # What the log is not told, others find out in time.
-                            with suppress(LogUnavailable):
-                                membership.part()
-        finally:
-            self._running.release()
+        place = self._log._place
+        with (
+            _ended(self._opened()) as store,
+            _ended(self._handlers),
+            _ended(Services(self._services)) as services,
+        ):
+            as_one = together(store, place.engine, self._store)
+            settings = self._settings
+            if as_one is not None:
+                settings = settings._replace(keeper=as_one.keeper)
+            membership = Membership(place, self.name, new_who(), self._streams, self._lease_s)
+            carrier = Carrier(
+                self.name,
+                place,
+                self._log._placing,
+                store,
+                self._handlers,
+                KeptCalls(self.name, place.incarnation),
+                services,
+                batch_s=_BATCH_S if clock is None else math.inf,
+                dead_letters=self._dead_letters,
+                watchers=self._watchers,
+                together=as_one,
+            )
+            # Where the log is in the store's file nothing is owed, but by a release before.
+            alone = as_one is not None and as_one.alone
+            aside = place.run if clock is None and not alone else None
+            settling = Settling(aside)
+            work = Work(
+                place,
+                settings,
+                membership,
+                carrier,
+                settling,
+                clock=clock or time.monotonic,
+            )
+            membership.beside = carrier.hanging.look
+            membership.join()
+            if clock is None:
+                membership.start()
+            try:
+                yield work
+            finally:
+                if not carrier.inherited:
+                    try:
+                        work.sharing.end()
+                    finally:
+                        settling.close()
+                        # What the log is not told, others find out in time.
+                        with suppress(LogUnavailable):
+                            membership.part()
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-import threading
 from collections.abc import Callable
 
+from _rifl_ground.owned_lock import OneByOne
 from rifl.core._shared.errors import Draining, RiflError, StoreUnavailable
 
 
@@ -32,7 +32,7 @@ class Refusing:
         self._tell = tell
         # Whether nothing is refused: as ``refusal`` says, for who asks with every call.
         self.serving = True
-        self._turn = threading.Lock()
+        self._changes: OneByOne[None] = OneByOne()
         self._told = _State.SERVING
         self._draining = False
         self._away = ""
@@ -93,9 +93,11 @@ class Refusing:
     def _say(self) -> None:
         # At once, and again in turn: the last to have it is who looks last.
         self.serving = self._now()[0] is _State.SERVING
-        with self._turn:
-            state, refusal = self._now()
-            self.serving = state is _State.SERVING
-            if state is not self._told:
-                self._told = state
-                self._tell(refusal)
+        self._changes.post(None, self._look)
+
+    def _look(self, _: None) -> None:
+        state, refusal = self._now()
+        self.serving = state is _State.SERVING
+        if state is not self._told:
+            self._told = state
+            self._tell(refusal)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
-import threading
 import time
 from pathlib import Path
 
+from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.opening import is_inherited
 from rifl._stores.errors import StoreLocked, StoreUnreachable
 
 _POLL_S = 0.05
-_owned: set[Path] = set()
-_owned_lock = threading.Lock()
+# With their locks' files: one that is collected would be closed, and its lock dropped.
+_owned: dict[Path, io.FileIO] = {}
+_owned_lock = OwnedLock(StoreLocked)
 
 
 def owner_of(path: Path) -> str | None:
@@ -61,10 +63,10 @@ class Ownership:
             if self._path in _owned:
                 raise StoreLocked(f"{path} is open in this process (pid {os.getpid()}) already")
             try:
-                self._file = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                file = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError as error:
                 raise StoreUnreachable(f"cannot open {lock_path}: {error}") from error
-            _owned.add(self._path)
+            self._file = _owned[self._path] = io.FileIO(file, "r+")
         try:
             self._acquire(path, timeout_s)
         except BaseException:
@@ -72,14 +74,15 @@ class Ownership:
             raise
         # The name is a hint for people: a full disk must not keep the store shut.
         with contextlib.suppress(OSError):
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+            self._file.truncate(0)
+            os.pwrite(self._file.fileno(), f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let the store go; called once."""
+        """Let the store go; idempotent."""
         with _owned_lock:
-            os.close(self._file)
-            _owned.discard(self._path)
+            # Two steps of C that can be repeated: an interrupt may come between.
+            self._file.close()
+            _owned.pop(self._path, None)
 
     def _acquire(self, path: Path, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -89,7 +92,7 @@ class Ownership:
                 return
             except OSError as error:
                 if time.monotonic() >= deadline:
-                    owner = os.pread(self._file, 32, 0).decode(errors="replace").strip()
+                    owner = os.pread(self._file.fileno(), 32, 0).decode(errors="replace").strip()
                     raise StoreLocked(
                         f"{path} is owned by another process (pid {owner or 'unknown'}), "
                         f"waited {timeout_s:g} s"
@@ -100,7 +103,7 @@ class Ownership:
 def _forget_parents() -> None:
     global _owned_lock
     # A thread of the parent may have held it.
-    _owned_lock = threading.Lock()
+    _owned_lock = OwnedLock(StoreLocked)
     _owned.clear()
 
 

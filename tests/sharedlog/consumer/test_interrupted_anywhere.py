@@ -43,3 +43,28 @@ def _walk(directory, url, step):
 def test_an_interrupted_consumer(tmp_path, url, step):
     """It goes on, or another one takes over: nothing is lost or doubled (T1, T2)."""
     assert bounded(lambda: _walk(tmp_path, url, step), 1700 if step < 100 else 100) > 1000
+
+
+def _around(file, _):
+    return file.endswith("/_consumer/consumer.py")
+
+
+def test_an_interrupt_as_a_run_ends(tmp_path):
+    """The same consumer runs again, at once (T1, T2)."""
+
+    def interrupted(number):
+        world = World(tmp_path / str(number), 1, lease=timedelta(milliseconds=200))
+        consumer = world.consumer()
+        with at_a_line(number, interrupting, _around) as line, suppress(Interrupted):
+            consumer.once()
+        assert consumer.once() is not None, line
+        world.check()
+        world.log.close()
+        return line
+
+    def walk():
+        whole = interrupted(1000)
+        for number in range(whole.seen - 12, whole.seen + 1):
+            assert interrupted(number).came
+
+    assert bounded(lambda: [walk()], 60)
