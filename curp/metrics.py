@@ -11,7 +11,6 @@ serve them.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 
 from _rifl_ground.scraping import serve_metrics
@@ -114,20 +113,18 @@ class _Replicas(Collector):
     """The replicas of this process, looked at when scraped."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Without a lock: each step is one of C's.
         self._reports: list[Callable[[], GroupReport]] = []
 
     def add(self, report: Callable[[], GroupReport]) -> None:
-        with self._lock:
-            self._reports.append(report)
+        self._reports.append(report)
 
     def remove(self, report: Callable[[], GroupReport]) -> None:
-        with self._lock:
-            self._reports = [known for known in self._reports if known != report]
+        with contextlib.suppress(ValueError):
+            self._reports.remove(report)
 
     def collect(self) -> Iterator[Metric]:
-        with self._lock:
-            reports = list(self._reports)
+        reports = list(self._reports)
         found = []
         for report in reports:
             # A forked child holds nothing of what its parent does.

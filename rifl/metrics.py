@@ -12,7 +12,6 @@ own, as Prometheus has it.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from rifl.core._shared.errors import ForkedProcess, RiflError
@@ -171,20 +170,18 @@ class _Held(Collector):
     """What the deduplicators hold, counted when scraped."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Without a lock: each step is one of C's.
         self._sources: list[Callable[[], Statistics]] = []
 
     def add(self, source: Callable[[], Statistics]) -> None:
-        with self._lock:
-            self._sources.append(source)
+        self._sources.append(source)
 
     def remove(self, source: Callable[[], Statistics]) -> None:
-        with self._lock:
-            self._sources = [known for known in self._sources if known != source]
+        with contextlib.suppress(ValueError):
+            self._sources.remove(source)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        with self._lock:
-            sources = list(self._sources)
+        sources = list(self._sources)
         counts = []
         for source in sources:
             # A forked child holds nothing of what its parent does.

@@ -148,7 +148,8 @@ class Pools:
 
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
-        self._lock = threading.Lock()
+        # For a signal's handler that closes in the middle of that: each line leaves all whole.
+        self._lock = threading.RLock()
         self._setup = _settings_of(address)
         # Asked of every connection before it is used: it may be to another server.
         self.greeting: Greeting | None = None

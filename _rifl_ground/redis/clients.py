@@ -56,7 +56,8 @@ class Clients:
         self._look_at = 0.0
         self._address = address
         self._retries = retries
-        self._lock = threading.Lock()
+        # For a signal's handler that closes in the middle of that: each line leaves all whole.
+        self._lock = threading.RLock()
         self._pool_waits = address.topology is Topology.SERVER
         self._places = (
             contextlib.nullcontext()

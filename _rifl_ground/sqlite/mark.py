@@ -62,7 +62,8 @@ class FileMark:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        # For a signal's handler that looks in the middle of that: what is noted is then lower.
+        self._lock = threading.RLock()
         self._wal = True
         self._id: str | None = None
         # What the one file has at least; None until it is known to have a mark.

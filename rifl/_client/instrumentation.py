@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from types import TracebackType
@@ -12,13 +11,15 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
+from _rifl_ground.owned_lock import OwnedLock
 from rifl._client.aio_channel import connect as connect_aio
+from rifl._client.errors import reentrant
 from rifl._client.grpc_channels import opening
 from rifl._client.sync_channel import connect
 
 _NAMES = ("insecure_channel", "secure_channel")
 # Guards what is patched, which the whole process shares.
-_lock = threading.Lock()
+_lock = OwnedLock(reentrant)
 
 
 def instrument(

@@ -242,34 +242,31 @@ class EmbeddedStore:
         for wake in waiters:
             wake()
 
+    # Without the lock, up to ``settled``: a signal's handler may ask in the middle of a call.
+
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""
-        with self._lock:
-            self._draining = draining
-            self._update_refusal()
+        self._draining = draining
+        self._update_refusal()
         self._tell_refusal()
 
     def running(self) -> int:
         """How many attempts are not settled."""
-        with self._lock:
-            return self._at_work()
+        return self._at_work()
 
     def handling(self) -> int:
         """How many attempts have a handler that has not ended."""
-        with self._lock:
-            return len(self._beside) + sum(not each.owed for each in self._table.running())
+        return len(self._beside) + sum(not each.owed for each in self._table.running())
 
     def _at_work(self) -> int:
-        """How many attempts there is anything to wait for; called with the lock held."""
+        """How many attempts there is anything to wait for."""
         return len(self._table.running()) + len(self._beside)
 
     def statistics(self) -> tuple[int, int, int]:
         """Clients with state, calls not acknowledged, and of these the ones running."""
-        with self._lock:
-            entries, clients = self._table.active(), len(self._table)
-            idle_calls = self._table.idle_calls
-        # Counted without the lock, which every call takes: each number is one that
-        # was true a moment ago.
+        entries, clients = self._table.active(), len(self._table)
+        idle_calls = self._table.idle_calls
+        # Each number is one that was true a moment ago.
         calls = sum(
             len(entry.tracker) + (0 if entry.keyed is None else len(entry.keyed))
             for entry in entries
@@ -304,6 +301,8 @@ class EmbeddedStore:
         self._changes.post(None, self._tell)
 
     def _tell(self, _: None) -> None:
+        # Again and in turn: the last to look knows all.
+        self._update_refusal()
         told, self._told = self._told, self._table.refusing
         if self.on_refusal is not None and type(self._told) is not type(told):
             self.on_refusal(self._told)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +27,6 @@ _REDIS = (
 _POSTGRES = ("postgresql", "postgres")
 # Logs in this process's memory, by what follows ``memory:``.
 _named: dict[str, MemoryLog] = {}
-_naming = threading.Lock()
 
 
 def create_engine(url: str, keys: Mapping[str, bytes], *, patience_s: float = math.inf) -> Engine:
@@ -44,11 +42,8 @@ def create_engine(url: str, keys: Mapping[str, bytes], *, patience_s: float = ma
     if url.startswith(_MEMORY):
         made = MemoryLog(keys)
         name = url.removeprefix(_MEMORY)
-        with _naming:
-            if name in _named:
-                raise LogExists(f"{url}: a log is there already: open it")
-            if name:
-                _named[name] = made
+        if name and _named.setdefault(name, made) is not made:
+            raise LogExists(f"{url}: a log is there already: open it")
         return MemoryEngine(made)
     if url.startswith(PREFIX):
         from sharedlog._engines import sqlite
@@ -76,8 +71,7 @@ def open_engine(url: str, *, patience_s: float = math.inf) -> Engine:
     where those who write take turns.
     """
     if url.startswith(_MEMORY):
-        with _naming:
-            found = _named.get(url.removeprefix(_MEMORY))
+        found = _named.get(url.removeprefix(_MEMORY))
         if found is None:
             raise NoSuchLog(f"{url}: there is no such log in this process's memory")
         return MemoryEngine(found)
@@ -174,9 +168,7 @@ def _unknown(url: str) -> InvalidRequest:
 
 
 def _forget() -> None:
-    # A child has copies of its parent's memory, and of a lock that a thread may have held.
-    global _naming
-    _naming = threading.Lock()
+    # A child has copies of its parent's memory.
     _named.clear()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -116,20 +116,18 @@ class _Players(Collector):
     """The players of this process, asked when scraped."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Without a lock: each step is one of C's.
         self._sources: list[tuple[str, Callable[[], list[TargetReport]]]] = []
 
     def add(self, player: str, report: Callable[[], list[TargetReport]]) -> None:
-        with self._lock:
-            self._sources.append((player, report))
+        self._sources.append((player, report))
 
     def remove(self, player: str, report: Callable[[], list[TargetReport]]) -> None:
-        with self._lock:
-            self._sources = [each for each in self._sources if each != (player, report)]
+        with suppress(ValueError):
+            self._sources.remove((player, report))
 
     def collect(self) -> Iterator[Metric]:
-        with self._lock:
-            sources = list(self._sources)
+        sources = list(self._sources)
         return iter(_target_families({player: report() for player, report in sources}))
 
     def describe(self) -> Iterator[Metric]:

@@ -87,13 +87,12 @@ class Attempts:
 
     def __len__(self) -> int:
         """How many run here, or have run and are not recorded; none that was only asked for."""
-        with self._lock:
-            return self._count()
+        return self._count()
 
     def handling(self) -> int:
         """How many have a handler that has not ended."""
-        with self._lock:
-            return sum(not (each.given_up or each.owed) for each in self._running.values())
+        running = list(self._running.values())
+        return sum(not (each.given_up or each.owed) for each in running)
 
     def unsettled(self) -> int:
         """How many the store may say that this replica runs."""
@@ -272,9 +271,9 @@ class Attempts:
         return attempt
 
     def _count(self) -> int:
-        return sum(
-            not each.given_up and not (self._lost and each.owed) for each in self._running.values()
-        )
+        # Of a copy, made at once: without the lock, as a signal's handler may ask.
+        running = list(self._running.values())
+        return sum(not each.given_up and not (self._lost and each.owed) for each in running)
 
     def _note_idle(self) -> None:
         if self._idle_awaited and not self._count():

@@ -305,7 +305,8 @@ class ClientTable:
 
     def running(self) -> list[Attempt]:
         """Return the attempts that are not settled."""
-        return [attempt for entry in self._clients.values() for attempt in entry.running.values()]
+        # Of copies, each made at once: calls go on meanwhile.
+        return [attempt for entry in self.active() for attempt in list(entry.running.values())]
 
     def ids(self) -> list[RpcId]:
         """Return the identities of the calls that run."""

@@ -41,7 +41,8 @@ class Cluster:
         self._owner = owner
         self._revision = 0
         self._id = 0
-        self._lock = threading.Lock()
+        # For a signal's handler that asks in the middle of that: what is noted is then lower.
+        self._lock = threading.RLock()
 
     @property
     def id(self) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from _rifl_ground.drivers import unwrapped, unwrapped_aio
+from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.owned import commits_by_itself
-from sharedlog._core.errors import LogFull, LogUnavailable, WrongTransaction
+from sharedlog._core.errors import LogFull, LogUnavailable, ReentrantCall, WrongTransaction
 
 # PRAGMA synchronous: a commit is on the disk when it returns.
 _FULL = 2
@@ -85,7 +86,7 @@ class Applications:
 
     def _work(self, given: sqlite3.Connection, check: Work, work: Work, lent: bool = False) -> None:
         connection = PlainConnection(given)
-        with self._turns.one(given), _told():
+        with self._turns.of(given), _told():
             _check_begun(given)
             check(connection)
             # A store's own waits, and does not let others ask.
@@ -154,27 +155,14 @@ class _Turns:
     """One thread at a time uses a connection that several have. Any thread."""
 
     def __init__(self) -> None:
-        self._gate = threading.Lock()
+        self._gate = OwnedLock(ReentrantCall)
         # By connection, for as long as somebody uses it here.
-        self._used: dict[int, tuple[threading.Lock, int]] = {}
+        self._used: weakref.WeakValueDictionary[int, OwnedLock] = weakref.WeakValueDictionary()
 
-    @contextlib.contextmanager
-    def one(self, connection: object) -> Iterator[None]:
-        """Wait for the turn on a connection, and have it."""
-        which = id(connection)
+    def of(self, connection: object) -> OwnedLock:
+        """Return what is held during the turn on a connection."""
         with self._gate:
-            lock, users = self._used.get(which, (threading.Lock(), 0))
-            self._used[which] = (lock, users + 1)
-        try:
-            with lock:
-                yield
-        finally:
-            with self._gate:
-                lock, users = self._used[which]
-                if users == 1:
-                    del self._used[which]
-                else:
-                    self._used[which] = (lock, users - 1)
+            return self._used.setdefault(id(connection), OwnedLock(ReentrantCall))
 
 
 def _lent(given: Any) -> Any:

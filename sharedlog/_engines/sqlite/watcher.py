@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sharedlog._core.errors import LogError
+from _rifl_ground.owned_lock import OwnedLock
+from sharedlog._core.errors import LogError, ReentrantCall
 from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.sqlite.inotify import FileEvents
 from sharedlog._engines.waiting import Waiters
@@ -33,7 +34,7 @@ class Watcher:
     def __init__(self, file: LogFile, waiters: Waiters) -> None:
         self._file = file
         self._waiters = waiters
-        self._gate = threading.Lock()
+        self._gate = OwnedLock(ReentrantCall)
         self._thread: threading.Thread | None = None
         self._events: FileEvents | None = None
         self._closed = False

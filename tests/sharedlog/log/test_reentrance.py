@@ -4,8 +4,9 @@ import asyncio
 import gc
 import logging
 import signal
+import sqlite3
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 
 import pytest
@@ -176,6 +177,38 @@ async def test_a_transaction_within_one_of_the_same_task(tmp_path):
         async with asyncio.timeout(20):
             await producer.publish("s", "after")
         assert [each.text for each in await log.read("s", 0)] == ["outer", "after"]
+
+
+def test_an_append_in_within_one_on_its_connection(tmp_path):
+    """Refused with nothing written, or done before or after it (L3)."""
+    path = tmp_path / "log.db"
+    with (
+        sharedlog.create(f"sqlite:///{path}") as log,
+        closing(sqlite3.connect(path, check_same_thread=False)) as connection,
+    ):
+        log.stream("s", 1)
+        told, refused = [], []
+
+        def within():
+            try:
+                log.append_in(connection, "s", f"within {len(told)}")
+            except sharedlog.ReentrantCall as error:
+                refused.append(error.appended)
+            else:
+                told.append(f"within {len(told)}")
+
+        def walk():
+            number, line = 1, None
+            while line is None or line.came:
+                with connection, at_a_line(number, within) as line:
+                    log.append_in(connection, "s", f"outer {number}")
+                told.append(f"outer {number}")
+                number += 7
+            return number
+
+        assert bounded(walk, 30) > 300
+        assert set(refused) == {False}
+        assert texts(log, "s") == sorted(told)
 
 
 def test_a_follower_that_is_asked_within_itself(tmp_path):
