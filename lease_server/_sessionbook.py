@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -138,8 +139,8 @@ class SessionBook:
         The first is the session's own, or that of the one which ended it before.
         """
         self._table.check_name(name)
-        ended: list[int] = []
-        with self._writing:
+        ended: list[SessionRow] = []
+        with self._telling("session_closed", ended), self._writing:
             with self._lock:
                 self._table.require_owner(peer, name, secret)
                 row = self._table.get(peer, name)
@@ -152,17 +153,25 @@ class SessionBook:
             # The lowest first: a crash in between leaves the rest to be closed again.
             for each in (*lower, row):
                 ended.append(self._end(each))
-        return ended[-1], ended
+        return ended[-1].client_id, [each.client_id for each in ended]
 
-    def _end(self, row: SessionRow) -> int:
+    def _end(self, row: SessionRow) -> SessionRow:
         # Durable first: a failed write leaves the session open, to be closed again.
         # And again if another server forgot the name and opened it anew.
         while row.state is SessionState.OPEN:
             row = self._install(
                 replace(row, state=SessionState.CLOSED, changed_at_unix_s=self._wall_clock())
             )
-        self._events.info("session_closed", client_id=row.client_id, name=row.name)
-        return row.client_id
+        return row
+
+    @contextmanager
+    def _telling(self, event: str, rows: list[SessionRow]) -> Iterator[None]:
+        """Tell what was done, also before an error: without a lock, as who hears may ask."""
+        try:
+            yield
+        finally:
+            for row in rows:
+                self._events.info(event, client_id=row.client_id, name=row.name)
 
     def sweep(self, now: float) -> None:
         """End sessions past their retention and forget names refused long enough.
@@ -171,7 +180,8 @@ class SessionBook:
         handed to ``take_ended``. Raises StorageUnavailable; what is left is done by
         the next sweep.
         """
-        with self._writing:
+        ended: list[SessionRow] = []
+        with self._telling("session_expired", ended), self._writing:
             with self._lock:
                 expired, forgotten = self._table.expire(now, self._wall_clock())
             self._unwritten += expired
@@ -183,7 +193,7 @@ class SessionBook:
                 self._unwritten.pop()
                 with self._lock:
                     self._ended.append(row.client_id)
-                self._events.info("session_expired", client_id=row.client_id, name=row.name)
+                ended.append(row)
             while self._unforgotten:
                 self._storage.forget_session(self._unforgotten[-1])
                 self._unforgotten.pop()

@@ -19,6 +19,7 @@ from lease_server import (
 )
 from lease_server._authority import Beat
 from lease_server._storage_authority import StorageAuthority
+from tests.helpers.at_a_line import bounded
 
 
 @pytest.fixture
@@ -430,3 +431,29 @@ def test_a_session_is_renewed_among_clients(authority, clock):
     over, *tokens = authority.heartbeats(beats)
     assert isinstance(over, SessionClosed)
     assert tokens == [b"", b""]
+
+
+def test_who_hears_of_a_sessions_end_opens_another_one():
+    """In the thread that tells it, of a close and of an expiry: no lock is held (§9)."""
+
+    class Hears:
+        def __init__(self):
+            self.told = []
+
+        def info(self, event, **fields):
+            """Open one, as a logging handler that calls the server may."""
+            self.told.append(event)
+            if event in ("session_closed", "session_expired"):
+                authority.open_session(f"next {len(self.told)}")
+
+        warning = info
+
+    hears, now = Hears(), [0.0]
+    authority = LeaseAuthority(MemoryLeaseStorage(), clock=lambda: now[0], events=hears)
+    for name in ("closed", "left"):
+        # Used by a call: else it is forgotten, and told to nobody.
+        authority.renew(authority.open_session(name, retention_s=10.0).client_id, 0.0)
+    bounded(lambda: [authority.close_session("closed")], 10)
+    now[0] = 1e9
+    bounded(lambda: [authority.expire()], 10)
+    assert {"session_closed", "session_expired"} <= set(hears.told)
