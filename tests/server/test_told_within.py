@@ -1,4 +1,4 @@
-"""Who is told of a change calls the server again: in its order, and nobody hangs (DESIGN §9)."""
+"""Observers, logging handlers and signals' handlers that ask what they are told by (DESIGN §3)."""
 
 from __future__ import annotations
 
