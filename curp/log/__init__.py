@@ -8,7 +8,6 @@ The interface:
 The engines:
 
 - ``_commits``: a log in a store, over the engines of ``sharedlog._engines``
-- ``_memory``: a log in this process, for tests and the simulator
 - ``_owner``: the owner as whom ``sharedlog._engines`` tells failures of a group's store
 
 Around a log:

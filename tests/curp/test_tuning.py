@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import curp
+from chaos.sim.group.log import LogStore
 from curp._cli.serve import add_tuning_options, tuning_of
 from curp._replica.settings import ReplicaSettings
-from curp.log._memory import MemoryLog
 from rifl.core._serving.bounds import Bounds
 
 
@@ -22,7 +22,7 @@ def _parsed(*arguments: str) -> curp.Tuning:
 
 
 def _replica(**options: Any) -> curp.Replica:
-    return curp.Replica(MemoryLog().engine(), name="r1", address="127.0.0.1:1", **options)
+    return curp.Replica(LogStore().engine(), name="r1", address="127.0.0.1:1", **options)
 
 
 def test_the_options_are_those_of_a_tuning_with_its_defaults() -> None:

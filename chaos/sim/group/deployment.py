@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 
 from chaos.sim.faults import ALL, Fault, PlannedFault
+from chaos.sim.group.log import LogStore
 from chaos.sim.group.operator import Operator
 from chaos.sim.group.replica import Replica
 from chaos.sim.loop import Process
@@ -26,7 +27,6 @@ from curp._wire.metadata import witness_list_from_bytes
 from curp._wire.snapshots import snapshot_from_chunks
 from curp.log._creation import LOG_ID_KEY
 from curp.log._engine import Entry, NewLog
-from curp.log._memory import MemoryLog
 from rifl.core._shared.identity import RpcId
 
 __all__ = ["GroupDeployment"]
@@ -47,9 +47,10 @@ class GroupDeployment:
         self.random = random
         self._setting = setting
         self._lives = 0
-        self.log = MemoryLog(
-            lambda: world.loop.now, self._archive, NewLog({LOG_ID_KEY: _LOG_ID.to_bytes(8)})
-        )
+        new = NewLog({LOG_ID_KEY: _LOG_ID.to_bytes(8)})
+        self.log = LogStore(lambda: world.loop.now, self._archive, new)
+        # Of who looks, and is never struck.
+        self._seen = self.log.engine()
         # Everything that was ever in the log.
         self._appended: list[Entry] = []
         # By replica: one of them may be cut off from the engine, and from nobody else.
@@ -110,7 +111,7 @@ class GroupDeployment:
         if self.world.over:
             return
         self.world.loop.after(_POISON_S, self._see_to_poison)
-        engine = self.log.engine()
+        engine = self._seen
         leadership = engine.leadership()
         for case in read_ledger(engine).cases:
             waits = case.how == HELD and case.deaths >= _POISON_DEATHS
@@ -130,7 +131,7 @@ class GroupDeployment:
             return
         world.loop.after(_POISON_S, self._look_for_false_deaths)
         charged = {}
-        for case in read_ledger(self.log.engine()).cases:
+        for case in read_ledger(self._seen).cases:
             for death in case.died:
                 led_by = self.leaders.get(death.configuration)
                 # What was set aside is not taken back.
@@ -156,6 +157,10 @@ class GroupDeployment:
             and max(replica.process.stopped_until, unreached) <= now
             and not replica.store.executing()
         )
+
+    def trimmed(self) -> int:
+        """Return through which LSN the log was trimmed."""
+        return self._seen.first() - 1
 
     def number_ended(self) -> None:
         """Stop all witnesses, which forget everything: as an operator may, from here on."""
@@ -218,7 +223,7 @@ class GroupDeployment:
         """
         if witness is self._spared:
             return False
-        data = self.log.metadata.get(LIST_KEY)
+        data = self._seen.metadata(LIST_KEY)
         if data is None:
             return True
         found = witness_list_from_bytes(data)
@@ -228,8 +233,7 @@ class GroupDeployment:
         )
 
     def _archive(self) -> None:
-        log = self.log
-        self._appended += [each.entry for each in log.kept[len(self._appended) - log.trimmed :]]
+        self._appended += self._seen.read(len(self._appended))
 
     def heal(self) -> None:
         """Have everything answer from now on."""
@@ -268,9 +272,10 @@ class GroupDeployment:
         found, begins_at = Machine(), 0
         # The oldest one that may still lead.
         found.application_version = active
-        if self.log.snapshot is not None:
-            begins_at, chunks = self.log.snapshot
-            found.restore(snapshot_from_chunks(chunks)[1])
+        snapshot = self._seen.load_snapshot()
+        if snapshot is not None:
+            begins_at = snapshot.lsn
+            found.restore(snapshot_from_chunks(snapshot.chunks)[1])
         for operation in _operations(self._appended[begins_at:]):
             # A wrong snapshot shows as what is there, not as an answer that differs.
             found.execute(decode(operation.request))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from chaos.sim.faults import Fault, Point
 from chaos.sim.group.driver import Bell, Renewing, SimulatedDriver
 from chaos.sim.group.leadership import SimulatedLeading
+from chaos.sim.group.log import LogStore, Moment
 from chaos.sim.group.servicer import SimulatedServicer
 from chaos.sim.group.witnesses import SimulatedWitnesses
 from chaos.sim.loop import Process
@@ -36,13 +37,13 @@ from curp._replica.parts import Parts
 from curp._replica.runner import Runner
 from curp._replica.settings import ReplicaSettings, StateHooks, Tuning
 from curp._replica.watched_engine import EngineWatch
-from curp.log._engine import LogEngine, NewEntry
-from curp.log._errors import EngineUnavailable, InvalidRequest, LogError, TrimmedLog
-from curp.log._memory import MemoryLog, Moment
+from curp.log._engine import NewEntry
+from curp.log._errors import InvalidRequest, LogError, TrimmedLog
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.record import CompletionRecord
+from sharedlog._core.errors import LogUnavailable
 
 __all__ = ["Replica", "SimulatedGroup"]
 
@@ -76,7 +77,7 @@ class SimulatedGroup(Protocol):
 
     world: World
     random: Random
-    log: MemoryLog
+    log: LogStore
     witness_names: tuple[str, ...]
     lossy_until: list[float]
     stalled_until: list[float]
@@ -88,6 +89,9 @@ class SimulatedGroup(Protocol):
 
     def witness(self, address: str) -> Witness:
         """Return the witness at an address."""
+
+    def trimmed(self) -> int:
+        """Return through which LSN the log was trimmed."""
 
     def number_ended(self) -> None:
         """Take that a leader let its number end: nothing is unsynced."""
@@ -123,7 +127,7 @@ class Replica:
         self.world = group.world
         self.random = random = group.random
         self._group = group
-        self.log: LogEngine = group.log.engine(self._strike)
+        self.log = group.log.engine(self._strike)
         # Nobody blocks: when it is asked is when the wait is over.
         self.log.wait = lambda after, *, timeout_s: self.log.tail()  # type: ignore[method-assign]
         self.machine = Machine()
@@ -262,11 +266,11 @@ class Replica:
         now = self.world.loop.now
         if group.stalled_until[self.index] > now:
             self.world.coverage.hit(Fault.STORE_STALL, Point.OTHER_REQUEST)
-            raise EngineUnavailable("timed out")
+            raise LogUnavailable("timed out")
         if group.lossy_until[self.index] > now and self.random.random() < group.loss:
             point = Point.APPEND if name == "append" else Point.OTHER_REQUEST
             self.world.coverage.hit(Fault.STORE_LOSS, point)
-            raise EngineUnavailable(f"{moment.value} {name}")
+            raise LogUnavailable(f"{moment.value} {name}")
 
     def _did(self, step: Any, answer: Any) -> None:
         kind = type(step)
@@ -306,7 +310,7 @@ class Replica:
                 f"leads {step.witnesses.configuration} with {','.join(step.witnesses.witnesses)}",
             )
         elif isinstance(step, Rebuild):
-            self._begun_at = self._group.log.trimmed
+            self._begun_at = self._group.trimmed()
             if self.store.state.applied:
                 world.trace(name, f"begins at {self.store.state.applied}")
                 world.coverage.hit(Fault.SNAPSHOT, Point.FROM_SNAPSHOT)
@@ -320,7 +324,7 @@ class Replica:
         world.trace(self.process.name, f"steps down: {type(error).__name__}: {error}")
         if isinstance(error, TrimmedLog):
             world.coverage.hit(Fault.SNAPSHOT, Point.BEHIND_SNAPSHOT)
-            if self._begun_at == self._group.log.trimmed:
+            if self._begun_at == self._group.trimmed():
                 # Nobody trimmed in between: whoever begins now never gets on.
                 world.broken(self.process.name, error)
         elif step.ending is Ending.STOP:

@@ -15,12 +15,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from chaos.sim.group.log import LogStore, Moment
 from curp._core.appending import AppendBatch, Appending, Job, Settle, append_all
 from curp._core.leader import Leader, LeaderBounds, Wish
 from curp._core.steps import Rest
 from curp.log._engine import NewEntry
 from curp.log._errors import Deposed, EngineStopped, EngineUnavailable, LogError, TailMismatch
-from curp.log._memory import MemoryLog, Moment
 
 FINE = Wish(7, True)
 DELAY_S = 1.0
@@ -166,7 +166,7 @@ class AppendingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.log = MemoryLog(clock=lambda: self.now)
+        self.log = LogStore(clock=lambda: self.now)
         self.moment: Moment | None = None
         self.engine = self.log.engine(self._strike)
         self.number = self.engine.take_leadership("one", "a:1", term_s=1.0)
@@ -237,7 +237,7 @@ class AppendingMachine(RuleBasedStateMachine):
     @invariant()
     def the_log_is_what_was_placed(self) -> None:
         """No entry is there twice, out of its place or left out, whatever was lost."""
-        bodies = [kept.entry.body for kept in self.log.kept]
+        bodies = [entry.body for entry in self.log.engine().read(0)]
         assert bodies == self.placed[: len(bodies)]
         assert self.synced <= len(bodies)
 
@@ -249,7 +249,7 @@ class AppendingMachine(RuleBasedStateMachine):
             self.look()
         assert self.deposed or not self.ended
         if not self.deposed:
-            assert len(self.log.kept) == len(self.placed)
+            assert self.log.tail == len(self.placed)
             assert self.leader.unsynced == 0
 
 

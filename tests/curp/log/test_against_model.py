@@ -1,4 +1,4 @@
-"""Random operations on every engine, with the log in memory as the model (DESIGN §7)."""
+"""Random operations on every engine, with one in plain lists as the model (DESIGN §7)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from hypothesis.stateful import (
 
 from curp.log._engine import MetadataCondition, NewEntry
 from curp.log._errors import LeaseHeld, LogError, TailMismatch, TrimmedLog
+from rifl.testing import FakeClock
 from tests.curp.log import test_commits
-from tests.curp.log.test_memory import Memory
+from tests.curp.log.model import ModelLog
 
 pytestmark = pytest.mark.slow
 
@@ -58,8 +59,9 @@ class Machine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.place = type(self).place()
-        self.memory = Memory()
-        self.pairs = [(self.place.open(), self.memory.open()) for _ in range(2)]
+        self.clock = FakeClock()
+        self.model = ModelLog(self.clock)
+        self.pairs = [(self.place.open(), self.model.open()) for _ in range(2)]
         self.appended, self.done = {}, {}
 
     def teardown(self):
@@ -79,7 +81,7 @@ class Machine(RuleBasedStateMachine):
     @property
     def configuration(self):
         """The current number."""
-        return self.memory.log.configuration
+        return self.model.configuration
 
     @initialize()
     def lead(self):
@@ -95,7 +97,7 @@ class Machine(RuleBasedStateMachine):
     def let_pass(self, steps):
         """Let time pass."""
         self.place.pass_time(steps * TERM_S)
-        self.memory.pass_time(steps * TERM_S)
+        self.clock.advance(steps * TERM_S)
 
     @rule(handle=_small, back=_small)
     def renew(self, handle, back):
@@ -124,7 +126,7 @@ class Machine(RuleBasedStateMachine):
     )
     def append(self, handle, entries, back, off, condition, metadata):
         """Append, mostly where it can be done."""
-        expected = max(0, self.memory.log.tail + off)
+        expected = max(0, self.model.tail + off)
         name = b"%016d" % (len(self.appended) + 100)
         arguments = {
             "configuration": self.configuration - back,
@@ -153,7 +155,7 @@ class Machine(RuleBasedStateMachine):
         """Ask so for one; of an append that was trimmed an engine may still know that it was."""
         entries, arguments = self.appended[name]
         also = ()
-        if name in self.done and arguments["expected_tail"] < self.memory.log.trimmed:
+        if name in self.done and arguments["expected_tail"] < self.model.trimmed:
             also = (self.done[name],)
         self.both(handle, lambda e: e.append(entries, **arguments), also)
 
@@ -175,20 +177,20 @@ class Machine(RuleBasedStateMachine):
     )
     def read(self, handle, back, limit, max_bytes, tag):
         """Read from somewhere before the end."""
-        after = max(0, self.memory.log.tail - back * back)
+        after = max(0, self.model.tail - back * back)
         self.both(handle, lambda e: e.read(after, limit=limit, max_bytes=max_bytes, tag=tag))
 
     @rule(handle=_small, back=_small, stale=st.booleans(), chunks=st.lists(st.binary(max_size=9)))
     def save(self, handle, back, stale, chunks):
         """Save a snapshot."""
-        lsn = max(0, self.memory.log.tail - back)
+        lsn = max(0, self.model.tail - back)
         number = self.configuration - stale
         self.both(handle, lambda e: e.save_snapshot(lsn, chunks, configuration=number))
 
     @rule(handle=_small, back=_small, stale=st.booleans())
     def trim(self, handle, back, stale):
         """Trim, up to the snapshot or not."""
-        through = max(0, self.memory.log.tail - back)
+        through = max(0, self.model.tail - back)
         number = self.configuration - stale
         self.both(handle, lambda e: e.trim(through, configuration=number))
 
@@ -197,12 +199,12 @@ class Machine(RuleBasedStateMachine):
         """Close an engine and open another one."""
         old = self.pairs[handle % 2][0]
         old.close()
-        self.pairs[handle % 2] = (self.place.open(), self.memory.open())
+        self.pairs[handle % 2] = (self.place.open(), self.model.open())
 
     @invariant()
     def all_is_the_same(self):
         """Everything there is to see is the same, whoever did it."""
-        first = self.memory.log.trimmed
+        first = self.model.trimmed
         self.both(0, lambda e: (e.tail(), e.first(), e.metadata("k"), e.metadata("l")))
         self.both(1, lambda e: e.read(first))
         self.both(1, _snapshot)

@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from chaos.sim.group.log import LogStore, Moment
 from curp._cli.command import main
 from curp.log import create_log
 from curp.log._commits import CommitLog, first_keys
@@ -21,6 +22,7 @@ from curp.log._errors import (
     TailMismatch,
 )
 from curp.log._opening import accept_loss, open_engine
+from rifl.testing import FakeClock
 from sharedlog._core.commit import Commit, Put
 from sharedlog._core.errors import LogUnavailable
 from sharedlog._engines.etcd.calls import TXN, get, put
@@ -44,6 +46,18 @@ class Losing(MemoryEngine):
             self.lost -= 1
             raise LogUnavailable("no answer")
         return found
+
+
+class Armed:
+    """A fault that strikes once, at the next request of a name."""
+
+    def __init__(self, request, moment=None):
+        self.request, self.moment = request, moment
+
+    def __call__(self, request, moment):
+        if (request, moment) == (self.request, self.moment):
+            self.moment = None
+            raise LogUnavailable(f"{request}: struck {moment.value}")
 
 
 @pytest.fixture
@@ -284,3 +298,47 @@ def test_a_role_that_makes_no_schemas(own_postgres, group):
         writer.snapshot(1, b"s")
         engine.trim(1, configuration=writer.configuration)
         assert engine.read(1, tag="t") == [Entry(2, b"b", ("t",))]
+
+
+def test_a_lost_request_and_a_lost_reply():
+    """Only before the moment nothing happened; the same append id settles which (DESIGN §7)."""
+    fault = Armed("append")
+    writer = Writer(LogStore(FakeClock()).engine(fault))
+    name = append_id()
+    for moment, tail in ((Moment.BEFORE, 0), (Moment.AFTER, 1)):
+        fault.moment = moment
+        with pytest.raises(EngineUnavailable):
+            writer.append(b"a", append_id=name)
+        assert writer.engine.tail() == tail
+    assert writer.append(b"a", append_id=name) == 1
+
+
+def test_a_lost_reply_of_a_take_over_is_taken_again():
+    """A replica whose number got lost takes the next one (DESIGN §7)."""
+    fault = Armed("commit", Moment.AFTER)
+    engine = LogStore(FakeClock()).engine(fault)
+    with pytest.raises(EngineUnavailable):
+        engine.take_leadership("one", "a:1", term_s=TERM_S)
+    assert engine.take_leadership("one", "a:1", term_s=TERM_S) == 2
+
+
+def test_a_store_that_forgets():
+    """Writer and readers notice that the tail went back (DESIGN §7)."""
+    log = LogStore(FakeClock())
+    writer = Writer(log.engine())
+    writer.append(b"a", b"b", b"c")
+    log.forget(1)
+    with pytest.raises(TailMismatch) as caught:
+        writer.append(b"d")
+    assert caught.value.tail == 1
+    with pytest.raises(CorruptLog):
+        log.engine().read(3)
+
+
+def test_what_was_appended_does_not_change_with_the_callers_buffer():
+    """The log keeps bytes of its own (DESIGN §7)."""
+    writer = Writer(LogStore(FakeClock()).engine())
+    body = bytearray(b"a")
+    writer.engine.append([NewEntry(body)], configuration=1, expected_tail=0, append_id=append_id())
+    body[0] = 0
+    assert writer.engine.read(0)[0].body == b"a"

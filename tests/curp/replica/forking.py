@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 
 import curp
+from chaos.sim.group.log import LogStore
 from curp._core.witness_table import WitnessTable
 from curp.log import create_log
-from curp.log._memory import MemoryLog
 from curp.witness._handlers import WitnessHandlers
 from rifl.core._shared.errors import ForkedProcess
 
@@ -26,7 +26,7 @@ def main(directory: Path) -> int:
     create_log(url)
     replica = curp.Replica(url, name="r1", address="127.0.0.1:1")
     made: Any = replica
-    engine, witness = MemoryLog().engine(), WitnessHandlers(WitnessTable())
+    engine, witness = LogStore().engine(), WitnessHandlers(WitnessTable())
     server = grpc.server(None)  # type: ignore[arg-type]  # never started
     child = os.fork()
     if child == 0:

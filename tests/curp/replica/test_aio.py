@@ -11,7 +11,7 @@ import pytest
 
 import curp
 import rifl.aio
-from curp.log._memory import MemoryLog
+from chaos.sim.group.log import LogStore
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.ledger import CONFLICTS, READ_ONLY, AioBank
 from tests.helpers.ports import free_port
@@ -51,7 +51,7 @@ class _Running:
 
 async def test_coroutine_handlers_run_once_and_replay_on_the_next_leader() -> None:
     """Leader, standby and take-over on event loops; errors replay as they were answered."""
-    log = MemoryLog()
+    log = LogStore()
     first = _Running(log.engine(), "r1")
     await first.start()
     await first.until("leader")
@@ -86,7 +86,7 @@ async def test_coroutine_handlers_run_once_and_replay_on_the_next_leader() -> No
 
 async def test_an_idle_client_follows_the_leader_by_its_heartbeats() -> None:
     """It keeps its id, though it was given no address of the one that leads by then (§5)."""
-    log = MemoryLog()
+    log = LogStore()
     known = _Running(log.engine(), "known", client_term_s=3.0)
     await known.start()
     await known.until("leader")

@@ -7,8 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+from chaos.sim.group.log import LogStore
 from curp.log._engine import NewLog
-from curp.log._memory import MemoryLog
 from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import Running, replica
@@ -26,7 +26,7 @@ def _stops(running: Running, *named: str) -> None:
 
 def test_a_log_that_went_back_stops_leader_and_standby() -> None:
     """The engine forgot what it acknowledged: going on would make that final (DESIGN §7)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine()) as leader:
         leader.until_leading()
         client = ByHand(leader.address)
@@ -47,13 +47,13 @@ def test_a_log_that_went_back_stops_leader_and_standby() -> None:
 
 def test_a_log_that_lost_its_id_stops_the_replica() -> None:
     """Witnesses could not tell it from another group's: nothing is served over it (DESIGN §7)."""
-    with replica(MemoryLog(new=NewLog({})).engine()) as running:
+    with replica(LogStore(new=NewLog({})).engine()) as running:
         _stops(running, "CorruptLog", "the log has no id")
 
 
 def test_a_log_with_calls_of_a_method_that_is_not_served_stops_the_replica() -> None:
     """A new release without the method: it is named, and nothing is served over it (DESIGN §7)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine()) as running:
         running.until_leading()
         assert ByHand(running.address).deposit("one", "alice", 1).ok

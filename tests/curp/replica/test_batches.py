@@ -14,8 +14,8 @@ import pytest
 import curp
 import rifl
 import rifl.aio
+from chaos.sim.group.log import LogStore
 from curp._wire.entries import entry_from_bytes
-from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2
 from lease_server.v1 import lease_server_pb2, lease_server_pb2_grpc
 from rifl import BatchItem, MethodPolicy
@@ -53,7 +53,7 @@ def _receipts(results: Any) -> list[tuple[int, int]]:
     return [(receipt.entry, receipt.balance_cents) for receipt in receipts]
 
 
-def _operations(log: MemoryLog) -> list[Any]:
+def _operations(log: LogStore) -> list[Any]:
     entries = log.engine().read(0)
     found = [entry_from_bytes(entry.lsn, entry.body) for entry in entries]
     return [entry for entry in found if getattr(entry, "method", "") == _DEPOSIT]
@@ -77,7 +77,7 @@ class _Counting:
 
 def test_a_batch_is_one_append_of_an_entry_for_each_call() -> None:
     """Calls that conflict run in the batch's order, and each leaves its entry (DESIGN §7)."""
-    log = MemoryLog()
+    log = LogStore()
     engine = _Counting(log.engine())
     with replica(engine) as running, rifl.connect(running.address, session="s") as channel:
         running.until_leading()
@@ -97,7 +97,7 @@ def test_a_batch_is_one_append_of_an_entry_for_each_call() -> None:
 def test_a_batch_and_single_calls_take_turns() -> None:
     """What conflicts with a call of the batch waits for the batch, and nothing deadlocks."""
     with (
-        replica(MemoryLog().engine()) as running,
+        replica(LogStore().engine()) as running,
         rifl.connect(running.address, session="s") as channel,
         rifl.connect(running.address) as other,
     ):
@@ -121,7 +121,7 @@ def test_a_batch_and_single_calls_take_turns() -> None:
 
 def test_a_call_of_a_batch_that_fails_takes_no_other_with_it() -> None:
     """Each call has its own verdict: an error, a payload that does not fit its identity."""
-    log = MemoryLog()
+    log = LogStore()
     with (
         replica(log.engine()) as running,
         rifl.connect(running.address, session="s") as channel,
@@ -151,7 +151,7 @@ def test_a_call_of_a_batch_that_fails_takes_no_other_with_it() -> None:
 
 def test_batches_of_a_named_session_outlive_the_leader() -> None:
     """What Spark's tasks send: rows of a numbered session, again after a change of leader (§8)."""
-    log = MemoryLog()
+    log = LogStore()
     first = Running(log.engine(), "r1")
     first.until_leading()
     with replica(log.engine(), "r2") as second:
@@ -177,7 +177,7 @@ def test_batches_of_a_named_session_outlive_the_leader() -> None:
 
 async def test_batches_on_an_event_loop_and_on_the_next_leader() -> None:
     """The same with coroutines; the next leader replays what the first one answered."""
-    log = MemoryLog()
+    log = LogStore()
     first = RunningAio(log.engine(), "r1")
     await first.start()
     await first.until("leader")
@@ -235,7 +235,7 @@ def test_calls_of_a_batch_run_in_its_order() -> None:
     """Handlers that run at once would be in the log in another order: refused at start-up."""
     with pytest.raises(PolicyError, match="batch_concurrency"):
         curp.Replica(
-            MemoryLog().engine(),
+            LogStore().engine(),
             name="r1",
             address="127.0.0.1:1",
             conflict_keys=CONFLICTS,
@@ -245,7 +245,7 @@ def test_calls_of_a_batch_run_in_its_order() -> None:
 
 def test_a_standby_names_the_leader_to_a_batch() -> None:
     """Not executed there, and the client goes on (DESIGN §3, NOT_LEADER)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine()) as leader:
         leader.until_leading()
         standby = Running(log.engine(), "r2")

@@ -11,9 +11,9 @@ import pytest
 
 import rifl
 import rifl.aio
+from chaos.sim.group.log import LogStore
 from curp._core.conflict_keys import keys_of_values
 from curp.client import statistics
-from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.by_hand import DEPOSIT, ByHand
 from tests.curp.replica.running import Running, replica
@@ -46,9 +46,10 @@ def _registered(running: Running) -> tuple[ByHand, int]:
     return client, number
 
 
-def _taken(log: MemoryLog, second: Running) -> bool:
-    if log.leader is not None and not log.leader.replica.startswith("r2"):
-        log.expires_at = 0.0
+def _taken(log: LogStore, second: Running) -> bool:
+    leader = log.engine().leadership()
+    if leader is not None and not leader.replica.startswith("r2"):
+        log.end_lease()
     return second.replica.role == "leader"
 
 
@@ -59,7 +60,7 @@ def _entry(reply: Any) -> int:
 
 def test_a_wrong_key_cannot_change_what_was_answered(witness: str) -> None:
     """A conflicting request that a wrong key got past the witness runs behind the answered one."""
-    log = MemoryLog()
+    log = LogStore()
     lost = Running(log.engine(), "r1", witnesses=[witness], **_LAZY, **_BY_CALLABLE)
     try:
         client, number = _registered(lost)
@@ -86,7 +87,7 @@ def test_a_wrong_key_cannot_change_what_was_answered(witness: str) -> None:
 
 def test_the_leader_answers_first_only_under_keys_that_cover_its_own(witness: str) -> None:
     """Its own keys decide: others recorded, and the answer waits for the log (invariant 3)."""
-    with replica(MemoryLog().engine(), witnesses=[witness], **_LAZY, **_BY_CALLABLE) as running:
+    with replica(LogStore().engine(), witnesses=[witness], **_LAZY, **_BY_CALLABLE) as running:
         client, number = _registered(running)
 
         def mark(seq: int, *values: str) -> str:
@@ -121,7 +122,7 @@ async def test_a_client_with_the_same_callable_takes_one_round_trip(
 ) -> None:
     """Its calls are recorded by its keys; whatever it finds, each is run once and answered."""
     keys = None if given is None else {DEPOSIT: given}
-    with replica(MemoryLog().engine(), witnesses=[witness], **_LAZY, **_BY_CALLABLE) as running:
+    with replica(LogStore().engine(), witnesses=[witness], **_LAZY, **_BY_CALLABLE) as running:
         running.until_leading()
         target = running.address
         if kind == "aio":

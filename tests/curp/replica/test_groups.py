@@ -12,12 +12,13 @@ import grpc
 import pytest
 
 import rifl
+from chaos.sim.group.log import LogStore
 from curp._cli.command import main
 from curp._cli.operator_client import OperatorClient
 from curp._replica import replica_list
 from curp._replica.driver import drive
 from curp.log import open_engine
-from curp.log._memory import MemoryEngine, MemoryLog
+from curp.log._commits import CommitLog
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
@@ -62,7 +63,7 @@ def _registered(running: Running) -> tuple[ByHand, int]:
 
 def test_what_commutes_is_answered_first_and_what_does_not_is_synced(witness: str) -> None:
     """A call in conflict is marked synced, and one without the number (invariants 1 and 3)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), witnesses=[witness], **_LAZY) as running:
         client, number = _registered(running)
         tail = log.tail
@@ -84,7 +85,7 @@ def test_what_commutes_is_answered_first_and_what_does_not_is_synced(witness: st
 
 def test_a_clients_first_call_may_be_answered_first(witness: str) -> None:
     """Its registration is in the log when it is told its id (invariant 3; DESIGN §5)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), witnesses=[witness], **_LAZY) as running:
         running.until_leading()
         client = ByHand(running.address)
@@ -97,7 +98,7 @@ def test_a_clients_first_call_may_be_answered_first(witness: str) -> None:
 
 def test_a_groups_records_are_its_logs(witness: str) -> None:
     """Every leader of a log says the same store, and another log's refuses its ids (§3, §7)."""
-    log, others = MemoryLog(), MemoryLog()
+    log, others = LogStore(), LogStore()
     with (
         replica(log.engine(), **_LAZY) as first,
         replica(others.engine(), **_LAZY) as other,
@@ -122,7 +123,7 @@ def test_a_groups_records_are_its_logs(witness: str) -> None:
 
 def test_a_duplicate_of_an_unsynced_call_waits_for_its_entry(witness: str) -> None:
     """Its answer is synced then, and says so; a sync request brings it about (invariant 9)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), witnesses=[witness], **_LAZY) as running:
         client, number = _registered(running)
         assert client.mark(client.deposit("a1", "alice", 2, configuration=number)) == ""
@@ -138,7 +139,7 @@ def test_a_duplicate_of_an_unsynced_call_waits_for_its_entry(witness: str) -> No
 
 def test_reads_wait_for_what_they_conflict_with(witness: str) -> None:
     """And for nothing else; nothing of them is logged (invariant 10)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), witnesses=[witness], **_LAZY) as running:
         client, number = _registered(running)
         client.deposit("a1", "alice", 2, configuration=number)
@@ -153,7 +154,7 @@ def test_reads_wait_for_what_they_conflict_with(witness: str) -> None:
 
 def test_witnesses_are_told_what_is_synced(witness: str) -> None:
     """They drop it, and nothing else (invariant 12)."""
-    with replica(MemoryLog().engine(), witnesses=[witness], **_LAZY) as running:
+    with replica(LogStore().engine(), witnesses=[witness], **_LAZY) as running:
         client, number = _registered(running)
         assert client.record(witness, "a1", "alice", 2, configuration=number) == "ACCEPTED"
         assert client.mark(client.deposit("a1", "alice", 2, configuration=number)) == ""
@@ -164,7 +165,7 @@ def test_witnesses_are_told_what_is_synced(witness: str) -> None:
 
 def test_a_request_that_is_stuck_on_a_witness_is_run_by_the_leader(witness: str) -> None:
     """Its client died on the way: it is run once, synced and collected (invariant 12)."""
-    with replica(MemoryLog().engine(), witnesses=[witness]) as running:
+    with replica(LogStore().engine(), witnesses=[witness]) as running:
         client, number = _registered(running)
         assert client.record(witness, "stuck", "alice", 2, configuration=number) == "ACCEPTED"
         other, seq = ByHand(running.address), 0
@@ -180,7 +181,7 @@ def test_a_request_that_is_stuck_on_a_witness_is_run_by_the_leader(witness: str)
 
 def test_a_new_leader_replays_what_a_witness_holds(tmp_path: Path, witness: str) -> None:
     """Answered first, never appended: there after the leader was lost (invariant 5)."""
-    log = MemoryLog()
+    log = LogStore()
     lost = Running(log.engine(), "r1", witnesses=[witness], **_LAZY)
     try:
         client, number = _registered(lost)
@@ -212,7 +213,7 @@ def test_a_new_leader_replays_what_a_witness_holds(tmp_path: Path, witness: str)
 
 def test_a_deposed_leader_drops_its_answers_and_follows(witness: str) -> None:
     """What it executed and never logged is gone from its state (invariant 4)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), "r1", witnesses=[witness], **_LAZY) as first:
         client, number = _registered(first)
         # Not on the witness: nobody was told that this one is final.
@@ -229,14 +230,15 @@ def test_a_deposed_leader_drops_its_answers_and_follows(witness: str) -> None:
         assert first.bank.paid == {"first": 1, "lost": 1}
 
 
-def _expired(log: MemoryLog, other: Running) -> bool:
-    if log.leader is not None and not log.leader.replica.startswith(other.replica.settings.name):
-        log.expires_at = 0.0
+def _expired(log: LogStore, other: Running) -> bool:
+    leader = log.engine().leadership()
+    if leader is not None and not leader.replica.startswith(other.replica.settings.name):
+        log.end_lease()
     return other.replica.role == "leader"
 
 
-def _take(log: MemoryLog, engine: MemoryEngine) -> bool:
-    log.expires_at = 0.0
+def _take(log: LogStore, engine: CommitLog) -> bool:
+    log.end_lease()
     return engine.take_leadership("thief", "127.0.0.1:1", term_s=0.5) > 0
 
 
@@ -244,7 +246,7 @@ def test_another_witness_list_is_in_force_only_under_a_new_number(
     tmp_path: Path, witness: str
 ) -> None:
     """What was answered first is synced before, and the old witness serves no more (11)."""
-    log = MemoryLog()
+    log = LogStore()
     with (
         _witness(tmp_path, "w2") as other,  # type: ignore[attr-defined]
         replica(log.engine(), witnesses=[witness], **_LAZY) as running,
@@ -277,7 +279,7 @@ def test_another_witness_list_is_in_force_only_under_a_new_number(
 class _SlowToPublish:
     """An engine whose next write of metadata waits until it is told to go on."""
 
-    def __init__(self, engine: MemoryEngine) -> None:
+    def __init__(self, engine: CommitLog) -> None:
         self._engine = engine
         self.armed = False
         self.reached = threading.Event()
@@ -296,7 +298,7 @@ class _SlowToPublish:
 
 def test_a_change_that_outlives_its_leadership_costs_the_next_one_nothing(witness: str) -> None:
     """What it finds refused ended with its own leadership (invariants 4 and 11)."""
-    log = MemoryLog()
+    log = LogStore()
     engine = _SlowToPublish(log.engine())
     with replica(engine, witnesses=[witness]) as running:
         client, number = _registered(running)
@@ -320,7 +322,7 @@ def test_a_witness_that_restarted_is_listed_under_a_new_number(tmp_path: Path) -
     process = Process("curp.witness", "--listen", "127.0.0.1:0", log=tmp_path / "w.err")
     try:
         address = process.line()
-        with replica(MemoryLog().engine(), witnesses=[address]) as running:
+        with replica(LogStore().engine(), witnesses=[address]) as running:
             client, number = _registered(running)
             process.kill()
             process.close()
@@ -340,7 +342,7 @@ def test_a_witness_that_restarted_is_listed_under_a_new_number(tmp_path: Path) -
 
 def test_a_standby_names_the_leader_to_who_asks_for_a_lease(witness: str) -> None:
     """A client that knows one address of a group finds the others, also where it is new there."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), "added", witnesses=[witness]) as leads:
         leads.until_leading()
         with (
@@ -401,7 +403,7 @@ def test_a_replica_that_crashed_is_named_until_it_is_forgotten(
     monkeypatch.setattr(replica_list, "_LOOK_S", 0.05)
     url = created(f"sqlite:///{tmp_path}/bank.log?group=bank")
     with (
-        replica(MemoryLog().engine(), "stranger") as stranger,
+        replica(LogStore().engine(), "stranger") as stranger,
         replica(url, "r1") as ours,
         contextlib.closing(open_engine(url)) as engine,
     ):

@@ -16,8 +16,8 @@ import pytest
 import rifl
 import rifl.aio
 from chaos.redis_server import RedisServer
+from chaos.sim.group.log import LogStore
 from curp.log._engine import LogEngine
-from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.operated import DEADLINE_S, operated
 from tests.curp.replica.running import replica
@@ -124,7 +124,7 @@ def _calls_go_on(errors: Callable[[], str], callers: list[_Caller]) -> None:
 
 def test_no_client_stays_with_a_leader_whose_engine_hangs() -> None:
     """It is there, and what it took waits for the log: it is sent to the next leader (§7)."""
-    log, tuning = MemoryLog(), {"lease_term_s": 1.0}
+    log, tuning = LogStore(), {"lease_term_s": 1.0}
     engines = {name: _Hanging(log.engine()) for name in ("r1", "r2")}
     with (
         replica(engines["r1"], "r1", tuning=tuning) as first,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rifl
-from curp.log._engine import EngineLimits, NewEntry
-from curp.log._errors import EngineUnavailable, InvalidRequest
-from curp.log._memory import Fault, MemoryEngine, MemoryLog, Moment
+from chaos.sim.group.log import LogStore, Moment
+from curp.log._errors import EngineUnavailable
 from examples.bank.v1 import bank_pb2
+from sharedlog._engines.engine import Limits
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.ledger import Bank
 from tests.curp.replica.running import replica
@@ -22,16 +22,8 @@ _DEADLINE_S = 60.0
 _KIB = 1 << 10
 
 
-class _Small(MemoryEngine):
-    """An engine of a store that takes eight entries, and half a mebibyte, at once."""
-
-    limits = EngineLimits(8, 512 * _KIB)
-
-    def append(self, entries: Sequence[NewEntry], **more: Any) -> int:
-        size = sum(len(entry.body) for entry in entries)
-        if len(entries) > self.limits.entries or size > self.limits.append_bytes:
-            raise InvalidRequest(f"{len(entries)} entries of {size} bytes")
-        return super().append(entries, **more)
+# Of a store that takes eight entries, and half a mebibyte, at once.
+_SMALL = Limits(8, 512 * _KIB, 1000)
 
 
 class _Wordy(Bank):
@@ -60,13 +52,11 @@ def witness(tmp_path: Path) -> Iterator[str]:
         yield process.line()
 
 
-def _answered_first(
-    log: MemoryLog, witness: str, calls: int, engine: Callable[[MemoryLog, Fault], Any], **more: Any
-) -> ByHand:
+def _answered_first(log: LogStore, witness: str, calls: int, limits: Limits, **more: Any) -> ByHand:
     """Have so many calls answered that no log has, by a leader that is gone then."""
     path = _Path()
     with replica(
-        engine(log, path),
+        log.engine(path, limits),
         witnesses=[witness],
         tuning={"max_unsynced": 1000, "batch_entries": 1000, "batch_delay_s": 60.0},
         **more,
@@ -87,9 +77,9 @@ def _answered_first(
 
 def test_a_recovery_of_more_than_one_append_loses_nothing(witness: str) -> None:
     """What was answered first is appended in pieces that the engine takes (invariant 5)."""
-    log = MemoryLog()
-    client = _answered_first(log, witness, 40, _Small, factory=_Wordy)
-    with replica(_Small(log), "r2", factory=_Wordy, witnesses=[witness]) as second:
+    log = LogStore()
+    client = _answered_first(log, witness, 40, _SMALL, factory=_Wordy)
+    with replica(log.engine(limits=_SMALL), "r2", factory=_Wordy, witnesses=[witness]) as second:
         second.until_leading()
         client.move(second.address)
         for seq in range(2, 42):
@@ -100,8 +90,8 @@ def test_a_recovery_of_more_than_one_append_loses_nothing(witness: str) -> None:
 
 def test_a_request_that_fits_no_append_is_refused_before_it_is_placed(witness: str) -> None:
     """One call stops no leader: it is told, and others go on (invariant 1; DESIGN §9)."""
-    log = MemoryLog()
-    with replica(_Small(log), witnesses=[witness]) as leader:
+    log = LogStore()
+    with replica(log.engine(limits=_SMALL), witnesses=[witness]) as leader:
         leader.until_leading()
         client = ByHand(leader.address)
         number = client.configuration().configuration
@@ -127,13 +117,13 @@ class _Huge(Bank):
 
 def test_an_answer_that_fits_no_append_is_recorded_as_such(witness: str) -> None:
     """It ran, and this is its answer for ever, at every leader (DESIGN §3, §7)."""
-    log = MemoryLog()
-    with replica(_Small(log), factory=_Huge, witnesses=[witness]) as leader:
+    log = LogStore()
+    with replica(log.engine(limits=_SMALL), factory=_Huge, witnesses=[witness]) as leader:
         leader.until_leading()
         client = ByHand(leader.address)
         answer = client.deposit("r", "a", 1)
         assert (answer.reason, answer.outcome) == ("RESPONSE_TOO_LARGE", "executed")
-    with replica(_Small(log), "r2", factory=_Huge, witnesses=[witness]) as second:
+    with replica(log.engine(limits=_SMALL), "r2", factory=_Huge, witnesses=[witness]) as second:
         second.until_leading()
         client.move(second.address)
         again = client.deposit("r", "a", 1, attempt=2)
@@ -143,10 +133,10 @@ def test_an_answer_that_fits_no_append_is_recorded_as_such(witness: str) -> None
 
 def test_more_unsynced_entries_than_one_append_holds_stop_nobody(witness: str) -> None:
     """``max_unsynced`` is of the leader; an append is bounded by the engine, too (invariant 3)."""
-    log = MemoryLog()
+    log = LogStore()
     path = _Path()
     with replica(
-        _Small(log, path),
+        log.engine(path, _SMALL),
         witnesses=[witness],
         tuning={
             "max_unsynced": 1000,
@@ -180,7 +170,7 @@ class _Large(Bank):
 def test_answers_that_nobody_acknowledged_are_bounded() -> None:
     """Of one client and of all, at the leader: new calls beyond wait, known ones do not (§9)."""
     bounds = rifl.Bounds(max_answer_bytes=192 * _KIB, max_total_answer_bytes=320 * _KIB)
-    with replica(MemoryLog().engine(), factory=_Large, bounds=bounds) as running:
+    with replica(LogStore().engine(), factory=_Large, bounds=bounds) as running:
         running.until_leading()
         one, two = ByHand(running.address), ByHand(running.address)
         for seq in (1, 2, 3):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from chaos.sim.group.log import LogStore
 from curp._cli.command import main
 from curp._core.witness_table import WitnessVerdict, group_of_log
-from curp.log._memory import MemoryLog
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessClient
 from tests.curp.replica.running import replica
@@ -46,7 +46,7 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
             assert verdict is WitnessVerdict.ACCEPTED
         running = stack.enter_context(
             replica(
-                MemoryLog().engine(),
+                LogStore().engine(),
                 witnesses=[theirs, guarded, late],
                 tuning={"witness_timeout_s": 0.3},
             )
@@ -89,7 +89,7 @@ def test_one_that_restarted_beside_an_idle_leader_is_listed_anew(
             return process
 
         serving = start("w1.err")
-        running = stack.enter_context(replica(MemoryLog().engine(), witnesses=[address]))
+        running = stack.enter_context(replica(LogStore().engine(), witnesses=[address]))
         running.until_leading()
         number = running.replica.configuration().configuration
         with capture_logs() as written:

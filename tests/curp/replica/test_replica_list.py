@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.sim.group.log import LogStore
 from curp._replica.replica_list import change_replicas, read_replicas
 from curp.log._errors import ConditionFailed
-from curp.log._memory import MemoryLog
 
 
 def test_nothing_is_written_before_a_leader_and_while_a_log_is_copied() -> None:
     """The copy compares the metadata that it wrote with what is here, and would refuse it."""
-    engine = MemoryLog().engine()
+    engine = LogStore().engine()
 
     def change(address: str) -> None:
         change_replicas(engine, lambda found: found | {address})

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chaos.sim.group.log import LogStore, Moment
 from curp._core.poison import RETRIED, Case, Ledger
 from curp._core.poison_notes import NoteDown
 from curp._core.setting_aside import CountDeaths
@@ -14,7 +15,6 @@ from curp._replica.poisoning import count_deaths, note_down, read_ledger, read_l
 from curp._replica.survival import Survival
 from curp.log._engine import LogEngine
 from curp.log._errors import EngineUnavailable
-from curp.log._memory import MemoryLog, Moment
 from examples.bank.v1 import bank_pb2
 from rifl.core._shared.identity import RpcId
 from rifl.testing import FakeClock
@@ -43,7 +43,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.cut = _Cut()
-        log = MemoryLog(FakeClock())
+        log = LogStore(FakeClock())
         self.first, self.second = log.engine(self.cut), log.engine()
         self.running = 0
         self.survival = Survival(self.first, lambda: self.running)
@@ -152,7 +152,7 @@ def test_others_deaths_stay() -> None:
 
 def test_a_leader_cut_off_in_a_noted_call_is_taken_for_dead_until_it_is_back() -> None:
     """The next leader cannot know; the call's deaths are none when its handler ended (12)."""
-    log = MemoryLog()
+    log = LogStore()
     cut = _Cut()
     look = log.engine()
     begun, go_on = threading.Event(), threading.Event()

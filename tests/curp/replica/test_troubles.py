@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
+from chaos.sim.group.log import LogStore, Moment
 from curp._cli.command import main
 from curp._core.entries import ClientRegistered
 from curp._wire.entries import entry_to_bytes
 from curp.log._engine import NewEntry
 from curp.log._errors import EngineUnavailable
-from curp.log._memory import MemoryLog, Moment
 from curp.v1 import curp_pb2 as pb
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.by_hand import ByHand
@@ -48,7 +48,7 @@ class _Chancy(Bank):
 
 def test_a_handler_that_answers_otherwise_in_replay_stops_the_replica() -> None:
     """It is detected and named, and the replica does not serve (DESIGN §7)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), factory=_Chancy) as running:
         running.until_leading()
         assert ByHand(running.address).deposit("one", "alice", 1).ok
@@ -64,7 +64,7 @@ def test_a_handler_that_answers_otherwise_in_replay_stops_the_replica() -> None:
 
 def test_a_request_that_cannot_be_read_replays_as_it_was_answered() -> None:
     """What a client sends stops no standby: errors are answers too (DESIGN §7)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine()) as running, replica(log.engine(), "r2") as second:
         until(lambda: "leader" in (running.replica.role, second.replica.role), "one leads", 60.0)
         leader, standby = running, second
@@ -91,7 +91,7 @@ def test_a_request_that_cannot_be_read_replays_as_it_was_answered() -> None:
 )
 def test_a_log_that_cannot_be_read_stops_the_replica(body: bytes, named: str) -> None:
     """Written by a newer version, or damaged: never skipped, never served over (DESIGN §7)."""
-    log = MemoryLog()
+    log = LogStore()
     engine = log.engine()
     number = engine.take_leadership("other", "127.0.0.1:1", term_s=0.01)
     entries = [NewEntry(entry_to_bytes(ClientRegistered(1))), NewEntry(body)]
@@ -106,7 +106,7 @@ def test_a_leader_cut_off_from_the_engine_answers_no_reads(
     witness: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """First answers go on up to the bound, since the witness has them; reads do not (3, 10)."""
-    log = MemoryLog()
+    log = LogStore()
     cut = False
 
     def fault(operation: str, moment: Moment) -> None:
@@ -151,7 +151,7 @@ def test_a_leader_cut_off_from_the_engine_answers_no_reads(
 
 def test_what_a_witness_may_hold_is_not_said_to_be_not_executed(witness: str) -> None:
     """A refusal that is in no log leaves the outcome open for such a call (invariant 13)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), witnesses=[witness]) as leader:
         leader.until_leading()
         client = ByHand(leader.address)
@@ -169,7 +169,7 @@ def test_what_a_witness_may_hold_is_not_said_to_be_not_executed(witness: str) ->
 
 def test_an_expired_client_is_told_so_only_when_the_log_says_it(witness: str) -> None:
     """Until its removal is logged a later leader may run its requests (invariants 7 and 13)."""
-    log = MemoryLog()
+    log = LogStore()
     cut = False
 
     def fault(operation: str, moment: Moment) -> None:
@@ -203,7 +203,7 @@ def test_an_expired_client_is_told_so_only_when_the_log_says_it(witness: str) ->
 
 def test_an_engine_outage_expires_no_client_of_a_leader_that_stays() -> None:
     """Nobody could renew meanwhile: a full new term when the lease resumes (DESIGN §5)."""
-    log = MemoryLog()
+    log = LogStore()
     cut = False
 
     def fault(operation: str, moment: Moment) -> None:
@@ -245,7 +245,7 @@ class _Unkept(bank_pb2_grpc.BankServicer):
 @pytest.mark.parametrize(("factory", "warned"), [(_Unkept, True), (Bank, False)])
 def test_a_log_that_nothing_trims_is_warned_of(factory: Any, warned: bool) -> None:
     """Every replica reads all of it when it starts, so somebody should know (operations)."""
-    with replica(MemoryLog().engine(), factory=factory, tuning={"snapshot_entries": 5}) as running:
+    with replica(LogStore().engine(), factory=factory, tuning={"snapshot_entries": 5}) as running:
         running.until_leading()
         client = ByHand(running.address)
         for seq in range(1, 7):
@@ -257,7 +257,7 @@ def test_a_log_that_nothing_trims_is_warned_of(factory: Any, warned: bool) -> No
 
 def test_a_replica_takes_over_when_it_has_the_log_s_end() -> None:
     """Who is still reading leaves the leadership to one that has caught up (invariant 10)."""
-    log = MemoryLog()
+    log = LogStore()
     filler = log.engine()
     number = filler.take_leadership("filler", "127.0.0.1:1", term_s=0.001)
     entries = [NewEntry(entry_to_bytes(ClientRegistered(each))) for each in range(1, 5001)]
@@ -272,11 +272,17 @@ def test_a_replica_takes_over_when_it_has_the_log_s_end() -> None:
             made.wait(_DEADLINE_S)
             report = running.replica.report()
             lags.append((report.tail or 0) - report.applied)
-        if operation == "take_leadership" and moment is Moment.BEFORE:
-            made.wait(_DEADLINE_S)
-            applied.append(running.replica._store.state.applied)
 
-    with replica(log.engine(note)) as running:
+    engine = log.engine(note)
+    take = engine.take_leadership
+
+    def note_taken(*given: Any, **more: Any) -> int:
+        made.wait(_DEADLINE_S)
+        applied.append(running.replica._store.state.applied)
+        return take(*given, **more)
+
+    engine.take_leadership = note_taken  # type: ignore[method-assign]
+    with replica(engine) as running:
         made.set()
         running.until_leading()
         assert applied[0] == 5000
@@ -286,7 +292,7 @@ def test_a_replica_takes_over_when_it_has_the_log_s_end() -> None:
 
 def test_a_resolved_call_stays_not_executed_for_a_later_leader(witness: str) -> None:
     """The refusal is an entry, so what the witness holds is filtered by it (invariant 13)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), witnesses=[witness]) as running:
         running.until_leading()
         client = ByHand(running.address)
@@ -306,7 +312,7 @@ def test_a_witness_that_comes_later_is_listed_then(tmp_path: Path) -> None:
     """A leader that could not start it serves without, and asks again (invariant 11)."""
     address = f"127.0.0.1:{free_port()}"
     with replica(
-        MemoryLog().engine(), witnesses=[address], tuning={"witness_timeout_s": 0.3}
+        LogStore().engine(), witnesses=[address], tuning={"witness_timeout_s": 0.3}
     ) as running:
         running.until_leading()
         assert list(running.replica.configuration().witnesses) == []
@@ -323,7 +329,7 @@ def test_a_witness_that_comes_later_is_listed_then(tmp_path: Path) -> None:
 
 def test_a_key_is_kept_for_its_retention_on_every_replica() -> None:
     """A standby lets go of plain keys, too, and a leader runs the key again then (DESIGN §4)."""
-    log = MemoryLog()
+    log = LogStore()
     more: dict[str, Any] = {"keys_from": "anyone", "key_retention_s": 4.0}
     with replica(log.engine(), **more) as first:
         first.until_leading()

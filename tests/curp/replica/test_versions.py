@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from chaos.sim.group.log import LogStore
 from curp._cli.command import main
 from curp._cli.operator_client import GroupError, OperatorClient
-from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.ledger import Bank
@@ -29,7 +29,7 @@ class _Second(Bank):
 
 def test_across_versions_the_logs_answer_stands_in_both_directions() -> None:
     """Newer replays older and older replays newer: states agree, answers are the log's (§7)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), application_version=1) as first:
         first.until_leading()
         client = ByHand(first.address)
@@ -54,7 +54,7 @@ def test_across_versions_the_logs_answer_stands_in_both_directions() -> None:
 
 def test_a_newer_leader_saves_no_snapshot_until_the_upgrade_is_finalized() -> None:
     """What it writes an older replica could not read: going back stays possible (§7, 8)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), application_version=1) as first:
         first.until_leading()
         assert ByHand(first.address).deposit("one", "a", 1).ok
@@ -81,7 +81,7 @@ def test_a_newer_leader_saves_no_snapshot_until_the_upgrade_is_finalized() -> No
 
 def test_a_group_that_begins_with_a_version_has_it_active() -> None:
     """Nothing in an empty log is older: nothing is to be finalized (DESIGN §7)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine(), application_version=7) as first:
         first.until_leading()
         assert first.replica.status().active_version == 7
@@ -94,7 +94,7 @@ def test_a_version_is_a_number() -> None:
     """Checked when the replica is built (DESIGN §9)."""
     with (
         pytest.raises(ValueError, match="application version"),
-        replica(MemoryLog().engine(), application_version=-1),
+        replica(LogStore().engine(), application_version=-1),
     ):
         pass
 
@@ -103,7 +103,7 @@ def test_commands_find_replicas_that_do_not_know_each_other_by_their_addresses(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A leader that was told of no other is not taken for the whole group (DESIGN §7)."""
-    log = MemoryLog()
+    log = LogStore()
     with replica(log.engine()) as running:
         running.until_leading()
     with (
