@@ -28,7 +28,7 @@ from benchmarks.keyed import PUT, Map, declare, handlers
 from curp._core.entries import ClientRegistered, Entry, Operation
 from curp._wire.entries import entry_to_bytes
 from curp.log import create_log, open_engine
-from curp.log._engine import NewEntry
+from curp.log._values import NewEntry
 from rifl._wire.header import fingerprint
 from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2

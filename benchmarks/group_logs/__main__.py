@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from curp.log import create_log, open_engine
-from curp.log._engine import LogEngine, NewEntry
+from curp.log._commits import GroupLog
+from curp.log._values import NewEntry
 from examples.redis_process import running_redis
 
 _BODY = bytes(300)
@@ -73,7 +74,7 @@ def _measure(name: str, url: str, seconds: float) -> dict[str, Any]:
     return figures
 
 
-def _appends(engine: LogEngine, number: int, batch: int, seconds: float) -> list[float]:
+def _appends(engine: GroupLog, number: int, batch: int, seconds: float) -> list[float]:
     entries = [NewEntry(_BODY, ("bench",))] * batch
     times: list[float] = []
     tail = engine.tail()
@@ -85,7 +86,7 @@ def _appends(engine: LogEngine, number: int, batch: int, seconds: float) -> list
     return times
 
 
-def _followed(engine: LogEngine, number: int, url: str) -> dict[str, float]:
+def _followed(engine: GroupLog, number: int, url: str) -> dict[str, float]:
     follower = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.group_logs", "--follow", url],
         stdin=subprocess.PIPE,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from curp._cli.operator_client import GroupError
 from curp._core.poison import HELD, Case, Ledger
 from curp._replica.poisoning import read_ledger, read_left, update_ledger
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from curp.log._errors import Deposed, LeaseHeld
 from curp.log._opening import open_engine
 
@@ -115,7 +115,7 @@ def _set_aside(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _awaited(engine: LogEngine, case: Case) -> bool:
+def _awaited(engine: GroupLog, case: Case) -> bool:
     """Whether the group waits for a decision about it; replicas load a snapshot behind it."""
     if case.closed or case.who or not case.awaited:
         return False
@@ -123,7 +123,7 @@ def _awaited(engine: LogEngine, case: Case) -> bool:
     return snapshot is None or snapshot.lsn < case.lsn
 
 
-def _decide(engine: LogEngine, case: Case, who: str, why: str) -> None:
+def _decide(engine: GroupLog, case: Case, who: str, why: str) -> None:
     if case.lsn:
         _decide_logged(engine, case, who, why)
         return
@@ -143,7 +143,7 @@ def _decide(engine: LogEngine, case: Case, who: str, why: str) -> None:
     raise GroupError("the group's configuration changes all the time")
 
 
-def _decide_logged(engine: LogEngine, case: Case, who: str, why: str) -> None:
+def _decide_logged(engine: GroupLog, case: Case, who: str, why: str) -> None:
     """Speak while nobody leads, or is about to: who has its effect would go on with it."""
     try:
         number = engine.take_leadership(

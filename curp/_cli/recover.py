@@ -19,9 +19,10 @@ from curp._replica.metadata import (
     read_witness_list,
 )
 from curp._wire.metadata import accepted_loss_to_bytes
-from curp.log._engine import Leadership, LogEngine
+from curp.log._commits import GroupLog
 from curp.log._errors import Deposed
 from curp.log._opening import open_engine, why_stopped
+from curp.log._values import Leadership
 
 _TRIES = 10
 
@@ -64,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(engine: LogEngine) -> int:
+def _tell(engine: GroupLog) -> int:
     leadership, listed = engine.leadership(), read_witness_list(engine)
     went_back = read_went_back(engine)
     if went_back:
@@ -94,7 +95,7 @@ def _leads(leadership: Leadership, listed: WitnessList) -> bool:
     return current and listed.serving and leadership.expires_in_s > 0
 
 
-def _in_doubt(engine: LogEngine) -> WitnessList:
+def _in_doubt(engine: GroupLog) -> WitnessList:
     leadership, listed = engine.leadership(), read_witness_list(engine)
     if read_went_back(engine):
         return listed or WitnessList(0, (), False, ())
@@ -107,7 +108,7 @@ def _in_doubt(engine: LogEngine) -> WitnessList:
     return listed
 
 
-def _warning(engine: LogEngine, listed: WitnessList) -> str:
+def _warning(engine: GroupLog, listed: WitnessList) -> str:
     if read_went_back(engine):
         return (
             f"This log is an older copy, which ends at {engine.tail()}: all that was answered "
@@ -128,7 +129,7 @@ def _agreed() -> bool:
     return sys.stdin.readline().strip() == "lose them"
 
 
-def _accept(engine: LogEngine, accepted: AcceptedLoss) -> None:
+def _accept(engine: GroupLog, accepted: AcceptedLoss) -> None:
     data = accepted_loss_to_bytes(accepted, time.time_ns() // 1000)
     for _ in range(_TRIES):
         # Whoever waits for the witnesses has the number; another may take the next one meanwhile.

@@ -20,7 +20,7 @@ from _rifl_ground.signals import taken_signals
 from curp._cli.operator_client import GroupError
 from curp._replica import Replica, Tuning
 from curp._replica.engine_at_start import open_at_start
-from curp.log._errors import EngineUnavailable, may_pass
+from curp.log._errors import LogUnavailable, may_pass
 from curp.log._opening import group_of
 
 _GRACE_S = 1.0
@@ -106,7 +106,7 @@ def serve(
             log = open_at_start(engine, name, tuning.engine_wait_s, pause=partial(_pause, came))
         except _Ended:
             return 0
-        except EngineUnavailable as error:
+        except LogUnavailable as error:
             if not may_pass(error):
                 raise
             waited = f"did not answer within {tuning.engine_wait_s:g} s"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from curp._core.unsynced_operations import UnsyncedOperations
-from curp.log._engine import EngineLimits
+from curp.log._values import EngineLimits
 from rifl.core._shared.invariant import invariant
 
 

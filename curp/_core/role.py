@@ -17,9 +17,9 @@ from curp._core.recovery import Recovered
 from curp._core.steps import Wait
 from curp.log._errors import (
     Deposed,
-    EngineStopped,
     LeaseHeld,
     LogError,
+    LogStopped,
     TrimmedLog,
     may_pass,
 )
@@ -175,7 +175,7 @@ def follow_and_lead(closing: Callable[[], bool]) -> Generator[Any, Any, None]:
                 if not closing():
                     yield from _lead()
         except Exception as error:  # noqa: BLE001 - judged
-            if isinstance(error, EngineStopped) and closing():
+            if isinstance(error, LogStopped) and closing():
                 # Its engine was closed: nobody waited any longer.
                 return
             ending = ending_of(error)

@@ -6,7 +6,7 @@ import enum
 import math
 from collections.abc import Callable
 
-from curp.log._engine import Leadership
+from curp.log._values import Leadership
 
 _HOLD_OFF_TERMS = 3
 _CATCH_UP_TERMS = 3

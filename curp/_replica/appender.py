@@ -12,8 +12,9 @@ from curp._core.poison_notes import NoteDown
 from curp._replica.driver import Driver
 from curp._replica.group_store import GroupStore
 from curp._replica.poisoning import note_down
-from curp.log._engine import LogEngine, NewEntry
+from curp.log._commits import GroupLog
 from curp.log._errors import may_pass
+from curp.log._values import NewEntry
 from rifl._stores.pending import Pending
 from rifl.core._serving.later import Later
 from rifl.core._shared.errors import Deposed
@@ -30,7 +31,7 @@ class Appender:
 
     def __init__(
         self,
-        engine: LogEngine,
+        engine: GroupLog,
         store: GroupStore,
         appending: Appending,
         refused: Callable[[Exception], None],

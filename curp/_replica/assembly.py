@@ -27,7 +27,7 @@ from curp._replica.settings import (
 )
 from curp._replica.watched_engine import EngineWatch, watched
 from curp._replica.witnesses import Witnesses
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from curp.observer import GroupObservers
 from rifl.core._serving.policy import MethodPolicies
 
@@ -43,7 +43,7 @@ class Assembled(NamedTuple):
 
 
 def assemble(
-    engine: str | LogEngine,
+    engine: str | GroupLog,
     settings: ReplicaSettings,
     declared: MethodSettings,
     callers: CallerSettings,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from _rifl_ground.log import get_logger
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from curp.log._errors import LogError, may_pass
 from curp.log._opening import open_engine
 
@@ -22,12 +22,12 @@ def open_at_start(
     *,
     pause: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> LogEngine:
+) -> GroupLog:
     """Open a log; while its engine cannot be asked, ask again, for so many seconds.
 
     Machines come back in any order after an outage, so what may pass is no reason to end.
     ``name`` is the replica's, for the event; ``pause`` waits for seconds, and raises where the
-    replica shall not start any more. Raises the engine's last ``EngineUnavailable``, and at
+    replica shall not start any more. Raises the engine's last ``LogUnavailable``, and at
     once whatever is an answer: asked again, it would be the same.
     """
     until_s = clock() + wait_s

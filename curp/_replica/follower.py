@@ -13,7 +13,7 @@ from curp._replica.services import Services
 from curp._replica.settings import StateHooks
 from curp._wire.entries import entry_from_bytes
 from curp._wire.snapshots import snapshot_from_chunks
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from curp.log._errors import CorruptLog
 
 _log = get_logger("curp.replica")
@@ -26,7 +26,7 @@ class Follower:
     def __init__(
         self,
         replica: str,
-        engine: LogEngine,
+        engine: GroupLog,
         store: GroupStore,
         services: Services,
         hooks: StateHooks,

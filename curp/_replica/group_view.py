@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from curp._core.witness_list import WitnessList
 from curp._replica.metadata import read_witness_list
+from curp.log._commits import GroupLog
 from curp.log._creation import log_id
-from curp.log._engine import Leadership, LogEngine
+from curp.log._values import Leadership
 
 
 class GroupView:
@@ -18,7 +19,7 @@ class GroupView:
     ``look`` is of one thread; everything else of any, and never waits.
     """
 
-    def __init__(self, engine: LogEngine, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: GroupLog, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock``: seconds, monotonic."""
         self._engine = engine
         self._clock = clock

@@ -9,7 +9,7 @@ from typing import Any
 from curp._core.read_lease import LeaseLength, ReadLease, Renew, Resume, keep_lease
 from curp._core.steps import Pause
 from curp._replica.driver import Bounded, Driver, Once
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from rifl.core._serving.later import Later
 
 
@@ -21,7 +21,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        engine: LogEngine,
+        engine: GroupLog,
         configuration: int,
         read_lease: ReadLease,
         *,

@@ -21,7 +21,7 @@ from curp._replica.replay_guard import ReplayGuard
 from curp._replica.services import Services
 from curp._replica.settings import ReplicaSettings, StateHooks
 from curp._replica.witnesses import Witnesses
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from curp.observer import GroupObservers
 
 
@@ -35,7 +35,7 @@ class Parts:
     are counted by. ``random_bytes``: draws what secrets and appends are made of.
     """
 
-    engine: LogEngine
+    engine: GroupLog
     store: GroupStore
     services: Services
     authority: GroupAuthority

@@ -8,8 +8,9 @@ from curp._core.poison import Ledger
 from curp._core.poison_notes import NoteDown
 from curp._core.setting_aside import Conclude, CountDeaths, Left
 from curp._wire.poison import ledger_from_bytes, ledger_to_bytes, notes_from_bytes, notes_to_bytes
-from curp.log._engine import LogEngine, MetadataCondition
+from curp.log._commits import GroupLog
 from curp.log._errors import ConditionFailed
+from curp.log._values import MetadataCondition
 from rifl.core._shared.identity import RpcId
 
 # The cases; and what runs now, which only the leader writes, under its number.
@@ -18,19 +19,19 @@ NOTES_KEY = "curp-running"
 _TRIES = 20
 
 
-def read_ledger(engine: LogEngine) -> Ledger:
+def read_ledger(engine: GroupLog) -> Ledger:
     """Return the cases. Raises ``LogError``."""
     return ledger_from_bytes(engine.metadata(LEDGER_KEY))
 
 
-def read_left(engine: LogEngine) -> Left:
+def read_left(engine: GroupLog) -> Left:
     """Return the cases, and what the last leader noted. Raises ``LogError``."""
     # In this order: a death goes from the notes to the ledger, and never back.
     notes, configuration = notes_from_bytes(engine.metadata(NOTES_KEY))
     return Left(read_ledger(engine), notes, configuration)
 
 
-def note_down(engine: LogEngine, step: NoteDown) -> Ledger | None:
+def note_down(engine: GroupLog, step: NoteDown) -> Ledger | None:
     """Put down what runs now; the cases, if these changed, too. Raises ``LogError``."""
     notes = notes_to_bytes(step.notes, step.configuration) if step.notes else None
     engine.put_metadata({NOTES_KEY: notes}, configuration=step.configuration)
@@ -39,7 +40,7 @@ def note_down(engine: LogEngine, step: NoteDown) -> Ledger | None:
     return update_ledger(engine, step.configuration, lambda ledger: ledger.close(step.closed))
 
 
-def count_deaths(engine: LogEngine, configuration: int, step: CountDeaths, now_us: int) -> Ledger:
+def count_deaths(engine: GroupLog, configuration: int, step: CountDeaths, now_us: int) -> Ledger:
     """Count in one step with taking the notes away. Raises ``LogError``."""
     return update_ledger(
         engine,
@@ -49,12 +50,12 @@ def count_deaths(engine: LogEngine, configuration: int, step: CountDeaths, now_u
     )
 
 
-def await_decision(engine: LogEngine, configuration: int, rpc_id: RpcId) -> Ledger:
+def await_decision(engine: GroupLog, configuration: int, rpc_id: RpcId) -> Ledger:
     """Put down that the group waits for an operator's decision. Raises ``LogError``."""
     return update_ledger(engine, configuration, lambda ledger: ledger.wait([rpc_id]))
 
 
-def conclude(engine: LogEngine, configuration: int, step: Conclude) -> Ledger:
+def conclude(engine: GroupLog, configuration: int, step: Conclude) -> Ledger:
     """Put down what came of a recovery. Raises ``LogError``."""
     return update_ledger(
         engine,
@@ -64,7 +65,7 @@ def conclude(engine: LogEngine, configuration: int, step: Conclude) -> Ledger:
 
 
 def update_ledger(
-    engine: LogEngine,
+    engine: GroupLog,
     configuration: int,
     change: Callable[[Ledger], Ledger],
     more: Mapping[str, bytes | None] | None = None,

@@ -44,9 +44,9 @@ from curp._replica.poisoning import (
 from curp._replica.survival import Survival
 from curp._wire.entries import entry_to_bytes, secrets_to_message
 from curp._wire.metadata import witness_list_to_bytes
-from curp.log._engine import NewEntry
 from curp.log._errors import CorruptLog, LogError
 from curp.log._states import check_state
+from curp.log._values import NewEntry
 
 _log = get_logger("curp.replica")
 _SECRET_BYTES = 32

@@ -14,8 +14,9 @@ from curp._core.role import BeginOver, CannotApply
 from curp._replica.poisoning import await_decision, read_ledger, update_ledger
 from curp._wire.entries import entry_from_bytes
 from curp._wire.metadata import replays_from_bytes, replays_to_bytes
-from curp.log._engine import LogEngine, MetadataCondition
+from curp.log._commits import GroupLog
 from curp.log._errors import ConditionFailed, Deposed, LogError
+from curp.log._values import MetadataCondition
 from rifl.core._shared.identity import RpcId
 
 _log = get_logger("curp.replica")
@@ -32,7 +33,7 @@ class ReplayGuard:
 
     def __init__(
         self,
-        engine: LogEngine,
+        engine: GroupLog,
         replica: str,
         process: str,
         bound: int,

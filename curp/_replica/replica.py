@@ -36,7 +36,7 @@ from curp._replica.settings import (
     StateHooks,
     Tuning,
 )
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from curp.observer import GroupObservers
 from curp.v1 import curp_pb2 as pb
 from lease_server import SessionsFrom
@@ -76,7 +76,7 @@ class Replica(ReplicaReports):
     ``engine``: the log engine's URL, or an open one, shared by the group's replicas;
     it names the ``group``, too. The log was created before, by ``curp init`` or
     ``curp.create_log``: else ``curp.log._errors.NoSuchLog``. An engine that cannot be asked is
-    waited for, here and for ``Tuning.engine_wait_s``: then ``EngineUnavailable``.
+    waited for, here and for ``Tuning.engine_wait_s``: then ``LogUnavailable``.
     ``name`` is unique in the group; ``address`` is where clients reach this one.
     ``witnesses``: the group's first witness list; later it is what the engine says.
     ``replicas``: addresses of others that ``curp status`` names even if they never ran; those
@@ -118,7 +118,7 @@ class Replica(ReplicaReports):
 
     def __init__(
         self,
-        engine: str | LogEngine,
+        engine: str | GroupLog,
         *,
         name: str,
         address: str,
@@ -375,7 +375,7 @@ class Replica(ReplicaReports):
             self._observer.serving(None if leads else self._store.not_leader())
 
 
-def _group_of(engine: str | LogEngine) -> str:
+def _group_of(engine: str | GroupLog) -> str:
     named = parse_qs(split_url(engine).query).get("group") if isinstance(engine, str) else None
     return named[-1] if named else "group"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-from curp.log._engine import LogEngine, MetadataCondition
+from curp.log._commits import GroupLog
 from curp.log._errors import ConditionFailed, Deposed, LogError
+from curp.log._values import MetadataCondition
 
 _KEY = "curp-replicas"
 _LOOK_S = 1.0
@@ -15,12 +16,12 @@ _LEAVE_S = 1.0
 _TRIES = 10
 
 
-def read_replicas(engine: LogEngine) -> tuple[str, ...]:
+def read_replicas(engine: GroupLog) -> tuple[str, ...]:
     """Return the addresses that are listed, sorted. Raises ``LogError``."""
     return _addresses(engine.metadata(_KEY))
 
 
-def change_replicas(engine: LogEngine, change: Callable[[set[str]], Iterable[str]]) -> None:
+def change_replicas(engine: GroupLog, change: Callable[[set[str]], Iterable[str]]) -> None:
     """Put in force what ``change`` makes of the addresses.
 
     Raises ``LogError``; ``ConditionFailed`` before the first leader, and while the log is copied.
@@ -55,7 +56,7 @@ class ReplicaList:
     until the replica is closed or ``curp forget`` removes it.
     """
 
-    def __init__(self, engine: LogEngine, address: str) -> None:
+    def __init__(self, engine: GroupLog, address: str) -> None:
         self._engine = engine
         self._address = address
         # As they were read last.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from _rifl_ground.log import get_logger
 from curp._replica.poisoning import read_left, update_ledger
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from curp.log._errors import ConditionFailed, Deposed
 
 _log = get_logger("curp.replica")
@@ -21,7 +21,7 @@ class Survival:
     could say so, that counts as a death.
     """
 
-    def __init__(self, engine: LogEngine, executing: Callable[[], int]) -> None:
+    def __init__(self, engine: GroupLog, executing: Callable[[], int]) -> None:
         """``executing``: how many handlers of earlier leaderships may still run."""
         self._engine = engine
         self._executing = executing

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from curp.log._engine import LogEngine
-from curp.log._errors import EngineUnavailable
+from curp.log._commits import GroupLog
+from curp.log._errors import LogUnavailable
 
 _OPERATIONS = (
     *("leadership", "take_leadership", "renew_leadership", "end_leadership"),
@@ -74,7 +74,7 @@ class EngineWatch:
         self._asked[number] = (operation, self._clock() + waits_s)
         try:
             answer = method(*given, **more)
-        except EngineUnavailable as error:
+        except LogUnavailable as error:
             since = self._clock() if self._failed is None else self._failed[1]
             self._failed = (str(error), since)
             raise
@@ -87,7 +87,7 @@ class EngineWatch:
 class _Watched:
     """Stands for an engine; not of its class, but of its protocol."""
 
-    def __init__(self, engine: LogEngine, watch: EngineWatch) -> None:
+    def __init__(self, engine: GroupLog, watch: EngineWatch) -> None:
         self._engine = engine
         for operation in _OPERATIONS:
             setattr(self, operation, _asking(watch, operation, engine))
@@ -96,7 +96,7 @@ class _Watched:
         return getattr(self._engine, name)
 
 
-def _asking(watch: EngineWatch, operation: str, engine: LogEngine) -> Callable[..., Any]:
+def _asking(watch: EngineWatch, operation: str, engine: GroupLog) -> Callable[..., Any]:
     def ask(*given: Any, **more: Any) -> Any:
         # Looked up each time: in a forked child it refuses.
         return watch.call(operation, getattr(engine, operation), *given, **more)
@@ -104,7 +104,7 @@ def _asking(watch: EngineWatch, operation: str, engine: LogEngine) -> Callable[.
     return ask
 
 
-def watched(engine: LogEngine) -> tuple[LogEngine, EngineWatch]:
+def watched(engine: GroupLog) -> tuple[GroupLog, EngineWatch]:
     """Return what stands for the engine, and what tells whether it answers."""
     watch = EngineWatch()
-    return cast("LogEngine", _Watched(engine, watch)), watch
+    return cast("GroupLog", _Watched(engine, watch)), watch

@@ -1,13 +1,10 @@
-"""Groups' logs: one interface with a conditional append, over existing stores.
+"""Groups' logs: a conditional append, metadata and leadership, over existing stores.
 
-The interface:
+A log:
 
-- ``_engine``: its methods; ``_errors``: the errors that they raise
+- ``_commits``: ``GroupLog``, over the engines of ``sharedlog._engines``
+- ``_values``: what its methods take and return; ``_errors``: the errors that they raise
 - ``_checks``: bounds, and the conditions of a write
-
-The engines:
-
-- ``_commits``: a log in a store, over the engines of ``sharedlog._engines``
 - ``_owner``: the owner as whom ``sharedlog._engines`` tells failures of a group's store
 
 Around a log:

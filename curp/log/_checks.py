@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from curp.log._engine import EngineLimits, Leadership, MetadataCondition, NewEntry
 from curp.log._errors import (
     ConditionFailed,
     CorruptLog,
     Deposed,
     InvalidRequest,
-    LeaseHeld,
     TailMismatch,
     TrimmedLog,
 )
+from curp.log._values import EngineLimits, MetadataCondition, NewEntry
 
 APPEND_ID_BYTES = 16
 MAX_APPEND_ENTRIES = 10_000
@@ -116,12 +115,6 @@ def check_trim(through: int, snapshot: int | None) -> None:
     """Raise ``InvalidRequest`` for a trim of entries that no snapshot covers."""
     if through < 0 or through > (snapshot or 0):
         raise InvalidRequest(f"a trim through {through}, and the snapshot is at {snapshot or 0}")
-
-
-def require_no_other_leader(leader: Leadership | None, replica: str) -> None:
-    """Raise ``LeaseHeld`` while the lease of another replica runs."""
-    if leader is not None and leader.replica != replica and leader.expires_in_s > 0:
-        raise LeaseHeld.by(leader.replica, leader.expires_in_s)
 
 
 def require_configuration(given: int, current: int) -> None:

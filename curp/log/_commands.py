@@ -14,11 +14,12 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from _rifl_ground.exits import failed
+from curp.log._commits import GroupLog
 from curp.log._copying import copy_log
 from curp.log._ending import EndedBySignal, ended_by_signals
-from curp.log._engine import Entry, LogEngine
 from curp.log._errors import LogError
 from curp.log._opening import accept_loss, open_engine, why_stopped
+from curp.log._values import Entry
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
 
@@ -115,7 +116,7 @@ def _accept_loss(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _entries(engine: LogEngine, after: int, limit: int | None, tag: str | None) -> Iterator[Entry]:
+def _entries(engine: GroupLog, after: int, limit: int | None, tag: str | None) -> Iterator[Entry]:
     left = limit
     while left is None or left > 0:
         found = engine.read(after, limit=min(left or 1000, 1000), tag=tag)

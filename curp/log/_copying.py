@@ -10,8 +10,8 @@ from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 from curp.log._addresses import shown_whole
+from curp.log._commits import GroupLog
 from curp.log._creation import log_id
-from curp.log._engine import Entry, LogEngine, NewEntry, NewLog
 from curp.log._errors import (
     CorruptLog,
     InvalidRequest,
@@ -22,6 +22,7 @@ from curp.log._errors import (
 )
 from curp.log._opening import group_of, open_in_any_state, open_new
 from curp.log._states import COPY_KEY, MOVED_KEY, Place, place_in
+from curp.log._values import Entry, NewEntry, NewLog
 from curp.log._verification import verify
 
 # Renewed between two pieces, each of which takes far less.
@@ -96,7 +97,7 @@ def copy_log(source: str, target: str, *, check: Callable[[], None] = _goes_on) 
         return _told(new)
 
 
-def _made(target: str, new: NewLog) -> LogEngine:
+def _made(target: str, new: NewLog) -> GroupLog:
     """Make the target; raises ``LogExists``, and ``UnfinishedCopy`` for what a copy left there."""
     try:
         return open_new(target, new)
@@ -110,7 +111,7 @@ def _made(target: str, new: NewLog) -> LogEngine:
         ) from error
 
 
-def _finish(old: LogEngine, moved: Place, target: str) -> Copied:
+def _finish(old: GroupLog, moved: Place, target: str) -> Copied:
     """Open up a target that was whole when the copy broke off."""
     try:
         new = open_in_any_state(target)
@@ -131,7 +132,7 @@ def _finish(old: LogEngine, moved: Place, target: str) -> Copied:
 class _Held:
     """A lease that the copy holds, and renews while it goes on."""
 
-    def __init__(self, engine: LogEngine, name: str, check: Callable[[], None]) -> None:
+    def __init__(self, engine: GroupLog, name: str, check: Callable[[], None]) -> None:
         self._engine = engine
         self._check = check
         self.configuration = engine.take_leadership(name, "", term_s=_TERM_S)
@@ -153,7 +154,7 @@ class _Held:
             return
 
 
-def _write(old: LogEngine, new: LogEngine, first: int, held: _Held, taken: _Held) -> None:
+def _write(old: GroupLog, new: GroupLog, first: int, held: _Held, taken: _Held) -> None:
     bounds, both = new.limits, (held, taken)
     most = min(_PIECE_BYTES, bounds.append_bytes)
     tail, entries = first - 1, min(_PIECE_ENTRIES, bounds.entries)
@@ -170,7 +171,7 @@ def _write(old: LogEngine, new: LogEngine, first: int, held: _Held, taken: _Held
         new.save_snapshot(snapshot.lsn, chunks, configuration=taken.configuration)
 
 
-def _compare(old: LogEngine, new: LogEngine, held: Iterable[_Held]) -> None:
+def _compare(old: GroupLog, new: GroupLog, held: Iterable[_Held]) -> None:
     """Read both to the end; raises ``CorruptLog`` for the first thing that differs."""
     if (old.first(), old.tail()) != (new.first(), new.tail()):
         raise CorruptLog("the copy does not begin and end where the log does")
@@ -195,7 +196,7 @@ def _compare(old: LogEngine, new: LogEngine, held: Iterable[_Held]) -> None:
         raise CorruptLog("the metadata of the copy differs")
 
 
-def _told(new: LogEngine) -> Copied:
+def _told(new: GroupLog) -> Copied:
     first, tail, snapshot = new.first(), new.tail(), new.load_snapshot()
     return Copied(
         log_id(new),
@@ -207,7 +208,7 @@ def _told(new: LogEngine) -> Copied:
     )
 
 
-def _entries(engine: LogEngine, after: int, held: Iterable[_Held]) -> Iterator[Entry]:
+def _entries(engine: GroupLog, after: int, held: Iterable[_Held]) -> Iterator[Entry]:
     while found := engine.read(after):
         for each in held:
             each.renew()
@@ -240,6 +241,6 @@ def _renewing(chunks: Iterable[bytes], held: Iterable[_Held]) -> Iterator[bytes]
         yield chunk
 
 
-def _number(engine: LogEngine) -> int:
+def _number(engine: GroupLog) -> int:
     leadership = engine.leadership()
     return 0 if leadership is None else leadership.configuration

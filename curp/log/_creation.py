@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from curp.log._engine import LogEngine, NewLog
+from curp.log._commits import GroupLog
 from curp.log._errors import CorruptLog
 from curp.log._opening import open_engine
+from curp.log._values import NewLog
 
 # What witnesses and clients know the log by, in its metadata.
 LOG_ID_KEY = "curp-store"
@@ -19,7 +20,7 @@ def create_log(url: str) -> int:
 
     Nothing else creates one: ``open_engine`` of a log that is not there (any more) is
     ``NoSuchLog``, so that a group never starts over by itself. ``LogExists`` where
-    there is one. After an ``EngineUnavailable`` it may have been created, empty.
+    there is one. After an ``LogUnavailable`` it may have been created, empty.
     """
     new = new_log()
     open_engine(url, new=new).close()
@@ -33,7 +34,7 @@ def new_log(random_bytes: Callable[[int], bytes] = os.urandom) -> NewLog:
     return NewLog({LOG_ID_KEY: drawn.to_bytes(_ID_BYTES)})
 
 
-def log_id(engine: LogEngine) -> int:
+def log_id(engine: GroupLog) -> int:
     """Return the log's id. Raises ``LogError``, ``CorruptLog`` for a log that lost it."""
     found = engine.metadata(LOG_ID_KEY)
     if found is None:

@@ -7,24 +7,25 @@ from collections.abc import Iterator
 
 from curp.log import _addresses as addresses
 from curp.log._addresses import parts_of, shown
-from curp.log._commits import CommitLog
-from curp.log._commits.meanings import meaning
-from curp.log._engine import LogEngine, NewLog
+from curp.log._commits import GroupLog
 from curp.log._errors import (
     CorruptLog,
     InvalidRequest,
     LogError,
     LogExists,
     LogMoved,
+    NewerFormat,
     NoSuchLog,
     UnfinishedCopy,
+    log_exists,
+    no_such_log,
 )
 from curp.log._states import check_state, check_whole
-from sharedlog._core import errors as theirs
+from curp.log._values import NewLog
 from sharedlog._engines.engine import Engine
 
 
-def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False) -> LogEngine:
+def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False) -> GroupLog:
     """Open one group's log; raises a ``LogError``, ``InvalidRequest`` for a wrong URL.
 
     ::
@@ -63,17 +64,17 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
     return engine
 
 
-def open_new(url: str, new: NewLog) -> LogEngine:
+def open_new(url: str, new: NewLog) -> GroupLog:
     """Create a log, and open it whatever its metadata say of its state."""
     return _open(url, read_only=False, new=new)
 
 
-def open_in_any_state(url: str) -> LogEngine:
+def open_in_any_state(url: str) -> GroupLog:
     """Open a log for writing, also one that is not to be served from."""
     return _open(url, read_only=False)
 
 
-def why_stopped(engine: LogEngine, url: str) -> LogError | None:
+def why_stopped(engine: GroupLog, url: str) -> LogError | None:
     """Return what a replica is told that would serve from a log, None if nothing keeps it.
 
     ``engine``: what a tool that only looks has opened there. That a store cannot be asked,
@@ -83,7 +84,7 @@ def why_stopped(engine: LogEngine, url: str) -> LogError | None:
         check_state(engine)
         if _may_stop(url):
             open_in_any_state(url).close()
-    except (CorruptLog, LogMoved, UnfinishedCopy) as error:
+    except (CorruptLog, LogMoved, NewerFormat, UnfinishedCopy) as error:
         return error
     except LogError:
         return None
@@ -131,9 +132,9 @@ def _may_stop(url: str) -> bool:
     return scheme in (*addresses.ETCD, *addresses.POSTGRES)
 
 
-def _open(url: str, *, read_only: bool, new: NewLog | None = None) -> LogEngine:
+def _open(url: str, *, read_only: bool, new: NewLog | None = None) -> GroupLog:
     with _told(url):
-        return CommitLog(_engine(url, read_only=read_only, new=new))
+        return GroupLog(_engine(url, read_only=read_only, new=new))
 
 
 def _engine(url: str, *, read_only: bool, new: NewLog | None) -> Engine:
@@ -164,12 +165,10 @@ def _engine(url: str, *, read_only: bool, new: NewLog | None) -> Engine:
 
 @contextlib.contextmanager
 def _told(url: str) -> Iterator[None]:
-    """Raise the shared log's errors as a group's, with what a group's operator is to do."""
+    """Say of a log that is not there, or is, what a group's operator is to do."""
     try:
         yield
-    except theirs.NoSuchLog as error:
-        raise NoSuchLog.of(shown(url), group_of(url)) from error
-    except theirs.LogExists as error:
-        raise LogExists.of(shown(url), group_of(url)) from error
-    except theirs.LogError as error:
-        raise meaning(error) from error
+    except NoSuchLog as error:
+        raise no_such_log(shown(url), group_of(url)) from error
+    except LogExists as error:
+        raise log_exists(shown(url), group_of(url)) from error

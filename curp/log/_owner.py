@@ -10,6 +10,5 @@ GROUPS = Owner(
     "log_engine_stopped",
     "docs/curp-logs.md",
     "curp log accept-loss URL",
-    # The errors are the shared log's: ``_commits.meanings`` turns them into a group's.
     *LOG[4:],
 )

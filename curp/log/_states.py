@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from curp.log._errors import CorruptLog, LogMoved, UnfinishedCopy
 
 # In the metadata: of a log that was moved, and of a copy that is not finished.
@@ -29,7 +29,7 @@ class Place(NamedTuple):
         return LogMoved(f"the log was moved to {self.shown}: serve from there")
 
 
-def place_in(engine: LogEngine, key: str) -> Place | None:
+def place_in(engine: GroupLog, key: str) -> Place | None:
     """Return what a log says of its move, None if nothing. Raises ``LogError``."""
     kept = engine.metadata(key)
     if kept is None:
@@ -40,7 +40,7 @@ def place_in(engine: LogEngine, key: str) -> Place | None:
         raise CorruptLog(f"the metadata key {key!r} is damaged") from error
 
 
-def check_whole(engine: LogEngine) -> None:
+def check_whole(engine: GroupLog) -> None:
     """Raise ``UnfinishedCopy`` for a log that may lack anything: also who looks is told."""
     if place_in(engine, COPY_KEY) is not None:
         raise UnfinishedCopy(
@@ -49,7 +49,7 @@ def check_whole(engine: LogEngine) -> None:
         )
 
 
-def check_state(engine: LogEngine) -> None:
+def check_state(engine: GroupLog) -> None:
     """Raise ``LogMoved`` or ``UnfinishedCopy`` for a log that is not to be served from.
 
     A leader asks when it has its number: whoever marks the log needs a number, too, so

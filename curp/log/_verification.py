@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from curp.log._engine import Entry, Leadership, LogEngine
+from curp.log._commits import GroupLog
 from curp.log._errors import CorruptLog, TrimmedLog
+from curp.log._values import Entry, Leadership
 
 
 class Verification(NamedTuple):
@@ -29,7 +30,7 @@ def _nothing() -> None:
     """Nobody has anything to do between two reads."""
 
 
-def verify(engine: LogEngine, *, between: Callable[[], None] = _nothing) -> Verification:
+def verify(engine: GroupLog, *, between: Callable[[], None] = _nothing) -> Verification:
     """Read everything up to the tail found at the start; may run beside a leader.
 
     Raises ``CorruptLog`` for a missing or damaged entry, an index of tags, a first or last
@@ -75,7 +76,7 @@ def verify(engine: LogEngine, *, between: Callable[[], None] = _nothing) -> Veri
     )
 
 
-def _snapshot(engine: LogEngine) -> tuple[int | None, int, int]:
+def _snapshot(engine: GroupLog) -> tuple[int | None, int, int]:
     while True:
         snapshot = engine.load_snapshot()
         if snapshot is None:
@@ -95,7 +96,7 @@ def _count(entry: Entry, carried: dict[str, list[int]], sizes: Counter[str]) -> 
 
 
 def _check_tag(
-    engine: LogEngine, tag: str, lsns: list[int], tail: int, between: Callable[[], None]
+    engine: GroupLog, tag: str, lsns: list[int], tail: int, between: Callable[[], None]
 ) -> None:
     position, left = lsns[0] - 1, set(lsns)
     while position < tail:

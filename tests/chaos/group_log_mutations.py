@@ -20,7 +20,7 @@ from curp._replica import (
 )
 from curp._replica.group_store import GroupStore
 from curp.log import _checks as checks
-from curp.log._commits import CommitLog, bodies
+from curp.log._commits import GroupLog, bodies
 from rifl.core._serving.later import AllLater
 from sharedlog._core.errors import TrimmedLog
 
@@ -125,9 +125,9 @@ def turn_for_each_of_a_batch() -> AbstractContextManager[Any]:
 
 
 def torn_append_recognised() -> AbstractContextManager[Any]:
-    original = CommitLog.append
+    original = GroupLog.append
 
-    def append(self: CommitLog, entries: Any, **keywords: Any) -> int:
+    def append(self: GroupLog, entries: Any, **keywords: Any) -> int:
         expected, name = keywords["expected_tail"], keywords["append_id"]
         if self.tail() > expected and _begins(self, expected, name):
             return int(expected + len(entries))
@@ -138,10 +138,10 @@ def torn_append_recognised() -> AbstractContextManager[Any]:
             keywords["expected_tail"] += half
         return original(self, entries[half:], **keywords)
 
-    return unittest.mock.patch.object(CommitLog, "append", append)
+    return unittest.mock.patch.object(GroupLog, "append", append)
 
 
-def _begins(log: CommitLog, after: int, append_id: bytes) -> bool:
+def _begins(log: GroupLog, after: int, append_id: bytes) -> bool:
     """Whether an append of that id begins behind that LSN."""
     try:
         (row,) = log._engine.read(after, 1).rows

@@ -19,9 +19,10 @@ from urllib.parse import quote
 import psycopg
 
 from chaos.etcd_cluster import EtcdCluster
+from curp.log._commits import GroupLog
 from curp.log._creation import LOG_ID_KEY
-from curp.log._engine import Entry, LogEngine, NewEntry, NewLog
 from curp.log._opening import open_engine, open_new
+from curp.log._values import Entry, NewEntry, NewLog
 from sharedlog._engines.etcd.calls import TXN, put, scan
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.postgres.schema import script
@@ -40,7 +41,7 @@ _ENTRIES = [
 _CHUNKS = [b"one", b"", b"two" * 10]
 
 
-def fill(engine: LogEngine) -> None:
+def fill(engine: GroupLog) -> None:
     """Write a little of everything, under number 1, which is given back."""
     number = engine.take_leadership("r1", "127.0.0.1:1", term_s=60.0)
     tail = engine.append(
@@ -58,7 +59,7 @@ def fill(engine: LogEngine) -> None:
     engine.end_leadership(number)
 
 
-def check(engine: LogEngine) -> None:
+def check(engine: GroupLog) -> None:
     """Fail unless all is there that ``fill`` wrote."""
     kept = [Entry(lsn, *entry) for lsn, entry in enumerate(_ENTRIES, 1)][2:]
     assert (engine.first(), engine.tail()) == (3, 7)
@@ -203,7 +204,7 @@ def _etcd() -> str:
         url = cluster.url(group=GROUP)
         _make(url)
         with closing(open_engine(url, read_only=True)) as engine:
-            client = engine._engine._log.client  # type: ignore[attr-defined]  # a CommitLog's
+            client = engine._engine._log.client  # type: ignore[attr-defined]  # a GroupLog's
             first = f"curp/{quote(GROUP)}/".encode()
             asked = pb.TxnRequest(success=[scan(first, first[:-1] + b"0", 0)])
             kvs = client.call(TXN, asked, again=True).responses[0].range.kvs

@@ -10,10 +10,10 @@ import pytest
 from curp.log import open_engine
 from curp.log._addresses import etcd_address
 from curp.log._creation import new_log
-from curp.log._engine import NewEntry
-from curp.log._errors import CorruptLog, LogExists
+from curp.log._errors import LogExists, NewerFormat
 from curp.log._opening import open_new
 from curp.log._owner import GROUPS
+from curp.log._values import NewEntry
 from sharedlog._engines.etcd.calls import STATUS
 from sharedlog._engines.etcd.client import Client
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
@@ -85,7 +85,7 @@ def test_a_log_of_a_newer_format_is_refused(store, load):
     assert this in text
     url = load(text.replace(this, newer))
     for read_only in (False, True):
-        with pytest.raises(CorruptLog, match="format 2, written by a newer release"):
+        with pytest.raises(NewerFormat, match="format 2, written by a newer release"):
             open_engine(url, read_only=read_only)
-    with pytest.raises((CorruptLog, LogExists)):
+    with pytest.raises((LogExists, NewerFormat)):
         open_new(url, new_log())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from curp.log import create_log, open_engine
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 
 __all__ = ["created", "opened_new"]
 
@@ -14,6 +14,6 @@ def created(url: str) -> str:
     return url
 
 
-def opened_new(url: str) -> LogEngine:
+def opened_new(url: str) -> GroupLog:
     """Create the log at a URL, and open it."""
     return open_engine(created(url))

@@ -20,7 +20,7 @@ from typing import Any
 import sharedlog
 from _rifl_ground.loans import Loan
 from curp.log import open_engine
-from curp.log._errors import EngineStopped
+from curp.log._errors import LogStopped
 from lease_server._errors import StorageUnavailable
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from sharedlog._consumer.sqlite import SqliteStore
@@ -134,7 +134,7 @@ class LogUser(SqliteUser):
 class GroupUser(SqliteUser):
     """A group's log."""
 
-    refused = (EngineStopped.__name__,)
+    refused = (LogStopped.__name__,)
 
     def make(self) -> None:
         """See there."""
@@ -150,7 +150,7 @@ class GroupUser(SqliteUser):
 
     def close(self) -> None:
         """See there."""
-        with suppress(EngineStopped):
+        with suppress(LogStopped):
             self.writer.engine.end_leadership(self.writer.configuration)
         self.writer.engine.close()
 

@@ -88,7 +88,7 @@ def _consumer(server: PostgresServer, schema: str, **options: Any) -> Any:
 USERS = {
     "store": User(_store, StoreNotDurable, CallStoreUnavailable, "{}.calls"),
     "log": User(_log, NotDurable, LogUnavailable, "{}.entry"),
-    "group": User(_group, group_errors.NotDurable, group_errors.EngineUnavailable, "{}.entry"),
+    "group": User(_group, group_errors.NotDurable, group_errors.LogUnavailable, "{}.entry"),
     "consumer": User(_consumer, NotDurable, StoreUnavailable, "sharedlog_consumer"),
 }
 

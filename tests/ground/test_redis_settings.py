@@ -85,7 +85,7 @@ def _consumer(server: RedisServer, **options: Any) -> Any:
 USERS = {
     "store": User(_store, StoreNotDurable, CallStoreUnavailable),
     "log": User(_log, NotDurable, LogUnavailable),
-    "group": User(_group, group_errors.NotDurable, group_errors.EngineUnavailable),
+    "group": User(_group, group_errors.NotDurable, group_errors.LogUnavailable),
     "consumer": User(_consumer, NotDurable, StoreUnavailable),
 }
 

@@ -26,7 +26,7 @@ from curp._wire.entries import entry_from_bytes
 from curp._wire.metadata import witness_list_from_bytes
 from curp._wire.snapshots import snapshot_from_chunks
 from curp.log._creation import LOG_ID_KEY
-from curp.log._engine import Entry, NewLog
+from curp.log._values import Entry, NewLog
 from rifl.core._shared.identity import RpcId
 
 __all__ = ["GroupDeployment"]

@@ -6,11 +6,11 @@ import enum
 import time
 from collections.abc import Callable
 
-from curp.log._commits import CommitLog, first_keys
+from curp.log._commits import GroupLog, first_keys
 from curp.log._commits.bodies import header_of
 from curp.log._commits.keys import LEASE, TAIL, Tail
 from curp.log._creation import new_log
-from curp.log._engine import NewLog
+from curp.log._values import NewLog
 from sharedlog._core.commit import Commit
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.engine import Limits
@@ -51,10 +51,10 @@ class LogStore:
 
     def engine(
         self, strike: Strike = lambda request, moment: None, limits: Limits = LIMITS
-    ) -> CommitLog:
+    ) -> GroupLog:
         """Open the log as one replica does, with faults of its own."""
         way = _Way(self.log, strike, limits, self._on_append)
-        return CommitLog(way, clock=self.log.clock)
+        return GroupLog(way, clock=self.log.clock)
 
     @property
     def tail(self) -> int:

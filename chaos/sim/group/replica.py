@@ -37,8 +37,8 @@ from curp._replica.parts import Parts
 from curp._replica.runner import Runner
 from curp._replica.settings import ReplicaSettings, StateHooks, Tuning
 from curp._replica.watched_engine import EngineWatch
-from curp.log._engine import NewEntry
 from curp.log._errors import InvalidRequest, LogError, TrimmedLog
+from curp.log._values import NewEntry
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import RiflError

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from curp.log._engine import Entry, NewEntry
 from curp.log._errors import CorruptLog
+from curp.log._values import Entry, NewEntry
 from sharedlog._core import commit
 from sharedlog._core.entry import Row
 from sharedlog._engines.checks import MAX_TAG_BYTES

@@ -7,9 +7,9 @@ from contextlib import closing
 from urllib.parse import quote
 
 from curp.log._commits.keys import CONFIGURATION, FORMAT, first_keys, loss_puts
-from curp.log._engine import NewLog
-from curp.log._errors import EngineUnavailable, NoSuchLog
+from curp.log._errors import LogUnavailable, no_such_log
 from curp.log._owner import GROUPS
+from curp.log._values import NewLog
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import TXN, delete, get, newest, put, revision_of, unchanged
 from sharedlog._engines.etcd.client import Client
@@ -46,7 +46,7 @@ def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
         found = client.call(TXN, pb.TxnRequest(success=asked), again=True)
         log_id, configuration = newest(found.responses)
         if log_id is None:
-            raise NoSuchLog.of(str(address), group)
+            raise no_such_log(str(address), group)
         before, here = LogId.read(log_id.value), found.header.cluster_id
         check_format(before.format, FORMAT, f"{address}: the log of {group!r}")
         if before.cluster == here:
@@ -70,7 +70,7 @@ def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
             ],
         )
         if not client.call(TXN, request, again=False).succeeded:
-            raise EngineUnavailable(f"{address}: somebody else changes it at the same time")
+            raise LogUnavailable(f"{address}: somebody else changes it at the same time")
         return stopped
 
 

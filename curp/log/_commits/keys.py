@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from curp.log._checks import APPEND_ID_BYTES
-from curp.log._engine import MetadataCondition, NewLog
 from curp.log._errors import CorruptLog
+from curp.log._values import MetadataCondition, NewLog
 from sharedlog._core.commit import LSN_BYTES, Condition, Put
 
 # Of these keys and of the entries' bodies.

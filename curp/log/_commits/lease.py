@@ -16,8 +16,8 @@ from curp.log._commits.keys import (
     number,
     read_number,
 )
-from curp.log._engine import Leadership
-from curp.log._errors import CorruptLog, EngineUnavailable, LeaseHeld
+from curp.log._errors import CorruptLog, LeaseHeld, LogUnavailable
+from curp.log._values import Leadership
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._engines.engine import Engine
 
@@ -72,7 +72,7 @@ class Lease:
             puts = (Put(LEADER, LeaderRow(replica, address).value()),)
             if self._begin(configuration, term_s, conditions, puts):
                 return configuration + 1
-        raise EngineUnavailable("others take the leadership, one after the other")
+        raise LogUnavailable("others take the leadership, one after the other")
 
     def renew(self, configuration: int, term_s: float) -> None:
         """Let the lease run for a term from now; raises ``Deposed``."""

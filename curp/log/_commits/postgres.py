@@ -13,9 +13,9 @@ import psycopg
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.connections import connect_as_ours
 from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
-from curp.log._engine import NewLog
-from curp.log._errors import EngineUnavailable
+from curp.log._errors import LogUnavailable
 from curp.log._owner import GROUPS
+from curp.log._values import NewLog
 from sharedlog._engines.postgres.engine import PostgresEngine
 from sharedlog._engines.postgres.schema import create, find
 
@@ -64,7 +64,7 @@ def accept_loss(address: PostgresAddress, group: str, told: dict[str, str]) -> s
                 ),
             ).fetchone()
     except (psycopg.Error, OSError) as error:
-        raise EngineUnavailable(f"{address}: {type(error).__name__}") from error
+        raise LogUnavailable(f"{address}: {type(error).__name__}") from error
     return str(row[0]) if row else ""
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from _rifl_ground.redis.address import RedisAddress
 from curp.log._commits.keys import FORMAT, first_keys
-from curp.log._engine import NewLog
 from curp.log._owner import GROUPS
+from curp.log._values import NewLog
 from sharedlog._engines.owner import Home
 from sharedlog._engines.redis.engine import RedisEngine
 

@@ -15,12 +15,10 @@ from curp.log._commits.keys import (
     current,
     read_number,
 )
-from curp.log._commits.meanings import meanings
 from curp.log._commits.pieces import cut, join
-from curp.log._engine import Snapshot
-from curp.log._errors import CorruptLog, EngineUnavailable, TrimmedLog
+from curp.log._errors import CorruptLog, LogFull, LogStopped, LogUnavailable, TrimmedLog
+from curp.log._values import Snapshot
 from sharedlog._core.commit import Commit, Condition, Put, Refused
-from sharedlog._core.errors import LogFull, LogStopped, LogUnavailable
 from sharedlog._engines.engine import Engine
 
 _AT_ONCE = 4
@@ -45,8 +43,7 @@ class Snapshots:
             for piece in cut(chunk, saving.pieces):
                 saving = self._write(saving, piece, configuration)
         self._finish(saving, configuration)
-        with meanings():
-            self._clean()
+        self._clean()
 
     def load(self) -> Snapshot | None:
         """Return the newest whole snapshot; its chunks are read when asked for."""
@@ -56,11 +53,10 @@ class Snapshots:
     def _pieces(self, kept: Kept) -> Iterator[bytes]:
         for start in range(0, kept.pieces, _AT_ONCE):
             places = range(start, min(start + _AT_ONCE, kept.pieces))
-            with meanings():
-                found = self._engine.get((SNAPSHOT, *map(kept.piece, places)))
-                first = self._engine.first() if found[SNAPSHOT] != kept.value() else 0
+            found = self._engine.get((SNAPSHOT, *map(kept.piece, places)))
+            first = self._engine.first() if found[SNAPSHOT] != kept.value() else 0
             if first:
-                raise TrimmedLog.with_snapshot(kept.lsn, first)
+                raise TrimmedLog(f"a newer snapshot took the place of the one at {kept.lsn}", first)
             for place in places:
                 piece = found[kept.piece(place)]
                 if piece is None:
@@ -70,23 +66,22 @@ class Snapshots:
     def _begin(self, lsn: int, configuration: int) -> Kept:
         saving = Kept(secrets.token_hex(16), lsn, 0)
         for _ in range(_ROUNDS):
-            with meanings():
-                found = self._found(configuration)
-                newest = Kept.read(found[SNAPSHOT])
-                checks.check_snapshot(lsn, newest and newest.lsn, self._engine.tail())
-                puts = [Put(SAVING, saving.value())]
-                # What a save that broke off has left.
-                old = Kept.read(found[SAVING])
-                if old is not None:
-                    puts.append(Put(old.gone, old.value()))
-                conditions = (current(configuration), Condition(SAVING, found[SAVING]))
-                try:
-                    self._engine.commit(Commit(conditions, tuple(puts)))
-                except Refused:
-                    continue
-                self._clean()
-                return saving
-        raise EngineUnavailable("other snapshots are begun at the same time")
+            found = self._found(configuration)
+            newest = Kept.read(found[SNAPSHOT])
+            checks.check_snapshot(lsn, newest and newest.lsn, self._engine.tail())
+            puts = [Put(SAVING, saving.value())]
+            # What a save that broke off has left.
+            old = Kept.read(found[SAVING])
+            if old is not None:
+                puts.append(Put(old.gone, old.value()))
+            conditions = (current(configuration), Condition(SAVING, found[SAVING]))
+            try:
+                self._engine.commit(Commit(conditions, tuple(puts)))
+            except Refused:
+                continue
+            self._clean()
+            return saving
+        raise LogUnavailable("other snapshots are begun at the same time")
 
     def _write(self, saving: Kept, piece: bytes, configuration: int) -> Kept:
         """Write the next piece; return what is there then."""
@@ -95,40 +90,38 @@ class Snapshots:
             (current(configuration), Condition(SAVING, saving.value())),
             (Put(saving.piece(saving.pieces), piece), Put(SAVING, more.value())),
         )
-        with meanings():
-            try:
-                self._again(step)
-            except Refused as refused:
-                if refused.found[SAVING] != more.value():
-                    self._found(configuration)
-                    raise EngineUnavailable("another snapshot was begun meanwhile") from None
-                # It was done, and its reply was lost.
+        try:
+            self._again(step)
+        except Refused as refused:
+            if refused.found[SAVING] != more.value():
+                self._found(configuration)
+                raise LogUnavailable("another snapshot was begun meanwhile") from None
+            # It was done, and its reply was lost.
         return more
 
     def _finish(self, saving: Kept, configuration: int) -> None:
         for _ in range(_ROUNDS):
-            with meanings():
-                found = self._found(configuration)
-                old = Kept.read(found[SNAPSHOT])
-                if old is not None and old.id == saving.id:
-                    return
-                checks.check_snapshot(saving.lsn, old and old.lsn, self._engine.tail())
-                if found[SAVING] != saving.value():
-                    raise EngineUnavailable("another snapshot was begun meanwhile")
-                puts = [Put(SNAPSHOT, saving.value()), Put(SAVING, None)]
-                if old is not None:
-                    puts.append(Put(old.gone, old.value()))
-                conditions = (
-                    current(configuration),
-                    Condition(SAVING, saving.value()),
-                    Condition(SNAPSHOT, found[SNAPSHOT]),
-                )
-                try:
-                    self._again(Commit(conditions, tuple(puts)))
-                except Refused:
-                    continue
+            found = self._found(configuration)
+            old = Kept.read(found[SNAPSHOT])
+            if old is not None and old.id == saving.id:
                 return
-        raise EngineUnavailable("other snapshots are finished at the same time")
+            checks.check_snapshot(saving.lsn, old and old.lsn, self._engine.tail())
+            if found[SAVING] != saving.value():
+                raise LogUnavailable("another snapshot was begun meanwhile")
+            puts = [Put(SNAPSHOT, saving.value()), Put(SAVING, None)]
+            if old is not None:
+                puts.append(Put(old.gone, old.value()))
+            conditions = (
+                current(configuration),
+                Condition(SAVING, saving.value()),
+                Condition(SNAPSHOT, found[SNAPSHOT]),
+            )
+            try:
+                self._again(Commit(conditions, tuple(puts)))
+            except Refused:
+                continue
+            return
+        raise LogUnavailable("other snapshots are finished at the same time")
 
     def _found(self, configuration: int) -> dict[str, bytes | None]:
         """Return what there is of snapshots; raises ``Deposed``."""

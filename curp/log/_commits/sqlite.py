@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 from curp.log._commits.keys import CONFIGURATION, FORMAT, first_keys, loss_puts
-from curp.log._engine import NewLog
-from curp.log._errors import LogExists, NoSuchLog
+from curp.log._errors import log_exists, no_such_log
 from curp.log._owner import GROUPS
+from curp.log._values import NewLog
 from sharedlog._core.commit import Commit
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.sqlite import SqliteEngine, rows
@@ -38,7 +38,7 @@ def open_sqlite(
     """
     path = path.absolute()
     if new is None and not path.exists():
-        raise NoSuchLog.of(str(path), group)
+        raise no_such_log(str(path), group)
     file = LogFile(path, timeout_s, GROUPS, create=new is not None)
     try:
         if new is None:
@@ -62,7 +62,7 @@ def accept_loss(path: Path, group: str, told: dict[str, str]) -> str:
     """Have a log go on that lacks commits; what it lacks. Empty, and nothing done, if nothing."""
     path = path.absolute()
     if not path.exists():
-        raise NoSuchLog.of(str(path), group)
+        raise no_such_log(str(path), group)
     with closing(LogFile(path, 5.0, GROUPS, create=False)) as file:
         with file.reading() as connection:
             number = _find(connection, path, group)
@@ -89,7 +89,7 @@ def _find(connection: sqlite3.Connection, path: Path, group: str) -> int:
         found = connection.execute(_FIND, (group,)).fetchone()
         if found is not None:
             return int(found[0])
-    raise NoSuchLog.of(str(path), group)
+    raise no_such_log(str(path), group)
 
 
 def _register(connection: sqlite3.Connection, path: Path, group: str) -> int:
@@ -99,7 +99,7 @@ def _register(connection: sqlite3.Connection, path: Path, group: str) -> int:
         connection.execute("INSERT INTO curp_meta VALUES ('format', ?)", (FORMAT,))
         connection.execute(_LOGS)
     elif connection.execute(_FIND, (group,)).fetchone() is not None:
-        raise LogExists.of(str(path), group)
+        raise log_exists(str(path), group)
     number = connection.execute("INSERT INTO curp_log (name) VALUES (?)", (group,)).lastrowid
     return int(number or 0)
 

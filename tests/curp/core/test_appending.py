@@ -19,8 +19,8 @@ from chaos.sim.group.log import LogStore, Moment
 from curp._core.appending import AppendBatch, Appending, Job, Settle, append_all
 from curp._core.leader import Leader, LeaderBounds, Wish
 from curp._core.steps import Rest
-from curp.log._engine import NewEntry
-from curp.log._errors import Deposed, EngineStopped, EngineUnavailable, LogError, TailMismatch
+from curp.log._errors import Deposed, LogError, LogStopped, LogUnavailable, TailMismatch
+from curp.log._values import NewEntry
 
 FINE = Wish(7, True)
 DELAY_S = 1.0
@@ -64,7 +64,7 @@ def test_an_append_that_may_have_happened_is_asked_again_as_it_was() -> None:
     leader.demand(_place(leader))
     step = appending.next(0.0)
     leader.demand(_place(leader))
-    assert appending.failed(EngineUnavailable("timed out"), 1.0)
+    assert appending.failed(LogUnavailable("timed out"), 1.0)
     assert appending.trouble == "timed out"
     rest = appending.next(1.0)
     assert isinstance(rest, Rest)
@@ -80,7 +80,7 @@ def test_an_append_that_may_have_happened_is_asked_again_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [Deposed("8"), TailMismatch("moved", 11), EngineStopped("fsync"), ValueError("a mistake")],
+    [Deposed("8"), TailMismatch("moved", 11), LogStopped("fsync"), ValueError("a mistake")],
 )
 def test_what_the_engine_refused_is_the_end(error: Exception) -> None:
     """Nothing is given out any more (invariant 4); an engine that stopped is not asked again."""
@@ -145,7 +145,7 @@ def test_a_batch_is_settled_once_the_engine_has_it_and_a_refusal_ends_all() -> N
     rule = append_all(appending, lambda: now)
     step = rule.send(None)
     assert isinstance(step, AppendBatch)
-    rest = rule.throw(EngineUnavailable("timed out"))
+    rest = rule.throw(LogUnavailable("timed out"))
     assert isinstance(rest, Rest)
     assert rest.seconds
     now += rest.seconds
@@ -182,7 +182,7 @@ class AppendingMachine(RuleBasedStateMachine):
     def _strike(self, name: str, moment: Moment) -> None:
         if name == "append" and moment is self.moment:
             self.moment = None
-            raise EngineUnavailable(moment.value)
+            raise LogUnavailable(moment.value)
 
     @rule()
     def place(self) -> None:

@@ -8,9 +8,9 @@ from curp._core.role import Ending, ending_of
 from curp.log._errors import (
     CorruptLog,
     Deposed,
-    EngineStopped,
-    EngineUnavailable,
     LogError,
+    LogStopped,
+    LogUnavailable,
     TailMismatch,
     TrimmedLog,
 )
@@ -21,8 +21,8 @@ from curp.log._errors import (
     [
         (Deposed("another number"), Ending.BEGIN_OVER),
         (TrimmedLog("it begins later", 7), Ending.BEGIN_OVER),
-        (EngineUnavailable("timed out"), Ending.WAIT),
-        (EngineStopped("fsync"), Ending.STOP),
+        (LogUnavailable("timed out"), Ending.WAIT),
+        (LogStopped("fsync"), Ending.STOP),
         (TailMismatch("it is elsewhere", 3), Ending.STOP),
         (CorruptLog("a gap"), Ending.STOP),
         (LogError("from a later version"), Ending.STOP),

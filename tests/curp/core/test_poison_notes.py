@@ -9,7 +9,7 @@ from curp._core.leader import Leader, Wish
 from curp._core.poison import RETRIED, Case, Death, Ledger, Watch, case_of, watch_for
 from curp._core.poison_notes import NoteDown, PoisonNotes
 from curp._core.steps import Rest
-from curp.log._errors import Deposed, EngineUnavailable
+from curp.log._errors import Deposed, LogUnavailable
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._shared.identity import RpcId
 from tests.curp.core.groups import METHOD, call
@@ -101,7 +101,7 @@ def test_a_note_that_may_not_be_there_is_put_down_again() -> None:
     appending.notes.ask("one", {"a": _case(1)})
     appending.notes.ask("two", {"b": _case(2)})
     assert _noted(appending.next(0.0)) == [1, 2]
-    assert appending.failed(EngineUnavailable("away"), 0.0)
+    assert appending.failed(LogUnavailable("away"), 0.0)
     rest = appending.next(0.0)
     assert isinstance(rest, Rest)
     assert rest.seconds is not None

@@ -19,7 +19,7 @@ from curp._core.role import (
 )
 from curp._core.steps import Wait
 from curp._core.witness_list import WitnessList
-from curp.log._errors import Deposed, EngineUnavailable, LeaseHeld, TailMismatch
+from curp.log._errors import Deposed, LeaseHeld, LogUnavailable, TailMismatch
 from rifl.core._shared.errors import NotLeader
 
 _FOUND = Recovered(WitnessList(4, (), True, ()), 7, "", 0, 0, 0)
@@ -100,7 +100,7 @@ def test_who_was_deposed_hands_nothing_over_and_leaves_the_lease_alone() -> None
     assert names[names.index("AwaitEnd") :] == ["AwaitEnd", "EndLeadership", "Ended"]
 
 
-@pytest.mark.parametrize("error", [LeaseHeld("another's", 1.0), EngineUnavailable("lost")])
+@pytest.mark.parametrize("error", [LeaseHeld("another's", 1.0), LogUnavailable("lost")])
 def test_who_did_not_get_the_number_goes_on_from_what_it_has(error: Exception) -> None:
     """Nothing was done under it, so the state is the log's: nothing is thrown away for that."""
     shell = _Shell(TakeLeadership=[_Raise(error), _Raise(Deposed("enough"))])
@@ -139,7 +139,7 @@ def test_an_error_of_the_leaderships_own_gives_the_reason_it_was_over() -> None:
 
 def test_who_cannot_follow_now_waits_and_throws_nothing_away() -> None:
     """The engine cannot be asked: what was applied stands."""
-    shell = _Shell(ApplyMore=[_Raise(EngineUnavailable("timed out")), False])
+    shell = _Shell(ApplyMore=[_Raise(LogUnavailable("timed out")), False])
     names = shell.run(lambda step: isinstance(step, TakeLeadership))
     assert any(isinstance(step, Wait) and "timed out" in step.reason for step in shell.steps)
     assert names.count("Rebuild") == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from curp._core.succession import Standing, Succession
-from curp.log._engine import Leadership
+from curp.log._values import Leadership
 
 TERM_S = 2.0
 

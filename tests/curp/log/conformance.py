@@ -1,4 +1,4 @@
-"""The scenarios every log engine must pass (DESIGN §7), at the ``LogEngine`` interface.
+"""The scenarios every log engine must pass (DESIGN §7), at the ``GroupLog`` interface.
 
 An engine joins by a subclass of ``LogConformance`` with a ``place`` fixture that
 yields a ``Place``: somewhere one group's log lives, that can be opened any number
@@ -16,17 +16,18 @@ from typing import Any, Protocol
 import pytest
 
 from curp.log._checks import MAX_APPEND_ENTRIES, MAX_TAGS
-from curp.log._engine import Entry, LogEngine, MetadataCondition, NewEntry
+from curp.log._commits import GroupLog
 from curp.log._errors import (
     ConditionFailed,
     CorruptLog,
     Deposed,
-    EngineStopped,
     InvalidRequest,
     LeaseHeld,
+    LogStopped,
     TailMismatch,
     TrimmedLog,
 )
+from curp.log._values import Entry, MetadataCondition, NewEntry
 from tests.helpers.waiting import DEADLINE_S
 
 __all__ = ["LogConformance", "Place", "Writer", "append_id"]
@@ -38,7 +39,7 @@ _NUMBERS = itertools.count(1)
 class Place(Protocol):
     """Where a log lives. The fixture closes what it opened."""
 
-    def open(self) -> LogEngine:
+    def open(self) -> GroupLog:
         """Return one more engine over the log."""
 
     def pass_time(self, seconds: float) -> None:
@@ -53,7 +54,7 @@ def append_id() -> bytes:
 class Writer:
     """A replica that leads, as far as it knows, and the tail it expects."""
 
-    def __init__(self, engine: LogEngine, replica: str = "one") -> None:
+    def __init__(self, engine: GroupLog, replica: str = "one") -> None:
         self.engine = engine
         self.configuration = engine.take_leadership(replica, f"{replica}:1", term_s=TERM_S)
         self.tail = engine.tail()
@@ -78,12 +79,12 @@ class LogConformance:
     """Inherit, and give a ``place``."""
 
     @pytest.fixture
-    def engine(self, place: Place) -> LogEngine:
+    def engine(self, place: Place) -> GroupLog:
         """An engine over an empty log."""
         return place.open()
 
     @pytest.fixture
-    def writer(self, engine: LogEngine) -> Writer:
+    def writer(self, engine: GroupLog) -> Writer:
         """A leader over an empty log."""
         return Writer(engine)
 
@@ -444,7 +445,7 @@ class LogConformance:
             try:
                 while other.wait(0, timeout_s=DEADLINE_S) == 0:
                     pass
-            except EngineStopped as error:
+            except LogStopped as error:
                 errors.append(error)
 
         waiter = threading.Thread(target=wait)
@@ -611,7 +612,7 @@ class LogConformance:
             lambda: engine.wait(0, timeout_s=0.0),
             lambda: engine.take_leadership("one", "a:1", term_s=1),
         ):
-            with pytest.raises(EngineStopped):
+            with pytest.raises(LogStopped):
                 refused()
 
     def test_all_is_there_when_it_is_opened_again(self, place, writer):

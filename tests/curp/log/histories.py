@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from curp.log._engine import Entry, LogEngine
+from curp.log._commits import GroupLog
+from curp.log._values import Entry
 
 __all__ = ["acknowledged", "check_history", "events", "read_all"]
 
@@ -25,7 +26,7 @@ def acknowledged(file: Path) -> dict[str, int]:
     return found
 
 
-def read_all(engine: LogEngine, *, tag: str | None = None) -> list[Entry]:
+def read_all(engine: GroupLog, *, tag: str | None = None) -> list[Entry]:
     """Read the log from its start to its end."""
     found: list[Entry] = []
     while more := engine.read(found[-1].lsn if found else 0, limit=97, tag=tag):
@@ -33,7 +34,7 @@ def read_all(engine: LogEngine, *, tag: str | None = None) -> list[Entry]:
     return found
 
 
-def check_history(engine: LogEngine, files: list[Path]) -> int:
+def check_history(engine: GroupLog, files: list[Path]) -> int:
     """Fail unless the log is what was acknowledged, and parts of what was tried.
 
     No acknowledged append is lost or moved, none is doubled, there is no gap, an

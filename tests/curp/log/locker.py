@@ -11,7 +11,7 @@ from curp.log import open_engine
 def main() -> None:
     """Stop in a transaction; once continued, lead for a moment."""
     engine = open_engine(sys.argv[1])
-    with engine._engine._file.writing():  # type: ignore[attr-defined]  # a CommitLog's
+    with engine._engine._file.writing():  # type: ignore[attr-defined]  # a GroupLog's
         signal.raise_signal(signal.SIGSTOP)
     engine.take_leadership("one", "", term_s=0.001)
     engine.close()

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from curp.log import _checks as checks
 from curp.log._creation import new_log
-from curp.log._engine import (
+from curp.log._errors import LeaseHeld
+from curp.log._values import (
     READ_BYTES,
     READ_ENTRIES,
     Entry,
@@ -62,13 +63,13 @@ class ModelLog:
 
 
 class ModelEngine:
-    """One replica's way to a ``ModelLog``; see ``LogEngine``."""
+    """One replica's way to a ``ModelLog``; see ``GroupLog``."""
 
     def __init__(self, log: ModelLog) -> None:
         self._log = log
 
     def leadership(self) -> Leadership | None:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         log = self._log
         leader = log.leader
         if leader is not None:
@@ -76,24 +77,25 @@ class ModelEngine:
         return leader
 
     def take_leadership(self, replica: str, address: str, *, term_s: float) -> int:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         checks.check_leader(replica, address, term_s)
         log = self._log
         leader = log.leader
         if leader is not None:
             leader = leader._replace(expires_in_s=log.expires_at - log.clock())
-        checks.require_no_other_leader(leader, replica)
+        if leader is not None and leader.replica != replica and leader.expires_in_s > 0:
+            raise LeaseHeld.by(leader.replica, leader.expires_in_s)
         return self._begin(replica, address, term_s)
 
     def renew_leadership(self, configuration: int, *, term_s: float) -> None:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         checks.check_term(term_s)
         log = self._log
         checks.require_configuration(configuration, log.configuration)
         log.expires_at = log.clock() + term_s
 
     def end_leadership(self, configuration: int) -> None:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         log = self._log
         if configuration == log.configuration:
             log.expires_at = min(log.expires_at, log.clock())
@@ -101,7 +103,7 @@ class ModelEngine:
     def next_configuration(
         self, configuration: int, metadata: Mapping[str, bytes | None], *, term_s: float
     ) -> int:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         checks.check_metadata(metadata)
         checks.check_term(term_s)
         log = self._log
@@ -121,7 +123,7 @@ class ModelEngine:
         condition: MetadataCondition | None = None,
         metadata: Mapping[str, bytes | None] | None = None,
     ) -> int:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         checks.check_append(entries, expected_tail, append_id, condition, metadata)
         log = self._log
         tail = self._appended(expected_tail, append_id)
@@ -137,11 +139,11 @@ class ModelEngine:
         return tail
 
     def tail(self) -> int:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         return self._log.tail
 
     def first(self) -> int:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         return self._log.trimmed + 1
 
     def read(
@@ -152,7 +154,7 @@ class ModelEngine:
         max_bytes: int = READ_BYTES,
         tag: str | None = None,
     ) -> list[Entry]:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         checks.check_read(after, limit, max_bytes, tag)
         log = self._log
         found: list[Entry] = []
@@ -168,7 +170,7 @@ class ModelEngine:
         return found
 
     def trim(self, through: int, *, configuration: int) -> None:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         log = self._log
         checks.require_configuration(configuration, log.configuration)
         checks.check_trim(through, log.snapshot[0] if log.snapshot else None)
@@ -177,11 +179,11 @@ class ModelEngine:
             log.trimmed = through
 
     def metadata(self, key: str) -> bytes | None:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         return self._log.metadata.get(key)
 
     def all_metadata(self) -> dict[str, bytes]:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         return dict(self._log.metadata)
 
     def put_metadata(
@@ -191,7 +193,7 @@ class ModelEngine:
         configuration: int,
         condition: MetadataCondition | None = None,
     ) -> None:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         checks.check_metadata(metadata, condition)
         log = self._log
         checks.require_configuration(configuration, log.configuration)
@@ -200,7 +202,7 @@ class ModelEngine:
         log.write(metadata)
 
     def save_snapshot(self, lsn: int, chunks: Iterable[bytes], *, configuration: int) -> None:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         log = self._log
         checks.require_configuration(configuration, log.configuration)
         checks.check_snapshot(lsn, log.snapshot[0] if log.snapshot else None, log.tail)
@@ -211,7 +213,7 @@ class ModelEngine:
         log.snapshot = (lsn, tuple(whole))
 
     def load_snapshot(self) -> Snapshot | None:
-        """See ``LogEngine``."""
+        """See ``GroupLog``."""
         if self._log.snapshot is None:
             return None
         lsn, chunks = self._log.snapshot

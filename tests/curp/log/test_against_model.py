@@ -16,8 +16,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from curp.log._engine import MetadataCondition, NewEntry
 from curp.log._errors import LeaseHeld, LogError, TailMismatch, TrimmedLog
+from curp.log._values import MetadataCondition, NewEntry
 from rifl.testing import FakeClock
 from tests.curp.log import test_commits
 from tests.curp.log.model import ModelLog

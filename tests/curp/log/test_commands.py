@@ -11,9 +11,9 @@ import pytest
 from curp.log import open_engine
 from curp.log._commands import main
 from curp.log._creation import new_log
-from curp.log._engine import NewEntry
 from curp.log._errors import CorruptLog
 from curp.log._opening import open_new
+from curp.log._values import NewEntry
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
 from sharedlog._engines.sqlite.tags import UNINDEXED

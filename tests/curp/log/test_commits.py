@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curp.log._commits import CommitLog, first_keys
+from curp.log._commits import GroupLog, first_keys
 from curp.log._commits.sqlite import open_sqlite
 from curp.log._creation import new_log
 from curp.log._opening import open_engine, open_new
@@ -43,7 +43,7 @@ class InMemory(Place):
 
     def engine(self):
         """One more engine."""
-        return CommitLog(MemoryEngine(self.log), clock=self.clock)
+        return GroupLog(MemoryEngine(self.log), clock=self.clock)
 
     def pass_time(self, seconds):
         """Let time pass."""
@@ -62,7 +62,7 @@ class InAFile(InMemory):
         """One more engine."""
         new, self.new = self.new, None
         clock = BootClock(self.clock, "this")
-        return CommitLog(open_sqlite(self.path, self.group, new=new, clock=clock), clock=self.clock)
+        return GroupLog(open_sqlite(self.path, self.group, new=new, clock=clock), clock=self.clock)
 
 
 class Served(Place):
@@ -146,4 +146,4 @@ def place(request, tmp_path):
 
 
 class TestConformance(LogConformance):
-    """``CommitLog``."""
+    """``GroupLog``."""

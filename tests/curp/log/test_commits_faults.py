@@ -11,20 +11,19 @@ import pytest
 from chaos.sim.group.log import LogStore, Moment
 from curp._cli.command import main
 from curp.log import create_log
-from curp.log._commits import CommitLog, first_keys
+from curp.log._commits import GroupLog, first_keys
 from curp.log._creation import new_log
-from curp.log._engine import Entry, NewEntry
 from curp.log._errors import (
     CorruptLog,
     Deposed,
-    EngineUnavailable,
+    LogUnavailable,
     NoSuchLog,
     TailMismatch,
 )
 from curp.log._opening import accept_loss, open_engine
+from curp.log._values import Entry, NewEntry
 from rifl.testing import FakeClock
 from sharedlog._core.commit import Commit, Put
-from sharedlog._core.errors import LogUnavailable
 from sharedlog._engines.etcd.calls import TXN, get, put
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
@@ -69,16 +68,16 @@ def engine():
 @pytest.fixture
 def writer(engine):
     """A leader over it."""
-    return Writer(CommitLog(engine))
+    return Writer(GroupLog(engine))
 
 
 def test_an_append_whose_reply_was_lost_is_there_once(engine, writer):
     """Asked again by the same handle, or by one that knows nothing of it (DESIGN §7)."""
     name = append_id()
     engine.lost = 1
-    with pytest.raises(EngineUnavailable):
+    with pytest.raises(LogUnavailable):
         writer.append(b"a", b"b", append_id=name)
-    other = CommitLog(engine)
+    other = GroupLog(engine)
     for asked in (writer.engine, other):
         again = {"configuration": 1, "expected_tail": 0, "append_id": name}
         assert asked.append([NewEntry(b"a"), NewEntry(b"b")], **again) == 2
@@ -150,26 +149,26 @@ def test_damage_is_found(engine, writer):
         kept = engine.get((key,))[key]
         engine.commit(Commit(puts=(Put(key, b"short"),)))
         with pytest.raises(CorruptLog):
-            CommitLog(engine).append(
+            GroupLog(engine).append(
                 [NewEntry(b"x")], configuration=1, expected_tail=7, append_id=append_id()
             )
         engine.commit(Commit(puts=(Put(key, kept),)))
     row = engine._log.rows[0]
     engine._log.rows[0] = row._replace(body=b"short")
     with pytest.raises(CorruptLog):
-        CommitLog(engine).read(0)
+        GroupLog(engine).read(0)
 
 
 def test_a_log_that_was_written_on_from_an_older_copy_is_told(engine, writer):
     """By who knows the entry that was there: reader and writer (DESIGN §7)."""
     writer.append(b"a")
-    reader = CommitLog(engine)
+    reader = GroupLog(engine)
     assert len(reader.read(0)) == 1
     log = engine._log
     log.rows.clear()
     log.tagged.clear()
     log.keys["tail"] = bytes(24)
-    other = Writer(CommitLog(engine))
+    other = Writer(GroupLog(engine))
     other.append(b"other")
     again = {"configuration": other.configuration, "expected_tail": 1, "append_id": append_id()}
     with pytest.raises(CorruptLog, match="not the one"):
@@ -307,7 +306,7 @@ def test_a_lost_request_and_a_lost_reply():
     name = append_id()
     for moment, tail in ((Moment.BEFORE, 0), (Moment.AFTER, 1)):
         fault.moment = moment
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(LogUnavailable):
             writer.append(b"a", append_id=name)
         assert writer.engine.tail() == tail
     assert writer.append(b"a", append_id=name) == 1
@@ -317,7 +316,7 @@ def test_a_lost_reply_of_a_take_over_is_taken_again():
     """A replica whose number got lost takes the next one (DESIGN §7)."""
     fault = Armed("commit", Moment.AFTER)
     engine = LogStore(FakeClock()).engine(fault)
-    with pytest.raises(EngineUnavailable):
+    with pytest.raises(LogUnavailable):
         engine.take_leadership("one", "a:1", term_s=TERM_S)
     assert engine.take_leadership("one", "a:1", term_s=TERM_S) == 2
 

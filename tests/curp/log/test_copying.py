@@ -18,11 +18,11 @@ from curp.log._copying import copy_log
 from curp.log._creation import log_id
 from curp.log._errors import (
     CorruptLog,
-    EngineUnavailable,
     InvalidRequest,
     LeaseHeld,
     LogExists,
     LogMoved,
+    LogUnavailable,
     NoSuchLog,
     UnfinishedCopy,
 )
@@ -143,7 +143,7 @@ def test_a_copy_that_breaks_off_leaves_one_log_at_most(url, monkeypatch, step):
 
         def fail(*given, **more):
             if next(passed) == 1:
-                raise EngineUnavailable("the power went")
+                raise LogUnavailable("the power went")
             return real(*given, **more)
 
         real = getattr(engine, step)
@@ -151,7 +151,7 @@ def test_a_copy_that_breaks_off_leaves_one_log_at_most(url, monkeypatch, step):
         return engine
 
     monkeypatch.setattr(copying, "open_new", breaking)
-    with pytest.raises(EngineUnavailable, match="power"):
+    with pytest.raises(LogUnavailable, match="power"):
         copy_log(url("sqlite"), url("sqlite2"))
     with pytest.raises(UnfinishedCopy):
         open_engine(url("sqlite2"))

@@ -9,8 +9,8 @@ import pytest
 
 from curp._cli.command import main
 from curp.log import create_log
-from curp.log._engine import Entry
-from curp.log._errors import CorruptLog, LogError
+from curp.log._errors import CorruptLog, LogError, NewerFormat
+from curp.log._values import Entry
 from tests.curp.log.conformance import Writer
 from tests.curp.log.damage import redis, sqlite
 from tests.curp.replica.running import replica
@@ -258,7 +258,7 @@ def test_a_newer_format(log):
     """A log that a newer release wrote is refused, and left unchanged; none is made over it."""
     _STORES[log.store].NEWER(log)
     for _ in range(2):
-        with pytest.raises(CorruptLog, match="newer release"):
+        with pytest.raises(NewerFormat, match="newer release"):
             log.open()
     with pytest.raises(LogError):
         create_log(log.url)

@@ -29,6 +29,6 @@ def test_errors_pickle_and_print_their_message_only(cls):
 
 
 def test_one_branch_leaves_open_whether_a_write_happened():
-    """Only EngineUnavailable and its kind (LogEngine's contract)."""
-    unsure = {cls.__name__ for cls in CLASSES if issubclass(cls, errors.EngineUnavailable)}
-    assert unsure == {"EngineUnavailable", "EngineFull", "EngineStopped"}
+    """Only LogUnavailable and its kind (GroupLog's contract)."""
+    unsure = {cls.__name__ for cls in CLASSES if issubclass(cls, errors.LogUnavailable)}
+    assert unsure == {"LogUnavailable", "LogFull", "LogStopped"}

@@ -11,14 +11,14 @@ import trustme
 from chaos.etcd_cluster import EtcdCluster
 from curp.log import create_log, open_engine
 from curp.log._checks import MAX_TAGS
-from curp.log._engine import Entry, MetadataCondition
 from curp.log._errors import (
     CorruptLog,
-    EngineUnavailable,
     InvalidRequest,
     LeaseHeld,
     LogError,
+    LogUnavailable,
 )
+from curp.log._values import Entry, MetadataCondition
 from tests.curp.log.conformance import Writer
 from tests.curp.log.damage.etcd import Damage
 from tests.curp.log.damage.place import Place, verified
@@ -129,7 +129,7 @@ def test_a_renewal_that_was_delayed_ends_no_later_one(place):
     assert 200 < engine.leadership().expires_in_s <= 300
     # One that took so long that its lease is over by now is an error, not a renewal.
     place.damage.grant_late(engine)
-    with pytest.raises(EngineUnavailable, match="lease not found"):
+    with pytest.raises(LogUnavailable, match="lease not found"):
         engine.renew_leadership(number, term_s=300)
     engine.renew_leadership(number, term_s=400)
     assert engine.leadership().expires_in_s > 300
@@ -224,6 +224,6 @@ def test_users_and_certificates(guarded_etcd):
 )
 def test_who_may_not(guarded_etcd, who, prefix, told):
     """It is a typed error that says so, without the password (DESIGN §9)."""
-    with pytest.raises(EngineUnavailable, match=told) as caught:
+    with pytest.raises(LogUnavailable, match=told) as caught:
         open_engine(_guarded(guarded_etcd, who, prefix, "bank"))
     assert "secret" not in str(caught.value)

@@ -14,14 +14,14 @@ import structlog
 from chaos.etcd_cluster import EtcdCluster
 from curp._cli.command import main
 from curp.log import open_engine
-from curp.log._engine import NewEntry
 from curp.log._errors import (
     CorruptLog,
-    EngineFull,
-    EngineUnavailable,
     LeaseHeld,
     LogError,
+    LogFull,
+    LogUnavailable,
 )
+from curp.log._values import NewEntry
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.damage.etcd import Damage
 from tests.curp.log.damage.place import verified
@@ -74,7 +74,7 @@ def _patiently(work):
     """Do it again while the cluster cannot be asked; other errors pass."""
 
     def attempt():
-        with contextlib.suppress(EngineUnavailable):
+        with contextlib.suppress(LogUnavailable):
             return (work(),)
         return None
 
@@ -135,7 +135,7 @@ def test_a_minority_answers_nothing(cluster, group, opened):
         cut_off.leadership,
         lambda: cut_off.read(1),
     ):
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(LogUnavailable):
             asked()
     for node in others:
         node.resume()
@@ -156,7 +156,7 @@ def test_a_lost_reply(cluster, group, opened):
     _patiently(lambda: writer.append(b"a", append_id=first))
     name = append_id()
     node.suspend()
-    with pytest.raises(EngineUnavailable):
+    with pytest.raises(LogUnavailable):
         writer.append(b"b", b"c", append_id=name)
     node.resume()
     with contextlib.suppress(AssertionError):
@@ -208,7 +208,7 @@ def test_a_lease_outlives_the_leader_of_etcd(cluster, url, opened):
     cluster.leader().kill()
 
     def taken():
-        with contextlib.suppress(LeaseHeld, EngineUnavailable):
+        with contextlib.suppress(LeaseHeld, LogUnavailable):
             return other.take_leadership("two", "b:1", term_s=term_s)
         return None
 
@@ -227,7 +227,7 @@ def test_a_stuck_leader_of_etcd_ends_no_lease_that_was_renewed_elsewhere(cluster
     def renew():
         while not over.wait(0.2):
             sent_at = time.monotonic()
-            with contextlib.suppress(EngineUnavailable):
+            with contextlib.suppress(LogUnavailable):
                 engine.renew_leadership(number, term_s=term_s)
                 renewed_at[0] = sent_at
 
@@ -246,7 +246,7 @@ def test_a_stuck_leader_of_etcd_ends_no_lease_that_was_renewed_elsewhere(cluster
                 other.take_leadership("two", "b:1", term_s=term_s)
             except LeaseHeld:
                 continue
-            except EngineUnavailable:
+            except LogUnavailable:
                 continue
             raise AssertionError("the lease was ended while it was renewed")
     finally:
@@ -311,7 +311,7 @@ def small_etcd(tmp_path):
 
 
 def test_a_cluster_that_is_full(small_etcd, opened):
-    """EngineFull names it; with room again the append happens once (DESIGN §7, §9)."""
+    """LogFull names it; with room again the append happens once (DESIGN §7, §9)."""
     writer = Writer(opened(created(small_etcd.url(group="bank", compact="no"))))
     name = append_id()
 
@@ -320,7 +320,7 @@ def test_a_cluster_that_is_full(small_etcd, opened):
             writer.append(b"x" * 900_000)
             writer.snapshot(writer.tail, b"s")
             writer.engine.trim(writer.tail, configuration=1)
-        except EngineFull as error:
+        except LogFull as error:
             return error
         return None
 
@@ -330,7 +330,7 @@ def test_a_cluster_that_is_full(small_etcd, opened):
         lambda: writer.engine.renew_leadership(1, term_s=5),
         lambda: writer.engine.put_metadata({"k": b"v"}, configuration=1),
     ):
-        with pytest.raises(EngineFull):
+        with pytest.raises(LogFull):
             refused()
     # Some releases refuse transactions that only read, too: what is there is read all the same.
     assert writer.engine.tail() >= writer.tail
@@ -370,7 +370,7 @@ def test_a_leader_warns_before_entries_are_refused(small_etcd, opened, monkeypat
 
         def warned():
             # What was just written is counted twice, for a second.
-            with contextlib.suppress(EngineFull):
+            with contextlib.suppress(LogFull):
                 writer.append(b"x" * 100_000)
             # A leader looks beside its renewals.
             writer.engine.renew_leadership(1, term_s=5)

@@ -11,11 +11,11 @@ from curp._cli.command import main
 from curp.log import create_log, open_engine
 from curp.log._errors import (
     CorruptLog,
-    EngineFull,
-    EngineUnavailable,
     InvalidRequest,
     LeaseHeld,
     LogError,
+    LogFull,
+    LogUnavailable,
     NoSuchLog,
     NotDurable,
 )
@@ -54,7 +54,7 @@ def _patiently(work):
     """Do it again while the server is away; other errors pass."""
 
     def attempt():
-        with contextlib.suppress(EngineUnavailable):
+        with contextlib.suppress(LogUnavailable):
             return (work(),)
         return None
 
@@ -73,7 +73,7 @@ def test_an_append_whose_connection_is_lost(damage, opened, forward):
         writer.append(b"a")
         name = append_id()
         proxy.drop_at(b"the body", forward=forward)
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(LogUnavailable):
             writer.append(b"the body", b"c", append_id=name)
         assert _patiently(lambda: writer.append(b"the body", b"c", append_id=name)) == 3
         assert [entry.body for entry in writer.engine.read(0)] == [b"a", b"the body", b"c"]
@@ -89,7 +89,7 @@ def test_an_append_whose_connection_is_lost(damage, opened, forward):
     ],
 )
 def test_a_server_that_ends_in_the_middle_of_an_append(own_postgres, group, opened, end):
-    """Nothing of it is there, and the writer goes on (DESIGN §7, invariant 3 of LogEngine)."""
+    """Nothing of it is there, and the writer goes on (DESIGN §7, invariant 3 of GroupLog)."""
     damage = Damage(own_postgres, group)
     writer = Writer(opened(created(damage.url(timeout_s=5))))
     writer.append(b"a")
@@ -99,7 +99,7 @@ def test_a_server_that_ends_in_the_middle_of_an_append(own_postgres, group, open
     def append():
         try:
             writer.append(b"b", append_id=name)
-        except EngineUnavailable as error:
+        except LogUnavailable as error:
             failures.append(error)
 
     with damage.held():
@@ -118,10 +118,10 @@ def test_a_server_that_ends_in_the_middle_of_an_append(own_postgres, group, open
 
 
 def test_a_session_that_holds_the_log_delays_and_harms_nothing(damage, opened):
-    """A write that waits too long for the row is EngineUnavailable, and may be asked again (§7)."""
+    """A write that waits too long for the row is LogUnavailable, and may be asked again (§7)."""
     writer = Writer(opened(created(damage.url(timeout_s=0.4))))
     with damage.held():
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(LogUnavailable):
             writer.append(b"a")
         # Readers do not wait for it.
         assert writer.engine.read(0) == []
@@ -209,7 +209,7 @@ def test_a_promoted_standby_that_may_lack_entries_stops_the_log(opened, capsys):
         writer = Writer(opened(url))
         writer.append(b"a")
         until(lambda: _replayed(pair), "the standby has it", 60)
-        with pytest.raises(EngineUnavailable, match="is a standby"):
+        with pytest.raises(LogUnavailable, match="is a standby"):
             open_engine(pair.standby.url(group="bank"))
         assert "standbys get it later" in writer.engine.durability
         pair.fail_over()
@@ -264,7 +264,7 @@ def _cut_short(pair, writer):
     def append():
         try:
             writer.append(b"b", append_id=name)
-        except EngineUnavailable as error:
+        except LogUnavailable as error:
             failures.append(str(error))
 
     thread = threading.Thread(target=append)
@@ -308,7 +308,7 @@ def test_weak_settings_are_refused_or_told(own_postgres, group, opened):
     try:
         with pytest.raises(NotDurable, match="full_page_writes"):
             open_engine(url)
-        with pytest.raises(EngineUnavailable, match="full_page_writes"):
+        with pytest.raises(LogUnavailable, match="full_page_writes"):
             writer.append(b"a")
         weak = opened(url + "&durability=warn")
         assert "full_page_writes is off" in weak.durability
@@ -354,12 +354,12 @@ def _flushed(server):
 
 
 def test_a_server_without_room(apart):
-    """EngineFull says so, and with room again the append happens once (DESIGN §7, §9)."""
+    """LogFull says so, and with room again the append happens once (DESIGN §7, §9)."""
     writer = Writer(apart.open())
     writer.append(b"a")
     name = append_id()
     with apart.damage.full():
-        with pytest.raises(EngineFull, match="no room"):
+        with pytest.raises(LogFull, match="no room"):
             writer.append(b"b", append_id=name)
         # What needs no room goes on.
         writer.engine.renew_leadership(1, term_s=100.0)
@@ -386,7 +386,7 @@ def test_a_right_that_is_missing_is_named(apart, role, opened, missing):
     """The operator learns what to grant, and nothing is written (DESIGN §7, §9)."""
     url = apart.url.replace("rifl@", f"{role}@")
     apart.damage.grant(role, without=missing)
-    with pytest.raises(EngineUnavailable, match=f"permission denied for .*{missing}"):
+    with pytest.raises(LogUnavailable, match=f"permission denied for .*{missing}"):
         Writer(opened(url)).append(b"a", tags=("t",))
     assert apart.open().tail() == 0
     apart.damage.grant(role)

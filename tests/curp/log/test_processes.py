@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from curp.log import open_engine
-from curp.log._errors import EngineUnavailable
+from curp.log._errors import LogUnavailable
 from tests.curp.log.histories import check_history, events, read_all
 from tests.curp.logs import created
 from tests.helpers.processes import Process, started
@@ -135,7 +135,7 @@ def test_a_writer_stopped_inside_its_transaction(tmp_path, sqlite_url):
     with started("tests.curp.log.locker", sqlite_url, log=tmp_path / "log") as locker:
         until(lambda: state(locker.pid) == "T", "it stops", _PATIENCE_S)
         engine = open_engine(sqlite_url + "&timeout_s=0.1")
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(LogUnavailable):
             engine.take_leadership("two", "", term_s=1)
         assert engine.leadership() is None
         os.kill(locker.pid, signal.SIGCONT)

@@ -10,17 +10,17 @@ import redis
 
 from curp._cli.command import main
 from curp.log import open_engine
-from curp.log._engine import Entry, NewEntry
 from curp.log._errors import (
     CorruptLog,
-    EngineFull,
-    EngineUnavailable,
     InvalidRequest,
+    LogFull,
+    LogUnavailable,
     NoSuchLog,
     NotDurable,
     TailMismatch,
     TrimmedLog,
 )
+from curp.log._values import Entry, NewEntry
 from rifl.testing import FakeClock
 from sharedlog._engines.terms import ServerTerms, Term
 from tests.curp.log.conformance import Writer, append_id
@@ -43,7 +43,7 @@ def _patiently(work):
     """Do it again while the server is away; other errors pass."""
 
     def attempt():
-        with contextlib.suppress(EngineUnavailable):
+        with contextlib.suppress(LogUnavailable):
             return (work(),)
         return None
 
@@ -61,7 +61,7 @@ def test_a_restart_of_a_durable_server(own_redis, opened):
     writer.snapshot(1, b"s")
     assert len(reader.read(0)) == 2
     own_redis.stop()
-    with pytest.raises(EngineUnavailable):
+    with pytest.raises(LogUnavailable):
         writer.append(b"c")
     own_redis.start()
     assert _patiently(lambda: writer.append(b"c")) == 3
@@ -153,7 +153,7 @@ def test_another_history_of_the_same_length(own_redis, opened, backup):
 
 
 def test_a_configuration_number_that_went_back(own_redis, opened, backup):
-    """It might be given twice: its holder stops (DESIGN §7, invariant 2 of LogEngine)."""
+    """It might be given twice: its holder stops (DESIGN §7, invariant 2 of GroupLog)."""
     url = created(own_redis.url(group="bank"))
     first = Writer(opened(url))
     older = backup()
@@ -234,7 +234,7 @@ def test_a_lost_reply(own_redis, opened):
     name = append_id()
     own_redis.suspend()
     try:
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(LogUnavailable):
             writer.append(b"b", b"c", append_id=name)
     finally:
         own_redis.resume()
@@ -244,12 +244,12 @@ def test_a_lost_reply(own_redis, opened):
 
 
 def test_a_server_that_is_full(own_redis, opened):
-    """It is EngineFull, and when there is room again the append happens once (§7)."""
+    """It is LogFull, and when there is room again the append happens once (§7)."""
     writer = Writer(opened(created(own_redis.url(group="bank"))))
     with own_redis.client() as client:
         client.config_set("maxmemory", "100kb")
         name = append_id()
-        with pytest.raises(EngineFull, match="OOM"):
+        with pytest.raises(LogFull, match="OOM"):
             writer.append(b"a", append_id=name)
         assert writer.engine.read(0) == []
         client.config_set("maxmemory", "0")
@@ -288,9 +288,9 @@ def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, c
         name = append_id()
         for _ in range(2):
             # The first may find only that its connection is gone.
-            with pytest.raises(EngineUnavailable):
+            with pytest.raises(LogUnavailable):
                 writer.append(b"b", append_id=name)
-        with pytest.raises(EngineUnavailable, match="appendfsync is everysec"):
+        with pytest.raises(LogUnavailable, match="appendfsync is everysec"):
             writer.append(b"b", append_id=name)
         client.config_set("appendfsync", "always")
     assert writer.append(b"b", append_id=name) == 2
@@ -304,7 +304,7 @@ def test_good_settings_are_told(own_redis, opened):
 
 
 def test_replicas_must_acknowledge_where_that_was_asked_for(own_redis, tmp_path_factory, opened):
-    """Fewer in time is EngineUnavailable; asked again, the append is found and waited for (§7)."""
+    """Fewer in time is LogUnavailable; asked again, the append is found and waited for (§7)."""
     url = own_redis.url(group="bank", replicas=1, timeout_s=2)
     with pytest.raises(NotDurable, match="0 of 1 replicas"):
         created(url)
@@ -322,9 +322,9 @@ def test_replicas_must_acknowledge_where_that_was_asked_for(own_redis, tmp_path_
         replica.suspend()
         name = append_id()
         for _ in range(2):
-            with pytest.raises(EngineUnavailable, match="0 of 1 replicas"):
+            with pytest.raises(LogUnavailable, match="0 of 1 replicas"):
                 writer.append(b"b", append_id=name)
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(LogUnavailable):
             writer.engine.renew_leadership(1, term_s=1)
         replica.resume()
         assert _patiently(lambda: writer.append(b"b", append_id=name)) == 2
@@ -383,9 +383,9 @@ def _cluster_is_up(client):
 
 
 def test_a_server_that_is_not_there(own_redis):
-    """It is EngineUnavailable when it is opened (DESIGN §9)."""
+    """It is LogUnavailable when it is opened (DESIGN §9)."""
     own_redis.stop()
-    with pytest.raises(EngineUnavailable):
+    with pytest.raises(LogUnavailable):
         open_engine(own_redis.url(group="bank"))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from curp.log import open_engine
-from curp.log._errors import EngineUnavailable
+from curp.log._errors import LogUnavailable
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
 
@@ -50,5 +50,5 @@ def test_a_right_that_is_missing_is_named_when_the_log_opens(shared_redis, group
     """Nobody appends as a user under whom an append could stop half-way (DESIGN §7)."""
     with shared_redis.client() as client:
         client.execute_command("ACL", "SETUSER", group, "-" + right[1:].partition("|")[0])
-    with pytest.raises(EngineUnavailable, match=f"(?i){right[1:].replace('|', ' ')}"):
+    with pytest.raises(LogUnavailable, match=f"(?i){right[1:].replace('|', ' ')}"):
         open_engine(url)

@@ -10,19 +10,20 @@ import pytest
 
 from chaos.faulty_path import FaultyPath
 from curp.log import create_log, open_engine
-from curp.log._engine import Entry, NewEntry
 from curp.log._errors import (
     CorruptLog,
     Deposed,
-    EngineUnavailable,
     InvalidRequest,
     LeaseHeld,
     LogError,
     LogExists,
+    LogUnavailable,
+    NewerFormat,
     NoSuchLog,
     TailMismatch,
     TrimmedLog,
 )
+from curp.log._values import Entry, NewEntry
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.damage import etcd, postgres
 from tests.curp.log.damage.place import Place, verified
@@ -73,7 +74,7 @@ def _patiently(work):
     """Do it again while the store cannot be asked; other errors pass."""
 
     def attempt():
-        with contextlib.suppress(EngineUnavailable):
+        with contextlib.suppress(LogUnavailable):
             return (work(),)
         return None
 
@@ -353,7 +354,7 @@ def test_a_newer_format(damage_apart):
     url = created(damage.url())
     damage.set_format(99)
     for ask in (open_engine, create_log):
-        with pytest.raises((CorruptLog, LogExists)):
+        with pytest.raises((NewerFormat, LogExists)):
             ask(url)
     assert "format 99" in verified(url)
     damage.set_format(0)
@@ -439,7 +440,7 @@ def test_a_replica_stops_over_a_damaged_log(damage, what):
 
 
 def test_a_server_that_falls_silent(damage):
-    """Each step is EngineUnavailable in time, and an append is there once (DESIGN §7, §9)."""
+    """Each step is LogUnavailable in time, and an append is there once (DESIGN §7, §9)."""
     with FaultyPath() as path:
         place = Place(damage)
         place.url = damage.behind(path)
@@ -453,7 +454,7 @@ def test_a_server_that_falls_silent(damage):
             lambda: writer.engine.renew_leadership(1, term_s=5),
         ):
             began = time.monotonic()
-            with pytest.raises(EngineUnavailable):
+            with pytest.raises(LogUnavailable):
                 ask()
             assert time.monotonic() < began + 20
         path.speak()
@@ -488,7 +489,7 @@ def test_a_restart_of_all_that_holds_the_log(request, kind, group):
     (server.crash if kind == "postgres" else server.stop)()
     try:
         for ask in (lambda: writer.append(b"c"), lambda: open_engine(place.damage.url())):
-            with pytest.raises(EngineUnavailable):
+            with pytest.raises(LogUnavailable):
                 ask()
     finally:
         (server.start if kind == "postgres" else server.heal)()
@@ -540,10 +541,10 @@ def test_a_url_that_names_no_log(url):
     ],
 )
 def test_a_server_that_is_not_there(url):
-    """It is EngineUnavailable, in the URL's time and without its password (DESIGN §9)."""
+    """It is LogUnavailable, in the URL's time and without its password (DESIGN §9)."""
     for ask in (open_engine, create_log):
         began = time.monotonic()
-        with pytest.raises(EngineUnavailable) as refused:
+        with pytest.raises(LogUnavailable) as refused:
             ask(url)
         assert "hunter2" not in str(refused.value)
         assert time.monotonic() < began + 5

@@ -10,15 +10,15 @@ import pytest
 
 from curp._cli.command import main
 from curp.log import create_log, open_engine
-from curp.log._engine import Entry
 from curp.log._errors import (
     CorruptLog,
-    EngineFull,
-    EngineStopped,
-    EngineUnavailable,
     LeaseHeld,
+    LogFull,
+    LogStopped,
+    LogUnavailable,
     NoSuchLog,
 )
+from curp.log._values import Entry
 from sharedlog._engines.terms import BootClock
 from tests.curp.log.conformance import TERM_S, Writer, append_id
 from tests.curp.log.damage.sqlite import NOTE, SHM, WAL, Machine, SqliteLog, cut, hold_pages
@@ -164,9 +164,9 @@ def test_a_file_that_is_no_database(tmp_path):
 
 
 def test_a_directory_in_the_place_of_the_file(tmp_path):
-    """A path that cannot be opened now is EngineUnavailable (DESIGN §9)."""
+    """A path that cannot be opened now is LogUnavailable (DESIGN §9)."""
     for path in (tmp_path, tmp_path / "no" / "log.db"):
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(LogUnavailable):
             create_log(f"sqlite:///{path}?group=bank")
 
 
@@ -179,9 +179,9 @@ def test_a_file_that_was_replaced_under_its_writer(log):
     writer.append(b"a")
     log.path.rename(log.path.with_name("moved.db"))
     for _ in range(2):
-        with pytest.raises(EngineStopped):
+        with pytest.raises(LogStopped):
             writer.append(b"b")
-    with pytest.raises(EngineStopped):
+    with pytest.raises(LogStopped):
         writer.engine.read(0)
 
 
@@ -195,7 +195,7 @@ def test_another_log_in_the_place_of_a_replicas(tmp_path):
         other.path.replace(log.path)
         assert not client.deposit("2", "alice", 2).ok
         until(lambda: running.replica.role == "stopped", "it stops", 60.0)
-        assert "EngineStopped" in running.replica.waiting_for
+        assert "LogStopped" in running.replica.waiting_for
 
 
 @pytest.mark.parametrize("suffix", [WAL, SHM])
@@ -204,9 +204,9 @@ def test_a_file_beside_the_log_that_is_gone(log, suffix):
     writer, reader = Writer(log.open()), log.open()
     writer.append(b"a")
     log.beside(suffix).rename(log.path.with_name("kept"))
-    with pytest.raises(EngineStopped, match="gone"):
+    with pytest.raises(LogStopped, match="gone"):
         writer.append(b"b")
-    with pytest.raises(EngineStopped, match="gone"):
+    with pytest.raises(LogStopped, match="gone"):
         reader.tail()
 
 
@@ -304,13 +304,13 @@ def _faulty(tmp_path, log, fault):
 
 
 def test_a_file_that_may_not_grow(log):
-    """It is EngineFull; with room again the same append happens once (DESIGN §9)."""
+    """It is LogFull; with room again the same append happens once (DESIGN §9)."""
     writer, name = Writer(log.open()), append_id()
     hold_pages(writer.engine, 1)
-    with pytest.raises(EngineFull, match="no room"):
+    with pytest.raises(LogFull, match="no room"):
         writer.append(b"x" * 500_000, append_id=name)
     # A snapshot of a full log is refused the same way.
-    with pytest.raises(EngineFull, match="no room"):
+    with pytest.raises(LogFull, match="no room"):
         writer.snapshot(0, b"x" * 500_000)
     hold_pages(writer.engine, 1 << 20)
     assert writer.append(b"x" * 500_000, append_id=name) == 1
@@ -322,7 +322,7 @@ def test_a_file_that_may_not_grow(log):
 @pytest.mark.slow
 def test_a_full_disk(tmp_path, log):
     """An append that finds no room may be asked again, and happens once (DESIGN §7)."""
-    assert _faulty(tmp_path, log, "full") == ["EngineFull", "2", "3"]
+    assert _faulty(tmp_path, log, "full") == ["LogFull", "2", "3"]
     found = [entry.body for entry in log.open().read(0)]
     assert found == [b"before", b"during", b"after"]
 
@@ -330,6 +330,6 @@ def test_a_full_disk(tmp_path, log):
 @pytest.mark.slow
 def test_a_disk_that_does_not_sync(tmp_path, log):
     """A failed sync stops the engine, and is never tried again (DESIGN §6)."""
-    assert _faulty(tmp_path, log, "sync") == ["EngineStopped"] * 3
+    assert _faulty(tmp_path, log, "sync") == ["LogStopped"] * 3
     found = [entry.body for entry in log.open().read(0)]
     assert found in ([b"before"], [b"before", b"during"])

@@ -18,8 +18,9 @@ import time
 import uuid
 
 from curp.log import open_engine
-from curp.log._engine import LogEngine, NewEntry
-from curp.log._errors import Deposed, EngineStopped, EngineUnavailable, LeaseHeld
+from curp.log._commits import GroupLog
+from curp.log._errors import Deposed, LeaseHeld, LogStopped, LogUnavailable
+from curp.log._values import NewEntry
 
 TERM_S = 0.5
 _PAUSE_S = 0.01
@@ -42,7 +43,7 @@ def main() -> None:
         except LeaseHeld as held:
             _IDLE.wait(min(held.remaining_s, TERM_S))
             continue
-        except EngineUnavailable:
+        except LogUnavailable:
             _IDLE.wait(_PAUSE_S)
             continue
         tell("leader", number)
@@ -50,20 +51,20 @@ def main() -> None:
             _lead(engine, number, tell, stop_after)
         except Deposed:
             tell("deposed", number)
-        except EngineUnavailable:
+        except LogUnavailable:
             # No append is open: those are settled first.
             _IDLE.wait(_PAUSE_S)
 
 
-def _open(url: str) -> LogEngine:
+def _open(url: str) -> GroupLog:
     while True:
         try:
             return open_engine(url)
-        except EngineUnavailable:
+        except LogUnavailable:
             _IDLE.wait(_PAUSE_S)
 
 
-def _lead(engine: LogEngine, number: int, tell, stop_after: int | None) -> None:
+def _lead(engine: GroupLog, number: int, tell, stop_after: int | None) -> None:
     chance = random.Random()
     tail = engine.tail()
     renewed = time.monotonic()
@@ -79,7 +80,7 @@ def _lead(engine: LogEngine, number: int, tell, stop_after: int | None) -> None:
             engine.renew_leadership(number, term_s=TERM_S)
 
 
-def _append(engine: LogEngine, number: int, tail: int, bodies: list[str]) -> int:
+def _append(engine: GroupLog, number: int, tail: int, bodies: list[str]) -> int:
     name = uuid.uuid4().bytes
     while True:
         try:
@@ -89,9 +90,9 @@ def _append(engine: LogEngine, number: int, tail: int, bodies: list[str]) -> int
                 expected_tail=tail,
                 append_id=name,
             )
-        except EngineStopped:
+        except LogStopped:
             raise
-        except EngineUnavailable:
+        except LogUnavailable:
             _IDLE.wait(_PAUSE_S)
 
 

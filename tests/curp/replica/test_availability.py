@@ -20,7 +20,7 @@ from curp._cli.command import main
 from curp._core.entries import ClientRegistered
 from curp._wire.entries import entry_to_bytes
 from curp.log import open_engine
-from curp.log._engine import NewEntry
+from curp.log._values import NewEntry
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.gated_bank import reached
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from chaos.sim.group.log import LogStore
-from curp.log._engine import NewLog
+from curp.log._values import NewLog
 from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import Running, replica

@@ -16,7 +16,7 @@ from curp._cli.operator_client import OperatorClient
 from curp._replica import engine_at_start
 from curp._replica.engine_at_start import open_at_start
 from curp.log import create_log
-from curp.log._errors import EngineUnavailable
+from curp.log._errors import LogUnavailable
 from tests.helpers.ports import free_port
 from tests.helpers.processes import started
 from tests.helpers.waiting import until
@@ -87,10 +87,10 @@ def test_it_is_asked_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> 
         now += seconds
 
     def unavailable(url: str) -> Any:
-        raise EngineUnavailable(next(causes))
+        raise LogUnavailable(next(causes))
 
     monkeypatch.setattr(engine_at_start, "open_engine", unavailable)
-    with capture_logs() as logged, pytest.raises(EngineUnavailable):
+    with capture_logs() as logged, pytest.raises(LogUnavailable):
         open_at_start("redis://", "r1", 6.0, pause=pause, clock=lambda: now)
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 1.0])
     assert [event["reason"].rpartition(": ")[2] for event in logged] == [
@@ -101,5 +101,5 @@ def test_it_is_asked_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_replica_of_a_program_waits_as_long_as_its_tuning_says() -> None:
     """``Replica(url)`` does as ``curp serve`` does, and raises what it would exit for (§7)."""
     url = f"redis://127.0.0.1:{free_port()}/0?group=bank"
-    with pytest.raises(EngineUnavailable, match="refused"):
+    with pytest.raises(LogUnavailable, match="refused"):
         curp.Replica(url, name="r1", address="127.0.0.1:1", tuning=curp.Tuning(engine_wait_s=0.0))

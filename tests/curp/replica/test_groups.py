@@ -18,7 +18,7 @@ from curp._cli.operator_client import OperatorClient
 from curp._replica import replica_list
 from curp._replica.driver import drive
 from curp.log import open_engine
-from curp.log._commits import CommitLog
+from curp.log._commits import GroupLog
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
@@ -237,7 +237,7 @@ def _expired(log: LogStore, other: Running) -> bool:
     return other.replica.role == "leader"
 
 
-def _take(log: LogStore, engine: CommitLog) -> bool:
+def _take(log: LogStore, engine: GroupLog) -> bool:
     log.end_lease()
     return engine.take_leadership("thief", "127.0.0.1:1", term_s=0.5) > 0
 
@@ -279,7 +279,7 @@ def test_another_witness_list_is_in_force_only_under_a_new_number(
 class _SlowToPublish:
     """An engine whose next write of metadata waits until it is told to go on."""
 
-    def __init__(self, engine: CommitLog) -> None:
+    def __init__(self, engine: GroupLog) -> None:
         self._engine = engine
         self.armed = False
         self.reached = threading.Event()

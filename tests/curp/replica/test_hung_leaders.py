@@ -17,7 +17,7 @@ import rifl
 import rifl.aio
 from chaos.redis_server import RedisServer
 from chaos.sim.group.log import LogStore
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.operated import DEADLINE_S, operated
 from tests.curp.replica.running import replica
@@ -83,7 +83,7 @@ class _Caller:
 class _Hanging:
     """An engine that answers while it is let."""
 
-    def __init__(self, engine: LogEngine) -> None:
+    def __init__(self, engine: GroupLog) -> None:
         self._engine = engine
         self.answers = threading.Event()
         self.answers.set()

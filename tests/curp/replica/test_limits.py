@@ -10,7 +10,7 @@ import pytest
 
 import rifl
 from chaos.sim.group.log import LogStore, Moment
-from curp.log._errors import EngineUnavailable
+from curp.log._errors import LogUnavailable
 from examples.bank.v1 import bank_pb2
 from sharedlog._engines.engine import Limits
 from tests.curp.replica.by_hand import ByHand
@@ -42,7 +42,7 @@ class _Path:
 
     def __call__(self, operation: str, moment: Moment) -> None:
         if self.cut and moment is Moment.BEFORE:
-            raise EngineUnavailable("the engine is cut off")
+            raise LogUnavailable("the engine is cut off")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.etcd_cluster import EtcdCluster
 from curp._cli.command import main
-from curp.log._errors import EngineFull
+from curp.log._errors import LogFull
 from examples.replicated_bank.load import Load
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import opened_new
@@ -92,7 +92,7 @@ def test_an_etcd_that_others_filled(tmp_path: Path, capsys: pytest.CaptureFixtur
             writer = Writer(other)
 
             def full() -> bool:
-                with contextlib.suppress(EngineFull):
+                with contextlib.suppress(LogFull):
                     writer.append(b"x" * 900_000)
                     return False
                 return True

@@ -13,8 +13,8 @@ from curp._core.poison_notes import NoteDown
 from curp._core.setting_aside import CountDeaths
 from curp._replica.poisoning import count_deaths, note_down, read_ledger, read_left
 from curp._replica.survival import Survival
-from curp.log._engine import LogEngine
-from curp.log._errors import EngineUnavailable
+from curp.log._commits import GroupLog
+from curp.log._errors import LogUnavailable
 from examples.bank.v1 import bank_pb2
 from rifl.core._shared.identity import RpcId
 from rifl.testing import FakeClock
@@ -35,7 +35,7 @@ class _Cut:
 
     def __call__(self, operation: str, moment: Moment) -> None:
         if self.off:
-            raise EngineUnavailable(f"{moment.value} {operation}")
+            raise LogUnavailable(f"{moment.value} {operation}")
 
 
 class _Group:
@@ -48,7 +48,7 @@ class _Group:
         self.running = 0
         self.survival = Survival(self.first, lambda: self.running)
 
-    def leads(self, engine: LogEngine, name: str = "r1/a") -> int:
+    def leads(self, engine: GroupLog, name: str = "r1/a") -> int:
         """Take the next number, in which a call is noted."""
         number = engine.take_leadership(name, "127.0.0.1:1", term_s=1.0)
         note_down(engine, NoteDown((_CASE,), (), number))
@@ -93,10 +93,10 @@ def test_it_is_said_until_the_engine_has_it() -> None:
     number = group.leads(group.first)
     group.cut.off = True
     group.survival.stepped_down(number, number)
-    with pytest.raises(EngineUnavailable):
+    with pytest.raises(LogUnavailable):
         group.survival.tell()
     assert group.counts() == 1
-    with pytest.raises(EngineUnavailable):
+    with pytest.raises(LogUnavailable):
         group.survival.tell()
     group.cut.off = False
     group.survival.tell()

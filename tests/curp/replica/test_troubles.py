@@ -16,8 +16,8 @@ from chaos.sim.group.log import LogStore, Moment
 from curp._cli.command import main
 from curp._core.entries import ClientRegistered
 from curp._wire.entries import entry_to_bytes
-from curp.log._engine import NewEntry
-from curp.log._errors import EngineUnavailable
+from curp.log._errors import LogUnavailable
+from curp.log._values import NewEntry
 from curp.v1 import curp_pb2 as pb
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.by_hand import ByHand
@@ -111,7 +111,7 @@ def test_a_leader_cut_off_from_the_engine_answers_no_reads(
 
     def fault(operation: str, moment: Moment) -> None:
         if cut and moment is Moment.BEFORE:
-            raise EngineUnavailable("the engine is cut off")
+            raise LogUnavailable("the engine is cut off")
 
     with replica(
         log.engine(fault), witnesses=[witness], tuning={"max_unsynced": 3, "batch_delay_s": 0.001}
@@ -174,7 +174,7 @@ def test_an_expired_client_is_told_so_only_when_the_log_says_it(witness: str) ->
 
     def fault(operation: str, moment: Moment) -> None:
         if cut and operation == "append" and moment is Moment.BEFORE:
-            raise EngineUnavailable("appends are cut off")
+            raise LogUnavailable("appends are cut off")
 
     with replica(log.engine(fault), witnesses=[witness], tuning={"client_term_s": 1.0}) as running:
         running.until_leading()
@@ -208,7 +208,7 @@ def test_an_engine_outage_expires_no_client_of_a_leader_that_stays() -> None:
 
     def fault(operation: str, moment: Moment) -> None:
         if cut and moment is Moment.BEFORE:
-            raise EngineUnavailable("the engine is cut off")
+            raise LogUnavailable("the engine is cut off")
 
     with replica(log.engine(fault), tuning={"client_term_s": 1.0, "lease_term_s": 0.3}) as running:
         running.until_leading()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from curp.log import open_engine
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from tests.curp.logs import created
 
 # The head's own name is looked up: it is the one hash that has a format.
@@ -28,7 +28,7 @@ class RedisLog:
         self.group = group
         self.url = created(server.url(group=group, **options))
         self.client = server.client()
-        self._opened: list[LogEngine] = []
+        self._opened: list[GroupLog] = []
         names = (key_of(group, part) for part in self.parts())
         self._head = next(
             name
@@ -36,7 +36,7 @@ class RedisLog:
             if self.client.type(name) == b"hash" and self.client.hexists(name, "format")
         )
 
-    def open(self) -> LogEngine:
+    def open(self) -> GroupLog:
         """Return one more engine."""
         self._opened.append(open_engine(self.url))
         return self._opened[-1]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from curp.log import open_engine
-from curp.log._engine import LogEngine
+from curp.log._commits import GroupLog
 from rifl.testing import FakeClock
 from sharedlog._engines.terms import BootClock
 from tests.curp.logs import created
@@ -35,9 +35,9 @@ class SqliteLog:
     def __init__(self, folder: Path, group: str = "bank", name: str = "log.db") -> None:
         self.path = folder / name
         self.url = created(f"sqlite:///{self.path}?group={group}")
-        self._opened: list[LogEngine] = []
+        self._opened: list[GroupLog] = []
 
-    def open(self) -> LogEngine:
+    def open(self) -> GroupLog:
         """Return one more engine."""
         self._opened.append(open_engine(self.url))
         return self._opened[-1]
