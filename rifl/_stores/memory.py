@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from lease_server._storage import MemoryLeaseStorage, SoleLeaseStorage
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
-from rifl._stores.rows import Move, RowCall
+from rifl._stores.rows import Move, RowCall, SoleProcess
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.record import CompletionRecord
@@ -39,10 +39,11 @@ class MemoryStore(EmbeddedStore):
         return [None] * len(attempts)
 
 
-class MemoryRows:
+class MemoryRows(SoleProcess):
     """``ConditionalRows`` as long as the process lives."""
 
     def __init__(self, store: EmbeddedStore) -> None:
+        super().__init__()
         self.store_id = secrets.token_hex(16)
         self._store = store
         self._lock = threading.Lock()

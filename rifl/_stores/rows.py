@@ -7,6 +7,7 @@ to a step. It is alone, or in the transaction of an atomic handler, in the recor
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -47,12 +48,34 @@ class RowCall(Call):
         self.more = more
 
 
+class SoleProcess:
+    """The process of a store that one process has open at a time: every other one has ended."""
+
+    def __init__(self) -> None:
+        self.process = secrets.token_hex(8)
+
+    def beats(self, processes: Sequence[str]) -> list[int]:
+        """See ``ConditionalRows``."""
+        return [int(each == self.process) for each in processes]
+
+
 class ConditionalRows(Protocol):
     """Rows of one store. Any thread. Keys are texts without a zero character."""
 
     @property
     def store_id(self) -> str:
         """Drawn when the store was made; another one begins without rows, or with a backup's."""
+
+    @property
+    def process(self) -> str:
+        """Which process has the store open: drawn as it is opened, and never again."""
+
+    def beats(self, processes: Sequence[str]) -> list[int]:
+        """Return of each process 0 if it has ended, else a number that changes while it lives.
+
+        The processes have had this store open, as ``process`` said. A shared store tells by their
+        presence in it, some seconds after one has crashed. Blocks. Raises ``StoreUnavailable``.
+        """
 
     def get(self, keys: Iterable[str]) -> Mapping[str, bytes | None]:
         """Return what is durable, None for rows that are not there. Blocks.

@@ -87,16 +87,15 @@ class Seat:
         """Return an answer about a place."""
         if kind is AnswerKind.DONE:
             return DeliveryAnswer(kind, self.tag, place)
-        connects = self.connects.of(self.durable)
         index = self.durable if self.known else None
         # Of a handler: it says what it likes, and as much as it likes.
-        return DeliveryAnswer(kind, self.tag, place, code, one_line(details), index, connects)
+        return DeliveryAnswer(kind, self.tag, place, code, one_line(details), index)
 
     def now(self, answer: DeliveryAnswer) -> DeliveryAnswer:
         """Return an answer with the index as it has become."""
         if answer.kind is AnswerKind.DONE or not self.known:
             return answer
-        return answer._replace(found=self.durable, connects=self.connects.of(self.durable))
+        return answer._replace(found=self.durable)
 
 
 def settle(seat: Seat) -> Rule[None]:

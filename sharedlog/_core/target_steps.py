@@ -133,7 +133,6 @@ class DeliveryAnswer(NamedTuple):
     code: int = 0
     details: str = ""
     found: Index | None = None
-    connects: int = 0
 
 
 class Tell(NamedTuple):

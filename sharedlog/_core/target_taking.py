@@ -101,12 +101,11 @@ class ToldIndex(NamedTuple):
     """What a player is told of a substream. ``running``: whose handler runs here now."""
 
     at: Index
-    connects: int
     running: Position | None
 
 
 def connect(seats: Sequence[Seat]) -> Rule[list[ToldIndex]]:
-    """Count one more connection of a player, durably; where each index is, and how often.
+    """Count one more connection of a player, durably; where each index is.
 
     Of one whose handler runs here, what was begun is known: it is not told.
     """
@@ -131,7 +130,7 @@ def connect(seats: Sequence[Seat]) -> Rule[list[ToldIndex]]:
         seat.stale = True
         if index.begun is not None and (seat.running is not None or seat.owes):
             index = index._replace(begun=None)
-        told.append(ToldIndex(index, connects.times, seat.running))
+        told.append(ToldIndex(index, seat.running))
     return told
 
 

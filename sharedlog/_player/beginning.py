@@ -14,7 +14,7 @@ from sharedlog._core.player.stores import bind, stores_of
 from sharedlog._player import letters
 from sharedlog._player.link import Link
 from sharedlog._player.stage import Stage
-from sharedlog._player.wire import Garbage, indexes_of
+from sharedlog._player.wire import Garbage, beats_of, indexes_of
 from sharedlog._wire.methods import MOST_ASKED
 from sharedlog.v1 import target_pb2
 
@@ -26,12 +26,16 @@ class Here(NamedTuple):
     """Where a target says that it is.
 
     ``store``: the id of its store; ``most_bytes``: of one message to it, 0 where it says nothing.
+    ``process``: which one answers, "" where it does not say; ``beats``: of those that were asked
+    about, 0 where one has ended.
     """
 
     store: str
     indexes: Sequence[Index]
     streams: bool
     most_bytes: int
+    process: str = ""
+    beats: Mapping[str, int] = {}
 
     @property
     def at_once(self) -> int:
@@ -39,21 +43,35 @@ class Here(NamedTuple):
         return max(1, self.most_bytes - _ROOM) if self.most_bytes else 0
 
 
-async def ask(stage: Stage, link: Link, feed: target_pb2.Feed, tags: Sequence[str]) -> Here:
-    """Ask a target where it is; raises ``LogError``, and ``Garbage`` for what is no answer."""
+async def ask(
+    stage: Stage,
+    link: Link,
+    feed: target_pb2.Feed,
+    tags: Sequence[str],
+    processes: Sequence[str] = (),
+) -> Here:
+    """Ask a target where it is; raises ``LogError``, and ``Garbage`` for what is no answer.
+
+    ``processes``: of which it is to be known whether they have ended.
+    """
     here: Here | None = None
     for first in range(0, len(tags), MOST_ASKED):
         some = tags[first : first + MOST_ASKED]
         reply = await link.connect(
             target_pb2.ConnectRequest(
-                feed=feed, incarnation=stage.place.incarnation, tags=some, player=stage.player
+                feed=feed,
+                incarnation=stage.place.incarnation,
+                tags=some,
+                player=stage.player,
+                processes=processes,
             )
         )
         if here is not None and reply.store != here.store:
             raise Garbage(f"two stores answer: {here.store} and {reply.store}")
         known = () if here is None else here.indexes
         found = [*known, *indexes_of(reply, some, stage.place.incarnation)]
-        here = Here(reply.store, found, reply.streams, reply.most_bytes)
+        beats = beats_of(reply, processes)
+        here = Here(reply.store, found, reply.streams, reply.most_bytes, reply.process, beats)
     if here is None:
         raise AssertionError("a target has substreams")
     return here

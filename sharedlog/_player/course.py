@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from sharedlog._core.errors import AlreadyCommitted, LogError, TrimmedLog
 from sharedlog._core.holds import Hold
 from sharedlog._core.player.backoff import LONGEST_S, Pauses
+from sharedlog._core.player.deaths import Death
 from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspended, Verdict, Why
 from sharedlog._core.player.feeder import FeederState
 from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.holding import hold_name, tags_of, take_holds
 from sharedlog._core.player.indexes import Index
 from sharedlog._core.player.item import Skip
-from sharedlog._core.player.rows import Wish
+from sharedlog._core.player.rows import TargetState, Wish
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._player import letters
@@ -35,14 +37,15 @@ _POLLED_S = 2.0
 class Course:
     """One target of a player that leads; on its event loop."""
 
-    def __init__(
-        self, target: Target, stage: Stage, attempts: Mapping[str, tuple[Position, int]]
-    ) -> None:
-        """Nothing is sent yet. ``attempts``: of messages that failed under the player before."""
+    def __init__(self, target: Target, stage: Stage, told: TargetState | None = None) -> None:
+        """Nothing is sent yet. ``told``: by the player before, or as it was declared before."""
         self.target = target
         self.stage = stage
         self.feeder = Feeding(target.bounds)
-        self.standing = Standing(target, stage, attempts)
+        self.standing = Standing(target, stage, _attempts(told))
+        # Of the deaths of its processes: of which index, and what is durable.
+        self._known = (0, {}) if told is None else (told.number, told.deaths)
+        self._noted: Mapping[str, Any] = {}
         self.wish = Wish()
         self.holds: dict[str, Hold] = {}
         self.tags: list[str] = []
@@ -128,6 +131,9 @@ class Course:
     def begin_as(self, wish: Wish) -> None:
         """Begin with what is wished by now; what was done about it was done before."""
         self.wish = wish._replace(skips=())
+        number, kept = self._known
+        if kept and number == self.number:
+            self.feeder, self._noted = Feeding(self.target.bounds, kept), kept
         self.apply(wish)
 
     def apply(self, wish: Wish) -> None:
@@ -262,7 +268,8 @@ class Course:
             if feeder is not self.feeder:
                 return None
             self.holds = holds
-        here = await ask(stage, self._link, feed, self.tags)
+        deaths = feeder.deaths
+        here = await ask(stage, self._link, feed, self.tags, deaths.asked)
         self._reached = True
         self._pauses.connected()
         self.store = here.store
@@ -277,21 +284,61 @@ class Course:
         self._decide_skips(begins.indexes)
         late, self._late = self._late, []
         running = {each.tag: each.running for each in here.indexes if each.running is not None}
+        died = deaths.connected(here.process, here.beats, begins.indexes, running)
+        if not await self._died(feeder, died):
+            return None
+        killers = {each.alone[0] for each in died if each.alone is not None}
         # Each that hung before, and each that was late and whose handler runs.
         hung = {tag: place for tag, place in self.hung.items() if running.get(tag) == place}
         self.hung = hung | {tag: running[tag] for tag in late if tag in running}
         for tag in late:
             if not await self._hangs(feeder, tag):
                 return None
-        # What runs there has killed nobody.
-        suspects = (begins.suspects - running.keys()) | self._crowded
         # In an order that is no hash's: runs of the simulator are repeatable.
-        failed = dict.fromkeys((*self.failing.attempts, *self.hung))
+        failed = dict.fromkeys((*self.failing.attempts, *self.hung, *deaths.killers))
         if feeder is not self.feeder or not feeder.begin(
-            term, begins.indexes, suspects, here.at_once, failed
+            term, begins.indexes, self._crowded, here.at_once, failed
         ):
             return None
+        for tag in killers:
+            if tag in feeder.aside and feeder.decided(tag) is None:
+                # The others go on meanwhile.
+                pause_s = self._pauses.of_substream(tag, stage.outside.draw())
+                feeder.wait_on(tag, asyncio.get_running_loop().time() + pause_s)
         return Delivering(self, self._link, begins.starts, confirmed, here)
+
+    async def _died(self, feeder: Feeding, died: Sequence[Death]) -> bool:
+        """Judge the deaths of its processes, durably; False: nothing is sent now (P7)."""
+        deaths = feeder.deaths
+        for each in died:
+            self._pauses.died()
+            self.standing.died(each, deaths.limit)
+            if each.alone is None:
+                continue
+            trouble = Trouble(Cause.DIED, *each.alone, alone=True)
+            verdict = await letters.possible(self.stage, self.failing.judge(trouble))
+            if feeder is not self.feeder:
+                return False
+            if isinstance(verdict, Suspended):
+                self._suspend(verdict)
+            elif isinstance(verdict, Skipped):
+                feeder.decide(verdict.tag, verdict.place, verdict.skip)
+                self.standing.gives_up(verdict)
+        await self.noted()
+        if feeder is not self.feeder or self.suspended is not None:
+            return False
+        if deaths.holds(self.failing.attempts, self.target.rules.tries):
+            waits = "it is not known yet whether its process has died of a message"
+            feeder.cut(Trouble(Cause.BROKEN, details=waits))
+            return False
+        return True
+
+    async def noted(self) -> None:
+        """Have what the next player needs be durable, before anything more is sent."""
+        kept = self.feeder.deaths.kept()
+        if kept != self._noted:
+            await self.stage.tell(self.target.name)
+            self._noted = kept
 
     # What it answers.
 
@@ -445,3 +492,9 @@ class Course:
             for tag, hold in self.holds.items()
         ]
         return max(0, through - min(known, default=through))
+
+
+def _attempts(told: TargetState | None) -> dict[str, tuple[Position, int]]:
+    if told is None:
+        return {}
+    return {tag: (Position.parse(place), count) for tag, (place, count) in told.attempts.items()}

@@ -216,7 +216,10 @@ class Delivering:
             if self._confirmed:
                 await call.write(self._message(()))
             while True:
-                await call.write(self._message(await self._next()))
+                batch = await self._next()
+                if self._feeder.deaths.careful:
+                    await self._course.noted()
+                await call.write(self._message(batch))
         finally:
             hearing.cancel()
             call.cancel()
@@ -232,6 +235,8 @@ class Delivering:
             self._heard(await self._link.batch(self._message(())))
         while True:
             batch = await self._next()
+            if self._feeder.deaths.careful:
+                await self._course.noted()
             self._fed = False
             self._heard(await self._link.batch(self._message(batch)))
             if self._feeder.in_flight and not batch[-1].more:
@@ -335,6 +340,8 @@ class Delivering:
         patience_s = self._course.target.patience.total_seconds()
         while True:
             await asyncio.sleep(min(patience_s / 4, _LOOK_S))
+            if self._feeder.settled:
+                self._feeder.deaths.settled()
             if self._feeder.late(asyncio.get_running_loop().time(), patience_s):
                 said = f"nothing was answered for {patience_s:g} s"
                 self._cut(Trouble(Cause.LATE, details=said))

@@ -24,7 +24,6 @@ from sharedlog._core.player.feeder import FeederBounds
 from sharedlog._core.player.holding import move_holds
 from sharedlog._core.player.observer import TargetReport
 from sharedlog._core.player.rows import TargetState, Wish, all_told, tell, wishes
-from sharedlog._core.position import Position
 from sharedlog._log.place import Place
 from sharedlog._player.course import Course
 from sharedlog._player.declared import PlayerSettings
@@ -62,6 +61,8 @@ class Leading:
         self._main: MainStream | None = None
         self._doing: list[asyncio.Task[None]] = []
         self.fence: Fence | None = None
+        # One tells after the other: what is older is not told behind what is newer.
+        self._telling = asyncio.Lock()
 
     @property
     def courses(self) -> Mapping[str, Course]:
@@ -164,7 +165,7 @@ class Leading:
         for name in list(self._courses):
             if targets.get(name) != self._courses[name].target:
                 self._running.pop(name).cancel()
-                del self._courses[name]
+                self._told[name] = _told_of(self._courses.pop(name), {})
         settings = self._settings
         for name, target in targets.items():
             if name in self._courses:
@@ -179,8 +180,9 @@ class Leading:
                 fence,
                 self._watchers,
                 lambda: main.dispatched,
+                self._tell,
             )
-            course = Course(target, stage, _attempts(self._told.get(name)))
+            course = Course(target, stage, self._told.get(name))
             course.begin_as(self._wishes.get(name, Wish()))
             self._courses[name] = course
             self._running[name] = asyncio.ensure_future(self._watched(course))
@@ -232,24 +234,34 @@ class Leading:
                 if now_s() - held_s >= _HELD_S:
                     held_s = now_s()
                     await self._move_holds()
-                fresh: dict[str, TargetState | None] = {
-                    name: _told_of(each, counted) for name, each in self._courses.items()
-                }
-                gone = dict.fromkeys((self._told.keys() | told.keys()) - fresh.keys())
-                changed = {
-                    name: each
-                    for name, each in (fresh | gone).items()
-                    if name not in told or _unlike(told[name], each)
-                }
-                fence = self.fence
-                if changed and fence is not None:
-                    await self._log.once(tell(self._settings.name, changed, fence))
-                    told |= changed
+                async with self._telling:
+                    fresh: dict[str, TargetState | None] = {
+                        name: _told_of(each, counted) for name, each in self._courses.items()
+                    }
+                    gone = dict.fromkeys((self._told.keys() | told.keys()) - fresh.keys())
+                    changed = {
+                        name: each
+                        for name, each in (fresh | gone).items()
+                        if name not in told or _unlike(told[name], each)
+                    }
+                    fence = self.fence
+                    if changed and fence is not None:
+                        await self._log.once(tell(self._settings.name, changed, fence))
+                        told |= changed
             except Fenced:
                 # The next beat says so.
                 continue
             except LogError as error:
                 _log.warning("player_cannot_tell", log=self._place.name, error=str(error))
+
+    async def _tell(self, name: str) -> None:
+        """Have what is known of a target be durable; raises ``LogError``."""
+        async with self._telling:
+            fence, course = self.fence, self._courses.get(name)
+            if fence is None or course is None:
+                raise Fenced("another player leads", 0)
+            told = {name: _told_of(course, {})}
+            await self._log.run(lambda: tell(self._settings.name, told, fence))
 
     async def _move_holds(self) -> None:
         for course in list(self._courses.values()):
@@ -268,12 +280,6 @@ class Leading:
                 continue
             if course.hold_name == name and course.holds is held:
                 course.holds = moved
-
-
-def _attempts(told: TargetState | None) -> dict[str, tuple[Position, int]]:
-    if told is None:
-        return {}
-    return {tag: (Position.parse(place), count) for tag, (place, count) in told.attempts.items()}
 
 
 def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> TargetState:
@@ -305,6 +311,8 @@ def _told_of(course: Course, counted: dict[str, tuple[float, int]]) -> TargetSta
         course.stage.outside.process,
         course.dead_letters,
         course.moved_at_us,
+        feeder.deaths.limit,
+        feeder.deaths.kept(),
     )
 
 

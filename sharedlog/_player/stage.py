@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from sharedlog._core.fences import Fence
@@ -34,6 +34,8 @@ class Stage(NamedTuple):
     fence: Fence
     watchers: Watchers
     dispatched: Callable[[], int | None]
+    # Has what is told of a target be durable.
+    tell: Callable[[str], Awaitable[None]]
 
     async def run(self, rule: Callable[[], Rule[_T]]) -> _T:
         """Carry out a rule that may be run again."""
@@ -64,6 +66,9 @@ class Fed(Protocol):
     @property
     def polls_s(self) -> float:
         """How often it is asked whether a handler that hangs has ended."""
+
+    async def noted(self) -> None:
+        """Have what the next player needs be durable, before anything more is sent."""
 
     def was_late(self, tags: Sequence[str]) -> None:
         """It is cut off since it answered nothing of these substreams, the longest first."""

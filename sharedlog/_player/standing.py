@@ -7,6 +7,7 @@ from typing import Any
 
 from _rifl_ground.log import get_logger
 from sharedlog._core.player.backoff import LONGEST_S
+from sharedlog._core.player.deaths import Death
 from sharedlog._core.player.failing import Failing, Skipped, Suspended
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
@@ -70,6 +71,14 @@ class Standing:
         """A substream waits, whose message failed."""
         self.troubled(trouble)
         self._again("substream_waits", trouble, pause_s)
+
+    def died(self, died: Death, limit: int) -> None:
+        """Its process has ended; ``limit``: how many messages it is sent at once from now on."""
+        about = self._about(*died.alone) if died.alone else self._about("", None)
+        self.note(f"its process {died.process} has ended, with {died.count} messages in flight")
+        _log.warning(
+            "target_died", process=died.process, in_flight=died.count, limit=limit, **about
+        )
 
     def is_down(self, trouble: Trouble, pause_s: float, now_s: float, *, reached: bool) -> None:
         """It is tried again after a pause."""

@@ -48,6 +48,18 @@ def indexes_of(
     return [_index_of(each, incarnation) for each in reply.indexes]
 
 
+def beats_of(reply: target_pb2.ConnectReply, processes: Sequence[str]) -> dict[str, int]:
+    """Return what a target says of its processes; raises ``Garbage`` for other ones."""
+    if not reply.process and not reply.beats:
+        # It cannot tell.
+        return {}
+    if len(reply.process) > _MOST_STORE or not reply.process.isprintable():
+        raise Garbage(f"its process's id is none: {one_line(reply.process, _MOST_STORE)}")
+    if len(reply.beats) != len(processes):
+        raise Garbage("it tells of other processes than it was asked for")
+    return dict(zip(processes, reply.beats, strict=True))
+
+
 def _index_of(index: target_pb2.Index, incarnation: str) -> Index:
     inside, tag = index.incarnation, index.tag
 
@@ -61,7 +73,6 @@ def _index_of(index: target_pb2.Index, incarnation: str) -> Index:
         tag,
         place(index.at) if index.HasField("at") else None,
         index.taken,
-        index.connects,
         place(index.begun) if index.HasField("begun") else None,
         tuple(
             Unconfirmed(place(each.place), each.number, each.reason, each.by, each.at_us)

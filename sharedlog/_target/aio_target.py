@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.threads import in_thread
 from rifl._server.local_calls import Handlers
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.target_seat import settle
@@ -70,7 +71,8 @@ class AioTarget:
         return behavior
 
     async def _connect(self, data: bytes, context: Any) -> bytes:
-        feed, tags = connecting(parsed(pb.ConnectRequest, data))
+        request = parsed(pb.ConnectRequest, data)
+        feed, tags = connecting(request)
         for tag in tags:
             self.target.methods.check_tag(tag)
         held = [self.rules.seats.get(feed, tag) for tag in tags]
@@ -84,6 +86,8 @@ class AioTarget:
             indexes=[index_to_wire(tag, *each) for tag, each in zip(tags, told, strict=True)],
             streams=True,
             most_bytes=self.target.limits.most_bytes,
+            process=self.target.rows.process,
+            beats=await in_thread(self.target.beats, request.processes),
         ).SerializeToString()
 
     async def _batch(self, data: bytes, context: Any, handlers: Handlers | None) -> bytes:

@@ -74,6 +74,8 @@ def connecting(request: pb.ConnectRequest) -> tuple[Feed, list[str]]:
         raise InvalidRequest(f"a player asks about {MOST_ASKED} different substreams at once")
     for tag in tags:
         check_tag(tag)
+    if len(request.processes) > MOST_ASKED:
+        raise InvalidRequest(f"a player asks about {MOST_ASKED} processes at once")
     return feed, tags
 
 
@@ -98,15 +100,12 @@ def items_of(
     return iter(found)
 
 
-def index_to_wire(
-    tag: str, index: Index, connects: int, running: Position | None = None
-) -> pb.Index:
+def index_to_wire(tag: str, index: Index, running: Position | None = None) -> pb.Index:
     """Return an index as it travels."""
     found = pb.Index(
         tag=tag,
         incarnation=index.incarnation,
         taken=index.taken,
-        connects=connects,
         skipped=[
             pb.Skipped(
                 place=place_of(each.place),
@@ -130,12 +129,12 @@ def index_to_wire(
 def answers_to_wire(term: int, answers: Iterable[DeliveryAnswer]) -> bytes:
     """Return answers as they travel."""
     found = pb.DeliveryAnswers(term=term)
-    for kind, tag, place, code, details, index, connects in answers:
+    for kind, tag, place, code, details, index in answers:
         added = found.answers.add(kind=_ANSWERS[kind], tag=tag, place=place_of(place), code=code)
         if details:
             added.details = details
         if index is not None:
-            added.index.CopyFrom(index_to_wire(tag, index, connects))
+            added.index.CopyFrom(index_to_wire(tag, index))
     return found.SerializeToString()
 
 

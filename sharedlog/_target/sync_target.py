@@ -108,6 +108,8 @@ class SyncTarget:
             indexes=[index_to_wire(tag, *each) for tag, each in zip(tags, told, strict=True)],
             streams=False,
             most_bytes=self._target.limits.most_bytes,
+            process=self._target.rows.process,
+            beats=self._target.beats(request.processes),
         ).SerializeToString()
 
     def _deliver(self, data: bytes, context: Any, handlers: Handlers | None) -> bytes:

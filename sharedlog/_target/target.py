@@ -79,6 +79,15 @@ class ServedTarget:
         if told and told != mine:
             raise OtherStore(f"the target's store is {mine}, and deliveries were begun in {told}")
 
+    def beats(self, processes: Sequence[str]) -> list[int]:
+        """Return of each process whether it has ended; blocks. See ``ConditionalRows``."""
+        others = [each for each in processes if each != self.rows.process]
+        try:
+            found = dict(zip(others, self.rows.beats(others), strict=True)) if others else {}
+        except RiflError as error:
+            raise TargetUnavailable(str(error)) from error
+        return [found.get(each, 1) for each in processes]
+
     def fetch(self, step: Fetch) -> Any:
         """Read rows; blocks."""
         try:

@@ -17,36 +17,41 @@ class Feed(_message.Message):
     def __init__(self, log: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ConnectRequest(_message.Message):
-    __slots__ = ("feed", "incarnation", "tags", "player")
+    __slots__ = ("feed", "incarnation", "tags", "player", "processes")
     FEED_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     PLAYER_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
     feed: Feed
     incarnation: str
     tags: _containers.RepeatedScalarFieldContainer[str]
     player: str
-    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., incarnation: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., player: _Optional[str] = ...) -> None: ...
+    processes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., incarnation: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., player: _Optional[str] = ..., processes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ConnectReply(_message.Message):
-    __slots__ = ("store", "indexes", "streams", "most_bytes")
+    __slots__ = ("store", "indexes", "streams", "most_bytes", "process", "beats")
     STORE_FIELD_NUMBER: _ClassVar[int]
     INDEXES_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     MOST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    BEATS_FIELD_NUMBER: _ClassVar[int]
     store: str
     indexes: _containers.RepeatedCompositeFieldContainer[Index]
     streams: bool
     most_bytes: int
-    def __init__(self, store: _Optional[str] = ..., indexes: _Optional[_Iterable[_Union[Index, _Mapping]]] = ..., streams: bool = ..., most_bytes: _Optional[int] = ...) -> None: ...
+    process: str
+    beats: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, store: _Optional[str] = ..., indexes: _Optional[_Iterable[_Union[Index, _Mapping]]] = ..., streams: bool = ..., most_bytes: _Optional[int] = ..., process: _Optional[str] = ..., beats: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Index(_message.Message):
-    __slots__ = ("tag", "at", "incarnation", "taken", "connects", "begun", "skipped", "running")
+    __slots__ = ("tag", "at", "incarnation", "taken", "begun", "skipped", "running")
     TAG_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
-    CONNECTS_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -54,11 +59,10 @@ class Index(_message.Message):
     at: _log_pb2.Place
     incarnation: str
     taken: int
-    connects: int
     begun: _log_pb2.Place
     skipped: _containers.RepeatedCompositeFieldContainer[Skipped]
     running: _log_pb2.Place
-    def __init__(self, tag: _Optional[str] = ..., at: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., incarnation: _Optional[str] = ..., taken: _Optional[int] = ..., connects: _Optional[int] = ..., begun: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ..., running: _Optional[_Union[_log_pb2.Place, _Mapping]] = ...) -> None: ...
+    def __init__(self, tag: _Optional[str] = ..., at: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., incarnation: _Optional[str] = ..., taken: _Optional[int] = ..., begun: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ..., running: _Optional[_Union[_log_pb2.Place, _Mapping]] = ...) -> None: ...
 
 class Skipped(_message.Message):
     __slots__ = ("place", "number", "reason", "by", "at_us")

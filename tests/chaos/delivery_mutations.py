@@ -15,8 +15,9 @@ from typing import Any
 
 from sharedlog._core import target_taking
 from sharedlog._core.named import Turn, highest_of
-from sharedlog._core.player import deadletters, indexes
+from sharedlog._core.player import deadletters, deaths
 from sharedlog._core.player.deadletters import Whose
+from sharedlog._core.player.deaths import Deaths
 from sharedlog._core.player.feeder import Feeder, FeederState
 from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.indexes import Unconfirmed
@@ -163,9 +164,31 @@ def replay_in_the_same_index() -> _Patch:
 # What fails (P7).
 
 
-def deaths_not_counted() -> _Patch:
-    """Nothing is sent by itself because its target dies again and again."""
-    return _patched(indexes, "SUSPICIOUS", 1 << 32)
+def deaths_not_halved() -> _Patch:
+    """As much is in flight after a death as before it."""
+    return _patched(deaths, "_half", lambda count: count)
+
+
+def limit_lifted_early() -> _Patch:
+    """As much as ever is in flight as soon as one message was taken after a death."""
+    original = Deaths.taken
+
+    def taken(self: Deaths, tag: str, place: Any) -> None:
+        original(self, tag, place)
+        self._limit = 0
+
+    return _patched(Deaths, "taken", taken)
+
+
+def deaths_without_a_process() -> _Patch:
+    """A player does not keep which process it sends to: after a death it knows of none."""
+    original = Deaths.connected
+
+    def connected(self: Deaths, *arguments: Any) -> Any:
+        self.process = ""
+        return original(self, *arguments)
+
+    return _patched(Deaths, "connected", connected)
 
 
 def suspects_not_alone() -> _Patch:
@@ -277,8 +300,10 @@ BROKEN: tuple[tuple[str, str, Callable[[], _Patch], int], ...] = (
     ("a target not asked again", "§15: P5", not_asked_again, 2),
     ("another store at a target not noticed", "§15: P6", another_store_unnoticed, 13),
     ("a replay in the same index", "§15: P7", replay_in_the_same_index, 1),
-    ("deaths of a target not counted", "§15: P7", deaths_not_counted, 1),
-    ("what may kill a target sent among others", "§15: P7", suspects_not_alone, 1),
+    ("what is in flight not halved by a death", "§15: P7", deaths_not_halved, 1),
+    ("what is in flight not limited for long", "§15: P7", limit_lifted_early, 1),
+    ("deaths of a target not noticed", "§15: P7", deaths_without_a_process, 1),
+    ("what may kill a target sent among others", "§15: P7", suspects_not_alone, 2),
     ("what is unknown called again", "§15: P7", unknown_called, 18),
     ("a plain handler begun without a word", "§15: P7", begun_unsaid, 2),
     ("a skip forgotten", "§15: P7", skip_forgotten, 1),

@@ -5,6 +5,7 @@ It reads the rows of the log and of the targets' stores by itself: by no rule of
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import Counter
@@ -100,6 +101,7 @@ class Judge:
         for each in self._targets.values():
             for tag in _tags(each):
                 self._judge(each, tag, found, letters)
+            self._judge_deaths(each)
         self._judge_connections()
         self._judge_stores()
         self._judge_orders()
@@ -109,6 +111,27 @@ class Judge:
             replayed = why == "TRIMMED" and self._number(self._targets[name]) > 0
             if not (why in _OF_MESSAGES or replayed or self._targets[name].restores):
                 self._broken("stopped", f"{name} for {why}, and nobody touched its store")
+
+    def _judge_deaths(self, target: SimulatedTarget) -> None:
+        """What kills is found by halves, and what is beside it runs again for these deaths only."""
+        if not target.kills:
+            return
+        tried = {
+            body: times
+            for (index, body), times in self._cast.tries.items()
+            if index == target.index
+        }
+        killers = [body for body in tried if target.is_killer(body)]
+        tries = self._declared[target.setup.name].tries or 0
+        halves = int(math.log2(len(tried)))
+        deaths, most = sum(map(tried.__getitem__, killers)), len(killers) * (halves + tries)
+        self._counts["deaths"] += deaths
+        if deaths > most:
+            self._broken("deaths", f"{target.setup.name} died {deaths} times, not {most} at most")
+        for body in sorted(tried.keys() - set(killers)):
+            if tried[body] > len(killers) * halves + 1:
+                self._broken("deaths", f"{target.setup.name} ran {body!r} {tried[body]} times")
+                return
 
     def _judge_stores(self) -> None:
         """No handler runs for an index in another store than that begun in, or adopted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -18,6 +19,7 @@ from chaos.sim.player.cast import METHODS, PlayerCast
 from chaos.sim.player.judge import Judge
 from chaos.sim.player.operator import Operator
 from chaos.sim.player.player import PlayerProcess
+from chaos.sim.player.schedule import kills
 from chaos.sim.player.target import Setup, SimulatedTarget, TargetProcess
 from chaos.sim.result import Result
 from sharedlog._core.target_steps import HandlerKind
@@ -71,13 +73,25 @@ class _Run:
         self.calm = schedule.setting.apart
         setups = _setups(dice)
         self.targets = [
-            SimulatedTarget(cast, index, setup, calm=self.calm)
+            SimulatedTarget(cast, index, setup, calm=self.calm, kills=kills(schedule.seed))
             for index, setup in enumerate(setups)
         ]
         cast.streams = [dice.random() < 0.7 for _ in setups]
         patient = self.calm and schedule.seed % 16 == 0
         patience = _LONG_PATIENCE if patient else _PATIENCE
         self.declared = [_declared(dice, each, patience) for each in setups]
+        if kills(schedule.seed):
+            # Nobody has to see to what is killed by.
+            self.declared = [
+                replace(
+                    each,
+                    tries=dice.choice((2, 3)),
+                    failed="dead-letter",
+                    refused="dead-letter",
+                    unknown="again",
+                )
+                for each in self.declared
+            ]
         self.players = [
             PlayerProcess(cast, index, self.declared, self.targets) for index in range(2)
         ]
@@ -96,7 +110,8 @@ class _Run:
             *self.writers,
             *self.trimmers,
         ]
-        hung = schedule.faults[0].target if self.calm and schedule.faults else None
+        hangs = self.calm and not kills(schedule.seed)
+        hung = schedule.faults[0].target if hangs and schedule.faults else None
         self.judge = Judge(cast, self.targets, self.declared, self.operator, hung)
 
     def run(self) -> None:

@@ -7,12 +7,14 @@ from random import Random
 from chaos.sim.faults import ALL, Fault, PlannedFault, Point
 from chaos.sim.planned import PlannedCall, Schedule, Setting
 
-__all__ = ["ACTIVE_S", "CALM", "FAULTS", "ONE_IN", "REQUIRED", "draw_player"]
+__all__ = ["ACTIVE_S", "CALM", "FAULTS", "ONE_IN", "REQUIRED", "draw_player", "kills"]
 
 ACTIVE_S = 20.0
 _APPENDS = 200
 # One schedule in so many has one target that hangs, and nothing else that goes wrong.
 CALM = 8
+# And one has messages that kill the process which is called with them, and clocks that jump.
+_KILLS = 3
 # One seed in so many is run where other kinds are run, too, and has faults in turn unless it is
 # calm. No factor of ``CALM``.
 ONE_IN = 23
@@ -111,10 +113,11 @@ def draw_player(seed: int) -> Schedule:
         clients=random.randint(1, 3),
         window=random.choice((1, 4, 16)),
         servers=2,
-        # Nothing is wrong but that one target hangs.
-        apart=seed % CALM == 0,
+        # Nothing is wrong but that one target hangs, or some messages kill.
+        apart=seed % CALM == 0 or kills(seed),
     )
-    bursts = random.random() < 0.3
+    # Many are in flight when one kills.
+    bursts = random.random() < 0.3 or kills(seed)
     calls = []
     for number in range(1, _APPENDS + 1):
         method = random.choice(_METHODS)
@@ -138,7 +141,11 @@ def draw_player(seed: int) -> Schedule:
                 messages=random.randint(1, 4),
             )
         )
-    if setting.apart:
+    if kills(seed):
+        faults = [
+            PlannedFault(1.0 + 4.0 * each, Fault.WALL_JUMP, 1.0, each, 0.9) for each in range(5)
+        ]
+    elif setting.apart:
         target = random.randrange(3)
         faults = [PlannedFault(1.0 + 4.0 * each, Fault.HANG, 3.9, target, 0.5) for each in range(5)]
     else:
@@ -152,6 +159,11 @@ def draw_player(seed: int) -> Schedule:
         tuple(sorted(calls, key=lambda call: call.at)),
         tuple(sorted(faults, key=lambda fault: fault.at)),
     )
+
+
+def kills(seed: int) -> bool:
+    """Whether messages kill in the schedule of this seed, and nothing else goes wrong."""
+    return seed % CALM == _KILLS and seed % ONE_IN > 0
 
 
 def _in_turn(seed: int) -> list[PlannedFault]:

@@ -7,6 +7,7 @@ moment, or not at all, and who asked may not hear of it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from sharedlog.v1 import target_pb2 as pb
 __all__ = ["Effect", "Store", "Waits", "moved"]
 
 _COMMIT_S = 0.002
+# Presence of a replica in a shared store.
+_BEAT_S, _PRESENT_S = 0.1, 1.0
 
 
 class Effect(NamedTuple):
@@ -97,6 +100,8 @@ class Store:
         # What an index has passed over, by its key; and effects of runs that went on after that.
         self.skipped: set[tuple[str, int, int]] = set()
         self.late: list[Effect] = []
+        # Its processes by what they drew as they opened it: when each has ended.
+        self.ended: dict[str, float] = {}
         # What becomes of connections when another copy is put in its place.
         self._lives = 0
 
@@ -125,6 +130,22 @@ class Store:
         self.held = Held(self._new_id())
 
     # What processes ask of it.
+
+    def open(self) -> str:
+        """Have a process open it; returns what it drew."""
+        process = f"{self.name}.process{len(self.ended)}"
+        self.ended[process] = math.inf
+        return process
+
+    def beats(self, process: str, *, shared: bool) -> int:
+        """Return 0 of a process that is known to have ended, else how often it has beaten.
+
+        A store of one process knows at once; over a shared one presence ends after a while.
+        """
+        now, ended_at = self._cast.loop.now, self.ended[process]
+        if ended_at + (_PRESENT_S if shared else 0.0) <= now:
+            return 0
+        return 1 + int(min(now, ended_at) / _BEAT_S)
 
     def get(self, keys: Iterable[str]) -> Mapping[str, bytes | None]:
         """Return what is durable."""

@@ -38,6 +38,8 @@ __all__ = ["Setup", "SimulatedTarget", "TargetProcess"]
 _FAILS, _KILLS, _HANGS, _SLOW = 0.03, 0.005, 0.005, 0.03
 # Of those that fail, and of those that kill: always.
 _ALWAYS = 0.2
+# Of messages, where some kill and nothing else goes wrong.
+_KILLERS = 0.01
 _INTERNAL, _ABORTED, _UNAVAILABLE, _UNIMPLEMENTED = 13, 10, 14, 12
 _SHARED_S = 0.003
 
@@ -55,11 +57,15 @@ class Setup(NamedTuple):
 class SimulatedTarget:
     """One target: its store, and its processes."""
 
-    def __init__(self, cast: PlayerCast, index: int, setup: Setup, *, calm: bool) -> None:
+    def __init__(
+        self, cast: PlayerCast, index: int, setup: Setup, *, calm: bool, kills: bool = False
+    ) -> None:
+        """``calm``: no handler fails; ``kills``: but some messages always kill."""
         self.cast = cast
         self.index = index
         self.setup = setup
         self.calm = calm
+        self.kills = kills
         self.store = Store(cast, setup.name, shares=setup.shares)
         self.hung_until = 0.0
         # How often its store became another one.
@@ -110,7 +116,7 @@ class SimulatedTarget:
         cast.tries[self.index, body] += 1
         tries = cast.tries[self.index, body]
         if self.calm:
-            return "ok"
+            return "kills" if self.is_killer(body) else "ok"
         dice = Random(f"{cast.seed} {self.index} {body!r}")  # noqa: S311 - repeatable
         drawn, times = dice.random(), dice.randint(1, 4)
         always = dice.random() < _ALWAYS
@@ -123,6 +129,11 @@ class SimulatedTarget:
                 return name if tries == 1 else "ok"
             drawn -= share
         return "ok"
+
+    def is_killer(self, body: bytes) -> bool:
+        """Whether a message kills each process that is called with it."""
+        dice = Random(f"kills {self.cast.seed} {self.index} {body!r}")  # noqa: S311 - repeatable
+        return self.kills and dice.random() < _KILLERS
 
 
 class TargetProcess(Host):
@@ -146,6 +157,7 @@ class TargetProcess(Host):
         self.process = cast.life(self.name)
         self.events = cast.events(self.process)
         self.calls, self.doing = {}, {}
+        self.opened = self.of.store.open()
         calls: Any = _Calls(self)
         streams = {name: METHODS[name] for name in self.of.setup.streams}
         methods = Methods(streams, calls.kind_of)
@@ -161,6 +173,7 @@ class TargetProcess(Host):
         self.count(fault)
         cast.trace(self.name, "dies")
         self.process.kill()
+        self.of.store.ended[self.opened] = cast.loop.now
         for call in list(self.calls):
             call.break_off()
         cast.loop.after(seconds, self.start)
@@ -225,6 +238,14 @@ class _Rows:
     @property
     def store_id(self) -> str:
         return self._store.held.id
+
+    @property
+    def process(self) -> str:
+        return self._of.opened
+
+    def beats(self, processes: Any) -> list[int]:
+        shared = self._of.of.setup.processes > 1
+        return [self._store.beats(each, shared=shared) for each in processes]
 
     def get(self, keys: Any) -> Mapping[str, bytes | None]:
         return self._store.get(keys)

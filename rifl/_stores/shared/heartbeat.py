@@ -148,6 +148,11 @@ class Heartbeat:
         with self._lock:
             return self._replicas.is_dead(owner)
 
+    def beats(self, owner: str) -> int:
+        """Return how often a replica had beaten at the last look; 0: its presence has ended."""
+        with self._lock:
+            return self._replicas.beats(owner)
+
     def living(self) -> list[str]:
         """Return the replicas that are not taken for dead."""
         with self._lock:

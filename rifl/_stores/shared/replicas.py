@@ -65,6 +65,15 @@ class Replicas:
             return True
         return self._looked_at - known[1] >= self._dead_after_s
 
+    def beats(self, incarnation: str) -> int:
+        """Return how often it had beaten at the last look; 0 if it is dead, and not here.
+
+        A process of this machine that is suspended shows that it is there.
+        """
+        known = self._seen.get(incarnation)
+        dead = self.is_dead(incarnation) and not is_here(incarnation)
+        return 0 if dead else 1 if known is None else max(1, known[0])
+
     def living(self) -> list[str]:
         """Return the incarnations that are not dead."""
         return [name for name in self._seen if not self.is_dead(name)]

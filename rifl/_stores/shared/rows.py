@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from rifl._stores.rows import Move, RowCall
 from rifl._stores.shared.attempts import Attempts, of_shared
 from rifl._stores.shared.backend import Backend, BackendError, NotCarriedOut
+from rifl._stores.shared.heartbeat import Heartbeat
 from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.requests import GetRows, MoveRows
 from rifl._stores.shared.steps import Rule, Steps
@@ -21,12 +22,28 @@ class SharedRows:
     """``ConditionalRows`` over a ``Backend``: each move is one request."""
 
     def __init__(
-        self, store_id: str, backend: Backend, attempts: Attempts, refusing: Refusing
+        self,
+        store_id: str,
+        process: str,
+        backend: Backend,
+        attempts: Attempts,
+        refusing: Refusing,
+        heartbeat: Heartbeat,
     ) -> None:
         self.store_id = store_id
+        self.process = process
+        self._heartbeat = heartbeat
         self._backend = backend
         self._attempts = attempts
         self._refusing = refusing
+
+    def beats(self, processes: Sequence[str]) -> list[int]:
+        """Return of each replica how often it has beaten, 0 once its presence has ended."""
+        try:
+            Steps(self._backend, self._heartbeat.look()).wait()
+        except BackendError as error:
+            raise StoreUnavailable(f"the replicas cannot be read: {error}") from error
+        return [self._heartbeat.beats(each) for each in processes]
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Return what is durable."""

@@ -382,7 +382,14 @@ class SharedStore:
         return False
 
     def _rows(self, store_id: str) -> SharedRows:
-        return SharedRows(store_id, self._backend, self._attempts, self._refusing)
+        return SharedRows(
+            store_id,
+            self.owner,
+            self._backend,
+            self._attempts,
+            self._refusing,
+            self._heartbeat,
+        )
 
     def _steps(self, rule: Rule) -> Steps:
         return Steps(self._backend, rule)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
-from rifl._stores.rows import Move, RowCall
+from rifl._stores.rows import Move, RowCall, SoleProcess
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.journal_entries import Entry, not_started
 from rifl.core._serving.client_entry import Attempt
@@ -14,10 +14,11 @@ from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 
 
-class SqliteRows:
+class SqliteRows(SoleProcess):
     """``ConditionalRows`` in the store's own file; moves that meet share a commit."""
 
     def __init__(self, store: EmbeddedStore, database: Database) -> None:
+        super().__init__()
         self._store = store
         self._database = database
 

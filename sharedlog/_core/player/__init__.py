@@ -6,6 +6,7 @@
 - ``trouble``: what it was cut off for; ``failing``: messages that fail, and targets that stop;
   ``backoff``: when it is tried again.
 - ``indexes``: what a target says of itself, held against the log, and where the main stream begins.
+- ``deaths``: processes that ended, and how much may be in flight by that.
 - ``stores``: in which store each target's index is.
 - ``holding``: holds that follow what is acknowledged.
 - ``deadletters``: messages that were given up; ``rows``: what operators wish, and what is told;

@@ -59,6 +59,10 @@ class Pauses:
         """It has said where it is."""
         self._unreached.reset()
 
+    def died(self) -> None:
+        """Its process has ended, and another one answers: what killed it has a pause of its own."""
+        self._broken.reset()
+
     def rested(self, time_s: float) -> None:
         """A connection ended after that time, with nothing in flight: a proxy let go of it, say."""
         self._broken.lasted(time_s)

@@ -11,9 +11,7 @@ from sharedlog._core.player.item import Skip
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
 
-# Connections that a target makes at one index before it counts as a message's doing.
-SUSPICIOUS = 3
-_DIED = "the target died, or its connection broke, with this message"
+_DIED = "the target's process ended with this message alone in flight"
 
 
 class Then(enum.Enum):
@@ -133,7 +131,7 @@ class Failing:
                 return self._ended(self.rules.unknown, Why.UNKNOWN, trouble, place)
             case Cause.FAILED if place is not None:
                 return self._failed(trouble, place)
-            case Cause.LATE | Cause.BROKEN if trouble.alone and place is not None:
+            case Cause.LATE | Cause.DIED if trouble.alone and place is not None:
                 return self._failed(trouble, place)
         return Again(pause=True)
 
@@ -147,7 +145,7 @@ class Failing:
         return self._ended(self.rules.failed, Why.FAILED, trouble, place)
 
     def _ended(self, then: Then, why: Why, trouble: Trouble, place: Position) -> Verdict:
-        died = trouble.cause is Cause.BROKEN
+        died = trouble.cause is Cause.DIED
         said = _DIED if died else trouble.details or trouble.cause.value
         stopped = Suspended(why, said, trouble.tag, place)
         if then is Then.DEAD_LETTER:

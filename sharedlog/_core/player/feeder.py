@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sharedlog._core.player.backlog import Backlog
+from sharedlog._core.player.deaths import Deaths
 from sharedlog._core.player.flight import Flight
 from sharedlog._core.player.item import Item, Outgoing, Skip
-from sharedlog._core.player.trouble import Cause, Trouble
+from sharedlog._core.player.trouble import ANSWERS, Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import DeliveryKind
 
@@ -55,9 +56,14 @@ _MESSAGE_BYTES = 256
 class Feeder:
     """What a player does for one target. ``at_once``: the most bytes that one batch may have."""
 
-    def __init__(self, bounds: FeederBounds = FeederBounds()) -> None:  # noqa: B008 - it does not change
+    def __init__(
+        self,
+        bounds: FeederBounds = FeederBounds(),  # noqa: B008 - it does not change
+        deaths: Deaths | None = None,
+    ) -> None:
         """It is down."""
         self._bounds = bounds
+        self.deaths = Deaths(bounds.window_count) if deaths is None else deaths
         self.at_once = bounds.batch_bytes
         self.state = FeederState.S
         self.term = 0
@@ -95,7 +101,8 @@ class Feeder:
                 queue_bytes=max(1, bounds.queue_bytes // parts),
                 window_count=max(1, bounds.window_count // parts),
                 window_bytes=max(1, bounds.window_bytes // parts),
-            )
+            ),
+            self.deaths,
         )
         found.acknowledged, found._decided = self.acknowledged, self._decided
         found._falls_back = True
@@ -198,6 +205,12 @@ class Feeder:
         alone = self._alone
         if alone is not None and trouble.cause in (Cause.LATE, Cause.BROKEN):
             trouble = trouble._replace(tag=alone.tag, place=alone.place, alone=True)
+        # Until it is known what became of its process.
+        for item in self._flight:
+            if self._runs(item):
+                self.deaths.sent(item)
+        if trouble.cause in ANSWERS and trouble.place is not None:
+            self.deaths.answered(trouble.tag, trouble.place)
         term = self.term
         self._forget()
         self.term = term
@@ -363,6 +376,8 @@ class Feeder:
         bounds, flight = self._bounds, self._flight
         if self._alone is not None or (lonely and flight.count):
             return False
+        if not item.empty and self.deaths.room == 0:
+            return False
         if count and size + item.size > self.at_once:
             return False
         # The rest of what is taken together goes with it.
@@ -387,11 +402,16 @@ class Feeder:
         )
         if lonely:
             self._alone = item
-        self._within = item.more and not lonely
+        counted = kind is DeliveryKind.MESSAGE and self.deaths.sending(item)
+        self._within = item.more and not (lonely or counted)
         self._sent[tag] = item.place
         self._flight.add(item, now_s)
         again = mine and skip is None
         return Outgoing(item, follows, kind, self._within, skip if mine else None, again)
+
+    def _runs(self, item: Item) -> bool:
+        place, skip = self._decided.get(item.tag, (None, None))
+        return not (item.empty or (place == item.place and skip))
 
     # What it answers.
 
@@ -432,6 +452,7 @@ class Feeder:
         before = self.acknowledged.get(tag)
         if before is None or place[:2] > before[:2]:
             self.acknowledged[tag] = place
+        self.deaths.taken(tag, place)
         decided = self._decided.get(tag)
         if decided is not None and place[:2] >= decided[0][:2]:
             del self._decided[tag]

@@ -10,7 +10,9 @@ is behind its message is not sent before it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from sharedlog._core.player.deaths import Deaths
 from sharedlog._core.player.feeder import Feeder, FeederBounds, FeederState
 from sharedlog._core.player.item import Item, Outgoing, Skip
 from sharedlog._core.player.trouble import Trouble
@@ -39,9 +41,13 @@ class Feeding:
     ``main``: the feeder of all substreams that do not go on by themselves.
     """
 
-    def __init__(self, bounds: FeederBounds = FeederBounds()) -> None:  # noqa: B008 - it does not change
-        """It is down."""
-        self.main = Feeder(bounds)
+    def __init__(
+        self,
+        bounds: FeederBounds = FeederBounds(),  # noqa: B008 - it does not change
+        kept: Mapping[str, Any] | None = None,
+    ) -> None:
+        """It is down. ``kept``: of the deaths of its processes, by the player before this one."""
+        self.main = Feeder(bounds, Deaths(bounds.window_count, kept))
         self._aside: dict[str, Aside] = {}
         # Through where each substream was taken on this connection, or before it.
         self._at: dict[str, Position | None] = {}
@@ -70,6 +76,11 @@ class Feeding:
     def acknowledged(self) -> dict[str, Position]:
         """Through where it is known to have taken each substream."""
         return self.main.acknowledged
+
+    @property
+    def deaths(self) -> Deaths:
+        """What became of its processes, and how much may be in flight by that."""
+        return self.main.deaths
 
     @property
     def aside(self) -> Mapping[str, Aside]:
@@ -183,8 +194,9 @@ class Feeding:
         if term != self.term or self.state in (FeederState.S, FeederState.ASKED):
             return False
         known = self._aside.get(tag)
-        if not (known.feeder if known else self.main).at_first(tag, place):
+        if place is None or not (known.feeder if known else self.main).at_first(tag, place):
             return False
+        self.deaths.answered(tag, place)
         if known is None:
             self.main.leave(tag)
             known = self._aside[tag] = Aside(self.main.part(_PART), until_s)
@@ -303,8 +315,9 @@ class Feeding:
             return self.main.take(now_s)
         self._join()
         aside = [each.feeder for each in self._aside.values()]
-        if self.main.alone:
-            return self.main.take(now_s, sum(each.in_flight for each in aside))
+        alone = self._alone()
+        if alone is not None:
+            return alone.take(now_s, self.in_flight - alone.in_flight)
         # In turn, as one message in flight may be all that there is room for.
         self._turn = not self._turn
         for each in [*aside, self.main] if self._turn else [self.main, *aside]:
@@ -312,6 +325,13 @@ class Feeding:
             if found:
                 return found
         return []
+
+    def _alone(self) -> Feeder | None:
+        """Return the feeder beside whose message nothing may be in flight."""
+        if self.main.alone:
+            return self.main
+        killers = [self._aside[tag].feeder for tag in self.deaths.killers if tag in self._aside]
+        return next((each for each in killers if each.alone), None)
 
     def taken(self, term: int, tag: str, place: Position, now_s: float) -> bool:
         """It has taken a substream through there; False: that was of an older connection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from sharedlog._core.player.item import Item
 from sharedlog._core.position import Position
@@ -38,6 +39,10 @@ class Flight:
         self.count -= count
         self._since_s[tag] = now_s
         return count
+
+    def __iter__(self) -> Iterator[Item]:
+        for waiting in self._by_tag.values():
+            yield from waiting
 
     def first(self, tag: str) -> Item | None:
         """Return the one of a substream that is answered next; None: nothing of it was sent."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from sharedlog._core.player.failing import SUSPICIOUS
 from sharedlog._core.player.rows import TargetState, Wish
 
 # A player tells of a target each ten seconds at least.
 _SILENT_US = 30_000_000
+# A message that has failed once or twice may be chance.
+_OFTEN = 3
 _STATES = {"S": "connecting", "ASKED": "asked", "RF": "recovering", "FC": "catching up"}
 
 
@@ -52,6 +53,9 @@ def headline(told: TargetState | None, wished: Wish, now_us: int) -> Headline:
         return _waiting(told)
     if told.lag and told.error_at_us > told.moved_at_us:
         return Headline(Level.BAD, "stuck", f"nothing was taken since its last error: {told.error}")
+    if told.limit:
+        text = f"its process has died: {told.limit} messages are in flight at once, at most"
+        return Headline(Level.BUSY, "limited", text)
     if told.state == "N":
         return Headline(Level.GOOD, "fed")
     return Headline(Level.BUSY, _STATES.get(told.state, told.state))
@@ -63,8 +67,7 @@ def _waiting(told: TargetState) -> Headline:
     others = f" (and {more} more)" if more else ""
     times = "once" if count == 1 else f"{count} times"
     text = f"{tag} at {_short(place)}{others} has failed {times}: {told.error}"
-    # Once or twice may be chance.
-    return Headline(Level.BAD if count >= SUSPICIOUS else Level.BUSY, "retrying", text)
+    return Headline(Level.BAD if count >= _OFTEN else Level.BUSY, "retrying", text)
 
 
 def _short(place: str) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sharedlog._core.errors import CorruptLog, LogForked, TrimmedLog
 from sharedlog._core.following import append_at
 from sharedlog._core.holds import Hold
-from sharedlog._core.player.failing import SUSPICIOUS, Suspended, Why
+from sharedlog._core.player.failing import Suspended, Why
 from sharedlog._core.position import Position
 from sharedlog._core.reading import verify
 from sharedlog._core.steps import Ends, Lsns, Rule
@@ -34,7 +34,6 @@ class Index(NamedTuple):
     tag: str
     at: Position | None
     taken: int = 0
-    connects: int = 0
     begun: Position | None = None
     skipped: tuple[Unconfirmed, ...] = ()
     running: Position | None = None
@@ -56,7 +55,6 @@ class Begins(NamedTuple):
 
     indexes: dict[str, Position | None]
     starts: dict[str, Position | int]
-    suspects: frozenset[str]
 
 
 def held_against(
@@ -103,8 +101,7 @@ def held_against(
                 return Suspended(Why.NOT_IN_LOG, f"{each.tag}: {error}", each.tag, at)
             verified.add((at.lsn, at.checksum))
         starts[each.tag] = at
-    suspects = frozenset(each.tag for each in indexes if each.connects >= SUSPICIOUS)
-    return Begins({each.tag: each.at for each in indexes}, starts, suspects)
+    return Begins({each.tag: each.at for each in indexes}, starts)
 
 
 def main_begins(lows: Sequence[int], near: int) -> Rule[int]:

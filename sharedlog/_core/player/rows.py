@@ -85,7 +85,8 @@ class TargetState(NamedTuple):
     is to be seen to). ``lag``: entries of the log behind which it is. ``rate``: messages a second.
     ``store``: the id of the store that answered last. ``process``: which one leads, HOST:PID.
     ``dead_letters``: messages that its index has given up. ``moved_at_us``: when it took something
-    last, 0 under this player never.
+    last, 0 under this player never. ``limit``: how many messages it is sent at once since its
+    process died, 0: as many as fit; ``deaths``: what the next player needs to know of that.
     """
 
     state: str
@@ -109,6 +110,8 @@ class TargetState(NamedTuple):
     process: str = ""
     dead_letters: int = 0
     moved_at_us: int = 0
+    limit: int = 0
+    deaths: Mapping[str, Any] = {}
 
     def has_done(self, skip: SkipOne) -> bool:
         """Whether an order is behind what it has taken, or of an index that is over."""

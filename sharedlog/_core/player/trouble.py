@@ -26,6 +26,13 @@ class Cause(enum.Enum):
     CONFIG = "it cannot be called as it is declared"
     RESTARTED = "the player begins anew"
     ORDERED = "an operator decided so"
+    DIED = "its process ended"
+
+
+# Those that a target answers of a message, which does not run then, nor what is behind it.
+ANSWERS = frozenset(
+    (Cause.GAP, Cause.FAILED, Cause.REFUSED, Cause.UNKNOWN, Cause.FORKED, Cause.UNAVAILABLE)
+)
 
 
 class Trouble(NamedTuple):

@@ -95,10 +95,13 @@ class FakeTarget(TargetServicer):
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.address = ""
+        self.starts = 0
         self.start()
 
     def start(self) -> None:
-        """Listen; again at the same port."""
+        """Listen; again at the same port, as another process over the same store."""
+        self.starts += 1
+        self.process = f"process {self.starts}"
         self._run(self._start())
 
     def stop(self) -> None:
@@ -137,15 +140,18 @@ class FakeTarget(TargetServicer):
         await self._hang()
         found = []
         for tag in request.tags:
-            index = self._index(request.feed, tag)
-            index.connects += 1
-            found.append(index)
+            found.append(self._index(request.feed, tag))
         name = self.store.name
         if self.other_stores:
             self.other_stores -= 1
             name = "another store"
         return ConnectReply(
-            store=name, indexes=found, streams=self.streams, most_bytes=self.most_bytes
+            store=name,
+            indexes=found,
+            streams=self.streams,
+            most_bytes=self.most_bytes,
+            process=self.process,
+            beats=[int(each == self.process) for each in request.processes],
         )
 
     async def Deliver(  # noqa: N802
@@ -241,6 +247,5 @@ class FakeTarget(TargetServicer):
             skipped.number = self.store.skips[feed]
         index.at.CopyFrom(delivery.place)
         index.incarnation = first.incarnation or index.incarnation
-        index.connects = 0
         index.taken += delivery.kind != Delivery.EMPTY
         return done

@@ -72,7 +72,8 @@ def noted(directory):
     return []
 
 
-def _noting(directory):
+def noting(directory):
+    """Make handlers that note what they did, on either kind of server."""
     file = (Path(directory) / "noted").open("ab", buffering=0)
 
     def note(request, context):
@@ -96,7 +97,8 @@ def _added(server, dedup, handler, port):
     server.add_insecure_port(f"127.0.0.1:{port}")
 
 
-def _sync(handler, store, method_kind, port):
+def serve_sync(handler, store, method_kind, port):
+    """Serve until standard input is closed."""
     with _dedup(store, method_kind) as dedup:
         server = grpc.server(ThreadPoolExecutor(8), interceptors=[dedup.interceptor()])
         _added(server, dedup, handler, port)
@@ -106,7 +108,8 @@ def _sync(handler, store, method_kind, port):
         server.stop(None).wait()
 
 
-async def _aio(handler, store, method_kind, port):
+async def serve_aio(handler, store, method_kind, port):
+    """The same on a loop."""
     async with _dedup(store, method_kind) as dedup:
         server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
         _added(server, dedup, handler, port)
@@ -119,8 +122,8 @@ async def _aio(handler, store, method_kind, port):
 if __name__ == "__main__":
     kind, where, at, *more = sys.argv[1:]
     method, url = more or ("atomic", f"sqlite:///{database(where)}")
-    sync, coroutine = _noting(where) if more else (reserve, reserve_async)
+    sync, coroutine = noting(where) if more else (reserve, reserve_async)
     if kind == "sync":
-        _sync(sync, url, method, at)
+        serve_sync(sync, url, method, at)
     else:
-        asyncio.run(_aio(coroutine, url, method, at))
+        asyncio.run(serve_aio(coroutine, url, method, at))

@@ -68,8 +68,21 @@ def _stage(place: Place, link: Link) -> Stage:
     assert fence is not None
     watchers = Watchers("player", ())
     return Stage(
-        place, outside, outside.log(1), "player", "log", "dead", fence, watchers, lambda: None
+        place,
+        outside,
+        outside.log(1),
+        "player",
+        "log",
+        "dead",
+        fence,
+        watchers,
+        lambda: None,
+        _tell,
     )
+
+
+async def _tell(name: str) -> None:
+    """Nobody reads it."""
 
 
 def _log() -> Place:
@@ -104,9 +117,7 @@ def test_a_replay_while_a_target_is_asked_is_of_its_own_index() -> None:
     async def scenario() -> tuple[list[int], list[str], bool]:
         place = _log()
         link = _Asked([_skipped(place), pb.ConnectReply()])
-        course = Course(
-            Target(name="t", address="x:1", streams=["orders"]), _stage(place, link), {}
-        )
+        course = Course(Target(name="t", address="x:1", streams=["orders"]), _stage(place, link))
         task = asyncio.ensure_future(course.run())
         await link.asked.wait()
         link.asked.clear()

@@ -1,9 +1,11 @@
 """Players and targets that are killed lose nothing, and double nothing (DESIGN-LOG §15)."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import ExitStack
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import sharedlog
 from sharedlog._core.player.rows import all_told
 from tests.helpers.ports import free_port
+from tests.sharedlog.player.dying_target import KILLS, ran
 from tests.sharedlog.player.target_process import METHOD, effects, noted, prepare
 
 
@@ -142,6 +145,63 @@ def test_a_leader_that_was_only_stopped_does_nothing_once_it_goes_on(tmp_path, w
 def told_of(log):
     """What players tell of their targets."""
     return log._place.run(all_told("player"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "store"),
+    [
+        ("aio", "atomic", "sqlite"),
+        ("sync", "idempotent", "redis"),
+        pytest.param("sync", "atomic", "sqlite", marks=pytest.mark.long),
+        pytest.param("aio", "idempotent", "redis", marks=pytest.mark.long),
+    ],
+)
+def test_a_message_that_kills_its_process_is_found_by_halves(
+    kind, method, store, tmp_path, house, name, request
+):
+    """Of 20 in flight: four deaths, and its own; no other one is given up (P7)."""
+    prepare(tmp_path)
+    url = f"sqlite:///{tmp_path / 'target.db'}"
+    if store == "redis":
+        server = request.getfixturevalue("shared_redis")
+        url = server.url(namespace=name, beat_s=0.05, dead_after_s=0.3)
+    log, tries, count, where = house.log, 3, 20, free_port()
+    killer = 15
+    for number in range(count):
+        body = KILLS if number == killer else b"%d" % number
+        log.publish_call("orders", METHOD, body, key=b"%d" % (number % 5))
+    command = [sys.executable, "-m", "tests.sharedlog.player.dying_target"]
+    target = subprocess.Popen(
+        [*command, kind, str(tmp_path), str(where), method, url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        shop = sharedlog.Target(
+            name="shop",
+            address=f"127.0.0.1:{where}",
+            streams=["orders"],
+            tries=tries,
+            failed="dead-letter",
+        )
+        player = house.player(shop)
+        house.told_that(player, lambda told: told.dead_letters == 1 and not told.lag)
+        assert player.targets()["shop"].limit == 0
+    finally:
+        told, _ = target.communicate()
+    deaths = told.count("lives") - 1
+    assert deaths <= int(math.log2(count)) + tries
+    runs = Counter(ran(tmp_path))
+    assert runs.pop(KILLS.decode()) == deaths
+    assert max(runs.values()) <= int(math.log2(count)) + 1
+    done = effects(tmp_path) if method == "atomic" else noted(tmp_path)
+    wanted = {str(number) for number in range(count)} - {str(killer)}
+    assert {body for _, body in done} == wanted
+    if method == "atomic":
+        assert len(done) == len(wanted)
+    (letter,) = [each for at in range(8) for each in log.read("deadletters", at)]
+    assert b"process ended" in letter.headers["reason"]
 
 
 @pytest.mark.long

@@ -250,6 +250,12 @@ def test_what_a_target_says_is_kept_in_part(house, log):
             "",
         ),
         (
+            TargetState("N", at_us=NOW, limit=5),
+            "busy",
+            "limited",
+            "5 messages are in flight at once",
+        ),
+        (
             TargetState("stopped", "", 0, "FAILED", "x", "s/0", "7.0/0-aa@f", at_us=NOW),
             "bad",
             "stopped FAILED",

@@ -100,10 +100,14 @@ class Player:
         self.incarnation = incarnation
         self.feed = target_pb2.Feed(log="shop", number=1)
 
-    def connect(self, *tags: str) -> Any:
-        """Ask where the target is."""
+    def connect(self, *tags: str, processes: Sequence[str] = ()) -> Any:
+        """Ask where the target is, and which of its processes have ended."""
         request = target_pb2.ConnectRequest(
-            feed=self.feed, incarnation=self.incarnation, tags=tags or (TAG,), player="test"
+            feed=self.feed,
+            incarnation=self.incarnation,
+            tags=tags or (TAG,),
+            player="test",
+            processes=processes,
         )
         return self.stub.Connect(request, metadata=self.metadata, timeout=20)
 

@@ -30,6 +30,7 @@ from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared
     test_a_draining_replica_takes_nothing_over,
     test_a_duplicate_elsewhere_is_woken_not_polled,
     test_a_plain_call_of_a_dead_replica_is_unknown_for_ever,
+    test_a_replica_tells_which_others_have_ended,
     test_a_take_over_whose_reply_is_lost_forgets_no_run,
     test_an_abandoned_call_is_won_by_another_replica,
     test_an_expired_client_stays_while_a_living_replica_runs_its_call,

@@ -109,6 +109,21 @@ def test_a_call_of_a_dead_replica_is_taken_over_and_the_old_attempt_fenced(repli
     assert one.claim(attempt.call, policy).record == OTHER
 
 
+def test_a_replica_tells_which_others_have_ended(replicas):
+    """One that is suspended has not, as its process is here; one that was killed has (§6)."""
+    one, two = replicas(), replicas()
+    rows, name = two.store.rows, one.store.rows.process
+    assert name != rows.process
+    first = rows.beats([name])[0]
+    until(lambda: rows.beats([name])[0] > first > 0, "it beats")
+    one.store._heartbeat.stop()
+    until(lambda: two.store._heartbeat.is_dead(name), "its beats stand still")
+    assert rows.beats([name, rows.process])[0] > 0
+    one.store._presence.close()
+    until(lambda: rows.beats([name, rows.process])[0] == 0, "its presence has ended")
+    assert rows.beats([rows.process])[0] > 0
+
+
 def test_what_may_have_run_is_so_for_whoever_takes_it_over_next(replicas):
     """A handler raised, for all that is known after an effect; whoever runs it again dies (§4)."""
     one, two, three = replicas(), replicas(), replicas()
