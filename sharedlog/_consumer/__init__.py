@@ -3,7 +3,8 @@
 - ``consumer``: ``sharedlog.Consumer``; ``beginning``: where a new one begins; ``handlers``: its
   functions; ``effects``: what they get, ``savepoints``: a part of that, ``lending``: not for
   longer than they run.
-- ``working``: the shards of one process; ``turning``: turn after turn; ``sharing``: which those
+- ``working``: the shards of one process; ``turning``: turn after turn, ``lanes``: several at once,
+  ``event_loop``: async functions; ``sharing``: which those
   are; ``owned``: one of them; ``carrying``: its steps, ``running``: those of handlers, ``hanging``:
   which do not return, ``counting``: which errors are theirs; ``settling``: what it owes the log;
   ``events``: what is told, ``observing``: to observers.

@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from sharedlog._consumer.beginning import begins_of
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.configuring import Configure
 from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction
+from sharedlog._consumer.hanging import look_at
 from sharedlog._consumer.in_log import LOG
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.membership import Membership
@@ -51,10 +52,13 @@ _H = TypeVar("_H", bound=Handler)
 _T = TypeVar("_T", bound=TimerFunction)
 _R = TypeVar("_R")
 _E = TypeVar("_E", Store, Handlers, Services)
+_O = TypeVar("_O")
 LEASE = timedelta(seconds=1.2)
 # Looks at who has what, within a lease.
 _LOOKS = 3
 _MESSAGE_BYTES = 1 << 20
+# Threads, and sessions.
+_MOST_LANES = 1000
 _BATCH_S = 0.05
 # How soon a consumer that waits learns that it was closed.
 _SLICE_S = 0.1
@@ -82,6 +86,7 @@ class Consumer:
         observer: ConsumerObserver | Sequence[ConsumerObserver] | None = None,
         standby: bool = True,
         configure: Configure | None = None,
+        concurrency: int = 1,
     ) -> None:
         """``store``: the database of the effects, ``sqlite:///FILE``,
         ``postgresql://HOST/DATABASE`` or ``redis://HOST``; or ``"log"``: the log has the state.
@@ -95,7 +100,13 @@ class Consumer:
         processes have is kept in memory, too, so that a take-over need not read it. ``configure``:
         called with each new connection to the store, of sqlite3 or psycopg, before handlers use
         it: for functions, collations, adapters and settings. It leaves no transaction open. In
-        the thread that runs the consumer, which waits for it.
+        the thread that uses the connection, which waits for it.
+
+        ``concurrency``: so many functions of different substreams run at once in this process,
+        each in a transaction of its own, a substream's in order. With more than one, asynchronous
+        functions share one event loop, in a thread of its own, and others are called in so many
+        threads. Over SQLite one runs at a time, whatever is said here. PostgreSQL has one session
+        for each and one more, in which a statement waits for a lock for a second at most.
 
         Raises ``InvalidRequest``, ``NoSuchStream``, and for a log that is opened over gRPC
         ``InvalidRequest``: consumers run where the log is opened itself.
@@ -109,6 +120,7 @@ class Consumer:
             raise InvalidRequest(f"store={store!r:.100}: it is a URL, as 'sqlite:///billing.db'")
         check_whole(attempts, "attempts", 1, MAX_NUMBER)
         check_whole(batch, "batch", 1, MAX_NUMBER)
+        check_whole(concurrency, "concurrency", 1, _MOST_LANES)
         if lease <= timedelta(0):
             raise InvalidRequest("the lease is more than nothing")
         place = log._place
@@ -129,6 +141,7 @@ class Consumer:
         self._streams = ",".join(f"{each.name}/{each.substreams}" for each in found).encode()
         self._lease_s = lease.total_seconds()
         self._dead_letters = dead_letters
+        self._concurrency = concurrency
         tags = [tag_of(each.name, at) for each in found for at in range(each.substreams)]
         check_producer_name(producer_name(name, max(tags, key=len)))
         self._settings = Settings(
@@ -268,12 +281,6 @@ class Consumer:
         except LogUnavailable:
             self._closing.wait(_SLICE_S)
 
-    def _opened(self) -> Store:
-        try:
-            return self._open_store()
-        except Failed as failed:
-            raise StoreUnavailable(f"the store: {failed.why}") from failed
-
     def _alone(self, act: Callable[[], _R]) -> _R:
         try:
             with self._place:
@@ -289,8 +296,10 @@ class Consumer:
         """
         self._handlers.check()
         place = self._log._place
+        count = 1 if clock is not None else min(self._concurrency, len(self._settings.tags))
         with (
-            _ended(self._opened()) as store,
+            _ended(_opened(self._open_store)) as store,
+            _lanes_of(store, count) as lanes,
             _ended(self._handlers),
             _ended(Services(self._services)) as services,
         ):
@@ -299,23 +308,32 @@ class Consumer:
             if as_one is not None:
                 settings = settings._replace(keeper=as_one.keeper)
             membership = Membership(place, self.name, new_who(), self._streams, self._lease_s)
-            carrier = Carrier(
-                self.name,
-                place,
-                self._log._placing,
-                store,
-                self._handlers,
-                KeptCalls(self.name, place.incarnation),
-                services,
-                batch_s=_BATCH_S if clock is None else math.inf,
-                dead_letters=self._dead_letters,
-                watchers=self._watchers,
-                together=as_one,
-            )
+            calls = KeptCalls(self.name, place.incarnation)
+            carrier, *carriers = [
+                Carrier(
+                    self.name,
+                    place,
+                    self._log._placing,
+                    each,
+                    self._handlers,
+                    calls,
+                    services,
+                    batch_s=_BATCH_S if clock is None else math.inf,
+                    dead_letters=self._dead_letters,
+                    watchers=self._watchers,
+                    together=together(each, place.engine, self._store),
+                )
+                for each in (store, *lanes)
+            ]
+            if carriers:
+                self._handlers.begin_apart()
             # Where the log is in the store's file nothing is owed, but by a release before.
             alone = as_one is not None and as_one.alone
             aside = place.run if clock is None and not alone else None
             settling = Settling(aside)
+            hanging = [each.hanging for each in carriers or (carrier,)]
+            membership.beside = lambda: look_at(hanging)
+            membership.join()
             work = Work(
                 place,
                 settings,
@@ -323,17 +341,20 @@ class Consumer:
                 carrier,
                 settling,
                 clock=clock or time.monotonic,
+                lanes=carriers,
             )
-            membership.beside = carrier.hanging.look
-            membership.join()
             if clock is None:
                 membership.start()
             try:
                 yield work
+                work.end_turns()
+            except KeyboardInterrupt:
+                self._handlers.interrupt()
+                raise
             finally:
                 if not carrier.inherited:
                     try:
-                        work.sharing.end()
+                        work.end()
                     finally:
                         settling.close()
                         # What the log is not told, others find out in time.
@@ -350,3 +371,20 @@ def _ended(made: _E) -> Iterator[_E]:
     finally:
         if os.getpid() == process:
             made.close()
+
+
+def _opened(open_store: Callable[[], _O]) -> _O:
+    try:
+        return open_store()
+    except Failed as failed:
+        raise StoreUnavailable(f"the store: {failed.why}") from failed
+
+
+@contextmanager
+def _lanes_of(store: Store, count: int) -> Iterator[list[Store]]:
+    """Open so many lanes of a store beside the one that there is; none where one suffices."""
+    found: list[Store] = []
+    with ExitStack() as opened:
+        while 1 < count > len(found) and (lane := _opened(store.lane)) is not None:
+            found.append(opened.enter_context(_ended(lane)))
+        yield found

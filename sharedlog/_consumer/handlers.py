@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message as ProtobufMessage
 
 from sharedlog._consumer.effects import Effects
+from sharedlog._consumer.event_loop import EventLoop, note_tasks
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.message import Message
 
@@ -41,7 +41,7 @@ class Handlers:
         self._streams = streams
         self._by_stream: dict[str, _Handler] = {}
         self._timers: list[Timer] = []
-        self._runner: asyncio.Runner | None = None
+        self._loop: EventLoop | None = None
 
     def add(self, stream: str, kind: Kind, call: Handler, *, batches: bool) -> None:
         """Have a function called with a stream's messages; see ``Consumer.on``."""
@@ -99,11 +99,20 @@ class Handlers:
         finally:
             effects.take_back()
 
+    def begin_apart(self) -> None:
+        """Have several threads call functions: the asynchronous ones run on one event loop."""
+        self._loop = EventLoop(apart=True)
+
+    def interrupt(self) -> None:
+        """Cancel asynchronous functions that several threads have called."""
+        if self._loop is not None:
+            self._loop.interrupt()
+
     def close(self) -> None:
-        """Let go of the event loop, if there is one; in the thread that ran handlers."""
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            runner.close()
+        """Let go of the event loop, if there is one; in the thread that runs the consumer."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close()
 
     def _awaited(self, found: Any, effects: Effects) -> None:
         if found is not None and inspect.isawaitable(found):
@@ -113,19 +122,18 @@ class Handlers:
 
     def _run(self, found: Any, effects: Effects) -> None:
         async def run() -> None:
-            before = asyncio.all_tasks()
+            begun = note_tasks()
             try:
                 await found
             finally:
                 effects.end()
                 await effects.leave()
-                left = asyncio.all_tasks() - before
-                effects.left = sorted(map(_task_name, left))
+                effects.left = sorted(_task_name(each) for each in begun if not each.done())
 
-        if self._runner is None:
-            self._runner = asyncio.Runner()
+        if self._loop is None:
+            self._loop = EventLoop(apart=False)
         # In the context of who calls, which may have a current span.
-        self._runner.run(run(), context=contextvars.copy_context())
+        self._loop.run(run())
 
 
 def _name(call: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from _rifl_ground.log import get_logger
@@ -24,7 +24,7 @@ class _Running(NamedTuple):
 
 
 class Hanging:
-    """Of one process: a thread runs functions, another one looks at how long."""
+    """Of one thread that runs functions; another one looks at how long."""
 
     def __init__(self, log: str, consumer: str, clock: Callable[[], float] | None = None) -> None:
         """Nothing runs. ``log``: as it is told."""
@@ -70,3 +70,9 @@ class Hanging:
                 handler=running.handler,
                 seconds=round(seconds),
             )
+
+
+def look_at(running: Iterable[Hanging]) -> None:
+    """Tell of those that have run for long, as ``Hanging.look``."""
+    for each in running:
+        each.look()

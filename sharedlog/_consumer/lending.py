@@ -1,6 +1,10 @@
-"""The refusal of what a handler was lent, once it has ended."""
+"""The refusal of what a handler was lent, once it has ended, and in a child that it forks."""
 
 from __future__ import annotations
+
+import os
+import traceback
+from typing import NoReturn
 
 from sharedlog._core.errors import HandlerEnded
 
@@ -12,3 +16,12 @@ def handler_ended() -> HandlerEnded:
         "Await all tasks and join all threads before the handler returns or raises "
         "(asyncio.TaskGroup does so; asyncio.gather leaves the others when one fails)"
     )
+
+
+def end_child(error: BaseException) -> NoReturn:
+    """End a forked child that a handler returns or raises in, in a thread beside the first one.
+
+    The child has this thread alone: nobody is there to raise the error to.
+    """
+    traceback.print_exception(error)
+    os._exit(1)

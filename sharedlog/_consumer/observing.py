@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,13 @@ _log = get_logger("sharedlog")
 
 
 class Watchers:
-    """Those of one consumer. The thread that runs it."""
+    """Those of one consumer. Any thread: they are told one after the other."""
 
     def __init__(self, observers: Sequence[ConsumerObserver]) -> None:
         """``observers``: of the user."""
         self._observers = tuple(observers)
         self._failed: set[str] = set()
+        self._telling = threading.RLock()
 
     def __bool__(self) -> bool:
         """Whether anybody watches."""
@@ -39,11 +41,12 @@ class Watchers:
 
     def each(self, method: str, *given: Any) -> None:
         """Tell each of them."""
-        for observer in self._observers:
-            try:
-                getattr(observer, method)(*given)
-            except Exception as error:  # noqa: BLE001 - a watcher must not break what it watches
-                self._note(method, error)
+        with self._telling:
+            for observer in self._observers:
+                try:
+                    getattr(observer, method)(*given)
+                except Exception as error:  # noqa: BLE001 - a watcher must not break what it watches
+                    self._note(method, error)
 
     @contextmanager
     def handling(self, report: HandlingReport | None) -> Iterator[tuple[str, str]]:
@@ -51,7 +54,8 @@ class Watchers:
         if report is None:
             yield "", ""
             return
-        begun, trace = self._begin(report)
+        with self._telling:
+            begun, trace = self._begin(report)
         began, error = time.perf_counter(), ""
         try:
             yield trace
@@ -60,11 +64,12 @@ class Watchers:
             raise
         finally:
             seconds = time.perf_counter() - began
-            for observer, mine in reversed(list(zip(self._observers, begun, strict=True))):
-                try:
-                    observer.handled(report, mine, seconds, error)
-                except Exception as raised:  # noqa: BLE001 - as above
-                    self._note("handled", raised)
+            with self._telling:
+                for observer, mine in reversed(list(zip(self._observers, begun, strict=True))):
+                    try:
+                        observer.handled(report, mine, seconds, error)
+                    except Exception as raised:  # noqa: BLE001 - as above
+                        self._note("handled", raised)
 
     def _begin(self, report: HandlingReport) -> tuple[list[Any], tuple[str, str]]:
         begun: list[Any] = []

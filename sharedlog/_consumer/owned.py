@@ -46,6 +46,9 @@ class Owned:
         self._fired_s: dict[int, float] = {}
         # What it owes the log is being appended.
         self.settling: Future[None] | None = None
+        # Where there are lanes: it takes a turn; it neither does nor is about to; it is left as
+        # soon as it does not; its hold is to be moved by the lane.
+        self.runs, self.rests, self.leaves, self.moves = False, True, False, False
 
     def settled(self) -> bool:
         """Wait for what is being appended, and raise what became of it; False: nothing was."""
@@ -61,7 +64,8 @@ class Owned:
     @property
     def settles(self) -> bool:
         """Whether something is being appended still."""
-        return self.settling is not None and not self.settling.done()
+        settling = self.settling
+        return settling is not None and not settling.done()
 
     def failed(self, now_s: float) -> None:
         """It is tried again, later and later; others go on."""

@@ -38,6 +38,8 @@ from sharedlog._engines.postgres.engine import PostgresEngine
 from sharedlog._engines.postgres.joined_commits import JoinedCommits
 from sharedlog._log.place import forked
 
+# How long a statement of a lane waits for a lock.
+LANE_WAITS_MS = 1000
 # How long a take-over waits for what somebody else has begun, before it says so and tries again.
 _WAIT = b"SET LOCAL lock_timeout = '2s'"
 # Of two that make the table at once, one waits.
@@ -50,7 +52,7 @@ _END = (
 )
 
 
-class _Lanes:
+class _Shared:
     """What the lanes of one process have in common."""
 
     def __init__(self) -> None:
@@ -71,15 +73,18 @@ class PostgresStore:
         url: str,
         name: str,
         configure: Configure | None = None,
-        lanes: _Lanes | None = None,
+        shared: _Shared | None = None,
     ) -> None:
         """``name``: the consumer's. The table is made where there is none.
 
-        ``configure``: called with each connection that handlers use. ``lanes``: this one is one
-        more of them.
+        ``configure``: called with each connection that handlers use. ``shared``: with
+        the other lanes.
         """
         self._name = name
-        self._lanes = lanes or _Lanes()
+        # Where others run beside it: an async function that waits for a lock keeps the event loop
+        # from the one that has the lock.
+        self._waits_ms = 0 if shared is None else LANE_WAITS_MS
+        self._shared = shared or _Shared()
         self._url = url
         self._configure = configure
         # What handlers' rows are made by, as it was configured.
@@ -115,23 +120,23 @@ class PostgresStore:
 
     def lane(self) -> PostgresStore:
         """See ``Store``."""
-        return PostgresStore(self._url, self._name, self._configure, self._lanes)
+        return PostgresStore(self._url, self._name, self._configure, self._shared)
 
     def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
         """See ``Store``. The row names the sessions of all lanes: the shard may be in any."""
-        lanes = self._lanes
-        lanes.held.pop(tag, None)
+        shared = self._shared
+        shared.held.pop(tag, None)
         with self._working() as execute:
             # Somebody may have locked the whole table.
             execute(_WAIT.decode(), ())
             before = self._table.session(execute, tag)
-        ended = {*lanes.lost, *(before.split(_AND) if died else ())} - lanes.sessions
+        ended = {*shared.lost, *(before.split(_AND) if died else ())} - shared.sessions
         for each in ended - {""}:
             self._end(each)
-        lanes.lost -= ended
+        shared.lost -= ended
         with self._working() as execute:
             execute(_WAIT.decode(), ())
-            sessions = _AND.join(sorted(lanes.sessions))
+            sessions = _AND.join(sorted(shared.sessions))
             return self._table.take(execute, tag, number, died=died, anew=anew, session=sessions)
 
     def note(self, tag: str, number: int, attempts: int) -> None:
@@ -184,7 +189,7 @@ class PostgresStore:
 
         It is sent with the commit: the log's row is locked by then, for all who append.
         """
-        held = self._lanes.held.pop(tag, None)
+        held = self._shared.held.pop(tag, None)
         joined = JoinedAppend(lambda step: do(engine, step), append, held)
         self._append = None if joined.commit is None else (engine.joined_commits, joined)
 
@@ -253,18 +258,18 @@ class PostgresStore:
 
     def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
         """See ``Store``."""
-        self._lanes.held.pop(tag, None)
+        self._shared.held.pop(tag, None)
         self._end_alchemy()
         lent = self._mark is not None
         with self._working() as execute:
             if lent:
                 self._check()
             self._table.move(execute, tag, checkpoint)
-            if tag in self._lanes.calling and checkpoint.position is not None:
+            if tag in self._shared.calling and checkpoint.position is not None:
                 self._calls.passed(execute, tag, checkpoint.position)
             append, self._append = self._append, None
             if append is not None:
-                self._lanes.held[tag] = commit_with(self._opened(), *append)
+                self._shared.held[tag] = commit_with(self._opened(), *append)
                 self._mark = None
 
     def rollback(self) -> None:
@@ -295,7 +300,7 @@ class PostgresStore:
     def close(self) -> None:
         """See ``Store``."""
         connection, self._connection = self._connection, None
-        self._lanes.sessions.discard(self._session)
+        self._shared.sessions.discard(self._session)
         self._session, self._mark = "", None
         aside, self._aside = self._aside, None
         for each in (connection, aside):
@@ -366,7 +371,7 @@ class PostgresStore:
             self._failed_by = error.sqlstate
 
     def _has_calls(self, tag: str, has: bool) -> None:
-        calling = self._lanes.calling
+        calling = self._shared.calling
         (calling.add if has else calling.discard)(tag)
 
     def _refused(self, error: psycopg.Error) -> None:
@@ -390,7 +395,7 @@ class PostgresStore:
         except (LogError, Failed):
             raise
         except psycopg.Error as error:
-            self._lanes.lost |= {self._session} - {""}
+            self._shared.lost |= {self._session} - {""}
             self.close()
             raise noted(StoreUnavailable(f"the store: {_line(error)}")) from error
 
@@ -398,9 +403,9 @@ class PostgresStore:
         if self._connection is None:
             # One that became weak is waited for.
             refused = NotDurable if self._looks is None else StoreUnavailable
-            found = opened(self._url, refused, self._configure)
+            found = opened(self._url, refused, self._configure, self._waits_ms)
             connection, self._session, _, self._settings, self._beginning = found
-            self._lanes.sessions |= {self._session} - {""}
+            self._shared.sessions |= {self._session} - {""}
             self._row_factory, connection.row_factory = connection.row_factory, tuple_row
             self._looks = Looks(self._url)
             connection.cursor_factory = HandlerCursor

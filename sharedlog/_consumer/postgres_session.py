@@ -93,11 +93,15 @@ class Looks:
 
 
 def opened(
-    url: str, refused: type[LogError] = NotDurable, configure: Configure | None = None
+    url: str,
+    refused: type[LogError] = NotDurable,
+    configure: Configure | None = None,
+    waits_ms: int = 0,
 ) -> Session:
     """Open a session; raises psycopg's errors, and ``refused`` for a server that may forget.
 
-    ``configure``: called with the connection. What it sets holds for all handlers.
+    ``configure``: called with the connection. What it sets holds for all handlers. ``waits_ms``:
+    how long a statement waits for a lock, at most; 0: as the server says.
     """
     address = _Address.parse(url, schema="public")
     connection = connect_as(NotedConnection, address)
@@ -122,7 +126,7 @@ def opened(
             else:
                 # What is committed is on the server's disk before the log is told.
                 cursor.execute(SYNCED.format("false").encode())
-                if waits := _lock_timeout(statement_ms, lock_ms):
+                if waits := _lock_timeout(statement_ms, lock_ms, waits_ms):
                     cursor.execute(waits)
         shown = "; ".join(f"SHOW {each}" for each in OF_SESSIONS).encode()
         settings = settings_of(OF_SESSIONS, send(connection, shown))
@@ -131,15 +135,20 @@ def opened(
         raise
     if not pooled:
         return Session(connection, str(name), pooled, settings)
-    waits = _lock_timeout(statement_ms, lock_ms).replace(b"SET ", b"SET LOCAL ")
+    waits = _lock_timeout(statement_ms, lock_ms, waits_ms).replace(b"SET ", b"SET LOCAL ")
     return Session(connection, "", pooled, settings, _SYNCED + b"; " + waits)
 
 
-def _lock_timeout(statement_ms: int, lock_ms: int) -> bytes:
-    """Return what has a wait for a lock end before its statement does, which would not say why."""
-    if not statement_ms or 0 < lock_ms < statement_ms:
+def _lock_timeout(statement_ms: int, lock_ms: int, waits_ms: int) -> bytes:
+    """Return what has a wait for a lock end after a time, where nothing has it end as soon.
+
+    And before its statement does, which would not say why.
+    """
+    bounds = [each for each in (statement_ms, waits_ms) if each]
+    if not bounds or 0 < lock_ms < min(bounds):
         return b""
-    return b"SET lock_timeout = %d" % max(1, int(statement_ms * _OF_STATEMENT))
+    ends_ms = [each for each in (int(statement_ms * _OF_STATEMENT), waits_ms) if each]
+    return b"SET lock_timeout = %d" % min(ends_ms, default=1)
 
 
 def _configured(connection: psycopg.Connection[Any], configure: Configure) -> None:

@@ -93,14 +93,21 @@ class Sharing:
         name, who = self._settings.name, self._membership.who
         try:
             seen = self._carrier.carry(look(name))
-            planned = plan(seen, who, self._settings.tags, self.owned)
+            owned = dict(self.owned)
+            planned = plan(seen, who, self._settings.tags, owned)
+            # What runs is left alone until its turn is over.
+            running = {tag for tag, own in owned.items() if own.runs}
+            for tag, own in owned.items():
+                own.leaves = tag in planned.leave
             for tag in planned.lost:
-                self.drop(tag, "another one has it")
+                if tag not in running:
+                    self.drop(tag, "another one has it")
             for tag in planned.leave:
-                self._leave(tag)
+                if tag not in running:
+                    self._leave(tag)
             self.wants = False
             for tag in planned.take:
-                lease = self._carrier.carry(take(name, tag, who))
+                lease = None if tag in running else self._carrier.carry(take(name, tag, who))
                 if lease is None:
                     self.wants = True
                 else:

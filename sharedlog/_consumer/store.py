@@ -21,8 +21,8 @@ class Store(Protocol):
     ``Fenced`` for a number that is not the shard's, ``Failed`` for a commit that did not happen.
     """
 
-    def lane(self) -> Store:
-        """Return another lane, whose transactions run beside those of this one.
+    def lane(self) -> Store | None:
+        """Return another lane, whose transactions run beside those of this one; None: none can.
 
         Both have the same shards: what one has found out of a shard the other knows. A shard is
         in one lane at a time.

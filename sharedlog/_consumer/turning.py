@@ -10,6 +10,7 @@ from sharedlog._consumer.events import Events
 from sharedlog._consumer.owned import Owned
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.sharing import Settings, Sharing
+from sharedlog._core.consumer.holding import move_holds
 from sharedlog._core.consumer.members import stop, take
 from sharedlog._core.consumer.operating import Told, tell, told_of
 from sharedlog._core.consumer.reconciling import check_given
@@ -39,6 +40,11 @@ class Turning:
         self._events = events
         self._clock = clock
 
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a forked child of the one that this belongs to."""
+        return self._carrier.inherited
+
     def turn(self, own: Owned) -> int:
         """Have a shard take its turn, of one transaction; messages done.
 
@@ -51,6 +57,9 @@ class Turning:
         try:
             if own.settled():
                 self._kept(own, now_s, idle=False)
+            if own.moves and own.done is not None:
+                self._carrier.carry(move_holds([own.done], _now_us()))
+            own.moves = False
             if not self._ready(own):
                 return 0
             # Of both there is always one that follows the other.

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.events import Events
+from sharedlog._consumer.lanes import Lanes
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.sharing import Settings, Sharing
 from sharedlog._consumer.turning import Turning
-from sharedlog._core.consumer.holding import move_holds
+from sharedlog._core.consumer.holding import Done, move_holds
 from sharedlog._core.errors import LogStopped, LogUnavailable
 from sharedlog._log.place import Place
 
 # How often holds are moved.
 _HELD_S = 0.5
+# How soon the thread that shares shards looks at something else.
+_SLICE_S = 0.1
 
 
 class Work:
@@ -32,8 +35,13 @@ class Work:
         settling: Settling,
         *,
         clock: Callable[[], float] = time.monotonic,
+        lanes: Sequence[Carrier] = (),
     ) -> None:
-        """It has none yet."""
+        """It has none yet.
+
+        ``lanes``: the carriers of shards that take their turns at once; ``carrier`` is for the
+        rest, then.
+        """
         self._place = place
         self._membership = membership
         self.carrier = self._carrier = carrier
@@ -42,12 +50,19 @@ class Work:
         events = Events(place.name, settings.name, carrier.watchers)
         self.sharing = Sharing(place, settings, membership, carrier, events, clock)
         self._own = self.sharing.owned
-        self._turning = Turning(
-            settings, membership.who, carrier, settling, self.sharing, events, clock
-        )
-        # Messages whose effects this process has committed.
-        self.done = 0
+        turnings = [
+            Turning(settings, membership.who, each, settling, self.sharing, events, clock)
+            for each in lanes or (carrier,)
+        ]
+        self._turning = turnings[0]
+        self._lanes = Lanes(turnings, self._own) if lanes else None
+        self._done = 0
         self._held_s = 0.0
+
+    @property
+    def done(self) -> int:
+        """Messages whose effects this process has committed."""
+        return self._done if self._lanes is None else self._lanes.done
 
     @property
     def shards(self) -> list[str]:
@@ -57,12 +72,16 @@ class Work:
     def round(self) -> int:
         """Share the shards where it is time to, and have each take a turn; messages done.
 
+        Where there are lanes these go on by themselves: none, and it is time to wait.
+
         Raises what no further try mends: ``StoreWentBack``, ``LogForked``, ``TrimmedLog``,
         ``CorruptLog``, ``LogStopped``, and ``InvalidRequest`` for a consumer that follows other
         streams by now.
         """
         if self._membership.error is not None:
             raise self._membership.error
+        if self._lanes is not None:
+            return self._round_of(self._lanes)
         self.sharing.look()
         done = self._turns()
         while not done and self._settling.wait(self._at_work()):
@@ -70,30 +89,52 @@ class Work:
         self._move_holds()
         return done
 
+    def _round_of(self, lanes: Lanes) -> int:
+        lanes.check()
+        with lanes.still():
+            self.sharing.look()
+            self._move_holds()
+        lanes.offer(self._at_work(), min(self.idle_s(), _SLICE_S))
+        lanes.check()
+        return 0
+
+    def end_turns(self) -> None:
+        """Have no shard take another turn, and wait for those that run; raises what they do."""
+        if self._lanes is not None:
+            self._lanes.close()
+            self._lanes.check()
+
+    def end(self) -> None:
+        """Give up all shards, once those that run have ended their turns."""
+        if self._lanes is not None:
+            self._lanes.close()
+        self.sharing.end()
+
     def idle_s(self) -> float:
         """For how long nothing is to be done but to wait for messages."""
-        if self.sharing.behind or any(own.busy for own in self._own.values()):
+        if self.sharing.behind or any(own.busy and own.rests for own in list(self._own.values())):
             return 0.0
         now_s = self._clock()
-        waits = [max(0.0, own.not_before_s - now_s) for own in self._own.values()]
+        waits = [max(0.0, own.not_before_s - now_s) for own in list(self._own.values())]
         return max(0.0, min([self.sharing.due_s, *(each for each in waits if each)]))
 
     @property
     def through(self) -> int:
         """Through which LSN all shards have read that are not left alone for a while."""
-        return min([own.shard.through for own in self._at_work()], default=-1)
+        return min([own.shard.through for own in self._at_work() if own.rests], default=-1)
 
     def caught_up(self, tail: int) -> bool:
         """Whether all is done through an LSN that is this process's to do."""
         return not self.sharing.wants and all(
-            own.lease is None
+            own.rests
+            and own.lease is None
             and own.settling is None
             and own.shard.sure
             and not own.failures
             and not own.busy
             and not own.shard.waiting
             and own.shard.through >= tail
-            for own in self._own.values()
+            for own in list(self._own.values())
         )
 
     @property
@@ -108,11 +149,11 @@ class Work:
     def _at_work(self) -> list[Owned]:
         """Return those that are not left alone for a while."""
         now_s = self._clock()
-        return [own for own in self._own.values() if own.not_before_s <= now_s]
+        return [own for own in list(self._own.values()) if own.not_before_s <= now_s]
 
     def _turns(self) -> int:
         done = sum(self._turning.turn(own) for own in list(self._own.values()))
-        self.done += done
+        self._done += done
         return done
 
     def _move_holds(self) -> None:
@@ -121,7 +162,11 @@ class Work:
         if now_s - self._held_s < _HELD_S:
             return
         self._held_s = now_s
-        done = [own.done for own in self._at_work() if own.done is not None]
+        done: list[Done] = []
+        for own in self._at_work():
+            own.moves = own.runs
+            if own.done is not None and not own.runs:
+                done.append(own.done)
         try:
             self._carrier.carry(move_holds(done, _now_us()))
         except LogStopped:

@@ -42,8 +42,8 @@ class HandlingReport(NamedTuple):
 class ConsumerObserver:
     """Is told what the processes of consumers do. Subclass and override.
 
-    Called in the thread that runs the consumer, and not to block. What it raises is logged once,
-    and changes nothing.
+    Called in the threads that run functions, one call at a time, and not to block. What it raises
+    is logged once, and changes nothing.
     """
 
     def handling(self, report: HandlingReport) -> tuple[str, str, Any] | None:

@@ -64,7 +64,7 @@ def test_a_url_with_foreign_keys_is_the_logs_file_still(tmp_path):
         log.stream("orders", substreams=1)
         url = f"{place.url}?foreign_keys=on"
         consumer = sharedlog.Consumer(log, "noting", ["orders"], url)
-        with closing(consumer._opened()) as store:
+        with closing(consumer._open_store()) as store:
             assert together(store, log._engine, url) is not None
         for wrong in ("?foreign_keys=maybe", "?wal=off"):
             with pytest.raises(InvalidRequest, match="foreign_keys"):

@@ -1,9 +1,11 @@
 """A process of a consumer: ``python -m tests.sharedlog.consumer.worker LOG STORE [POINT]``.
 
 It tells on standard output when it has begun, and what it did. At POINT, the name of a step, it
-tells that it is there, and stops itself. At the order HANGS_AT, of the environment, it hangs.
+tells that it is there, and stops itself. At the order HANGS_AT, of the environment, it hangs; with
+CONCURRENCY its function is asynchronous, and so many run at once.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -20,20 +22,29 @@ def tell(text: str) -> None:
 
 
 def consumer_of(log, store):
-    consumer = sharedlog.Consumer(log, "billing", ["orders"], store)
+    concurrency = int(os.environ.get("CONCURRENCY", "0"))
+    consumer = sharedlog.Consumer(log, "billing", ["orders"], store, concurrency=concurrency or 1)
 
-    @consumer.on("orders", json.loads)
+    async def awaited(number, effects):
+        await asyncio.sleep(0)
+        if os.environ.get("HANGS_AT") == str(number):
+            write(number, effects)
+            tell("hangs")
+            await asyncio.Event().wait()
+        bill(number, effects)
+
     def bill(number, effects):
+        write(number, effects)
+        hang(number)
+        effects.publish("invoices", str(number), key=str(number))
+
+    def write(number, effects):
         if store.startswith("redis"):
             effects.connection.rpush("bill", number)
-            hang(number)
-            effects.publish("invoices", str(number), key=str(number))
             return
         if store == "log":
             state = effects.state
             state["bills"] = [*state.get("bills", []), number]
-            hang(number)
-            effects.publish("invoices", str(number), key=str(number))
             return
         row = effects.connection.execute("SELECT count(*) FROM bill").fetchone()
         place = "?" if store.startswith("sqlite") else "%s"
@@ -43,9 +54,8 @@ def consumer_of(log, store):
         effects.connection.execute(
             "INSERT INTO bill VALUES (?, ?)".replace("?", place), (row[0], number)
         )
-        hang(number)
-        effects.publish("invoices", str(number), key=str(number))
 
+    consumer.on("orders", json.loads)(awaited if concurrency else bill)
     return consumer
 
 
