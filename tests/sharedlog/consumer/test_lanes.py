@@ -15,6 +15,7 @@ from contextlib import closing
 import pytest
 import redis
 
+import rifl
 import sharedlog
 from sharedlog._consumer import hanging, postgres
 from sharedlog._consumer.opening import store_of
@@ -22,6 +23,7 @@ from sharedlog._consumer.state import ShardState
 from sharedlog._core.consumer.changelog import Changelog
 from sharedlog._core.consumer.members import leave, look, take
 from sharedlog._core.consumer.state import Changes
+from tests.echo import METHOD, served
 from tests.helpers.log_servers import shared_postgres, shared_redis
 from tests.sharedlog.consumer.world import PostgresDatabase, SqliteDatabase
 
@@ -118,10 +120,15 @@ class Shop:
         self.log.stream("orders", substreams=substreams)
         self.log.stream("out", substreams=1)
         self.orders = []
+        self.keys = self._keys(substreams)
         for number in range(orders):
-            for at, key in enumerate(self._keys(substreams)):
-                self.orders.append(f"{at}.{number}")
-                self.log.publish("orders", f"{at}.{number}", key=key)
+            for at in range(substreams):
+                self.order(at, number)
+
+    def order(self, at, number):
+        """Publish an order of a substream."""
+        self.orders.append(f"{at}.{number}")
+        self.log.publish("orders", f"{at}.{number}", key=self.keys[at])
 
     def _keys(self, substreams):
         """A key of each substream."""
@@ -145,7 +152,8 @@ class Shop:
 
     def check(self, orders=None):
         """Each is noted and published once, in the order of its substream."""
-        for found in (self.place.notes(), [each.text for each in self.log.read("out", 0)]):
+        outputs = [each.text for each in self.log.read("out", 0, limit=100_000)]
+        for found in (self.place.notes(), outputs):
             assert by_substream(found) == by_substream(self.orders if orders is None else orders)
 
 
@@ -445,6 +453,55 @@ def test_one_that_is_fenced_loses_its_substream_and_no_other(place):
     shop.log._place.run(leave(shop.name, "orders/0", "another"))
     consumer.once()
     assert runs == {"0.0": 2, "0.1": 1, "1.0": 1, "1.1": 1}
+    shop.check()
+
+
+def test_who_comes_gets_its_share_of_substreams_that_are_always_busy():
+    """One is left as soon as its turn is over, and no turn of it begins before (T1)."""
+    shop, shared = Shop(State()), threading.Event()
+
+    async def note(order, effects):
+        shop.note(order, effects)
+        if not shared.is_set():
+            at, number = map(int, order.split("."))
+            shop.order(at, number + 1)
+
+    def note_other(order, effects):
+        shared.set()
+        shop.note(order, effects)
+
+    consumers = [shop.consumer(note, batch=1), shop.consumer(note_other, batch=1)]
+    threads = [threading.Thread(target=each.run) for each in consumers]
+    for each in threads:
+        each.start()
+    assert shared.wait(LONG_S)
+    for consumer, thread in zip(consumers, threads, strict=True):
+        consumer.close()
+        thread.join(LONG_S)
+    shop.consumer(shop.note).once()
+    shop.check()
+
+
+def test_async_functions_call_services_at_once(place, monkeypatch):
+    """Two are answered once both have asked; each call happens once (T6)."""
+    monkeypatch.setenv("RIFL_SESSION_SECRET", "known to the tests")
+    shop, both, ran = Shop(place, orders=2), threading.Barrier(2), []
+
+    def answer(request, context):
+        ran.append(request.decode())
+        if request.endswith(b".0"):
+            both.wait(LONG_S)
+        return request
+
+    with rifl.Deduplicator("memory:") as dedup, served(dedup, answer) as target:
+
+        async def note(order, effects):
+            answered = await effects.channel(target).unary_unary(METHOD)(order.encode())
+            assert answered.decode() == order
+            shop.note(order, effects)
+
+        shop.consumer(note).once()
+    assert sorted(ran) == sorted(shop.orders)
     shop.check()
 
 
