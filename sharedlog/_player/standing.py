@@ -75,9 +75,9 @@ class Standing:
     def died(self, died: Death, limit: int) -> None:
         """Its process has ended; ``limit``: how many messages it is sent at once from now on."""
         about = self._about(*died.alone) if died.alone else self._about("", None)
-        self.note(f"its process {died.process} has ended, with {died.count} messages in flight")
+        self.note(f"its process {died.process} has ended, with {died.in_flight} messages in flight")
         _log.warning(
-            "target_died", process=died.process, in_flight=died.count, limit=limit, **about
+            "target_died", process=died.process, in_flight=died.in_flight, limit=limit, **about
         )
 
     def is_down(self, trouble: Trouble, pause_s: float, now_s: float, *, reached: bool) -> None:

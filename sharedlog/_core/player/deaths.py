@@ -25,7 +25,7 @@ class Death(NamedTuple):
     """
 
     process: str
-    count: int
+    in_flight: int
     alone: tuple[str, Position] | None
 
 
@@ -191,7 +191,7 @@ class Deaths:
                 self._limit, self._through = 0, {}
         for each, sent in zip(found, ended.values(), strict=True):
             if not self._explained(sent):
-                self._limit = min(self._limit or self._window, _half(each.count))
+                self._limit = min(self._limit or self._window, _half(each.in_flight))
                 self._through = None if sent is None else _last(sent)
         return found
 
