@@ -198,9 +198,9 @@ class PostgresStore(Subject):
         return Ending.DONE
 
     def clear(self) -> None:
-        self._connection.execute(
-            "TRUNCATE same.clients, same.calls, same.key_counts, same.sessions, same.replicas"
-        )
+        # Of a few rows, a fraction of what TRUNCATE costs: it makes files anew.
+        for table in ("clients", "calls", "key_counts", "sessions", "replicas"):
+            self._connection.execute(f"DELETE FROM same.{table}")
         super().clear()
 
     def close(self) -> None:
