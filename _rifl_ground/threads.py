@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from _rifl_ground.forks import Process, this_process
@@ -26,6 +26,11 @@ async def in_thread(called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwarg
     """Call it in a thread, as ``asyncio.to_thread`` does. Cancelled, it goes on there."""
     bound = functools.partial(contextvars.copy_context().run, called, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_pool(), bound)
+
+
+def begin_in_thread(called: Callable[[], _T]) -> Future[_T]:
+    """Call it in a thread of ours; the future of that."""
+    return _pool().submit(called)
 
 
 def _pool() -> ThreadPoolExecutor:

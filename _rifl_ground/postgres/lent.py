@@ -173,15 +173,17 @@ class LentAsyncConnection(psycopg.AsyncConnection[Any]):
         await super().close()
 
 
-def take_back(connection: psycopg.Connection[Any], loan: Loan) -> bool:
+def take_back(
+    connection: psycopg.Connection[Any], loan: Loan, within_s: float = IN_FLIGHT_S
+) -> bool:
     """End a loan, and wait for a statement that is in flight.
 
-    One that takes too long is cancelled. False: it did not end even then, and the connection is
+    One that takes longer is cancelled. False: it did not end even then, and the connection is
     closed.
     """
     # Who waits for the lock asks once it has it.
     loan.over = True
-    if _idle(connection, IN_FLIGHT_S):
+    if _idle(connection, within_s):
         return True
     with contextlib.suppress(psycopg.Error):
         connection.cancel_safe(timeout=_CANCEL_S)
@@ -193,10 +195,12 @@ def take_back(connection: psycopg.Connection[Any], loan: Loan) -> bool:
     return False
 
 
-async def take_back_async(connection: psycopg.AsyncConnection[Any], loan: Loan) -> bool:
+async def take_back_async(
+    connection: psycopg.AsyncConnection[Any], loan: Loan, within_s: float = IN_FLIGHT_S
+) -> bool:
     """The same for an asynchronous connection."""
     loan.over = True
-    if await _idle_async(connection, IN_FLIGHT_S):
+    if await _idle_async(connection, within_s):
         return True
     with contextlib.suppress(psycopg.Error):
         await connection.cancel_safe(timeout=_CANCEL_S)
@@ -206,6 +210,15 @@ async def take_back_async(connection: psycopg.AsyncConnection[Any], loan: Loan) 
     await _idle_async(connection, _CANCEL_S)
     await connection.close()
     return False
+
+
+def cut_off(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Have the server roll back what a connection has open, which is of no use then. Any thread."""
+    with contextlib.suppress(psycopg.Error, OSError):
+        if connection.info.transaction_status is TransactionStatus.ACTIVE:
+            # The server does not notice while it executes it that nobody waits.
+            connection.pgconn.get_cancel().cancel()
+    _cut_off(connection)
 
 
 def _idle(connection: psycopg.Connection[Any], within_s: float) -> bool:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import sqlite3
+import threading
 import weakref
 from enum import Enum
 from typing import Any
 
 _OK, _DENY = sqlite3.SQLITE_OK, sqlite3.SQLITE_DENY
 _TRANSACTION = sqlite3.SQLITE_TRANSACTION
+# Held for a moment.
+_interrupting = threading.Lock()
 
 
 class State(Enum):
@@ -44,6 +47,9 @@ class Owned:
         self._ours = False
         self._connection: Any = None
         self._by_itself = self._may_roll_back = self._outside = False
+        # Whose transaction is taken from it, from outside, by this thread.
+        self._revoker: int | None = None
+        self._changing = threading.Lock()
         # Rows that the connection had changed by then; None: no transaction was begun.
         self._begun: int | None = None
         self._before = 0
@@ -61,19 +67,46 @@ class Owned:
         self._may_roll_back, self._outside, self.refused = may_roll_back, False, ""
         self._before = connection.total_changes
         self._begun = self._before if connection.in_transaction else None
+        self._revoker = None
         self.lent = True
 
-    def take_back(self) -> None:
-        """Have our own statements end the transaction; no others run until ``free``."""
-        self.lent, self._ours = False, True
+    def take_back(self) -> State:
+        """Have our own statements end the transaction; no others run until ``free``.
+
+        Returns what became of it.
+        """
+        with self._changing:
+            state = self._state()
+            with _interrupting:
+                self.lent, self._ours = False, True
+            return state
+
+    def revoke(self) -> bool:
+        """Roll back what is lent, from outside; every statement is refused until ``free``.
+
+        False: sqlite3 has it done by the connection's own thread alone. A statement that runs is
+        interrupted, and waited for.
+        """
+        with self._changing:
+            connection = self._connection
+            if not self.lent:
+                return True
+            self._revoker = threading.get_ident()
+            connection.interrupt()
+            return _rolled_back(connection)
+
+    def interrupt(self) -> None:
+        """Have a statement of what is lent end. Any thread."""
+        with _interrupting:
+            if self.lent:
+                self._connection.interrupt()
 
     def free(self) -> None:
         """The transaction has ended."""
         self.lent = self._ours = False
         self._connection = None
 
-    def state(self) -> State:
-        """Return what became of the transaction; asked before ``take_back``."""
+    def _state(self) -> State:
         connection = self._connection
         try:
             begun, changes = connection.in_transaction, connection.total_changes
@@ -84,6 +117,8 @@ class Owned:
             return State.UNDONE if known else State.UNKNOWN
         if self._outside or (self._begun is None and changes != self._before):
             return State.UNKNOWN
+        if self._revoker is not None:
+            return State.UNDONE
         if begun or self._begun is None or (by_itself and changes == self._begun):
             return State.OPEN
         # A driver begins before it writes, which was refused.
@@ -103,6 +138,9 @@ class Owned:
             if action == _TRANSACTION and not self._ours:
                 self.stale = True
             return _OK
+        if self._revoker is not None:
+            mine = self._revoker == threading.get_ident()
+            return _OK if mine else self._refuse("a statement of a handler that was given up")
         if action == _TRANSACTION:
             return self._judge(first or "")
         if self.is_lost():
@@ -129,6 +167,24 @@ class Owned:
     def _refuse(self, what: str) -> int:
         self.refused = what
         return _DENY
+
+
+def _rolled_back(connection: sqlite3.Connection) -> bool:
+    """Roll a connection of another thread back; false: sqlite3 refuses that."""
+    while True:
+        try:
+            # Statements that were prepared are prepared anew after any such pragma, and so ask.
+            (value,) = connection.execute("PRAGMA query_only").fetchone()
+            connection.execute(f"PRAGMA query_only={value}")
+            connection.rollback()
+        except sqlite3.OperationalError as error:
+            # Ours can be interrupted with the other thread's.
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                return not connection.in_transaction
+        except sqlite3.ProgrammingError:
+            return False
+        else:
+            return True
 
 
 # What connections ask, by their ids. Each holds its own, and nothing else does: an entry goes with

@@ -35,6 +35,7 @@ from rifl._server.local_handlers import (
 )
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.rows import ConditionalRows, Move, RowCall
+from rifl._stores.transactions import Transactions
 from rifl.core._serving.answer import Handled, HandlerResult
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
@@ -140,7 +141,7 @@ class LocalCalls:
         nothing ran.
         """
         message = read_request(handler, request)
-        attempt = self.rows.begin(call, policy)
+        attempt = self._begin(call, policy)
         raised: list[BaseException] = []
         try:
             handled = _sync_run(self._engine, handler)(message, context, attempt, raised)
@@ -155,7 +156,7 @@ class LocalCalls:
     ) -> tuple[Ran, Attempt]:
         """The same on an event loop; a plain function runs in a thread."""
         message = read_request(handler, request)
-        attempt = self.rows.begin(call, policy)
+        attempt = self._begin(call, policy)
         raised: list[BaseException] = []
         try:
             if is_coroutine(handler.unary_unary):
@@ -173,6 +174,32 @@ class LocalCalls:
         except BaseException:
             self.rows.end(attempt)
             raise
+
+    def revoke(self, call: RowCall) -> bool:
+        """Roll back the transaction of a run whose handler does not end; it commits nothing more.
+
+        What it was lent refuses. Blocks for some seconds at most. False: its transaction is open
+        still, and may hold what others wait for.
+        """
+        attempt, transactions = self._revoking(call)
+        return transactions is None or transactions.revoke(attempt)
+
+    async def revoke_async(self, call: RowCall) -> bool:
+        """The same on the event loop that serves."""
+        attempt, transactions = self._revoking(call)
+        return transactions is None or await transactions.revoke_async(attempt)
+
+    def _revoking(self, call: RowCall) -> tuple[Any, Transactions | None]:
+        # Who begins looks at this after it has noted that it did.
+        call.revoked = True
+        return call.attempt, None if call.attempt is None else self._engine.store.transactions
+
+    def _begin(self, call: RowCall, policy: MethodPolicy) -> Attempt:
+        attempt = call.attempt = self.rows.begin(call, policy)
+        if call.revoked:
+            self.rows.end(attempt)
+            raise StoreUnavailable("its message was passed over before its handler began")
+        return attempt
 
     def begin_task(self, work: Any) -> asyncio.Task[Any]:
         """Have work done in a task of its own, which no call's end cancels."""

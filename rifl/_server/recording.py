@@ -8,6 +8,7 @@ from rifl._server.context import Noted, noted_of
 from rifl._stores.errors import TransactionEnded
 from rifl.core._serving.answer import bounded
 from rifl.core._serving.sendable import sendable
+from rifl.core._shared.errors import StaleRpc
 from rifl.core._shared.record import CompletionRecord
 
 
@@ -63,11 +64,20 @@ async def record_async(context: Any, reply: Any, transaction: Any) -> None:
     await noted.rifl_serving.transactions.record_async(noted.rifl_attempt, completion, transaction)
 
 
+def check_not_revoked(noted: Noted) -> None:
+    """Raise ``StaleRpc`` where the handler was given up: it commits nothing more."""
+    if noted.rifl_attempt.revoked:
+        raise StaleRpc(
+            "the handler did not end, and its message was passed over: nothing of it is committed"
+        )
+
+
 def check_not_ended(noted: Noted) -> None:
     """Raise ``TransactionEnded`` where the call may have committed what it did, without a record.
 
-    Its outcome is unknown by now, for good.
+    Its outcome is unknown by now, for good. Raise ``StaleRpc`` where the handler was given up.
     """
+    check_not_revoked(noted)
     if doubt := noted.rifl_attempt.doubt:
         raise TransactionEnded(f"{doubt}: there is no other transaction for this call")
 

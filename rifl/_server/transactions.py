@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from rifl._server.context import Noted, noted_of
-from rifl._server.recording import check_not_ended
+from rifl._server.recording import check_not_ended, check_not_revoked
 from rifl._stores.drivers import check_blocking, committer, holder
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.transactions import DriverTransactions, SharedBlocks
@@ -115,6 +115,7 @@ def _identified(context: Any) -> Noted:
 
 
 def _blocks_of(noted: Noted) -> SharedBlocks:
+    check_not_revoked(noted)
     noted.rifl_undone = True
     if (blocks := noted.rifl_serving.store.shared_blocks) is None:
         raise WrongDatabase("the store has no transactions that calls share: give a connection")
@@ -201,10 +202,13 @@ class HeldTransaction:
     def __enter__(self) -> None:
         if self._noted is not None:
             self._noted.rifl_held = self
+            self._noted.rifl_attempt.lent = self._connection
+            # Who revokes looks at what is lent after it has noted that.
+            check_not_revoked(self._noted)
 
     def __exit__(self, *_: object) -> None:
         if self._noted is not None:
-            self._noted.rifl_held = None
+            self._noted.rifl_held = self._noted.rifl_attempt.lent = None
 
     def hold(self, completion: CompletionRecord, transaction: Any) -> None:
         """Keep the answer for the end of the block."""

@@ -46,6 +46,9 @@ class RowCall(Call):
         self.moves = tuple(moves)
         self.subject = subject
         self.more = more
+        # Once it has begun; and whether it was given up, and is to commit nothing.
+        self.attempt: Attempt | None = None
+        self.revoked = False
 
 
 class SoleProcess:

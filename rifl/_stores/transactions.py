@@ -54,6 +54,16 @@ class Transactions(Protocol):
     ) -> None:
         """The same for an asynchronous connection."""
 
+    def revoke(self, attempt: Attempt) -> bool:
+        """Roll back what a handler that does not end is in, and have it commit nothing more.
+
+        In another thread than the handler's; blocks for some seconds at most. False: its
+        transaction is open still, and may hold what others wait for.
+        """
+
+    async def revoke_async(self, attempt: Attempt) -> bool:
+        """The same on the event loop that serves; the handler may be a coroutine of it."""
+
 
 class SharedBlocks(Protocol):
     """Blocks of handlers in transactions of the store's that many calls share."""
@@ -126,3 +136,12 @@ class RecordingTransactions(DriverTransactions, abc.ABC):
         await self.record_async(attempt, record, transaction)
         if inspect.isawaitable(done := commit()):
             await done
+
+    def revoke(self, attempt: Attempt) -> bool:
+        """Have a run commit nothing more: what it would write is refused."""
+        attempt.revoked = True
+        return True
+
+    async def revoke_async(self, attempt: Attempt) -> bool:
+        """The same on an event loop."""
+        return self.revoke(attempt)

@@ -6,12 +6,17 @@ import asyncio
 from typing import Any
 
 from rifl._server.local_calls import Handlers
-from sharedlog._core.target_steps import UNAVAILABLE, AnswerKind, DeliveryAnswer
+from sharedlog._core.target_steps import (
+    UNAVAILABLE,
+    AnswerKind,
+    DeliveryAnswer,
+    TargetUnavailable,
+)
 from sharedlog._core.target_taking import take
 from sharedlog._target.aio_driving import AioRules
 from sharedlog._target.lanes import AnswerQueue, Lane
 from sharedlog._target.requests import Origin, answers_to_wire, items_of
-from sharedlog._target.target import abandon_skipped
+from sharedlog._target.target import not_passed_over, skipped
 from sharedlog.v1 import target_pb2 as pb
 
 # A player that does not read its answers is read no further.
@@ -53,7 +58,6 @@ class DeliveryConnection:
         items = list(items_of(message, self._origin))
         for tag in {tag for tag, _, _ in items}:
             self._of.target.methods.check_tag(tag)
-        abandon_skipped(self._of.seats, self._origin.feed, items)
         came: dict[str, Lane] = {}
         for tag, item, size in items:
             lane = self._lanes.get(tag)
@@ -101,8 +105,7 @@ class DeliveryConnection:
         self._note()
 
     async def _work(self, lane: Lane) -> None:
-        of = self._of
-        seat, lock = of.seats.get(self._origin.feed, lane.tag)
+        of, feed = self._of, self._origin.feed
 
         def tell(answer: DeliveryAnswer) -> None:
             lane.told(answer)
@@ -110,6 +113,13 @@ class DeliveryConnection:
             self._note()
 
         try:
+            try:
+                for place in skipped(lane.waiting):
+                    await of.abandon(feed, lane.tag, place)
+            except TargetUnavailable as error:
+                lane.clear()
+                tell(not_passed_over(lane.tag, place, error))
+            seat, lock = of.seats.get(feed, lane.tag)
             while len(lane):
                 async with lock, of.slots:
                     resolve = of.target.methods.resolve

@@ -8,6 +8,8 @@ from typing import Any
 
 from _rifl_ground.threads import in_thread
 from rifl._server.local_calls import Attempt, Handlers, NotFound, RiflError
+from sharedlog._core.position import Position
+from sharedlog._core.target_index import Feed
 from sharedlog._core.target_steps import (
     Await,
     DeliveryAnswer,
@@ -24,6 +26,7 @@ from sharedlog._target.target import (
     Steps,
     ended_of,
     interceptor_failed,
+    not_revoked,
     refused,
 )
 
@@ -74,26 +77,38 @@ class AioRules:
         finally:
             self._end(runs)
 
+    async def abandon(self, feed: Feed, tag: str, place: Position) -> None:
+        """Revoke the run of a message that its player passes over, if it runs; then abandon it.
+
+        Raises ``TargetUnavailable``: it cannot be passed over now.
+        """
+        call = self.seats.hanging(feed, tag, place)
+        if call is not None:
+            if not await self.target.calls.revoke_async(call):
+                raise not_revoked()
+            self.seats.abandon(feed, tag, place)
+
     async def _run(self, step: RunHandler, context: Any, handlers: Any, runs: list[Attempt]) -> Any:
         target, called = self.target, step.called
         calls = target.calls
         policy: Any = calls.policy(called.method)
-        try:
-            handler = await calls.find_async(handlers, called.method, target.metadata_of(step))
-        except NotFound as error:
-            raise refused(error) from error
-        except Exception as error:  # noqa: BLE001 - whatever a user's interceptor raises
-            return interceptor_failed(error)
-        try:
-            transport = target.transport(context, step)
-            call = target.call_of(step)
-            ran, attempt = await calls.run_async(
-                handler, called.content.body, transport, call, policy
-            )
-        except NotFound as error:
-            raise refused(error) from error
-        except RiflError as error:
-            raise TargetUnavailable(str(error)) from error
+        call = target.call_of(step)
+        with self.seats.running(step.delivery, call):
+            try:
+                handler = await calls.find_async(handlers, called.method, target.metadata_of(step))
+            except NotFound as error:
+                raise refused(error) from error
+            except Exception as error:  # noqa: BLE001 - whatever a user's interceptor raises
+                return interceptor_failed(error)
+            try:
+                transport = target.transport(context, step)
+                ran, attempt = await calls.run_async(
+                    handler, called.content.body, transport, call, policy
+                )
+            except NotFound as error:
+                raise refused(error) from error
+            except RiflError as error:
+                raise TargetUnavailable(str(error)) from error
         runs.append(attempt)
         # Of a plain one the index has to say so first; of one that commits, whatever it comes to.
         if called.kind is not HandlerKind.PLAIN and ran.committing is None:

@@ -60,6 +60,11 @@ class Lane:
         self.bytes += size
         return True
 
+    @property
+    def waiting(self) -> list[Delivery | Confirm | _Full]:
+        """What waits."""
+        return [item for item, _ in self._items]
+
     def at_hand(self) -> bool:
         """Whether another one waits."""
         return bool(self._items)

@@ -12,6 +12,8 @@ import grpc
 
 from rifl._server.local_calls import Attempt, Handlers, NotFound, RiflError
 from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.position import Position
+from sharedlog._core.target_index import Feed
 from sharedlog._core.target_seat import (
     settle,
 )
@@ -44,12 +46,14 @@ from sharedlog._target.target import (
     Seats,
     ServedTarget,
     Steps,
-    abandon_skipped,
     by_tag,
     delivery_of,
     ended_of,
     interceptor_failed,
+    not_passed_over,
+    not_revoked,
     refused,
+    skipped,
 )
 from sharedlog._wire.errors import refusal_of
 from sharedlog.v1 import target_pb2 as pb
@@ -117,13 +121,16 @@ class SyncTarget:
         origin = origin_of(message)
         self._target.check_store(message.store)
         answers: list[DeliveryAnswer] = []
-        came = list(items_of(message, origin))
-        abandon_skipped(self._seats, origin.feed, came)
-        for tag, items in by_tag(came).items():
+        for tag, items in by_tag(list(items_of(message, origin))).items():
             self._target.methods.check_tag(tag)
+            try:
+                for place in skipped(items):
+                    self._abandon(origin.feed, tag, place)
+            except TargetUnavailable as error:
+                answers.append(not_passed_over(tag, place, error))
+                continue
             seat, lock = self._seats.get(origin.feed, tag)
-            left_s = context.time_remaining()
-            if lock.acquire(timeout=_LONGEST_WAIT_S if left_s is None else max(0.0, left_s)):
+            if lock.acquire(timeout=_patience_s(context.time_remaining())):
                 try:
                     waiting = deque(items)
                     rule = take(
@@ -140,6 +147,14 @@ class SyncTarget:
                 kind = AnswerKind.UNAVAILABLE
                 answers.append(DeliveryAnswer(kind, tag, first.place, UNAVAILABLE, text))
         return answers_to_wire(origin.term, answers)
+
+    def _abandon(self, feed: Feed, tag: str, place: Position) -> None:
+        """Revoke the run of a message that its player passes over, if it runs; then abandon it."""
+        call = self._seats.hanging(feed, tag, place)
+        if call is not None:
+            if not self._target.calls.revoke(call):
+                raise not_revoked()
+            self._seats.abandon(feed, tag, place)
 
     def _drive(
         self, rule: Steps, context: Any, handlers: Handlers | None, answers: list[DeliveryAnswer]
@@ -177,20 +192,22 @@ class SyncTarget:
     def _run(self, step: RunHandler, context: Any, handlers: Any, runs: list[Attempt]) -> Any:
         target, called = self._target, step.called
         policy: Any = target.calls.policy(called.method)
-        try:
-            handler = target.calls.find(handlers, called.method, target.metadata_of(step))
-        except NotFound as error:
-            raise refused(error) from error
-        except Exception as error:  # noqa: BLE001 - whatever a user's interceptor raises
-            return interceptor_failed(error)
-        try:
-            transport = target.transport(context, step)
-            call = target.call_of(step)
-            ran, attempt = target.calls.run(handler, called.content.body, transport, call, policy)
-        except NotFound as error:
-            raise refused(error) from error
-        except RiflError as error:
-            raise TargetUnavailable(str(error)) from error
+        call = target.call_of(step)
+        with self._seats.running(step.delivery, call):
+            try:
+                handler = target.calls.find(handlers, called.method, target.metadata_of(step))
+            except NotFound as error:
+                raise refused(error) from error
+            except Exception as error:  # noqa: BLE001 - whatever a user's interceptor raises
+                return interceptor_failed(error)
+            try:
+                transport = target.transport(context, step)
+                body = called.content.body
+                ran, attempt = target.calls.run(handler, body, transport, call, policy)
+            except NotFound as error:
+                raise refused(error) from error
+            except RiflError as error:
+                raise TargetUnavailable(str(error)) from error
         runs.append(attempt)
         # Of a plain one the index has to say so first; of one that commits, whatever it comes to.
         if called.kind is not HandlerKind.PLAIN and ran.committing is None:
@@ -200,6 +217,12 @@ class SyncTarget:
     def _end(self, runs: list[Attempt]) -> None:
         while runs:
             self._target.rows.end(runs.pop())
+
+
+def _patience_s(left_s: float | None) -> float:
+    # Of a call without a deadline gRPC says some hundred years.
+    no_deadline = left_s is None or left_s > threading.TIMEOUT_MAX
+    return _LONGEST_WAIT_S if no_deadline else max(0.0, left_s)
 
 
 def _next(waiting: deque[Any]) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from _rifl_ground.log import get_logger
@@ -26,6 +27,7 @@ from sharedlog._core.target_seat import (
     Seat,
 )
 from sharedlog._core.target_steps import (
+    ABORTED,
     AnswerKind,
     DeliveryAnswer,
     Ended,
@@ -162,6 +164,20 @@ def refused(error: NotFound) -> MethodRefused:
     return MethodRefused(error.code, str(error))
 
 
+def not_revoked() -> TargetUnavailable:
+    """Return why a message is not passed over whose run could not be revoked."""
+    return TargetUnavailable(
+        "its handler runs still, in a transaction that nobody but its own thread can roll back, or "
+        "in a statement that cannot be interrupted: it is passed over once that ends. Restart the "
+        "target, if it does not"
+    )
+
+
+def not_passed_over(tag: str, place: Position, error: TargetUnavailable) -> DeliveryAnswer:
+    """Return what a skip is answered whose message's run cannot be abandoned now."""
+    return DeliveryAnswer(AnswerKind.UNAVAILABLE, tag, place, ABORTED, str(error))
+
+
 def interceptor_failed(error: Exception) -> Ended:
     """Return what it comes to when a user's interceptor raises in the place of a handler."""
     _log.error("delivery_interceptor_raised", exc_info=error)
@@ -176,6 +192,8 @@ class Seats(Generic[_Lock]):
         self._lock = threading.Lock()
         self._seats: OrderedDict[tuple[Feed, str], tuple[Seat, _Lock]] = OrderedDict()
         self._abandoned: list[Seat] = []
+        # The runs of handlers of those that are known, and of no abandoned one.
+        self._runs: dict[tuple[Feed, str], RowCall] = {}
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -192,20 +210,48 @@ class Seats(Generic[_Lock]):
                 self._seats.move_to_end(key)
             return found
 
-    def abandon(self, feed: Feed, tag: str, place: Position) -> None:
-        """Have a run that hangs with a message count for nothing, which its player passes over.
+    @contextlib.contextmanager
+    def running(self, delivery: Delivery, call: RowCall) -> Iterator[None]:
+        """Have a delivery's run be known while it lasts."""
+        key = (delivery.feed, delivery.tag)
+        self._runs[key] = call
+        try:
+            yield
+        finally:
+            if self._runs.get(key) is call:
+                del self._runs[key]
 
-        Its substream begins anew from the store. Whatever the run does is conditional on where its
-        index was, which the skip moves. So many may hang at once: each holds what it holds.
+    def hanging(self, feed: Feed, tag: str, place: Position) -> RowCall | None:
+        """Return the run of a message that its player passes over; None: it does not run.
+
+        Raises ``TargetUnavailable`` where it is not to be abandoned: each that hangs holds what it
+        holds, a thread at least.
+        """
+        with self._lock:
+            found = self._seats.get((feed, tag))
+            if found is None or found[0].running != place:
+                return None
+            self._abandoned = [each for each in self._abandoned if each.running is not None]
+            if len(self._abandoned) >= _MOST_HUNG:
+                raise TargetUnavailable(
+                    f"its handler runs still, and {_MOST_HUNG} that were given up do not end in "
+                    "this process: it takes no more. Restart it"
+                )
+            return self._runs.get((feed, tag))
+
+    def abandon(self, feed: Feed, tag: str, place: Position) -> None:
+        """Have a substream begin anew from the store, whose run was revoked.
+
+        Whatever that does is conditional on where its index was, which the skip moves.
         """
         key = (feed, tag)
         with self._lock:
             found = self._seats.get(key)
-            self._abandoned = [each for each in self._abandoned if each.running is not None]
-            if found is None or found[0].running != place or len(self._abandoned) >= _MOST_HUNG:
+            if found is None or found[0].running != place:
                 return
             self._abandoned.append(found[0])
             self._seats[key] = (Seat(feed, tag), self._make_lock())
+            self._runs.pop(key, None)
         _log.warning("delivery_abandoned", tag=tag, place=str(place), hung=len(self._abandoned))
 
     def _forget(self) -> None:
@@ -222,11 +268,13 @@ class Seats(Generic[_Lock]):
 Steps = Generator[Any, Any, Any]
 
 
-def abandon_skipped(seats: Seats[Any], feed: Feed, items: Sequence[tuple[str, Any, int]]) -> None:
-    """Abandon the runs of messages that are to be passed over."""
-    for tag, item, _ in items:
-        if isinstance(item, Delivery) and item.kind is DeliveryKind.SKIP:
-            seats.abandon(feed, tag, item.place)
+def skipped(items: Iterable[Any]) -> list[Position]:
+    """Return the places of messages that are to be passed over."""
+    return [
+        item.place
+        for item in items
+        if isinstance(item, Delivery) and item.kind is DeliveryKind.SKIP
+    ]
 
 
 def by_tag(items: Sequence[tuple[str, Any, int]]) -> dict[str, list[Any]]:

@@ -46,7 +46,7 @@ class Other:
     def __init__(
         self, transaction: Any, connection: Any, mark: TransactionMark | None = None
     ) -> None:
-        self._connection = connection
+        self.connection = connection
         self._watched: Watch | None = watch(transaction)
         # Of a DB-API connection: psycopg's are noted where riders are.
         self._mark = mark
@@ -78,7 +78,7 @@ class Other:
     def check(self, transaction: Any) -> None:
         """Have all be as our statements need it; raises ``TransactionEnded``."""
         self._taken_back()
-        connection = self._connection
+        connection = self.connection
         if isinstance(connection, DbApiTransaction):
             self._check_by_name(connection)
         elif isinstance(connection, psycopg.Connection):
@@ -93,7 +93,7 @@ class Other:
 
     async def check_async(self, transaction: Any) -> None:
         """The same for an asynchronous one, or a blocking one."""
-        connection = self._connection
+        connection = self.connection
         if not isinstance(connection, psycopg.AsyncConnection):
             self.check(transaction)
             return
@@ -109,27 +109,27 @@ class Other:
 
     def send_riders(self) -> None:
         """Carry out what rides, before the commit."""
-        if isinstance(self._connection, psycopg.Connection) and (
-            riders := ends(self._connection).riders
+        if isinstance(self.connection, psycopg.Connection) and (
+            riders := ends(self.connection).riders
         ):
             try:
-                send(self._connection, last_statements(riders).encode())
+                send(self.connection, last_statements(riders).encode())
             except psycopg.Error as error:
                 raise meaning_of(error, riders) or error from error
 
     async def send_riders_async(self) -> None:
         """The same for an asynchronous one, or a blocking one."""
-        if not isinstance(self._connection, psycopg.AsyncConnection):
+        if not isinstance(self.connection, psycopg.AsyncConnection):
             self.send_riders()
-        elif riders := ends(self._connection).riders:
+        elif riders := ends(self.connection).riders:
             try:
-                await send_async(self._connection, last_statements(riders).encode())
+                await send_async(self.connection, last_statements(riders).encode())
             except psycopg.Error as error:
                 raise meaning_of(error, riders) or error from error
 
     def rollback(self, transaction: Any) -> Fate:
         """Roll back what the driver's connection has open; returns what became of ours."""
-        connection = self._connection
+        connection = self.connection
         if isinstance(connection, DbApiTransaction):
             return self._undo_by_name(connection)
         if not isinstance(connection, psycopg.Connection):
@@ -145,7 +145,7 @@ class Other:
 
     async def rollback_async(self, transaction: Any) -> Fate:
         """The same for an asynchronous one, or a blocking one."""
-        connection = self._connection
+        connection = self.connection
         if not isinstance(connection, psycopg.AsyncConnection):
             return self.rollback(transaction)
         mark = ends(connection).mark
@@ -175,7 +175,7 @@ class Other:
     def _ended(self, error: psycopg.Error, begun: Begun) -> None:
         if begun.mark is not None and is_ended(error.sqlstate, error.diag.message_primary):
             # What became of it tells who rolls back.
-            begins(self._connection, Begun(begun.mark._replace(is_lost=True), []))
+            begins(self.connection, Begun(begun.mark._replace(is_lost=True), []))
             raise TransactionEnded(_ENDED) from error
 
     def _check_by_name(self, connection: DbApiTransaction) -> None:

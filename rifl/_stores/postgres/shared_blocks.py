@@ -28,6 +28,7 @@ from _rifl_ground.postgres.lent import (
     take_back,
     take_back_async,
 )
+from _rifl_ground.threads import in_thread
 from rifl._stores.drivers import holder
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
@@ -55,6 +56,7 @@ _RUNS_ON = (
     "a statement that the handler had left running neither ended nor was cancelled: its connection "
     "was closed, and nothing of the block is there"
 )
+_GIVEN_UP = "the handler did not end, and its message was passed over: nothing of it is committed"
 _NONE = "the store has no transactions that calls share: give a connection"
 
 
@@ -84,6 +86,8 @@ class _Block:
         self._loan = Loan(lambda: WrongDatabase(_OVER))
         self._lent: Any = None
         self._record: CompletionRecord | None = None
+        self._ending = threading.Lock()
+        self._ended = False
 
     def hold(self, record: CompletionRecord, transaction: Any) -> None:
         """Keep the answer for the end of the block."""
@@ -92,6 +96,12 @@ class _Block:
         if self._record is not None:
             raise WrongDatabase("rifl.record is called once in a transaction")
         self._record = record
+
+    def _claims(self) -> bool:
+        """Whether it is the caller's to end: not where a handler was given up, and ends later."""
+        with self._ending:
+            ended, self._ended = self._ended, True
+            return not ended
 
     def _begins(self) -> None:
         if self._attempt.block is not None:
@@ -145,7 +155,18 @@ class _SyncBlock(_Block):
             raise self._unavailable(error) from error
         self._group, self._attempt.block = group, self
         self._lent = LentConnection(group.connection, self._loan)
+        # Who revokes looks at the block after it has noted that.
+        if self._attempt.revoked:
+            self.revoke()
+            raise StaleRpc(_GIVEN_UP)
         return self._lent
+
+    def revoke(self) -> None:
+        """End it from outside, its part undone, and commit those before it."""
+        if self._claims():
+            take_back(self._group.connection, self._loan, 0.0)
+            self._group.undo()
+            self._group.end()
 
     def __exit__(
         self,
@@ -156,6 +177,10 @@ class _SyncBlock(_Block):
         """Keep what the handler did, or undo it; commit where no other run is at hand."""
         attempt, group, record = self._attempt, self._group, self._record
         attempt.block = None
+        if not self._claims():
+            if exc is None:
+                raise StaleRpc(_GIVEN_UP)
+            return
         try:
             ended = take_back(group.connection, self._loan)
         except BaseException:
@@ -193,7 +218,17 @@ class _AsyncBlock(_Block):
             raise self._unavailable(error) from error
         self._group, self._attempt.block = group, self
         self._lent = LentAsyncConnection(group.connection, self._loan)
+        if self._attempt.revoked:
+            await self.revoke_async()
+            raise StaleRpc(_GIVEN_UP)
         return self._lent
+
+    async def revoke_async(self) -> None:
+        """End it from outside, its part undone, and commit those before it."""
+        if self._claims():
+            await take_back_async(self._group.connection, self._loan, 0.0)
+            await self._group.undo_async()
+            await self._group.end_async()
 
     async def __aexit__(
         self,
@@ -204,6 +239,10 @@ class _AsyncBlock(_Block):
         """Keep what the handler did, or undo it; commit where no other run is at hand."""
         attempt, group, record = self._attempt, self._group, self._record
         attempt.block = None
+        if not self._claims():
+            if exc is None:
+                raise StaleRpc(_GIVEN_UP)
+            return
         try:
             ended = await take_back_async(group.connection, self._loan)
         except BaseException:
@@ -256,6 +295,28 @@ class PostgresBlocks:
     def has_block(self, attempt: Attempt) -> bool:
         """Whether a run has a block that has not ended."""
         return isinstance(attempt, SharedAttempt) and attempt.block is not None
+
+    def revoke(self, attempt: SharedAttempt) -> None:
+        """Undo the part of a run that does not end, and commit those before it."""
+        if isinstance(block := attempt.block, _SyncBlock):
+            block.revoke()
+        elif (group := self._group_of(attempt)) is not None:
+            group.end()
+
+    async def revoke_async(self, attempt: SharedAttempt) -> None:
+        """The same on the event loop."""
+        if isinstance(block := attempt.block, _AsyncBlock):
+            await block.revoke_async()
+        elif block is not None:
+            await in_thread(self.revoke, attempt)
+        elif (group := self._group_of(attempt)) is not None:
+            await group.end_async()
+
+    def _group_of(self, attempt: SharedAttempt) -> Group | None:
+        """Return the transaction in which those before a run are, or the run is itself."""
+        call = attempt.call
+        keys = [each.key for each in call.moves] if isinstance(call, RowCall) else []
+        return next((self._groups[key] for key in keys if key in self._groups), None)
 
     def close(self) -> None:
         """Let connections go."""

@@ -6,7 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
+
+from _rifl_ground.postgres.lent import cut_off
 from _rifl_ground.postgres.owned import Fate
+from _rifl_ground.threads import in_thread
 from rifl._stores.codec import RecordCodec
 from rifl._stores.drivers import committer, holder
 from rifl._stores.errors import TransactionEnded
@@ -27,7 +31,7 @@ from rifl._stores.postgres.shared_blocks import PostgresBlocks
 from rifl._stores.postgres.store_address import store_address
 from rifl._stores.postgres.telling import Teller
 from rifl._stores.postgres.transaction import write_record, write_record_async
-from rifl._stores.shared.attempts import SharedAttempt
+from rifl._stores.shared.attempts import SharedAttempt, of_shared
 from rifl._stores.shared.requests import Written
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
 from rifl._stores.shared.transactions import FencedTransactions, FinishOf
@@ -46,9 +50,11 @@ class PostgresTransactions(FencedTransactions):
         finish_of: FinishOf,
         always: Callable[[str, str], None],
         teller: Teller,
+        blocks: PostgresBlocks,
     ) -> None:
         super().__init__(finish_of, always)
         self._backend = backend
+        self._blocks = blocks
         self._teller = teller
         # Of other drivers than psycopg, by the id of what holds them.
         self._others: dict[int, Other] = {}
@@ -157,6 +163,30 @@ class PostgresTransactions(FencedTransactions):
             raise
         self._teller.done(began)
 
+    def revoke(self, attempt: Attempt) -> bool:
+        """Roll back what a handler that does not end is in, and have it commit nothing more."""
+        mine = of_shared(attempt)
+        # Who begins a transaction looks at this after it has begun.
+        mine.revoked = True
+        self._blocks.revoke(mine)
+        self._cut_off(mine.lent)
+        return True
+
+    async def revoke_async(self, attempt: Attempt) -> bool:
+        """The same on the event loop."""
+        mine = of_shared(attempt)
+        mine.revoked = True
+        await self._blocks.revoke_async(mine)
+        await in_thread(self._cut_off, mine.lent)
+        return True
+
+    def _cut_off(self, transaction: Any) -> None:
+        """End the session of a handler's own connection; of other drivers' none is known."""
+        other = self._others.get(id(holder(transaction)))
+        connection = holder(transaction) if other is None else other.connection
+        if isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+            cut_off(connection)
+
     def _note_failure(
         self, attempt: Attempt, transaction: Any, began: float, error: BaseException
     ) -> None:
@@ -211,12 +241,12 @@ class PostgresStore(SharedStore):
         )
         finish_of = self._settlement.finish_of
         teller = Teller(self._clock, self._observe)
-        self.transactions = PostgresTransactions(
-            self._postgres, finish_of, self._unclaimed_runs.always, teller
-        )
-        self.rows = self._rows(self._postgres.store_id)
         self._blocks = PostgresBlocks(address, self._postgres, finish_of, teller)
         self.shared_blocks = self._blocks
+        self.transactions = PostgresTransactions(
+            self._postgres, finish_of, self._unclaimed_runs.always, teller, self._blocks
+        )
+        self.rows = self._rows(self._postgres.store_id)
 
     def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
         """Return what the handler's transaction left, or who waits for one that is shared."""

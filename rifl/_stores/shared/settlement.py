@@ -208,6 +208,8 @@ class AttemptSettlement:
         if reason := self._refusing.weakness:
             raise StoreUnavailable(f"the store is not durable: {reason}")
         if isinstance(attempt.call, RowCall):
+            if attempt.revoked:
+                raise StaleRpc(f"{attempt.call.rpc_id} was given up")
             (move,) = attempt.call.moves
             return MoveInside(attempt.call, move)
         stored = self._codec.to_bytes(record, seed=attempt.call.seed)

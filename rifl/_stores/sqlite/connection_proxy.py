@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn, Self
 
 from _rifl_ground.sqlite.owned import Owned
@@ -40,6 +42,9 @@ _PRAGMAS = frozenset(
 _SET = frozenset({"data_version", "encoding", "foreign_keys", "page_size", "schema_version"})
 _NOT_YOURS = "the transaction is shared with other calls, and ends by itself: leave the block"
 _OVER = "this call's turn in the shared transaction is over"
+_INTERRUPTS_S = 0.05
+# Held for a moment, and never while a statement is executed.
+_ending = threading.Lock()
 _LOST = "the shared transaction was rolled back"
 
 
@@ -70,6 +75,7 @@ class ConnectionProxy:
     _cursor: _CursorProxy | None = None
     _cursors: weakref.WeakSet[_CursorProxy] | None = None
     _open = True
+    _revoked = False
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -115,13 +121,35 @@ class ConnectionProxy:
     def end(self) -> bool:
         """Take it back; false if it was. Waits for a statement that another thread executes."""
         with self._lock:
-            was_open, self._open = self._open, False
+            with _ending:
+                was_open, self._open = self._open, False
             for cursor in self._cursors or ():
                 cursor.close()
             if self._cursor is not None:
                 self._cursor.close()
             self._cursor = self._cursors = None
             return was_open
+
+    @contextlib.contextmanager
+    def revoked(self, limit_s: float) -> Iterator[bool]:
+        """Have a handler that does not end execute nothing more; false: it executes one still.
+
+        Its statement is interrupted, and waited for so long.
+        """
+        self._revoked = True
+        end_s = time.monotonic() + limit_s
+        while not (mine := self._lock.acquire(timeout=_INTERRUPTS_S)):
+            with _ending:
+                # Else it may be another handler's by now.
+                if self._open:
+                    self._connection.interrupt()
+            if time.monotonic() > end_s:
+                break
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._lock.release()
 
     def _lend(self) -> _CursorProxy:
         """Return a new cursor; called with the lock held."""
@@ -137,7 +165,7 @@ class ConnectionProxy:
         return cursor
 
     def _check(self) -> None:
-        if not self._open:
+        if not self._open or self._revoked:
             raise sqlite3.ProgrammingError(_OVER)
         if not self._connection.in_transaction:
             # Statements would commit by themselves now.

@@ -97,7 +97,7 @@ class HandlerCommits(BatchCommits):
 
     def _moved_rows(self, attempt: SqliteAttempt, call: RowCall, database: Database) -> MovedRows:
         with self._lock:
-            if attempt.ended:
+            if attempt.ended or attempt.revoked:
                 raise StaleRpc(f"{call.rpc_id} was settled")
         self._check_file(attempt, database)
         guard = database.guard

@@ -35,6 +35,8 @@ from rifl.core._shared.record import CompletionRecord
 _log = get_logger("rifl.store")
 # For callers that wait for a transaction to fill, and one that begins or commits it.
 _THREADS = 4
+# So long a statement is interrupted.
+_REVOKED_S = 2.0
 
 
 class SharedTransactions(SharedConnection):
@@ -278,6 +280,20 @@ class BlockTurn(Later):
         of = self._of
         if of.exit(self, of.in_background, undo=True) is Next.GATHER:
             of.in_background(of.gather, self.group)
+
+    def revoke(self) -> bool:
+        """Undo and end the turn of a handler that does not end, unless that has ended.
+
+        Waits for the transaction's end. False: a statement cannot be interrupted.
+
+        SQLite undoes the whole transaction where it interrupts a statement that writes.
+        """
+        with self.connection.revoked(_REVOKED_S) as mine:
+            if not mine:
+                return False
+            self.cut_off()
+        # What others did before it is there then, or is not.
+        return self.group.done.wait_for(_REVOKED_S)
 
     def wait(self) -> CompletionRecord | None:
         """Block until the transaction has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 import sys
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from _rifl_ground.drivers import driver_connection, driver_connection_async
 from _rifl_ground.sqlite.owned import Owned, State, keep, kept
+from _rifl_ground.threads import begin_in_thread, in_thread
 from rifl._stores.alchemy import Watch, watch
 from rifl._stores.drivers import DbApiTransaction, check_blocking, holder
 from rifl._stores.errors import TransactionEnded, WrongDatabase
@@ -41,6 +43,10 @@ _ENDED = {
     "had rolled everything back, or on a connection that was closed. Execute an INSERT, UPDATE or "
     "DELETE first, or begin by hand; see guarantees.md",
 }
+
+
+# How often, and for how long each time, a statement of a handler that is given up is interrupted.
+_INTERRUPTS, _INTERRUPTS_S = 40, 0.05
 
 
 class SqliteTransactions(RecordingTransactions):
@@ -120,12 +126,14 @@ class SqliteTransactions(RecordingTransactions):
         elif isinstance(raw := getattr(connection, "_conn", None), sqlite3.Connection):
             # aiosqlite's, which is its thread's.
             owned = kept(raw) or await connection._execute(keep, raw)
-            self._lend(transaction, owned, raw)
+            self._lend(transaction, owned, raw, connection)
 
-    def _lend(self, transaction: Any, owned: Owned, connection: sqlite3.Connection) -> None:
+    def _lend(
+        self, transaction: Any, owned: Owned, connection: sqlite3.Connection, worker: Any = None
+    ) -> None:
         watched = watch(transaction)
         owned.lend(connection, may_roll_back=watched is not None)
-        self._begun[id(holder(transaction))] = _Begun(owned, watched)
+        self._begun[id(holder(transaction))] = _Begun(owned, watched, worker)
 
     def rollback(self, transaction: Any) -> bool:
         """Roll back what ``begin`` began."""
@@ -171,6 +179,37 @@ class SqliteTransactions(RecordingTransactions):
         del self._begun[id(holder(transaction))]
         begun.end(state)
 
+    def revoke(self, attempt: Attempt) -> bool:
+        """Roll back what a handler that does not end is in, and have it commit nothing more."""
+        mine = of_sqlite(attempt)
+        # Who begins a transaction looks at this after it has begun.
+        mine.revoked = mine.sealed = True
+        if isinstance(mine.shared, BlockTurn):
+            return mine.shared.revoke()
+        begun = self._begun.get(id(holder(mine.lent)))
+        if begun is None:
+            return True
+        ended = begin_in_thread(begun.owned.revoke)
+        for _ in range(_INTERRUPTS):
+            try:
+                return ended.result(_INTERRUPTS_S)
+            except TimeoutError:
+                begun.owned.interrupt()
+        return False
+
+    async def revoke_async(self, attempt: Attempt) -> bool:
+        """The same on an event loop."""
+        begun = self._begun.get(id(holder(attempt.lent)))
+        if begun is None or begun.worker is None:
+            return await in_thread(self.revoke, attempt)
+        attempt.revoked = of_sqlite(attempt).sealed = True
+        ended = asyncio.ensure_future(begun.worker._execute(begun.owned.revoke))
+        for _ in range(_INTERRUPTS):
+            if (await asyncio.wait([ended], timeout=_INTERRUPTS_S))[0]:
+                return ended.exception() is None and bool(ended.result())
+            begun.owned.interrupt()
+        return False
+
     def block(self, attempt: Attempt, remaining_s: float | None) -> SharedBlock:
         """Return the call's turn in the transaction that calls of its database share."""
         return SharedBlock(self._shared(attempt), of_sqlite(attempt), remaining_s)
@@ -213,16 +252,19 @@ class SqliteTransactions(RecordingTransactions):
 
 
 class _Begun(NamedTuple):
-    """A ``rifl.transaction`` over a connection of the handler's."""
+    """A ``rifl.transaction`` over a connection of the handler's.
+
+    ``worker``: aiosqlite's connection, whose thread has sqlite3's.
+    """
 
     owned: Owned
     watched: Watch | None
+    worker: Any = None
 
     def take_back(self) -> State:
         """Have it be ours to end; returns what became of it."""
         owned = self.owned
-        state = owned.state()
-        owned.take_back()
+        state = owned.take_back()
         if self.watched is not None:
             self.watched.end()
             if state is State.OPEN and self.watched.is_over:

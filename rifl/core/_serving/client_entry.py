@@ -32,7 +32,9 @@ class Attempt:
     for what others hold, those before it in the same one, maybe. ``unclaimed``: it runs before
     the store was asked about the call, which the commit of its transaction decides. ``beside``:
     such a run of the call may be somewhere, and commit later if no record stands then. ``doubt``:
-    why nobody can tell what its handler committed, empty where that is known.
+    why nobody can tell what its handler committed, empty where that is known. ``lent``: what holds
+    the transaction of a ``rifl.transaction`` that its handler is in, where the handler brought it.
+    ``revoked``: its handler did not end, and commits nothing any more.
 
     A store may have attempts of its own class (see ``ClientTable``).
     """
@@ -48,6 +50,8 @@ class Attempt:
     unclaimed = False
     beside = False
     doubt = ""
+    lent: object = None
+    revoked = False
     waiters: Sequence[Callable[[], None]] = ()
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy) -> None:
