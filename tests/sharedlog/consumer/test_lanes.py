@@ -19,12 +19,14 @@ import rifl
 import sharedlog
 from sharedlog._consumer import hanging, postgres
 from sharedlog._consumer.opening import store_of
+from sharedlog._consumer.sharing import Sharing
 from sharedlog._consumer.state import ShardState
 from sharedlog._core.consumer.changelog import Changelog
 from sharedlog._core.consumer.members import leave, look, take
 from sharedlog._core.consumer.state import Changes
 from tests.echo import METHOD, served
 from tests.helpers.log_servers import shared_postgres, shared_redis
+from tests.helpers.waiting import until
 from tests.sharedlog.consumer.world import PostgresDatabase, SqliteDatabase
 
 __all__ = ["shared_postgres", "shared_redis"]
@@ -456,11 +458,23 @@ def test_one_that_is_fenced_loses_its_substream_and_no_other(place):
     shop.check()
 
 
-def test_who_comes_gets_its_share_of_substreams_that_are_always_busy():
-    """One is left as soon as its turn is over, and no turn of it begins before (T1)."""
-    shop, shared = Shop(State()), threading.Event()
+def test_who_comes_gets_its_share_of_substreams_that_are_always_busy(monkeypatch):
+    """One that runs at each look is left as soon as its turn is over (T1)."""
+    shop, looks = Shop(State()), Counter()
+    shared, share = threading.Event(), Sharing.share
+
+    def looking(self):
+        looks.setdefault(self, 0)
+        share(self)
+        looks[self] += 1
+
+    monkeypatch.setattr(Sharing, "share", looking)
 
     async def note(order, effects):
+        busy = next(iter(looks))
+        before = looks[busy]
+        while looks[busy] == before and not shared.is_set():
+            await asyncio.sleep(0.001)
         shop.note(order, effects)
         if not shared.is_set():
             at, number = map(int, order.split("."))
@@ -470,14 +484,18 @@ def test_who_comes_gets_its_share_of_substreams_that_are_always_busy():
         shared.set()
         shop.note(order, effects)
 
-    consumers = [shop.consumer(note, batch=1), shop.consumer(note_other, batch=1)]
+    consumers = [shop.consumer(each, batch=1) for each in (note, note_other)]
     threads = [threading.Thread(target=each.run) for each in consumers]
-    for each in threads:
-        each.start()
-    assert shared.wait(LONG_S)
-    for consumer, thread in zip(consumers, threads, strict=True):
-        consumer.close()
-        thread.join(LONG_S)
+    threads[0].start()
+    until(lambda: looks, "the first one has the substreams")
+    threads[1].start()
+    try:
+        assert shared.wait(LONG_S)
+    finally:
+        shared.set()
+        for consumer, thread in zip(consumers, threads, strict=True):
+            consumer.close()
+            thread.join(LONG_S)
     shop.consumer(shop.note).once()
     shop.check()
 
