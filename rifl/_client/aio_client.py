@@ -87,6 +87,15 @@ class _ClosedChannel(grpc.aio.UsageError, ValueError):
     """The channel was closed; ``ValueError`` is what the sync one raises."""
 
 
+# What asyncio raises out of a loop's run, too, which may go on: Ctrl-C in a notebook.
+_INTERRUPTS = (KeyboardInterrupt, SystemExit)
+
+
+def interrupted(task: asyncio.Task[None]) -> bool:
+    """Whether an interrupt ended a task, which others may wait for."""
+    return not task.cancelled() and isinstance(task.exception(), _INTERRUPTS)
+
+
 class LeaseKeeper:
     """As the sync client's, on a task."""
 
@@ -112,8 +121,17 @@ class LeaseKeeper:
                 state.renewals = share_renewals(state, (state.alike, loop))
             # Collection may happen on any thread, and after the loop's end.
             weakref.finalize(state, _wake_threadsafe, loop, self._wakeup).atexit = False
-            self._task = loop.create_task(_keep(weakref.ref(state), self, self._wakeup))
+            self._begin(weakref.ref(state), loop)
         self._wakeup.set()
+
+    def _begin(self, reference: weakref.ref[ClientState], loop: asyncio.AbstractEventLoop) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            # Others' calls wait for the lease.
+            if interrupted(task):
+                self._begin(reference, loop)
+
+        self._task = loop.create_task(_keep(reference, self, self._wakeup))
+        self._task.add_done_callback(ended)
 
     async def stop(self, release: ClientLease | None) -> None:
         self._wakeup.set()
@@ -146,6 +164,9 @@ class LeaseKeeper:
             raise
         except Exception as error:  # noqa: BLE001 - an interceptor's of the application
             broken(state, request, error)
+        except _INTERRUPTS:
+            unsent(request)
+            raise
         else:
             replied(state, request, reply)
 

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from rifl._client.aio_client import AioClient
+from rifl._client.aio_client import AioClient, interrupted
 from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED, FinalStatus
 from rifl._client.errors import CallError, Status
 from rifl._client.exchange import Exchange
@@ -49,7 +49,14 @@ class AioExchange(Exchange):
         self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
     ) -> None:
         """See ``Exchange``."""
-        self._attempts[number] = self._loop.create_task(self._attempt(number, header, timeout_s))
+        attempt = self._loop.create_task(self._attempt(number, header, timeout_s))
+        attempt.add_done_callback(self._attempt_over)
+        self._attempts[number] = attempt
+
+    def _attempt_over(self, attempt: asyncio.Task[None]) -> None:
+        # An interrupt of the loop's run ended it, and the loop goes on.
+        if interrupted(attempt):
+            self.post(lambda: self._give_up("interrupted"))
 
     def cancel_attempt(self, number: int) -> None:
         """See ``Exchange``."""

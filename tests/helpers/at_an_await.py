@@ -28,7 +28,11 @@ class _Await(Line):
         """Do what is to be done, and count for what it waits."""
         steps, task = self._act.__await__(), asyncio.current_task()
         assert task is not None
-        waits = steps.send(None)
+        try:
+            waits = steps.send(None)
+        except StopIteration as end:
+            # It waits for nothing.
+            return end.value
         while True:
             self.seen += 1
             if self.seen == self.number:
@@ -62,9 +66,10 @@ def strike(
 
     After an interrupt every second task is cancelled, the others go on, as the loop does.
     """
+    raised = (asyncio.CancelledError, KeyboardInterrupt, *expected)
     if way == "interrupted":
         task = loop.create_task(act)
-        with at_a_line(number, _interrupt) as line, suppress(KeyboardInterrupt):
+        with at_a_line(number, _interrupt) as line, suppress(*raised):
             loop.run_until_complete(task)
         if line.came and number % 2:
             task.cancel()
@@ -81,7 +86,7 @@ def strike(
             whole = True
     try:
         return line, task.result()
-    except (asyncio.CancelledError, KeyboardInterrupt, *expected) as error:
+    except raised as error:
         if error.args == ("it hangs",) or not line.came:
             raise AssertionError(f"{error!r} of a task that was not struck, or hung") from error
         return line, None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -112,3 +113,22 @@ def faulty(log: Log, timeout: timedelta = timedelta(seconds=30)) -> tuple[Log, F
     )
     place = Place(engine, log.incarnation, timeout.total_seconds(), threading.Event())
     return sharedlog.Log("faulty:", place), engine
+
+
+@contextmanager
+def answers_lost(log: Log) -> Iterator[None]:
+    """Have nothing that is appended reach the log."""
+
+    engine: Any = log._place.engine
+    commit = engine.commit
+
+    def lost(step: Commit) -> Any:
+        if not step.entries:
+            return commit(step)
+        raise LogUnavailable("no answer")
+
+    engine.commit = lost
+    try:
+        yield
+    finally:
+        del engine.commit

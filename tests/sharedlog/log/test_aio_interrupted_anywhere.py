@@ -5,13 +5,17 @@
 
 import asyncio
 import secrets
+from contextlib import closing
+from datetime import timedelta
 
+import aiosqlite
 import pytest
 
 import sharedlog
 import sharedlog.aio
 from tests.helpers.at_a_line import bounded
 from tests.helpers.at_an_await import WAYS, strike
+from tests.sharedlog.faulty import answers_lost
 
 # Every so many lines of the event loop's thread.
 STEPS = {"memory": 7, "sqlite": 29}
@@ -28,6 +32,7 @@ class Handle:
         self._number = number
         self._way = way
         self.line = None
+        self.url, self.path = url, url.removeprefix("sqlite:///")
         self.log = self.run(sharedlog.aio.create(url))
         self.run(self.log.stream("s", 1))
 
@@ -227,6 +232,62 @@ def ask(handle):
     assert handle.texts() == [*MESSAGES, "after"]
 
 
+def settle(handle):
+    """It tells where the message is, and so it does when it is asked again."""
+    log = handle.run(sharedlog.aio.open(handle.url, timeout=timedelta(seconds=0.02)))
+    handle.run(log.publish("s", "before"))
+    with answers_lost(log._inner), pytest.raises(sharedlog.OutcomeUnknown) as unknown:
+        handle.run(log.publish("s", "mine"))
+    position = handle.struck(log.settle(unknown.value))
+    settled = handle.run(log.settle(unknown.value))
+    assert position in (None, settled)
+    handle.run(log.publish("s", "next"))
+    handle.run(log.close())
+    assert handle.texts() == ["before", "mine", "next"]
+
+
+def append_in(handle):
+    """With the transaction, or not at all; nobody waits for it afterwards."""
+
+    async def append():
+        async with aiosqlite.connect(handle.path, isolation_level=None) as connection:
+            await connection.execute("BEGIN IMMEDIATE")
+            await handle.log.append_in(connection, "s", "mine")
+            await connection.commit()
+        return True
+
+    handle.publish("before")
+    appended = handle.struck(append())
+    assert ("mine" in _published_at_most_once(handle, "mine")) or not appended
+
+
+def outbox(handle):
+    """With the transaction, or not at all; a relay goes on."""
+    path = f"{handle.path}.box"
+
+    async def put(*texts):
+        async with aiosqlite.connect(path) as connection:
+            await sharedlog.aio.create_outbox(connection, handle.log)
+            for each in texts:
+                await sharedlog.aio.outbox(connection, handle.log).publish("s", each)
+            await connection.commit()
+        return True
+
+    def relayed():
+        with closing(sharedlog.relay(f"sqlite:///{path}", handle.log._inner)) as relay:
+            relay.once()
+
+    handle.run(put("before"))
+    put_there = handle.struck(put("mine"))
+    relayed()
+    handle.run(put("next"))
+    relayed()
+    handle.publish("after")
+    found = handle.texts()
+    assert found in (["before", "mine", "next", "after"], ["before", "next", "after"])
+    assert "mine" in found or not put_there
+
+
 OPERATIONS = [
     publish,
     publish_together,
@@ -237,7 +298,12 @@ OPERATIONS = [
     follow,
     close_a_follower,
     ask,
+    settle,
+    append_in,
+    outbox,
 ]
+# What is in transactions of the application's.
+OVER_FILES = (append_in, outbox)
 
 
 def _walk(engine, operation, way, directory, step):
@@ -257,9 +323,19 @@ def _walk(engine, operation, way, directory, step):
         number += step
 
 
-@pytest.mark.parametrize("engine", STEPS)
+EVERYWHERE = pytest.mark.parametrize(
+    ("engine", "operation"),
+    [
+        pytest.param(engine, each, id=f"{each.__name__}-{engine}")
+        for engine in STEPS
+        for each in OPERATIONS
+        if engine == "sqlite" or each not in OVER_FILES
+    ],
+)
+
+
+@EVERYWHERE
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.__name__)
 def test_a_task_that_is_struck_somewhere(tmp_path, engine, way, operation):
     """See above (DESIGN-LOG §12, L2, L3, L6)."""
     step = STEPS[engine] if way == "interrupted" else 1
@@ -268,8 +344,7 @@ def test_a_task_that_is_struck_somewhere(tmp_path, engine, way, operation):
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("engine", STEPS)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.__name__)
+@EVERYWHERE
 def test_a_task_that_is_interrupted_at_every_line(tmp_path, engine, operation):
     """See above (DESIGN-LOG §12, L2, L3, L6)."""
     bounded(lambda: _walk(engine, operation, "interrupted", tmp_path, 1), 800)

@@ -6,12 +6,16 @@ the handle, other threads and the log are looked at. ``make test`` tries some li
 """
 
 import secrets
+import sqlite3
 import threading
+from contextlib import closing
+from datetime import timedelta
 
 import pytest
 
 import sharedlog
 from tests.helpers.at_a_line import Interrupted, at_a_line, bounded, interrupting
+from tests.sharedlog.faulty import answers_lost
 from tests.sharedlog.reads import texts
 
 # Every so many lines.
@@ -25,6 +29,7 @@ class Handle:
     """A log with one interrupted operation."""
 
     def __init__(self, url, number):
+        self.url, self.path = url, url.removeprefix("sqlite:///")
         self.log = sharedlog.create(url)
         self.log.stream("s", 1)
         self._number = number
@@ -179,7 +184,79 @@ def trim(handle):
     assert texts(log, "s") == sorted([*MESSAGES, "another thread's", "after"])
 
 
-OPERATIONS = [publish, iterate, poll, follow, close, transaction, named_transaction, trim]
+def settle(handle):
+    """It tells where the message is, and so it does when it is asked again."""
+    with sharedlog.open(handle.url, timeout=timedelta(seconds=0.02)) as log:
+        log.publish("s", "before")
+        with answers_lost(log), pytest.raises(sharedlog.OutcomeUnknown) as unknown:
+            log.publish("s", "mine")
+        position = handle.interrupted(lambda: log.settle(unknown.value))
+        assert position in (None, log.settle(unknown.value))
+        log.publish("s", "next")
+    assert [each.text for each in handle.log.read("s", 0)] == ["before", "mine", "next"]
+
+
+def append_in(handle):
+    """With the transaction, or not at all; nobody waits for it afterwards."""
+    log = handle.log
+    log.publish("s", "before")
+
+    def append():
+        with closing(sqlite3.connect(handle.path)) as connection, connection:
+            log.append_in(connection, "s", "mine")
+        return True
+
+    appended = handle.interrupted(append)
+    handle.goes_on()
+    found = [each.text for each in log.read("s", 0)]
+    after = ["another thread's", "after"]
+    assert found in (["before", "mine", *after], ["before", *after])
+    assert "mine" in found or not appended
+
+
+def outbox(handle):
+    """With the transaction, or not at all; a relay that is interrupted goes on."""
+    log, path = handle.log, f"{handle.path}.box"
+
+    def put(*texts):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            sharedlog.create_outbox(connection, log)
+            for each in texts:
+                sharedlog.outbox(connection, log).publish("s", each)
+
+    def act():
+        put("mine")
+        relay.round()
+        return True
+
+    put("before")
+    with closing(sharedlog.relay(f"sqlite:///{path}", log)) as relay:
+        acted = handle.interrupted(act)
+        put("next")
+        relay.round()
+        relay.round()
+    handle.goes_on()
+    found = [each.text for each in log.read("s", 0)]
+    after = ["next", "another thread's", "after"]
+    assert found in (["before", "mine", *after], ["before", *after])
+    assert "mine" in found or not acted
+
+
+OPERATIONS = [
+    *(publish, iterate, poll, follow, close, transaction, named_transaction, trim),
+    *(settle, append_in, outbox),
+]
+# What is in transactions of the application's.
+OVER_FILES = (append_in, outbox)
+EVERYWHERE = pytest.mark.parametrize(
+    ("engine", "operation"),
+    [
+        pytest.param(engine, each, id=f"{each.__name__}-{engine}")
+        for engine in STEPS
+        for each in OPERATIONS
+        if engine == "sqlite" or each not in OVER_FILES
+    ],
+)
 
 
 def _walk(engine, operation, directory, step):
@@ -199,8 +276,7 @@ def _walk(engine, operation, directory, step):
         number += step
 
 
-@pytest.mark.parametrize("engine", STEPS)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.__name__)
+@EVERYWHERE
 def test_an_interrupt_at_some_lines(tmp_path, engine, operation):
     """See above (DESIGN-LOG §12, L2, L3, L6)."""
     lines = bounded(lambda: _walk(engine, operation, tmp_path, STEPS[engine]), 100)
@@ -209,8 +285,7 @@ def test_an_interrupt_at_some_lines(tmp_path, engine, operation):
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("engine", STEPS)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.__name__)
+@EVERYWHERE
 def test_an_interrupt_at_every_line(tmp_path, engine, operation):
     """See above (DESIGN-LOG §12, L2, L3, L6)."""
     bounded(lambda: _walk(engine, operation, tmp_path, 1), 800)
