@@ -192,10 +192,10 @@ class LocalCalls:
     def _revoking(self, call: RowCall) -> tuple[Any, Transactions | None]:
         # Who begins looks at this after it has noted that it did.
         call.revoked = True
-        return call.attempt, None if call.attempt is None else self._engine.store.transactions
+        return call.begun, None if call.begun is None else self._engine.store.transactions
 
     def _begin(self, call: RowCall, policy: MethodPolicy) -> Attempt:
-        attempt = call.attempt = self.rows.begin(call, policy)
+        attempt = call.begun = self.rows.begin(call, policy)
         if call.revoked:
             self.rows.end(attempt)
             raise StoreUnavailable("its message was passed over before its handler began")

@@ -47,7 +47,7 @@ class RowCall(Call):
         self.subject = subject
         self.more = more
         # Once it has begun; and whether it was given up, and is to commit nothing.
-        self.attempt: Attempt | None = None
+        self.begun: Attempt | None = None
         self.revoked = False
 
 

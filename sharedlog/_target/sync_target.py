@@ -221,8 +221,9 @@ class SyncTarget:
 
 def _patience_s(left_s: float | None) -> float:
     # Of a call without a deadline gRPC says some hundred years.
-    no_deadline = left_s is None or left_s > threading.TIMEOUT_MAX
-    return _LONGEST_WAIT_S if no_deadline else max(0.0, left_s)
+    if left_s is None or left_s > threading.TIMEOUT_MAX:
+        return _LONGEST_WAIT_S
+    return max(0.0, left_s)
 
 
 def _next(waiting: deque[Any]) -> Any:

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import psycopg
+from psycopg.sql import SQL, Identifier
 
 from chaos.postgres_server import PostgresServer
 from chaos.redis_server import RedisServer
@@ -200,7 +201,7 @@ class PostgresStore(Subject):
     def clear(self) -> None:
         # Of a few rows, a fraction of what TRUNCATE costs: it makes files anew.
         for table in ("clients", "calls", "key_counts", "sessions", "replicas"):
-            self._connection.execute(f"DELETE FROM same.{table}")
+            self._connection.execute(SQL("DELETE FROM {}").format(Identifier("same", table)))
         super().clear()
 
     def close(self) -> None:
