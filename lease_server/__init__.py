@@ -5,13 +5,13 @@ hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
 ``rifl.add_lease_service``; ``rifl lease-server`` runs the service alone.
 
 - ``_authority``: what a server asks of an authority; ``_storage_authority``: the rules that all
-  over a storage share.
+  over a storage share, ids reserved many at a time, and the signer of tokens.
 - ``_lease_authority``: leases in one server's memory; ``_shared_authority``: in the storage.
-- ``_table``: leases and when they end; ``_blocks``: ids reserved many at a time.
+- ``_table``: leases and when they end.
 - ``_sessions``: named sessions and their bounds; ``_session_table``: all of one server;
   ``_sessionbook``: kept durable.
 - ``_series``: numbered sessions; ``_session_secret``: what opens one without a peer.
-- ``_tokens``: tokens; ``_keyring``: the secrets that sign them; ``_signer``: both, in use.
+- ``_tokens``: tokens; ``_keyring``: the secrets that sign them.
 - ``_storage``: what is kept; ``_errors``: refusals; ``_forked``: refusals in forked children.
 """
 

@@ -522,7 +522,7 @@ FINALIZERS = {
     "rifl._client.sync_streams: StreamCall.__del__",
     # Asyncio's own, for tasks that ended well: nothing.
     "rifl._server.eager_task: _EagerTask.__del__",
-    "rifl._server.abandoned_streams: weakref.finalize(self, self._left.put, None)",
+    "rifl._server.sync: weakref.finalize(self, self._left.put, None)",
     # Lets go of the lock that the dropped one holds, which waits for nobody.
     "sharedlog._log.transaction: Transaction.__del__",
     # The same of a task's: the event loop is told.

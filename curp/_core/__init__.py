@@ -4,8 +4,8 @@ A replica: ``role`` (follow, take over, lead, step down), ``succession`` (whose 
 ``recovery``; and of calls that kill: ``setting_aside``, ``poison``, ``replay_notes``,
 ``poison_notes``.
 
-A leadership: ``leader`` (places, and what is answered first), ``unsynced_operations``,
-``key_locks``, ``appending``, ``garbage_collection``, ``witness_list``, ``witness_change``,
+A leadership: ``leader`` (places, and what is answered first), ``key_locks``,
+``appending``, ``garbage_collection``, ``witness_list``, ``witness_change``,
 ``witness_upkeep``, ``compaction``, ``housekeeping``, ``read_lease``, ``handover``; ``steps`` is
 what several of them ask for.
 

@@ -1,8 +1,7 @@
 """A group's replica: follows the log, leads when nobody else does (DESIGN §7).
 
 ``replica``, ``settings``, ``parts``: the public object, what it is told, what its parts share;
-``assembly`` makes these, ``engine_at_start`` waits for a log engine that is down; ``reports``: what
-a replica tells of itself.
+``assembly`` makes these, ``engine_at_start`` waits for a log engine that is down.
 
 ``runner`` carries the role out (``curp._core.role``) by ``driver``, what of it is a leadership's
 by ``leadership_steps``; ``follower`` applies the log, ``replay_guard`` and ``survival`` see to
@@ -13,17 +12,16 @@ calls that kill, ``recovery_steps`` takes over.
 ``lease_storage``).
 
 ``group_store`` on ``turn_store`` on ``role_store`` is the store that calls meet: ``engine`` and
-``arrival`` bring them, ``lock_queue`` has them wait for locks, ``proposals`` for the log, ``reads``
-for the lease.
+``arrival`` bring them, ``proposals`` has them wait for the log.
 
-``services`` and ``servicers`` run the user's handlers; ``now_and_random`` is for these.
+``services`` run the user's handlers; ``now_and_random`` is for these.
 
 ``group_service`` and ``group_servicer`` answer ``curp.v1.Group``, from ``group_view`` and
 ``watched_engine``; ``witnesses`` asks witnesses, several at once by ``fan_out``.
 
 ``metadata``, ``poisoning`` and ``replica_list`` are what the engine keeps beside the log.
 
-``policies``: what a group can honour of methods'; ``clock``: the leases'; ``errors``.
+``clock``: the leases'; ``errors``.
 """
 
 from curp._replica.errors import Diverged, NotServed, ReplicaStopped

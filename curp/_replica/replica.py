@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,13 +21,15 @@ from _rifl_ground.urls import split_url
 from curp._core.role import Role
 from curp._key_declarations import KeyDeclaration
 from curp._replica.assembly import assemble
+from curp._replica.authority import GroupAuthority
 from curp._replica.driver import drive
+from curp._replica.engine import GroupEngine
 from curp._replica.group_service import SERVICE as GROUP
 from curp._replica.group_service import add_group_service
 from curp._replica.group_servicer import GroupServicer
-from curp._replica.reports import ReplicaReports
+from curp._replica.group_store import GroupStore
+from curp._replica.group_view import GroupView
 from curp._replica.runner import Runner
-from curp._replica.servicers import Servicers
 from curp._replica.services import Registrar
 from curp._replica.settings import (
     CallerSettings,
@@ -36,8 +39,9 @@ from curp._replica.settings import (
     StateHooks,
     Tuning,
 )
+from curp._replica.watched_engine import EngineWatch
 from curp.log._commits import GroupLog
-from curp.observer import GroupObservers
+from curp.observer import GroupObservers, GroupReport
 from curp.v1 import curp_pb2 as pb
 from lease_server import SessionsFrom
 from rifl._leases.service import SERVICE_NAME as LEASES
@@ -51,7 +55,155 @@ from rifl._server.pool import pool_size
 from rifl._stores.forks import belongs_here
 from rifl.core._serving.bounds import DEFAULT_KEY_RETENTION_S, Bounds
 from rifl.core._serving.policy import Kind, MethodPolicy
-from rifl.core._shared.observer import Observer
+from rifl.core._shared.observer import Observer, Statistics
+
+
+class Servicers:
+    """The servicers of a replica that were given by how they are made.
+
+    If each has ``snapshot() -> bytes`` and ``restore(bytes)``, snapshots are made of
+    them; else there are none.
+    """
+
+    def __init__(self) -> None:
+        self._made: list[_Made] = []
+
+    def add(self, factory: Callable[[], Any]) -> Any:
+        """Return what stands for the servicer, whichever one is current."""
+        made = _Made(factory)
+        self._made.append(made)
+        return made
+
+    def hooks(self, given: StateHooks) -> StateHooks:
+        """Return the hooks of the user, completed by what the servicers can do."""
+        if not self._made:
+            return given
+
+        def reset() -> None:
+            if given.reset is not None:
+                given.reset()
+            for made in self._made:
+                made.renew()
+
+        able = all(made.can_be_kept() for made in self._made)
+        if given.snapshot is not None or not able:
+            return StateHooks(reset=reset, snapshot=given.snapshot, restore=given.restore)
+        return StateHooks(reset=reset, snapshot=self._snapshot, restore=self._restore)
+
+    def _snapshot(self) -> bytes:
+        parts: list[bytes] = [made.current.snapshot() for made in self._made]
+        return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+    def _restore(self, data: bytes) -> None:
+        at = 0
+        for made in self._made:
+            length = int.from_bytes(data[at : at + 8], "big")
+            made.current.restore(data[at + 8 : at + 8 + length])
+            at += 8 + length
+
+
+class _Made:
+    """Passes every method on to the servicer of the moment."""
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self._factory = factory
+        self.current = factory()
+
+    def renew(self) -> None:
+        self.current = self._factory()
+
+    def can_be_kept(self) -> bool:
+        return hasattr(self.current, "snapshot") and hasattr(self.current, "restore")
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.current, name)
+        if not callable(method):
+            return method
+        if inspect.iscoroutinefunction(method):
+
+            async def call_async(request: Any, context: Any) -> Any:
+                return await getattr(self.current, name)(request, context)
+
+            return call_async
+
+        def call(request: Any, context: Any) -> Any:
+            return getattr(self.current, name)(request, context)
+
+        return call
+
+
+class ReplicaReports:
+    """The part of ``Replica`` that tells of it. Any thread."""
+
+    settings: ReplicaSettings
+    _authority: GroupAuthority
+    _engine: GroupEngine
+    _group_servicer: GroupServicer
+    _picture: GroupView
+    _store: GroupStore
+    _watch: EngineWatch
+
+    @property
+    def role(self) -> str:
+        """What it does: "leader", "standby", "recovering" or "stopped"."""
+        return self._group_servicer.role
+
+    @property
+    def waiting_for(self) -> str:
+        """What it waits for, or why it stopped; empty if neither."""
+        return self._group_servicer.waiting_for
+
+    def answered(self) -> dict[str, int]:
+        """Return how many operations were answered first, or why they were not, so far."""
+        return {speed.value: count for speed, count in self._store.speeds.items()}
+
+    def statistics(self) -> Statistics:
+        """Count what is held now, without holding calls up. Any thread."""
+        clients, unacknowledged, running = self._store.statistics()
+        waiting = sum(count() for count in self._engine.waiting)
+        return Statistics(
+            clients,
+            len(self._authority),
+            unacknowledged,
+            running,
+            waiting,
+            self._store.held.total,
+        )
+
+    def report(self) -> GroupReport:
+        """Look at the replica, and at what it saw last of the log. Any thread; never waits."""
+        leading = self._group_servicer.leading
+        leader = self._store.leader
+        listed = self._picture.listed if leading is None else leading.listed
+        applied = self._store.state.applied
+        tail = max(applied, self._picture.tail) if leader is None else leader.synced
+        return GroupReport(
+            group=self.settings.group,
+            replica=self.settings.name,
+            role=self.role,
+            configuration=0 if listed is None else listed.configuration,
+            applied=applied,
+            # While the engine does not answer, nobody knows.
+            tail=None if self._watch.trouble() else tail,
+            unsynced=0 if leader is None else leader.unsynced,
+            wanted=0 if listed is None else len(listed.wanted),
+            listed=0 if listed is None else len(listed.witnesses),
+            answers=self.answered(),
+            serves=self._store.takes_calls(),
+            engine_silent_s=self._watch.silent_s(),
+        )
+
+    def configuration(self) -> pb.GroupConfiguration:
+        """Return who makes up the group, as this replica saw it last. Never waits."""
+        return self._group_servicer.configuration()
+
+    def status(self) -> pb.GroupStatusReply:
+        """Tell what it does, from memory; on the leader, what its witnesses say, too.
+
+        Those are waited for, a second at most; the log engine is not.
+        """
+        return self._group_servicer.status()
+
 
 # What clients load to send their calls by: an entry point of the group `rifl.paths`.
 PATH = "curp"

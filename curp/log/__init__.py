@@ -13,7 +13,7 @@ Around a log:
 - ``_creation``: a new group's log, and its id
 - ``_states``: what a log that was moved, or half copied, says of itself
 - ``_copying``: a log moved to another engine; ``_verification``: a log read whole
-- ``_commands``: ``python -m curp.log``; ``_ending``: signals that end a command in order
+- ``_commands``: ``python -m curp.log``, and the signals that end it in order
 """
 
 from __future__ import annotations

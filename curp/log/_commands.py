@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import getpass
 import json
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -16,12 +19,48 @@ from google.protobuf.message import DecodeError
 from _rifl_ground.exits import failed
 from curp.log._commits import GroupLog
 from curp.log._copying import copy_log
-from curp.log._ending import EndedBySignal, ended_by_signals
 from curp.log._errors import LogError
 from curp.log._opening import accept_loss, open_engine, why_stopped
 from curp.log._values import Entry
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class EndedBySignal(Exception):
+    """A signal came, and nothing is under way. ``code`` to exit with."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.code = 128 + number
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[Callable[[], None]]:
+    """Have SIGINT and SIGTERM noted; what is yielded raises ``EndedBySignal`` once one came.
+
+    A handler that raised would break off a commit, or be lost in whatever the interpreter
+    runs just then, such as a callback of its garbage collector.
+    """
+    came: list[int] = []
+
+    def check() -> None:
+        if came:
+            raise EndedBySignal(came[0])
+
+    if threading.current_thread() is not threading.main_thread():
+        yield check
+        return
+    before = {
+        each: signal.signal(each, lambda number, frame: came.append(number)) for each in _SIGNALS
+    }
+    try:
+        yield check
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
 
 # What may hold personal data, in an operation.
 _CONTENTS = ("request", "answer")

@@ -9,19 +9,17 @@ What happens to a call, in this order:
   ``settings`` what it is given, ``grpc_channels`` the channel below it, ``sync_interceptor`` and
   ``aio_interceptor`` the way without a channel, ``instrumentation`` the way under a library.
 - ``sync_multicallable``, ``aio_multicallable``: one unary method, with the hot path;
-  ``sync_streams``, ``aio_streams`` (and ``resending``): methods with streams; ``batch`` and
-  ``sync_batches``, ``aio_batches``: many calls in one RPC; ``keys``: the caller's names for calls.
+  ``sync_streams``, ``aio_streams`` (and ``resending``): methods with streams; ``batch``:
+  many calls in one RPC; ``keys``: the caller's names for calls.
 - ``exchange``, ``sync_exchange``, ``aio_exchange``: the retries of one call; ``aio_call``: the
   call object of ``grpc.aio``; ``answers``, ``aio_status``: what an attempt came back with;
   ``call_error``, ``errors``: what is raised, and one class for each reason.
-- ``routing``, ``sync_targets``, ``aio_targets``: which server an attempt goes to; ``paths``: other
-  ways to send it, such as a group's.
+- ``routing``, ``sync_targets``, ``aio_targets``: which server an attempt goes to.
 
 What calls share:
 
 - ``state`` on ``lease_state``, ``sync_client``, ``aio_client``: one client id's owner;
-  ``lease_requests``: how its lease is kept; ``shared_renewals``: along with others';
-  ``sync_timers``: who calls back where nobody's thread waits.
+  ``lease_requests``: how its lease is kept; ``shared_renewals``: along with others'.
 - ``sync_session``, ``aio_session``, ``resolution``: ``channel.session``; ``session_secret``.
 """
 

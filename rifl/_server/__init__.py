@@ -5,9 +5,9 @@ A call arrives at ``interceptors``; ``sync`` or ``aio`` drives the rules for it,
 - ``engine``: store, leases and bounds; step 1, the header and its token
 - ``context``: what the handler is given
 - ``handler_results``: what is recorded of what the handler did
-- ``reply``: what the caller is told, and who hears of it; ``refusal_log`` what is logged
-- ``sync_streams``, ``aio_streams``, ``abandoned_streams``: calls with a stream on one side
-- ``sync_batches``, ``aio_batches``, ``batches``: batched calls
+- ``reply``: what the caller is told, and who hears of it, and what is logged
+- ``sync_streams``, ``aio_streams``: calls with a stream on one side
+- ``aio_batches``, ``batches``: batched calls
 - ``eager_task``: how a coroutine handler begins at once
 - ``local_calls``: handlers run for somebody who is no caller of gRPC's; ``local_handlers``: how
   they are found

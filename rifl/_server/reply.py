@@ -8,18 +8,19 @@ ends arrivals by it: what is logged and observed is the same for all of them.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from _rifl_ground.log import get_logger
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.status import DETAILS_KEY, details_bin
-from rifl._server.refusal_log import RefusalLog
 from rifl._wire.envelope import NO_INFO, ItemReply, encode_executed, encode_reply
 from rifl._wire.envelope import is_bare as is_bare_item
 from rifl._wire.labels import OUTCOME_KEY, RPC_INFO
 from rifl.core._serving.answer import Answer, refusal_record
+from rifl.core._shared import errors
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
     BatchTooLarge,
@@ -38,6 +39,56 @@ from rifl.core._shared.reasons import REASONS, error_class, told_outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 
 _log = get_logger("rifl.server")
+
+# These are somebody's mistake, and say so once in a while; the others are how the
+# protocol goes on under load, faults and restarts.
+_BUGS = frozenset(
+    error.reason
+    for error in (
+        errors.BadHeader,
+        errors.NotRecorded,
+        errors.NotYours,
+        errors.PayloadMismatch,
+        errors.ResponseTooLarge,
+        errors.StaleRpc,
+        errors.StoreMismatch,
+    )
+)
+_EVERY_S = 10.0
+
+
+class RefusalLog:
+    """Writes a warning for refusals that signal a bug, and a debug event for all.
+
+    At most one warning in ten seconds for each reason, with the number of those
+    left out, so that a peer that sends garbage cannot fill the disk. Thread-safe.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def refused(self, method: str, call: Call | None, error: RiflError) -> None:
+        """Note one refusal."""
+        identity: dict[str, Any] = {"method": method, "reason": error.reason}
+        if call is not None:
+            identity["rpc_id"] = str(call.rpc_id)
+            identity["attempt"] = call.attempt
+        _log.debug("refused", **identity)
+        # A later attempt of an acknowledged call is a copy that came late: nobody waits for it.
+        late = error.reason == errors.StaleRpc.reason and call is not None and call.attempt > 1
+        if error.reason not in _BUGS or late:
+            return
+        now = self._clock()
+        with self._lock:
+            since, left_out = self._last.get(error.reason, (-_EVERY_S, 0))
+            due = now - since >= _EVERY_S
+            self._last[error.reason] = (now, 0) if due else (since, left_out + 1)
+        if due:
+            _log.warning("refused_a_mistake", **identity, error=str(error), left_out=left_out)
+
+
 _OK = 0
 # Said of the client or of the server, not of the call: told once if told of all of a batch.
 _OF_ALL = (

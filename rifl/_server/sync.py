@@ -2,32 +2,180 @@
 
 from __future__ import annotations
 
+import gc
+import queue
 import threading
+import weakref
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
+from _rifl_ground.log import get_logger
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.raw import RawAnswer
-from rifl._server.abandoned_streams import AbandonedStreams
+from rifl._server.batches import Batch, ItemsContext
 from rifl._server.context import CURRENT, HandlerContext, Serving
 from rifl._server.engine import Engine
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
-from rifl._server.sync_batches import batched_behavior
 from rifl._stores.base import Store
 from rifl._stores.pending import Pending
 from rifl._wire.envelope import MARK, is_batch
 from rifl.core._serving.admission import Fetch, Steps, Wait
 from rifl.core._serving.answer import Answer, Handled
+from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.fast_path import claim, end, start
+from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
+
+_Run = Callable[[bytes, Any, Attempt, list[BaseException]], Handled]
+_Send = Callable[[Any, SentReply], bytes]
+
+
+class _Blocking(Later):
+    """Work that is done where it is waited for."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+
+    def wait(self) -> Any:
+        return self._work()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise NotImplementedError("a sync shell blocks")
+
+
+def batched_behavior(
+    shell: Any, method: str, policy: MethodPolicy, run: _Run, send: _Send
+) -> Callable[[bytes, Any], RawAnswer]:
+    """Return the behavior of a unary handler's batches.
+
+    ``run`` runs the handler for one attempt, ``send`` refuses the RPC. The handlers of
+    one batch run one after another, in its order, in the RPC's thread.
+    """
+    engine = shell.engine
+
+    def run_all(batch: Batch, context: Any, attempts: list[Attempt]) -> list[Handled | None]:
+        results: list[Handled | None] = []
+        raised: list[BaseException] = []
+        for attempt in attempts:
+            if batch.gone():
+                results.extend([None] * (len(attempts) - len(results)))
+                break
+            results.append(run(attempt.call.request, context, attempt, raised))  # type: ignore[attr-defined]
+            if raised:
+                batch.raised(attempt, raised.pop())
+        return results
+
+    def fetch_all(calls: list[Call]) -> list[Any]:
+        return [engine.store.fetch(call) for call in calls]
+
+    def batched(body: bytes, context: Any) -> RawAnswer:
+        began = engine.replies.begin()
+        calls: list[Any] = []
+        try:
+            batch = Batch(engine, method, body, context)
+            calls = batch.calls
+            # False: it is gone already; on a grpc.aio.server the answer is always None.
+            if context.add_callback(batch.leave) is False:
+                batch.leave()
+            inner = ItemsContext(context)
+            steps = serve_batch(
+                engine.store,
+                calls,
+                policy,
+                run=lambda attempts: _Blocking(lambda: run_all(batch, inner, attempts)),
+                fetch=lambda wanted: _Blocking(lambda: fetch_all(wanted)),
+                gone=batch.gone,
+            )
+            return RawAnswer(batch.reply(shell.drive(steps, context), began))
+        except RiflError as refusal:
+            status = engine.replies.batch_status(method, calls, refusal, began)
+            return RawAnswer(send(context, status))
+
+    return batched
+
+
+_log = get_logger("rifl.server")
+
+
+class _Made(Protocol):
+    """A handler under way."""
+
+    def finish(self) -> None:
+        """Run it to its end."""
+
+
+class AbandonedStreams:
+    """The handlers under way, and a thread for those that no other one may run.
+
+    gRPC drops the answer's generator when the caller is gone, in the thread that ran the
+    handler: there it runs on, since what handlers open often belongs to one thread. But
+    where a collection closes the generator, that thread may hold any lock, the store's
+    too; then the rest is left to a thread of ours. Any thread.
+    """
+
+    def __init__(self) -> None:
+        # Else the collection that closes the generator closes the handler, too.
+        self._kept: set[_Made] = set()
+        self._left: queue.SimpleQueue[_Made | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def keep(self, made: _Made) -> None:
+        """Keep a handler alive; the thread that may run it is there from now."""
+        self._kept.add(made)
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    weakref.finalize(self, self._left.put, None).atexit = False
+                    self._thread = threading.Thread(
+                        target=_run, args=(self._left,), name="rifl-run-on", daemon=True
+                    )
+                    self._thread.start()
+
+    def forget(self, made: _Made) -> None:
+        """Keep it no longer: it has ended."""
+        self._kept.discard(made)
+
+    def run(self, made: _Made) -> None:
+        """Run a handler to its end, here or soon; where a collection calls: without a lock."""
+        self._kept.discard(made)
+        if _Collecting.thread == threading.get_ident():
+            self._left.put(made)
+        else:
+            made.finish()
+
+
+class _Collecting:
+    """Which thread collects now; the collector runs on one at a time."""
+
+    thread = 0
+
+    @classmethod
+    def told(cls, phase: str, _: dict[str, Any]) -> None:
+        cls.thread = threading.get_ident() if phase == "start" else 0
+
+
+gc.callbacks.append(_Collecting.told)
+
+
+def _run(left: queue.SimpleQueue[_Made | None]) -> None:
+    while (made := left.get()) is not None:
+        try:
+            made.finish()
+        except Exception:  # noqa: BLE001 - one of them must not end the others
+            _log.exception("running_on_raised")
+        del made
+
 
 _Handler = Callable[[Any, Any], Any]
 _EXECUTED = Outcome.EXECUTED

@@ -38,7 +38,7 @@ What a task does:
 - ``_keys``, ``_key_format``: a row's key, of the columns that name it; the key's bytes
 - ``_requests``, ``_request_fields``: a row's request message, and the fields of it
 - ``_connections``: channels of workers and of the driver
-- ``_delivery``, ``_pacing``: rows sent in batched calls, and how many a call carries
+- ``_delivery``: rows sent in batched calls, and how many a call carries
 - ``_replies``: response messages as columns, for ``call``
 """
 

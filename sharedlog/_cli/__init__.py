@@ -1,8 +1,9 @@
 """The ``sharedlog`` command: a log looked into, and operated, from a shell.
 
-- ``command``: one command, and its errors; ``arguments``: those of each.
+- ``command``: one command, and its errors; ``arguments``: those of each, and restored,
+  accept-loss, defragment.
 - ``messages``: publish, read, tail, export; ``operating``: create, streams, holds, trim, relay,
-  producers, retire, forget, verify; ``recovering``: restored, accept-loss, defragment.
+  producers, retire, forget, verify.
 - ``attending``: consumers' substreams; ``consuming``: their processes.
 - ``querying``: queries of Spark, what they committed and have read.
 - ``serving``: a log over gRPC.

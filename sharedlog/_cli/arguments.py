@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from datetime import timedelta
 from pathlib import Path
 
+from _rifl_ground.exits import CommandRefused, ExitCode
+from _rifl_ground.signals import until_signal
 from _rifl_ground.version import PrintVersion
 from sharedlog._cli import (
     attending,
@@ -15,12 +18,71 @@ from sharedlog._cli import (
     operating,
     playing,
     querying,
-    recovering,
     serving,
 )
 from sharedlog._cli.given import after, count, duration, header, position, schedule, seals, some
+from sharedlog._cli.operating import really
+from sharedlog._cli.shown import print_json, print_table, print_value
+from sharedlog._core.errors import LogError
+from sharedlog._engines.opening import defragment as defragment_rule
+from sharedlog._log.restoring import accept_loss as accept
+from sharedlog._log.restoring import restore_log
 from sharedlog._outbox.outbox import NAME as OUTBOX
 from sharedlog._player.declared import PLAYER, STREAM
+
+_RESTORED = """\
+Every position that a follower kept outside of the log is refused from now on, every producer of
+before is over, and what was pending is rolled back. What was appended after the backup is gone,
+and may have been delivered. Stop everything that has the log open first."""
+
+
+def restored(arguments: argparse.Namespace) -> int:
+    """Declare that the log was restored from a backup."""
+    _warned(arguments)
+    print_value(arguments.json, restore_log(arguments.url, arguments.timeout)._asdict())
+    return ExitCode.DONE
+
+
+def accept_loss(arguments: argparse.Namespace) -> int:
+    """Have a log go on that stopped since it lacks something; nothing where it has not."""
+    _warned(arguments)
+    found = accept(arguments.url, arguments.timeout)
+    if found is None:
+        raise CommandRefused("the log has not stopped: nothing was done", ExitCode.USAGE)
+    print_value(arguments.json, found._asdict())
+    return ExitCode.DONE
+
+
+def defragment(arguments: argparse.Namespace) -> int:
+    """Give back what is free in an etcd cluster, once, or on a schedule until a signal comes."""
+    if arguments.every is None:
+        return _defragment(arguments)
+    with until_signal() as stopped:
+        while True:
+            try:
+                _defragment(arguments)
+            except LogError as error:
+                sys.stderr.write(f"sharedlog: {error}\n")
+            sys.stdout.flush()
+            if stopped.wait(arguments.every.total_seconds()):
+                return ExitCode.DONE
+
+
+def _defragment(arguments: argparse.Namespace) -> int:
+    found = defragment_rule(arguments.url)
+    if arguments.json:
+        print_json([each._asdict() for each in found])
+    else:
+        rows = [(each.host, str(each.before), str(each.after), each.error) for each in found]
+        print_table("", ("member", "bytes#", "bytes now#", "error"), rows)
+    return ExitCode.UNAVAILABLE if any(each.error for each in found) else ExitCode.DONE
+
+
+def _warned(arguments: argparse.Namespace) -> None:
+    if not arguments.yes:
+        sys.stderr.write(_RESTORED + "\n")
+    really(arguments, "to go on with what is there")
+
 
 _ABOUT = """
 Look into a shared log and operate it, also beside the programs that use it. An error is one line
@@ -205,20 +267,20 @@ def _add_operating(
     restored = commands.add_parser(
         "restored", parents=[url, sure], help="go on with a log that was restored from a backup"
     )
-    restored.set_defaults(run=recovering.restored, opens=False)
+    restored.set_defaults(run=restored, opens=False)
 
     accept = commands.add_parser(
         "accept-loss",
         parents=[url, sure],
         help="go on with a log that lacks something",
     )
-    accept.set_defaults(run=recovering.accept_loss, opens=False)
+    accept.set_defaults(run=accept_loss, opens=False)
 
     tidy = commands.add_parser(
         "defragment", parents=[url], help="etcd: compact, defragment each member, disarm its alarm"
     )
     tidy.add_argument("--every", type=schedule, metavar="TIME", help="again and again")
-    tidy.set_defaults(run=recovering.defragment, opens=False)
+    tidy.set_defaults(run=defragment, opens=False)
 
 
 def _add_players(

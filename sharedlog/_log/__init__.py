@@ -6,7 +6,7 @@
 - ``placing``: into which substream a message goes, in what envelope.
 - ``publisher``: single messages of any thread; ``appender`` appends them; ``resending``: what is
   not answered is sent again; ``sender``: one act of a producer after the other.
-- ``append_in``: messages in transactions of the application's; ``fencing``: fences, past those.
+- ``append_in``: messages in transactions of the application's.
 - ``producer``, ``transaction``: what readers see all at once; ``sweeper``: rolls back what died.
 - ``following``: messages as they are committed; ``trimming``: what nobody needs goes.
 - ``rounds``: a thread that sweeps or trims while it is the one that does.

@@ -13,8 +13,14 @@ from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_whole, shown
 from sharedlog._core.catalog import Stream, all_streams, make_stream, name_of
 from sharedlog._core.envelope import About, Value, called
-from sharedlog._core.errors import InvalidRequest, LogError, OutcomeUnknown
-from sharedlog._core.fences import Fence
+from sharedlog._core.errors import (
+    InvalidRequest,
+    LogError,
+    LogStopped,
+    LogUnavailable,
+    OutcomeUnknown,
+)
+from sharedlog._core.fences import Fence, check_fence_name, raise_fence
 from sharedlog._core.holds import Hold, all_holds, drop, forget
 from sharedlog._core.message import Message
 from sharedlog._core.named import MAX_SEQ, check_producer_name
@@ -27,9 +33,8 @@ from sharedlog._core.steps import Rule
 from sharedlog._core.streams import check_name
 from sharedlog._core.trim import Outcome
 from sharedlog._engines.elsewhere import Elsewhere
-from sharedlog._engines.engine import Engine
+from sharedlog._engines.engine import Engine, Joining
 from sharedlog._log.append_in import joining, within
-from sharedlog._log.fencing import take_over
 from sharedlog._log.following import AT_ONCE, After, Following, read_once
 from sharedlog._log.place import Place, forked
 from sharedlog._log.placing import Headers, Placing
@@ -37,6 +42,30 @@ from sharedlog._log.producer import Producer
 from sharedlog._log.publisher import Publisher
 from sharedlog._log.sweeper import SILENT, Sweeper
 from sharedlog._log.trimming import Trimming, trim_once
+
+
+def take_over(place: Place, name: str) -> Fence:
+    """Raise a fence. Raises ``LogUnavailable``, and says for whom it has waited."""
+    check_fence_name(name)
+    end = time.monotonic() + place.timeout_s
+    while True:
+        whom = _make_way(place)
+        try:
+            return Fence(name, place.run(raise_fence(name)))
+        except LogUnavailable as error:
+            if not whom or isinstance(error, LogStopped):
+                raise
+            if time.monotonic() >= end:
+                raise LogUnavailable(
+                    f"{error}. The log waits for {whom}, whose transaction has to end: it may be "
+                    "ended by an administrator (pg_terminate_backend)"
+                ) from error
+
+
+def _make_way(place: Place) -> str:
+    engine = place.engine
+    return engine.make_way() if isinstance(engine, Joining) else ""
+
 
 _T = TypeVar("_T")
 _log = get_logger("sharedlog")

@@ -13,8 +13,7 @@
 whatever driver, has the same rows, and is committed once. See docs/spark-log.md.
 
 - ``_format``: the data source; ``_options``: the options of both, checked
-- ``_source``: its readers; ``_offsets``: what their offsets say; ``_columns``: messages as rows,
-  ``_rows``: those with a column for each part of a message
+- ``_source``: its readers; ``_offsets``: what their offsets say; ``_columns``: messages as rows
 - ``_sink``: its writers; ``_tasks``: what a task appends; ``_messages``: rows as messages,
   ``_column_rows``: those with columns of their own; ``_message_types``: of protobuf
 - ``_declaring``: columns that a program declares without Spark

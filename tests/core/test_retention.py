@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rifl.core._serving.client_table import LivedTime, Retention
 from rifl.core._serving.namespace import is_namespace, namespace_id
-from rifl.core._serving.retention import LivedTime, Retention
 
 _keys = st.tuples(st.integers(-2, 2), st.sampled_from([b"a", b"b"]))
 _steps = st.lists(

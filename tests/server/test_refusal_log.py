@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rifl._server.refusal_log import RefusalLog
+from rifl._server.reply import RefusalLog
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import InProgress, PayloadMismatch, StaleRpc
 

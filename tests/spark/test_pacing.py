@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from rifl.spark._pacing import Pace
+from rifl.spark._delivery import Pace
 
 
 def _settled(per_row_s: float, *, max_rows: int = 500, target_s: float = 1.0) -> list[int]:

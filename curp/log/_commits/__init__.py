@@ -2,7 +2,7 @@
 
 - ``group_log``: ``GroupLog``, by commits alone; ``lease`` and ``snapshots`` are parts of it.
 - ``keys``: the log's keys, their values, and the number of the format; ``bodies``: the body of an
-  entry's row; ``pieces``: the values of a snapshot's keys.
+  entry's row.
 - ``sqlite``, ``redis``, ``postgres``, ``etcd``: the place of a group's log in each store: a log is
   made and opened there, and its losses accepted.
 """

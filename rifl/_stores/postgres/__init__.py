@@ -5,7 +5,7 @@
   drivers do. ``shared_blocks``: blocks of deliveries, which share one as a ``shared_group``.
   ``telling``: who is told of commits.
 - ``backend``: carries requests out; ``request_statements``: what is sent
-  for each, as ``statements``; ``stalls``: who is locked out.
+  for each, as ``statements``.
 - ``schema``: tables and functions (``sql/``); ``continuity``: is it the database it was, by its
   beats and its ``history``?
 - ``opening``: connected and checked; ``store_address``: URLs.

@@ -1,12 +1,11 @@
 """``redis://``, ``rediss://``, and over Sentinel or a cluster (extra ``rifl-grpc[redis]``).
 
 - ``store``: the store and handlers' transactions; ``transaction``: the record in a pipeline.
-- ``backend``: requests; ``combining``, ``packed_connection``: those of calls.
-- ``scripts``, ``script_calls``: the Lua, and requests as calls of it; ``key_sweep``;
-  ``listener``: what is heard.
+- ``backend``: requests, and what is heard; ``combining``, ``packed_connection``: those of calls.
+- ``scripts``, ``script_calls``: the Lua, and requests as calls of it.
 - ``opening``: connected and checked; ``store_address``: URLs.
 - ``lease_storage``: leases in the store, over ``lease_rows`` and ``session_rows``;
-  ``inspection``: a look into the store from outside, with its ``look_rows``.
+  ``inspection``: a look into the store from outside.
 """
 
 from rifl._stores.redis.lease_storage import RedisLeaseStorage

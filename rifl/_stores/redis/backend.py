@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import redis
 
@@ -18,15 +18,120 @@ from _rifl_ground.redis.clients import Clients
 from _rifl_ground.redis.lua import Script
 from _rifl_ground.redis.settings import NotDurable
 from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
-from rifl._stores.redis.key_sweep import sweep_keys
-from rifl._stores.redis.listener import Listener
 from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConnection
 from rifl._stores.redis.script_calls import Sent, rounds, steps_of
+from rifl._stores.redis.scripts import ENDS, EXPIRE
 from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
 from rifl._stores.shared.requests import Claim, Finish, FinishUnclaimed, MoveRows
+from rifl.core._serving.namespace import is_namespace
 
 _log = get_logger("rifl.store")
+
+_SUBSCRIBE_TIMEOUT_S = 10.0
+# How long the listener takes at most to notice that the store closes.
+_LISTEN_S = 0.1
+_FIRST_RETRY_S = 0.05
+_LAST_RETRY_S = 1.0
+
+
+class Listener:
+    """Tells what the store sends to one incarnation, in a thread of its own.
+
+    ``wake`` is told the token of an attempt that ended, ``resubscribed`` that messages may
+    have been missed: a connection begins to listen. ``closing``: it ends once this is set.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        channel: str,
+        wake: Callable[[bytes], None],
+        resubscribed: Callable[[], None],
+        closing: threading.Event,
+    ) -> None:
+        self._clients = clients
+        self._channel = channel
+        self._wake = wake
+        self._resubscribed = resubscribed
+        self._closing = closing
+        self._subscribed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rifl-listener", daemon=True)
+
+    def start(self) -> None:
+        """Listen; returns once that is confirmed, so that no wake is missed."""
+        self._thread.start()
+        if not self._subscribed.wait(_SUBSCRIBE_TIMEOUT_S):
+            raise BackendError("no subscription to the store's messages could be made")
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join(_SUBSCRIBE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        delay_s = _FIRST_RETRY_S
+        while not self._closing.is_set():
+            pubsub = self._clients.blocking.pubsub()
+            try:
+                pubsub.subscribe(self._channel)
+                while not self._closing.is_set():
+                    message = pubsub.get_message(timeout=_LISTEN_S)
+                    if message is None:
+                        continue
+                    if message["type"] == "subscribe":
+                        # Also after a connection that redis-py made anew by itself.
+                        self._resubscribed()
+                        self._subscribed.set()
+                        delay_s = _FIRST_RETRY_S
+                    elif message["type"] == "message":
+                        self._wake(message["data"])
+            except (redis.RedisError, OSError, ValueError) as error:
+                _log.debug("listener_lost", error=str(error))
+                self._closing.wait(delay_s)
+                delay_s = min(2 * delay_s, _LAST_RETRY_S)
+            finally:
+                pubsub.close()
+
+
+_LOOKED_AT_ONCE = 200
+# Redis does nothing else meanwhile.
+_KEYS_AT_ONCE = 500
+
+
+class Scripts(Protocol):
+    """Who runs scripts: the backend."""
+
+    def run(self, script: Script, client_id: int | None, arguments: list[Any]) -> list[Any]:
+        """Run a script, blocking; returns status and values. Raises ``BackendError``."""
+
+
+def sweep_keys(scripts: Scripts, lost: bytes, limit: int) -> int:
+    """Look at the clients and namespaces that are due; return how many keys went.
+
+    Any number of replicas may do so at once. A client whose keys are retained for
+    a time is in the index, no later than the first of them is over; each look says
+    when the next one is, and the index is moved only if nobody filed it meanwhile.
+    """
+    reply = scripts.run(ENDS, None, ["due", _LOOKED_AT_ONCE])
+    lived, count = reply[1], int(reply[2])
+    living, due = reply[3 : 3 + count], reply[3 + count :]
+    gone = 0
+    for client_id, seen in zip(due[::2], due[1::2], strict=True):
+        look: bytes = b""
+        while gone < limit:
+            wanted = min(_KEYS_AT_ONCE, limit - gone)
+            arguments = [wanted, lost, int(is_namespace(int(client_id))), lived, *living]
+            reply = scripts.run(EXPIRE, int(client_id), arguments)
+            gone += int(reply[1])
+            look = reply[2] if reply[0] == b"look" else b""
+            if int(reply[1]) < wanted:
+                break
+        else:
+            return gone
+        scripts.run(ENDS, None, ["move", client_id, seen, look])
+    return gone
+
+
 # What every call asks for; all else is rare, or must not wait.
 _TOGETHER = (Claim, Finish, FinishUnclaimed, MoveRows)
 # See the scripts' prelude.

@@ -18,8 +18,7 @@ out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
 - ``store``: the face. The rules are ``claims``: who runs a call, and ``settlement``: how it ends;
   ``unclaimed``: first attempts that run before they are decided about.
 - ``requests``: what the rules ask; ``backend``, ``steps``: who carries it out.
-- ``transactions``: handlers' own, with a fenced record in them; ``rows``: what is moved
-  conditionally.
+- ``transactions``: handlers' own, with a fenced record in them.
 - ``attempts``: this replica's calls; ``refusing``: why it takes no new ones.
 - ``heartbeat``, ``replicas``, ``presence``: who lives; ``lease_watch``: when leases may end.
 """

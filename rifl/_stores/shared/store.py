@@ -13,11 +13,12 @@ from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
-from rifl._stores.rows import ConditionalRows
+from rifl._stores.rows import ConditionalRows, Move, RowCall
 from rifl._stores.shared.attempts import Attempts, SharedAttempt, loop_ends, of_shared
 from rifl._stores.shared.backend import (
     Backend,
     BackendError,
+    NotCarriedOut,
     Undurable,
     WentBackwards,
 )
@@ -26,7 +27,7 @@ from rifl._stores.shared.heartbeat import LATE_AFTER_S, Heartbeat
 from rifl._stores.shared.presence import Presence
 from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
-from rifl._stores.shared.rows import SharedRows
+from rifl._stores.shared.requests import GetRows, MoveRows
 from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.steps import AllSteps, Rule, Steps
 from rifl._stores.shared.unclaimed import UnclaimedRuns
@@ -39,9 +40,75 @@ from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._serving.unclaimed import BY_RECORD, Declared
 from rifl.core._shared.call import Call
-from rifl.core._shared.errors import InProgress, RiflError
+from rifl.core._shared.errors import InProgress, RecordPending, RiflError, StoreUnavailable
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
+
+_AT_ONCE = 1000
+
+
+class SharedRows:
+    """``ConditionalRows`` over a ``Backend``: each move is one request."""
+
+    def __init__(
+        self,
+        store_id: str,
+        process: str,
+        backend: Backend,
+        attempts: Attempts,
+        refusing: Refusing,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self.store_id = store_id
+        self.process = process
+        self._heartbeat = heartbeat
+        self._backend = backend
+        self._attempts = attempts
+        self._refusing = refusing
+
+    def beats(self, processes: Sequence[str]) -> list[int]:
+        """Return of each replica how often it has beaten, 0 once its presence has ended."""
+        try:
+            Steps(self._backend, self._heartbeat.look()).wait()
+        except BackendError as error:
+            raise StoreUnavailable(f"the replicas cannot be read: {error}") from error
+        return [self._heartbeat.beats(each) for each in processes]
+
+    def get(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+        """Return what is durable."""
+        wanted = list(keys)
+        found: dict[str, bytes | None] = dict.fromkeys(wanted)
+        try:
+            for at in range(0, len(wanted), _AT_ONCE):
+                found.update(self._backend.ask(GetRows(tuple(wanted[at : at + _AT_ONCE]))))
+        except BackendError as error:
+            raise StoreUnavailable(f"the rows cannot be read: {error}") from error
+        return found
+
+    def move(self, moves: Sequence[Move]) -> Steps:
+        """Move rows in one request."""
+        return Steps(self._backend, self._move(tuple(moves)))
+
+    def begin(self, call: RowCall, policy: MethodPolicy) -> Attempt:
+        """Begin a run."""
+        if (refusal := self._refusing.refusal()) is not None:
+            raise refusal
+        return self._attempts.new(call, policy)
+
+    def end(self, attempt: Attempt) -> None:
+        """End a run."""
+        self._attempts.settle(of_shared(attempt))
+
+    def _move(self, moves: tuple[Move, ...]) -> Rule:
+        if reason := self._refusing.weakness:
+            raise StoreUnavailable(f"the store is not durable: {reason}")
+        try:
+            return (yield MoveRows(moves))
+        except NotCarriedOut as error:
+            raise StoreUnavailable(f"the rows were not moved: {error}") from error
+        except BackendError as error:
+            raise RecordPending(f"whether the rows were moved is not known: {error}") from error
+
 
 _log = get_logger("rifl.store")
 # After how many times the longest that one step of a claim takes it is too late for the claim: a

@@ -1,15 +1,14 @@
 """``sqlite:///file``: the embedded default; durable, with group commit.
 
 - ``store``: decisions in memory, records on disk. It is ``handler_commits`` (what handlers' own
-  transactions left) on ``batches`` (many calls at once) on ``client_rows``; ``attempt``: a call.
+  transactions left, and many calls at once) on ``client_rows``; ``attempt``: a call.
 - ``recovery``: what earlier incarnations left; ``removals``: whose rows go.
 - ``databases``: the store's file and those that methods name; ``database``: one of these;
   ``schema``, ``statements``: its tables and what is written.
 - ``journal`` on ``journal_lead``, on ``journal_queue``: group commit of ``journal_entries``, and
   whose turn it is; ``journal_writer``: one commit of them;
   ``write_queue``: who writes to the file next.
-- ``transactions``: handlers' own; ``record_row``: what is written in them; ``rows``: what is
-  moved conditionally.
+- ``transactions``: handlers' own; ``record_row``: what is written in them.
 - ``shared_transactions`` on ``shared_connection``: many calls in one commit; ``blocks``: a
   handler's part in one; ``connection_proxy``: what it does its statements on.
 - ``file_guard``, ``note_file``, ``ownership``, ``medium``: the files, and whose they are.

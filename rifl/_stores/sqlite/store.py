@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import RecordCodec
+from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
+from rifl._stores.rows import Move, RowCall, SoleProcess
 from rifl._stores.sqlite.attempt import SqliteAttempt, is_stale, of_sqlite
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.databases import Databases
@@ -19,21 +21,58 @@ from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
 from rifl._stores.sqlite.recovery import Recovery
 from rifl._stores.sqlite.removals import Removals
-from rifl._stores.sqlite.rows import SqliteRows
 from rifl._stores.sqlite.schema import opening_error
 from rifl._stores.sqlite.transactions import SqliteTransactions
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
-from rifl.core._serving.policy import Kind, MethodPolicies
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
+    RecordPending,
     RiflError,
     StoreUnavailable,
 )
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
+
+
+class SqliteRows(SoleProcess):
+    """``ConditionalRows`` in the store's own file; moves that meet share a commit."""
+
+    def __init__(self, store: EmbeddedStore, database: Database) -> None:
+        super().__init__()
+        self._store = store
+        self._database = database
+
+    @property
+    def store_id(self) -> str:
+        """Of the file."""
+        return self._database.store_id
+
+    def get(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+        """Return what is durable."""
+        wanted = list(keys)
+        try:
+            found = self._database.read_rows(wanted)
+        except RecordPending as error:
+            raise StoreUnavailable(str(error)) from error
+        return {key: found[key][0] if key in found else None for key in wanted}
+
+    def move(self, moves: Sequence[Move]) -> Pending:
+        """Have the journal move rows with its next commit."""
+        entry = Entry(Entry.MOVE, *moves, patient=False, failure=not_started)
+        return self._database.journal.submit(entry, awaited=True)
+
+    def begin(self, call: RowCall, policy: MethodPolicy) -> Attempt:
+        """Begin a run."""
+        return self._store.begin_beside(call, policy)
+
+    def end(self, attempt: Attempt) -> None:
+        """End a run."""
+        self._store.end_beside(attempt)
+
 
 _KEYS_PER_SWEEP = 1_000
 # How much of the time that was lived through a crash may forget: records stay for that longer.

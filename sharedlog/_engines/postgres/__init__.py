@@ -1,8 +1,8 @@
 """A log in PostgreSQL: for the processes of several machines (DESIGN-LOG §12).
 
-- ``opening``: by URL; ``engine``: the log, by functions of the ``schema`` (``sql/``) and
-  ``statements`` that read; ``joining``: appends on the ``applications``' own connections,
-  and ``hanging``: those that do not end; ``joined_commits``: in transactions of a consumer's store.
+- ``opening``: by URL; ``engine``: the log, by functions of the ``schema`` (``sql/``);
+  ``joining``: appends on the ``applications``' own connections;
+  ``joined_commits``: in transactions of a consumer's store.
 - ``connection``: statements to one log, and whether the server is still the one
-  that the log was written on; ``waiting``: for new entries.
+  that the log was written on.
 """

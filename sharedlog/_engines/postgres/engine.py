@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import psycopg
+
 from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.listener import Listener
 from sharedlog._core.commit import Commit, Refused, Stamp
 from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog, TrimmedLog
@@ -18,13 +23,184 @@ from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.group_commit import GroupCommit, Pending
 from sharedlog._engines.owner import LOG, Owner
-from sharedlog._engines.postgres import statements
 from sharedlog._engines.postgres.connection import Begin, Connection
-from sharedlog._engines.postgres.hanging import end_hanging
 from sharedlog._engines.postgres.joined_commits import JoinedCommits
 from sharedlog._engines.postgres.joining import ServerTransactions
-from sharedlog._engines.postgres.waiting import Waiting
 from sharedlog._engines.terms import ServerTerms, Term
+
+# A hint may be lost while the session is made anew, so a waiter looks by itself as well.
+_LOOK_S = 1.0
+_LOOK_UNHEARD_S = 0.01
+_END_S = 2.0
+
+
+class Waiting:
+    """Wakes waiters when an append was committed, by ``NOTIFY``. Any thread.
+
+    Hints only: what is true is what the tail says when it is asked for.
+    """
+
+    def __init__(self, connection: Connection, channel: str) -> None:
+        self._connection = connection
+        self._channel = channel
+        self._listener: Listener | None = None
+        # Taken and given back by C: a signal's exception may leave a condition's own taken.
+        self._lock = threading.RLock()
+        self._heard = threading.Condition(self._lock)
+        self._count = 0
+        self._listens = False
+
+    def wait(self, look: Callable[[], int], after: int, timeout_s: float) -> int:
+        """Return the tail once it is above ``after``, or when the time is over."""
+        self._begin()
+        end = time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                count = self._count
+            tail = look()
+            left_s = end - time.monotonic()
+            if tail > after or left_s <= 0:
+                return tail
+            with self._lock:
+                pause_s = _LOOK_S if self._listens else _LOOK_UNHEARD_S
+                if self._count == count and not self._connection.closing.is_set():
+                    self._heard.wait(min(pause_s, left_s))
+            if self._connection.closing.is_set():
+                raise self._connection.owner.stopped("the log engine was closed")
+
+    def close(self) -> None:
+        """Wake everybody, before the connection closes its sessions. Idempotent."""
+        self._connection.closing.set()
+        self._hint()
+        if self._listener is None:
+            return
+        if self._listens:
+            # It hears this, and looks whether it is to go on.
+            told = "SELECT pg_notify(%s, '')"
+            with contextlib.suppress(psycopg.Error, OSError):
+                self._connection.sessions.use(lambda each: each.execute(told, (self._channel,)))
+        self._listener.join(_END_S)
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._listener is None:
+                self._listener = Listener(
+                    self._connection.address,
+                    self._channel,
+                    self._connection.closing,
+                    heard=lambda _: self._hint(),
+                    # What was appended before that is looked for.
+                    listening=lambda: self._hint(listens=True),
+                    lost=self._lost,
+                )
+                self._listener.start()
+
+    def _hint(self, *, listens: bool | None = None) -> None:
+        with self._lock:
+            self._count += 1
+            self._listens = self._listens if listens is None else listens
+            self._heard.notify_all()
+
+    def _lost(self, error: Exception) -> None:
+        self._connection.owner.events.debug("log_listener_lost", error=type(error).__name__)
+        self._hint(listens=False)
+
+
+# In front of all rows: the log, alike in each.
+HEAD = "l.incarnation, l.steps, l.stopped, l.tail, l.removed"
+
+STATUS = f"SELECT {HEAD} FROM {{0}}.log l WHERE l.incarnation = %(log)s"  # noqa: S608
+GET = f"""
+SELECT {HEAD}, k.key, k.value FROM {{0}}.log l
+LEFT JOIN {{0}}.key k ON k.log_id = l.log_id AND k.key = ANY (%(keys)s::bytea[])
+    AND (k.ends IS NULL OR k.ends > {{0}}.now_1())
+WHERE l.incarnation = %(log)s
+"""  # noqa: S608 - our own words
+SCAN = f"""
+SELECT {HEAD}, k.key, k.value FROM {{0}}.log l
+LEFT JOIN {{0}}.key k ON k.log_id = l.log_id AND k.key >= %(from)b AND k.key < %(to)b
+    AND (k.ends IS NULL OR k.ends > {{0}}.now_1())
+WHERE l.incarnation = %(log)s
+"""  # noqa: S608 - our own words
+REMAINING = f"""
+SELECT {HEAD}, k.key, k.ends, k.term_s, {{0}}.now_1() FROM {{0}}.log l
+LEFT JOIN {{0}}.key k ON k.log_id = l.log_id AND k.key = %(key)b
+WHERE l.incarnation = %(log)s
+"""  # noqa: S608 - our own words
+# Each row: how many entries there are within the limit, and one of them; there is none behind the
+# tail unless the log is damaged. Bodies are summed up by
+# their sizes, which are known without reading them.
+_BOUNDED = f"""
+SELECT {HEAD}, e.there, e.lsn, e.at_us, e.tags, e.checksum, e.body FROM {{0}}.log l
+LEFT JOIN LATERAL (
+    SELECT candidate.*, count(*) OVER () AS there,
+        sum(octet_length(body)) OVER (ORDER BY lsn) AS bytes, row_number() OVER (ORDER BY lsn) AS at
+    FROM (%s) AS candidate
+) AS e ON coalesce(e.bytes, 0) <= %%(bytes)s::int8 OR e.at = 1
+WHERE l.incarnation = %%(log)s ORDER BY e.lsn
+"""  # noqa: S608 - our own words
+READ = (
+    _BOUNDED
+    % """
+    SELECT lsn, at_us, tags, checksum, body FROM {0}.entry
+    WHERE log_id = l.log_id AND lsn > %(after)s::int8
+    ORDER BY lsn LIMIT %(limit)s::int8
+    """
+)
+READ_TAG = (
+    _BOUNDED
+    % """
+    SELECT t.lsn, n.at_us, n.tags, n.checksum, n.body FROM {0}.tag t
+    LEFT JOIN {0}.entry n ON n.log_id = t.log_id AND n.lsn = t.lsn
+    WHERE t.log_id = l.log_id AND t.tag = %(tag)b AND t.lsn > %(after)s::int8
+    ORDER BY t.lsn LIMIT %(limit)s::int8
+    """
+)
+DOOMED = f"""
+SELECT {HEAD}, e.lsn, e.tags FROM {{0}}.log l
+LEFT JOIN LATERAL (
+    SELECT lsn, tags FROM {{0}}.entry
+    WHERE log_id = l.log_id AND lsn <= least(%(through)s::int8, l.tail)
+    ORDER BY lsn LIMIT %(limit)s::int8
+) AS e ON true
+WHERE l.incarnation = %(log)s ORDER BY e.lsn
+"""  # noqa: S608 - our own words
+
+
+# Marked by ``append_in_1``. What a session does is hidden from a role without the privilege.
+_HANGING = """
+SELECT a.pid, coalesce(a.usename, ''), coalesce(a.application_name, '')
+FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND a.datname = current_database()
+    AND l.classid::int8 = hashtext('sharedlog {0}')::int8 & 4294967295
+    AND l.objid::int8 = (SELECT log_id FROM {0}.log WHERE incarnation = %(log)s)
+    AND (a.state IS NULL OR a.state LIKE 'idle in transaction%%')
+    AND (a.state_change IS NULL
+        OR a.state_change < clock_timestamp() - %(hangs_s)s * interval '1 s')
+"""
+# Between an append and its commit, a client that lives says something within this time.
+_HANGS_S = 1.0
+
+
+def end_hanging(log: Connection) -> str:
+    """End those of which nothing was heard for a second; whose could not be, in words."""
+    found = log.read(_HANGING.format(log.schema), {"log": log.incarnation, "hangs_s": _HANGS_S})
+    return ", ".join(told for each in found if (told := _end(log, *each)))
+
+
+def _end(log: Connection, pid: int, user: str, application: str) -> str:
+    facts: dict[str, Any] = {"pid": pid, "user": user, "application": application}
+    told = f"the session {pid} of {user} {application}".strip()
+    try:
+        log.sessions.use(lambda session: session.execute("SELECT pg_terminate_backend(%s)", (pid,)))
+    except psycopg.Error as error:
+        log.owner.events.warning(
+            "log_waits_for_session", log=str(log.address), error=type(error).__name__, **facts
+        )
+        return told
+    log.owner.events.warning("log_session_ended", log=str(log.address), **facts)
+    return ""
+
 
 _KEYS = "bytea[] bytea[]"
 _STAMPS = {Stamp.NONE: "-", Stamp.FIRST: "f", Stamp.LAST: "l"}
@@ -124,7 +300,7 @@ class PostgresEngine:
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """See ``Engine``."""
-        _, rows = self._ask(statements.GET, {"keys": [key.encode() for key in keys]})
+        _, rows = self._ask(GET, {"keys": [key.encode() for key in keys]})
         found = {key.decode(): value for key, value in rows if key is not None}
         return {key: found.get(key) for key in keys}
 
@@ -132,7 +308,7 @@ class PostgresEngine:
         """See ``Engine``."""
         begin = prefix.encode()
         # No byte of UTF-8 is 255.
-        _, rows = self._ask(statements.SCAN, {"from": begin, "to": begin + b"\xff"})
+        _, rows = self._ask(SCAN, {"from": begin, "to": begin + b"\xff"})
         try:
             return {key.decode(): value for key, value in rows if key is not None}
         except UnicodeDecodeError as error:
@@ -140,7 +316,7 @@ class PostgresEngine:
 
     def remaining(self, key: str) -> float:
         """See ``Engine``; by the server's clock (see ``ServerTerms``)."""
-        _, rows = self._ask(statements.REMAINING, {"key": key.encode()})
+        _, rows = self._ask(REMAINING, {"key": key.encode()})
         there, ends, term_s, now_s = rows[0]
         if ends is None:
             return 0.0 if there is None else float("inf")
@@ -150,9 +326,9 @@ class PostgresEngine:
         """See ``Engine``."""
         names: dict[str, Any] = {"after": after, "limit": limit, "bytes": READ_BYTES}
         if tag is None:
-            head, parts = self._ask(statements.READ, names)
+            head, parts = self._ask(READ, names)
         else:
-            head, parts = self._ask(statements.READ_TAG, names | {"tag": tag.encode()})
+            head, parts = self._ask(READ_TAG, names | {"tag": tag.encode()})
         if after < head.removed:
             raise TrimmedLog(f"what follows LSN {after} was trimmed", head.removed + 1)
         there = parts[0][0] or 0
@@ -172,11 +348,11 @@ class PostgresEngine:
 
     def tail(self) -> int:
         """See ``Engine``."""
-        return self._ask(statements.STATUS, {})[0].tail
+        return self._ask(STATUS, {})[0].tail
 
     def first(self) -> int:
         """See ``Engine``."""
-        return self._ask(statements.STATUS, {})[0].removed + 1
+        return self._ask(STATUS, {})[0].removed + 1
 
     def wait(self, after: int, timeout_s: float) -> int:
         """See ``Engine``."""
@@ -185,7 +361,7 @@ class PostgresEngine:
     def remove(self, through: int) -> None:
         """See ``Engine``."""
         while True:
-            _, rows = self._ask(statements.DOOMED, {"through": through, "limit": _PIECE})
+            _, rows = self._ask(DOOMED, {"through": through, "limit": _PIECE})
             # As they are: damaged ones go, too.
             doomed = [(lsn, tags.split(_BETWEEN)) for lsn, tags in rows if lsn is not None]
             if not doomed:

@@ -1,14 +1,13 @@
 """A log in a SQLite file: durable with each commit, shared by the processes of one machine.
 
 - ``engine``: the log, in the ``rows`` of a ``file``; ``creation``: made, and its losses accepted.
-- ``file``, ``commit_note``: what may befall a file and those beside it;
+- ``file``, ``commit_note``: a log's tables, whose turn it is to write, and what may befall a
+  file and those beside it;
   ``counting``: how many commits there were, and the errors.
-- ``prefixed``: one of several logs in a file, as groups have them.
 - ``tags``: their index, which is written for many entries at once.
 - ``terms``: keys that are there for a time.
 - ``joining``: appends on the application's own connections; ``applications``: work in those.
-- ``write_fairness``: who waits for the file comes before who has just written.
-- ``watcher``: tells that some process wrote; ``inotify``: the kernel's hints.
+- ``watcher``: tells that some process wrote.
 """
 
 from sharedlog._engines.sqlite.creation import BUSY_S, accept_loss, create

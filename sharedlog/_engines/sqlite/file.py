@@ -3,25 +3,139 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.failures import Stopped, is_busy, is_damage, name_of
 from _rifl_ground.sqlite.guard import FileGuard
 from _rifl_ground.sqlite.long_wal import LongWal
-from _rifl_ground.sqlite.opening import connect
+from _rifl_ground.sqlite.opening import Connection, connect
 from _rifl_ground.sqlite.write_lock import holder_of
 from sharedlog._core.errors import ReentrantCall
 from sharedlog._engines.owner import Owner, nothing_done
 from sharedlog._engines.sqlite.commit_note import CommitNote
-from sharedlog._engines.sqlite.prefixed import Prefixed
-from sharedlog._engines.sqlite.write_fairness import WriteFairness
+
+# Far behind what is in the file.
+_BYTE = 1 << 40
+# How long one that waits is given way to, and for how long it is passed over if it did not come:
+# it may have been stopped.
+_GIVE_S, _PASS_OVER_S = 0.5, 10.0
+_LOOK_S = 0.0002
+_LOCK = struct.Struct("hhqqi0q")
+
+
+def _of(kind: int) -> bytes:
+    return _LOCK.pack(kind, os.SEEK_SET, _BYTE, 1, 0)
+
+
+_WRITE, _NONE = _of(fcntl.F_WRLCK), _of(fcntl.F_UNLCK)
+
+
+class WriteFairness:
+    """That of one handle on the file; one thread at a time. Without its file everybody is free.
+
+    The lock is the handle's (of the open file), and goes with its process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """``path``: a file that all who write have; it is not made."""
+        self._file: int | None = None
+        self._waits = False
+        self._passed_over_until = 0.0
+        with contextlib.suppress(OSError):
+            self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+    def give_way(self, wait: Callable[[float], object]) -> None:
+        """Let one that waits go first. ``wait`` pauses; True ends it."""
+        if not self._awaited():
+            return
+        began = time.monotonic()
+        if began < self._passed_over_until:
+            return
+        while self._awaited():
+            if time.monotonic() - began >= _GIVE_S:
+                self._passed_over_until = time.monotonic() + _PASS_OVER_S
+                return
+            if wait(_LOOK_S):
+                return
+
+    def waits(self) -> None:
+        """Have others give way to this one, unless they do to another one already."""
+        if not self._waits and self._file is not None:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _WRITE)
+                self._waits = True
+
+    def came(self) -> None:
+        """It waits no more."""
+        if self._waits and self._file is not None:
+            self._waits = False
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _NONE)
+
+    def close(self) -> None:
+        """Let go of the file; idempotent."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def _awaited(self) -> bool:
+        if self._file is None:
+            return False
+        try:
+            found = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, _WRITE)
+        except OSError:
+            return False
+        return bool(_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+
+_TABLES = "sharedlog_"
+
+
+class Prefixed(Connection):
+    """A connection whose statements about a log's tables are about those with its prefix."""
+
+    prefix = _TABLES
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._named: dict[str, str] = {}
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """See ``sqlite3.Connection``."""
+        if self.prefix is not _TABLES:
+            sql = self._named.get(sql) or self._name(sql)
+        try:
+            return super().execute(sql, parameters)
+        except UnicodeDecodeError as error:
+            raise _damaged(error) from error
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        """See ``sqlite3.Connection``."""
+        if self.prefix is not _TABLES:
+            sql = self._named.get(sql) or self._name(sql)
+        try:
+            return super().executemany(sql, parameters)
+        except UnicodeDecodeError as error:
+            raise _damaged(error) from error
+
+    def _name(self, sql: str) -> str:
+        # Our own statements, of which there are few.
+        return self._named.setdefault(sql, sql.replace(_TABLES, self.prefix))
+
+
+def _damaged(error: UnicodeDecodeError) -> sqlite3.Error:
+    # SQLite's message quotes a damaged schema, and the module cannot read the message.
+    return sqlite3.DatabaseError(f"Could not decode to UTF-8 what SQLite says of it: {error}")
+
 
 # Of looks whether the file is free: others give way to one that waits, see ``WriteFairness``.
 _TURN_S, _GROWTH, _LONGEST_TURN_S = 0.0002, 1.02, 0.002

@@ -391,8 +391,8 @@ def test_a_server_that_is_not_there(own_redis):
 
 def test_a_wait_ends_with_an_append(shared_redis, group, opened, monkeypatch):
     """A reader asleep in the server is woken by the append, not by a timer (DESIGN §7)."""
-    monkeypatch.setattr("sharedlog._engines.redis.waiting._BLOCK_S", 300.0)
-    monkeypatch.setattr("sharedlog._engines.redis.waiting._LOOK_S", 300.0)
+    monkeypatch.setattr("sharedlog._engines.redis.engine._BLOCK_S", 300.0)
+    monkeypatch.setattr("sharedlog._engines.redis.engine._LOOK_S", 300.0)
     url = created(shared_redis.url(group=group, timeout_s=600))
     writer, reader = Writer(opened(url)), opened(url)
     woken = []

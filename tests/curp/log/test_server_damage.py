@@ -465,7 +465,7 @@ def test_a_server_that_falls_silent(damage):
 
 def test_a_wait_ends_with_an_append(place, monkeypatch):
     """The store tells a reader of it, not a timer (DESIGN §7)."""
-    monkeypatch.setattr("sharedlog._engines.postgres.waiting._LOOK_S", 300.0)
+    monkeypatch.setattr("sharedlog._engines.postgres.engine._LOOK_S", 300.0)
     monkeypatch.setattr("sharedlog._engines.etcd.engine._LOOK_S", 300.0)
     writer, reader = Writer(place.open()), place.open()
     woken = []

@@ -399,8 +399,8 @@ def test_what_is_removed_gives_its_room_back(broken, monkeypatch):
 
 def test_who_waits_is_woken_by_another_process(shared_redis, name, opened, monkeypatch):
     """By the server, and not by a timer (L5)."""
-    monkeypatch.setattr("sharedlog._engines.redis.waiting._LOOK_S", 300.0)
-    monkeypatch.setattr("sharedlog._engines.redis.waiting._BLOCK_S", 300.0)
+    monkeypatch.setattr("sharedlog._engines.redis.engine._LOOK_S", 300.0)
+    monkeypatch.setattr("sharedlog._engines.redis.engine._BLOCK_S", 300.0)
     url = created(shared_redis.url(log=name, timeout_s=600))
     writer, reader = opened(url), opened(url)
     woken = []

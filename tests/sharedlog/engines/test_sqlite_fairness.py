@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from sharedlog._core.commit import Commit, Put
-from sharedlog._engines.sqlite import SqliteEngine, create, write_fairness
-from sharedlog._engines.sqlite.write_fairness import WriteFairness
+from sharedlog._engines.sqlite import SqliteEngine, create, file
+from sharedlog._engines.sqlite.file import WriteFairness
 from tests.helpers.forked import Forked
 from tests.helpers.waiting import until
 
@@ -40,7 +40,7 @@ def put(engine, value):
 
 def test_who_waits_comes_before_who_has_just_written(path, monkeypatch):
     """However fast that one begins again."""
-    monkeypatch.setattr(write_fairness, "_GIVE_S", 3600.0)
+    monkeypatch.setattr(file, "_GIVE_S", 3600.0)
 
     with closing(SqliteEngine(path)) as engine, closing(SqliteEngine(path)) as other:
         for _ in range(5):
@@ -56,14 +56,14 @@ def test_who_waits_comes_before_who_has_just_written(path, monkeypatch):
 
 def test_one_that_was_stopped_while_it_waited_is_passed_over(beside, monkeypatch):
     """Others lose that time once, and not with each commit."""
-    monkeypatch.setattr(write_fairness, "_GIVE_S", 0.0)
-    monkeypatch.setattr(write_fairness, "_PASS_OVER_S", 3600.0)
+    monkeypatch.setattr(file, "_GIVE_S", 0.0)
+    monkeypatch.setattr(file, "_PASS_OVER_S", 3600.0)
     paused = []
     with closing(WriteFairness(beside)) as mine, closing(WriteFairness(beside)) as stopped:
         stopped.waits()
         assert stopped._waits
         mine.give_way(paused.append)
-        monkeypatch.setattr(write_fairness, "_GIVE_S", 3600.0)
+        monkeypatch.setattr(file, "_GIVE_S", 3600.0)
         mine.give_way(paused.append)
         assert paused == []
         monkeypatch.setattr(mine, "_passed_over_until", 0.0)

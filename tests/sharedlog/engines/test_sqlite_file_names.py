@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from _rifl_ground.sqlite import file_names
-from _rifl_ground.sqlite.file_names import FileNames
+from _rifl_ground.sqlite import guard
+from _rifl_ground.sqlite.guard import FileNames
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_names_are_looked_at_where_their_directory_changed(path, monkeypatch):
             looks.append(name)
             return os.stat(name)
 
-    monkeypatch.setattr(file_names, "os", Counting)
+    monkeypatch.setattr(guard, "os", Counting)
     found = names(path, long_since)
     looks.clear()
     for _ in range(3):

@@ -22,7 +22,7 @@ def counted(opcodes, messages):
 def test_a_message_that_is_published_alone_stays_cheap(tmp_path, monkeypatch):
     """One append a message, with what guards its file: below a number of opcodes (§18)."""
     # As long as its directory has just changed, the file's names are looked at one by one.
-    monkeypatch.setattr("_rifl_ground.sqlite.file_names._STEP_NS", -(1 << 62))
+    monkeypatch.setattr("_rifl_ground.sqlite.guard._STEP_NS", -(1 << 62))
     with traced("sharedlog") as opcodes, sharedlog.create(f"sqlite:///{tmp_path}/log.db") as log:
         log.stream("s")
         log.publish("s", b"the first")

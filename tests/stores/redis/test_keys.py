@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rifl._stores import RecordCodec
-from rifl._stores.redis.key_sweep import sweep_keys
+from rifl._stores.redis.backend import sweep_keys
 from rifl._stores.redis.script_calls import steps_of
 from rifl._stores.redis.scripts import CLAIM
 from rifl._stores.shared.requests import Claim, Claimed, Found
