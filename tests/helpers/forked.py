@@ -35,21 +35,33 @@ from typing import IO, Any, NoReturn, Self
 __all__ = ["Forked"]
 
 _ROOT = Path(__file__).parents[2]
-# What the processes of tests have in common.
+# What the processes of tests have in common. Packages whose parts are imported when they are asked
+# for stand here with these parts.
 _IMPORTED = (
     "asyncio",
     "sqlite3",
-    "rifl",
-    "rifl.aio",
-    "curp",
+    "structlog",
+    "rifl._client",
+    "rifl._server",
+    "rifl._stores.sqlite",
+    "rifl._stores.redis.opening",
+    "rifl._stores.postgres.opening",
+    "rifl._stores.alchemy",
+    "curp._replica",
     "curp._cli.serve",
     "curp._cli.command",
-    "curp.witness",
-    "sharedlog",
+    "curp.witness.__main__",
+    "sharedlog._consumer.consumer",
+    "sharedlog._engines.sqlite.engine",
+    "sharedlog._log.log",
+    "sharedlog._target.sync_target",
+    "sharedlog._target.aio_target",
     "psycopg",
     "redis",
     "sqlalchemy.ext.asyncio",
+    "sqlalchemy.dialects.sqlite",
     "aiosqlite",
+    "pytest",
     "examples.bank.v1.bank_pb2_grpc",
 )
 _LENGTH_BYTES = 4
