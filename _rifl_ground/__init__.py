@@ -9,6 +9,7 @@ It is private, and imports none of them.
   number of them, of which an interrupt loses none.
 - ``drivers``: applications' connections, out of what holds their transactions.
 - ``loans``: what user code is lent for one run, and refuses what that left running.
+- ``counting``: errors that count as attempts of a message, and those that pass.
 - ``exports``: packages' public names, imported when they are asked for.
 - ``signals``: taken while a process serves; ``scraping``: its metrics; ``exits``: its exit codes;
   ``version``: which release it is.

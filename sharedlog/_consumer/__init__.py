@@ -6,7 +6,7 @@
 - ``working``: the shards of one process; ``turning``: turn after turn, ``lanes``: several at once,
   ``event_loop``: async functions; ``sharing``: which those
   are; ``owned``: one of them; ``carrying``: its steps, ``running``: those of handlers, ``hanging``:
-  which do not return, ``counting``: which errors are theirs; ``settling``: what it owes the log;
+  which do not return; ``settling``: what it owes the log;
   ``events``: what is told, ``observing``: to observers.
 - ``calling``: calls of handlers to other services; ``channels``: what stubs get for them;
   ``services``: the ways to services; ``kept_calls``: what is kept of calls, ``call_rows``: as

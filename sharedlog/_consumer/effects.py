@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
+from _rifl_ground.counting import noted
 from _rifl_ground.forks import this_process
 from _rifl_ground.loans import Loan
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._consumer.channels import channel_for
-from sharedlog._consumer.counting import noted
 from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.savepoints import Savepoint
 from sharedlog._consumer.state import ShardState

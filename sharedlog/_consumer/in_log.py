@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NoReturn
 
+from _rifl_ground.counting import Counts
 from _rifl_ground.loans import Loan
-from sharedlog._consumer.counting import Counts
 from sharedlog._core.consumer.asked import Unit
 from sharedlog._core.consumer.call_keys import drop_calls, keep_call, read_calls
 from sharedlog._core.consumer.calls import Call

@@ -11,6 +11,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from _rifl_ground.counting import AFTER_ANOTHER, Counts, by_sqlstate, is_noted, noted
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.loans import Loan
 from _rifl_ground.postgres.lent import LentConnection, take_back
@@ -18,7 +19,6 @@ from _rifl_ground.postgres.marked import check_committed, hold, let_go, mark_ope
 from _rifl_ground.postgres.owned import TransactionMark, is_ended
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.configuring import Configure
-from sharedlog._consumer.counting import AFTER_ANOTHER, Counts, by_sqlstate, is_noted, noted
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.postgres_append import commit_with

@@ -12,20 +12,19 @@ from typing import Any, NamedTuple, NoReturn
 
 import redis
 
+from _rifl_ground.counting import Counts, noted
 from _rifl_ground.loans import Loan
 from _rifl_ground.log import get_logger
 from _rifl_ground.redis.address import RedisAddress
 from _rifl_ground.redis.clients import Clients
+from _rifl_ground.redis.failures import by_redis, passes
 from _rifl_ground.redis.lua import Script
 from _rifl_ground.servers import InvalidAddress
-from sharedlog._consumer.counting import Counts, noted
 from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.redis_transaction import (
     Command,
     Info,
     RedisTransaction,
-    by_redis,
-    passes,
 )
 from sharedlog._core.consumer.asked import Failed, Part, Unit
 from sharedlog._core.consumer.calls import Call

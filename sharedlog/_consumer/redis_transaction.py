@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
@@ -11,40 +10,19 @@ from typing import Any, NamedTuple, NoReturn
 import redis
 import redis.client
 
+from _rifl_ground.counting import counts, noted
 from _rifl_ground.loans import Loan
-from _rifl_ground.redis.clients import what_was_said
-from _rifl_ground.redis.settings import NotDurable as WeakServer
-from sharedlog._consumer.counting import Counts, counts, is_noted, noted
+from _rifl_ground.redis.failures import by_redis
 from sharedlog._core.consumer.asked import BatchEnds, Failed
 from sharedlog._core.errors import InvalidRequest
 
 _OURS = "the consumer commits what a handler queues, with its checkpoint"
-# Not the commands' fault: what is in the way now.
-_PASSING = re.compile(
-    r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
-)
-_LOST = redis.WatchError | redis.ConnectionError | redis.TimeoutError | WeakServer
 # What would reach further than the keys of a command.
 _REFUSED = {"FLUSHALL", "FLUSHDB", "SELECT", "SWAPDB", "MULTI", "EXEC", "DISCARD"}
 # A script takes no more of one command.
 _MOST_WORDS = 5000
 # How long the end of a handler waits for a command that another thread has in flight.
 IN_FLIGHT_S = 10.0
-
-
-def passes(said: str) -> bool:
-    """Whether an error is one of those that pass, by what the server has said."""
-    return _PASSING.search(said) is not None
-
-
-def by_redis(error: BaseException) -> Counts:
-    """Judge an error of redis-py's, or of a connection that is ours; others count."""
-    if not isinstance(error, redis.RedisError | WeakServer):
-        return True
-    if not is_noted(error):
-        # Another server's.
-        return None
-    return not (isinstance(error, _LOST) or passes(what_was_said(error)))
 
 
 class Info(NamedTuple):

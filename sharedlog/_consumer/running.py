@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from _rifl_ground.counting import Counts, counts, is_noted
 from _rifl_ground.forks import this_process
 from sharedlog._consumer.calling import Act, MessageCalls
-from sharedlog._consumer.counting import Counts, counts, is_noted
 from sharedlog._consumer.effects import Effects
 from sharedlog._consumer.handlers import Handlers
 from sharedlog._consumer.hanging import Hanging

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from _rifl_ground.counting import Counts, by_sqlite, is_noted, noted
 from _rifl_ground.loans import Loan
 from _rifl_ground.sqlite import mark
 from _rifl_ground.sqlite.failures import Replaced, Stopped
@@ -21,7 +22,6 @@ from _rifl_ground.sqlite.opening import Connection, connect
 from _rifl_ground.sqlite.owned import Owned, is_legacy
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.configuring import Configure, configure_by, refuse_settings
-from sharedlog._consumer.counting import Counts, by_sqlite, is_noted, noted
 from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.savepoints import sql_savepoint
 from sharedlog._consumer.sqlalchemy import Alchemy

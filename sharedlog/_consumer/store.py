@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from _rifl_ground.counting import Counts
 from _rifl_ground.loans import Loan
-from sharedlog._consumer.counting import Counts
 from sharedlog._core.consumer.asked import Part, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint

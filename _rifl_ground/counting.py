@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-_MARK = "_sharedlog_raised_by_store"
+_MARK = "_rifl_raised_by_store"
 # Of SQLSTATE, its beginnings: of a server, a lock or another transaction; of the statement. A
 # read-only transaction (25006) is in doubt: the server's are, or a handler has made it so.
 _PASSING = ("08", "40", "53", "55P03", "57P", "58")
