@@ -34,18 +34,20 @@ class EventLoop:
         # What runs apart, and whether that was interrupted.
         self._running: set[asyncio.Task[Any]] = set()
         self._interrupted = self._closing = False
+        self._apart = apart
+        self._beginning = threading.Lock()
         self._thread: threading.Thread | None = None
-        if apart:
-            self._thread = threading.Thread(
-                target=self._run_apart, name="sharedlog-handlers", daemon=True
-            )
-            self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end, in the context of who asks; raises what it raises."""
-        if self._thread is None:
+        if not self._apart:
             self._runner.run(coroutine, context=contextvars.copy_context())
             return
+        with self._beginning:
+            if self._thread is None:
+                name = "sharedlog-handlers"
+                self._thread = threading.Thread(target=self._run_apart, name=name, daemon=True)
+                self._thread.start()
         outcome = asyncio.run_coroutine_threadsafe(self._outcome(coroutine), self._loop)
         error = outcome.result()
         if self._interrupted and error is not None:
@@ -78,6 +80,8 @@ class EventLoop:
         if task is not None:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
+            if self._interrupted:
+                task.cancel()
         try:
             await coroutine
         except BaseException as error:  # noqa: BLE001 - who waits raises it

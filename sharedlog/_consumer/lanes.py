@@ -20,7 +20,11 @@ class Lanes:
     """
 
     def __init__(self, turnings: Sequence[Turning], owned: Mapping[str, Owned]) -> None:
-        """``turnings``: of each lane. ``owned``: which shards there are, by tag."""
+        """``turnings``: of each lane. ``owned``: which shards there are, by tag.
+
+        Their threads begin with the first offer.
+        """
+        self._turnings = turnings
         self._owned = owned
         lock = threading.Lock()
         # A turn may begin; a shard rests.
@@ -33,14 +37,7 @@ class Lanes:
         self._error: BaseException | None = None
         # Messages that are done.
         self.done = 0
-        self._threads = [
-            threading.Thread(
-                target=self._work, args=(each,), name=f"sharedlog-lane-{at}", daemon=True
-            )
-            for at, each in enumerate(turnings)
-        ]
-        for each in self._threads:
-            each.start()
+        self._threads: list[threading.Thread] = []
 
     def check(self) -> None:
         """Raise what a turn has raised, which no further try mends: no other one begins."""
@@ -61,6 +58,12 @@ class Lanes:
 
     def offer(self, owned: Iterable[Owned], timeout_s: float) -> None:
         """Have shards that rest take a turn; wait until one rests again, or what else happens."""
+        # An interrupt may come at any line: ``close`` knows of all that were begun.
+        for turning in self._turnings[len(self._threads) :]:
+            name = f"sharedlog-lane-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, args=(turning,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
         with self._rests:
             self._rested = False
             for own in owned:
@@ -75,7 +78,8 @@ class Lanes:
             self._closing = True
             self._begins.notify_all()
         for each in self._threads:
-            each.join()
+            if each.is_alive():
+                each.join()
 
     def _put(self, own: Owned) -> None:
         own.rests = False

@@ -1,12 +1,13 @@
 """An interrupt at any line of ours in a consumer: effects and outputs are those of one run (T1)."""
 
+import threading
 from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 
 from tests.helpers.at_a_line import Interrupted, at_a_line, bounded, interrupting
-from tests.sharedlog.consumer.world import World
+from tests.sharedlog.consumer.world import LogWorld, World
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -43,6 +44,32 @@ def _walk(directory, url, step):
 def test_an_interrupted_consumer(tmp_path, url, step):
     """It goes on, or another one takes over: nothing is lost or doubled (T1, T2)."""
     assert bounded(lambda: _walk(tmp_path, url, step), 1700 if step < 100 else 100) > 1000
+
+
+def _sharing(file, function):
+    ends = function in ("close", "end", "end_turns", "check")
+    return file.endswith(("/_consumer/lanes.py", "/_consumer/working.py")) and not ends
+
+
+def test_an_interrupted_consumer_with_lanes():
+    """Where it shares shards, as lanes run: these end with it, and another one goes on (T1, T2)."""
+
+    def walk():
+        number, line = 1, None
+        while line is None or line.came:
+            world = LogWorld(orders=3, lease=timedelta(milliseconds=200), concurrency=2)
+            consumer = world.consumer()
+            with at_a_line(number, interrupting, _sharing) as line, suppress(Interrupted):
+                consumer.once()
+            lanes = [each for each in threading.enumerate() if "sharedlog-lane" in each.name]
+            assert not lanes, line
+            (consumer if number % 2 else world.consumer()).once()
+            world.check()
+            world.log.close()
+            number += 4
+        return number
+
+    assert bounded(walk, 60) > 80
 
 
 def _around(file, _):
