@@ -291,10 +291,12 @@ def test_what_a_function_raises_undoes_no_other(place):
     shop.check()
 
 
-@pytest.mark.parametrize("way", ["commit", "rollback", "close", "execute", "reset"])
-def test_what_a_function_does_to_its_transaction_touches_no_other(place, way):
+@pytest.mark.parametrize(
+    ("kind", "way"), [("postgres", "close"), ("postgres", "execute"), ("redis", "reset")]
+)
+def test_what_a_function_does_to_its_transaction_touches_no_other(request, tmp_path, kind, way):
     """It is refused, and its message fails; the neighbour's effects are there."""
-    shop, meeting = Shop(place, orders=2), Meeting()
+    shop, meeting = Shop(place_of(kind, request, tmp_path), orders=2), Meeting()
     shop.log.stream("dead", substreams=1)
 
     async def note(order, effects):
@@ -309,8 +311,15 @@ def test_what_a_function_does_to_its_transaction_touches_no_other(place, way):
     shop.check(["0.1", "1.0", "1.1"])
 
 
-@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
-@pytest.mark.parametrize("kind", ["function", "task"])
+@pytest.mark.parametrize(
+    ("ends", "kind"),
+    [
+        (SystemExit, "function"),
+        (SystemExit, "task"),
+        (KeyboardInterrupt, "function"),
+        (asyncio.CancelledError, "function"),
+    ],
+)
 def test_what_ends_the_process_waits_for_the_others(place, ends, kind):
     """It is raised once the neighbour has committed; who comes next does the rest."""
     shop, meeting = Shop(place, orders=2), Meeting()
