@@ -129,6 +129,8 @@ class LeaseKeeper:
             # Others' calls wait for the lease.
             if interrupted(task):
                 self._begin(reference, loop)
+                if (state := reference()) is not None:
+                    state.look_again()
 
         self._task = loop.create_task(_keep(reference, self, self._wakeup))
         self._task.add_done_callback(ended)

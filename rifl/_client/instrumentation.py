@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from types import TracebackType
@@ -22,6 +23,16 @@ _NAMES = ("insecure_channel", "secure_channel")
 _lock = OwnedLock(reentrant)
 
 
+def _forget() -> None:
+    global _lock
+    # A thread of the parent may have it.
+    _lock = OwnedLock(reentrant)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
 def instrument(
     targets: str | Iterable[str] | Mapping[str, Mapping[str, Any]], **settings: Any
 ) -> Instrumentation:
@@ -39,7 +50,8 @@ def instrument(
     before (``from grpc import insecure_channel`` at its import) is not reached: instrument
     first, then import it. Several at once nest: the newest is asked first. Any thread.
     A forked child that makes its channels after the fork inherits the instrumentation.
-    Raises ``TypeError`` for a setting that ``rifl.connect`` does not have.
+    Raises ``TypeError`` for a setting that ``rifl.connect`` does not have, and
+    ``ReentrantCallError`` within itself, in a finalizer.
     """
     return Instrumentation(targets, settings)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import grpc
@@ -106,6 +106,8 @@ class LeaseState:
         # Ordered sets: who came first is served first.
         self.lease_waiters: dict[Waiter, None] = {}
         self.window_waiters: dict[Waiter, None] = {}
+        # Those that no longer wait for a lease, until they are told.
+        self._to_be_told: dict[Waiter, None] = {}
         # Why there is no lease yet, for calls that run out of time.
         self.lease_status: Status | None = None
         # Whether it was logged that the server cannot be reached, since it last was.
@@ -192,8 +194,7 @@ class LeaseState:
             lease = self.session.granted(grant, sent_at)
             woken = self._lease_is_back(lease)
         _log.info("client_id_granted", client_id=grant.client_id, term_s=grant.term_s)
-        for waiter in woken:
-            waiter.wake()
+        self._wake(woken)
 
     def renewed(self, lease: ClientLease, reply: Any, sent_at: float) -> None:
         """Take a ``RenewReply``, refusals on a stream included."""
@@ -203,8 +204,7 @@ class LeaseState:
         with self.lock:
             self.session.renewed(lease, reply.term_ms / 1000, reply.token, sent_at)
             woken = self._lease_is_back(lease) if lease is self.session.lease else []
-        for waiter in woken:
-            waiter.wake()
+        self._wake(woken)
 
     def not_accompanied(self, lease: ClientLease) -> None:
         """Take that another channel's request did not renew this lease: ask for ourselves."""
@@ -235,12 +235,14 @@ class LeaseState:
         with self.lock:
             self.session.lease_failed(self.now(), self.jitter())
             refused = [] if answer.transient else list(self.lease_waiters)
+            self._to_be_told.update(dict.fromkeys(refused))
             for waiter in refused:
                 del self.lease_waiters[waiter]
         if refused:
             status = _told(status, answer)
         for waiter in refused:
             waiter.refuse(status, answer)
+            self._to_be_told.pop(waiter, None)
 
     def _tell_away(self, status: Status) -> None:
         # Once, however often it is tried: calls wait and say so themselves when time is up.
@@ -287,10 +289,27 @@ class LeaseState:
         if not (self.closed or self.closing or self.forked):
             self.lease = lease
         # A new client id has a window of its own.
+        return self._all_waiters()
+
+    def _all_waiters(self) -> list[Waiter]:
+        """Under the lock: take all that wait, who are to be told."""
         woken = [*self.lease_waiters, *self.window_waiters]
+        self._to_be_told.update(dict.fromkeys(woken))
         self.lease_waiters.clear()
         self.window_waiters.clear()
         return woken
+
+    def _wake(self, woken: Iterable[Waiter]) -> None:
+        for waiter in woken:
+            waiter.wake()
+            self._to_be_told.pop(waiter, None)
+
+    def look_again(self) -> None:
+        """Have all that wait look again: an interrupt came while they were told of a lease."""
+        with self.lock:
+            self._all_waiters()
+            woken = list(self._to_be_told)
+        self._wake(woken)
 
     def close_waiters(self) -> ClientLease | None:
         """Begin to close; return the lease to release, if nothing hangs on it."""

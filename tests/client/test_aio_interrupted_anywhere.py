@@ -95,7 +95,9 @@ def _walk(name: str, way: str, step: int, *, fresh: bool) -> int:
                     channel = run(connected())
                 else:
                     run(_unary(channel, b"before"))
+                began = loop.time()
                 line, _ = strike(loop, call(channel), number, way, EXPECTED)
+                assert loop.time() - began < 8, "it waited for its deadline"
                 run(_unary(channel, b"after"))
                 run(settled(channel._client.session))
             except BaseException as error:
