@@ -24,31 +24,35 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 UNARY, COUNT, COLLECT = "/t.Kinds/Unary", "/t.Kinds/Count", "/t.Kinds/Collect"
 # What a call that was struck may raise.
 EXPECTED = (grpc.RpcError,)
-Call = Callable[[Any], Awaitable[Any]]
+Call = Callable[[Any, bytes], Awaitable[Any]]
 
 
-async def _responses(channel: Any) -> list[bytes]:
-    return [each async for each in channel.unary_stream(COUNT)(b"3", timeout=10)]
+# What each sends is a number of the call's own: one that was struck may arrive late.
 
 
-async def _requests(channel: Any) -> Any:
+async def _responses(channel: Any, mine: bytes) -> list[bytes]:
+    return [each async for each in channel.unary_stream(COUNT)(mine, timeout=10)]
+
+
+async def _requests(channel: Any, mine: bytes) -> Any:
     async def requests() -> Any:
-        yield b"mine"
+        yield mine
         await asyncio.sleep(0)
-        yield b"mine"
+        yield mine
 
     return await channel.stream_unary(COLLECT)(requests(), timeout=10)
 
 
-async def _unary(channel: Any, request: bytes = b"mine") -> Any:
-    return await channel.unary_unary(UNARY)(request, timeout=10)
+async def _unary(channel: Any, mine: bytes) -> Any:
+    return await channel.unary_unary(UNARY)(mine, timeout=10)
 
 
-async def _batch(channel: Any) -> Any:
-    return await channel.batch(UNARY, [(b"mine", None), (b"mine 2", None)], timeout=10)
+async def _batch(channel: Any, mine: bytes) -> Any:
+    return await channel.batch(UNARY, [(mine, None), (mine + b" 2", None)], timeout=10)
 
 
-async def _opened(channel: Any) -> Any:
+async def _opened(channel: Any, mine: bytes) -> Any:
+    del mine
     return await channel.session.open(10)
 
 
@@ -69,7 +73,7 @@ def _all_known(session: ClientSession) -> bool:
 
 
 def _walk(name: str, way: str, step: int, *, fresh: bool) -> int:
-    kinds, call, number, line = Kinds(), CALLS[name], 1, None
+    kinds, call, number, line, times = Kinds(), CALLS[name], 1, None, 1
     loop = asyncio.new_event_loop()
 
     def run(act: Awaitable[Any]) -> Any:
@@ -96,16 +100,18 @@ def _walk(name: str, way: str, step: int, *, fresh: bool) -> int:
                 else:
                     run(_unary(channel, b"before"))
                 began = loop.time()
-                line, _ = strike(loop, call(channel), number, way, EXPECTED)
+                # As many responses, with zeros before that.
+                mine = b"3".zfill(number)
+                line, _ = strike(loop, call(channel, mine), number, way, EXPECTED)
                 assert loop.time() - began < 8, "it waited for its deadline"
                 run(_unary(channel, b"after"))
                 run(settled(channel._client.session))
             except BaseException as error:
                 raise AssertionError(f"{way} at {line} ({number}): {error!r}") from error
-            effects, kinds.effects = kinds.effects, []
-            for request in (b"mine", b"mine 2", b"mine|mine", b"3"):
-                assert effects.count(request) <= 1, line
-            assert effects.count(b"after") == 1, line
+            for each in (mine, mine + b" 2", mine + b"|" + mine):
+                assert kinds.effects.count(each) <= 1, line
+            assert kinds.effects.count(b"after") == times, line
+            times += 1
             number += step
         run(channel.close())
         loop.run_until_complete(loop.shutdown_default_executor())
