@@ -276,15 +276,12 @@ class BatchRun:
 
     def _take(self, event: Callable[[], None]) -> None:
         state = self._state
-        waiters = []
         with state.lock:
             state.forget(self)
             event()
             # There may be room for many.
-            while (waiter := state.next_waiter()) is not None:
-                waiters.append(waiter)
-        for waiter in waiters:
-            waiter.wake()
+            woken = state.next_waiters(len(state.window_waiters))
+        state.wake(woken)
         state.tell_losses()
 
     def _result(self, call: IssuedCall | None, ended: EndedItem, attempts: int) -> BatchResult:

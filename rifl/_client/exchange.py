@@ -243,9 +243,8 @@ class Exchange(ABC):
         with state.lock:
             state.forget(self)
             # Whether or not this call made room: a wake too many does no harm.
-            waiter = state.next_waiter()
-        if waiter is not None:
-            waiter.wake()
+            woken = state.next_waiters()
+        state.wake(woken)
         if state.observer is not None:
             self._tell(state.observer)
         self.ended()

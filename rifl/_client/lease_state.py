@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from collections.abc import Callable, Iterable, Mapping
+=======
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+>>>>>>> ddff0253 (Who waits for room in a channel's window is told also where an interrupt came between: it waited for its deadline, with room to spare)
 from typing import Any, Protocol
 
 import grpc
@@ -106,7 +111,7 @@ class LeaseState:
         # Ordered sets: who came first is served first.
         self.lease_waiters: dict[Waiter, None] = {}
         self.window_waiters: dict[Waiter, None] = {}
-        # Those that no longer wait for a lease, until they are told.
+        # Those that no longer wait there, until they are told.
         self._to_be_told: dict[Waiter, None] = {}
         # Why there is no lease yet, for calls that run out of time.
         self.lease_status: Status | None = None
@@ -123,21 +128,27 @@ class LeaseState:
         """Acknowledge a call and let the next one in."""
         with self.lock:
             self.session.complete(call, sent_at)
-            waiter = self.next_waiter()
-        if waiter is not None:
-            waiter.wake()
+            woken = self.next_waiters()
+        self.wake(woken)
 
     def interrupted(self, call: IssuedCall) -> None:
         """Set a call aside whose caller was interrupted, unless it has ended."""
         with self.lock:
             self.session.interrupted(call, self.now())
+            woken = self.next_waiters()
+        self.wake(woken)
 
-    def next_waiter(self) -> Waiter | None:
-        """Under the lock: take the call that waited longest for the window."""
-        for waiter in self.window_waiters:
+    def next_waiters(self, most: int = 1) -> Sequence[Waiter]:
+        """Under the lock: take the calls that waited longest for the window, for ``wake``.
+
+        With them those that an interrupt kept from being told: a wake too many does no harm.
+        """
+        if not (self.window_waiters or self._to_be_told):
+            return ()
+        for waiter in list(itertools.islice(self.window_waiters, most)):
+            self._to_be_told[waiter] = None
             del self.window_waiters[waiter]
-            return waiter
-        return None
+        return list(self._to_be_told)
 
     def forget(self, waiter: Waiter) -> None:
         """Under the lock: a call waits no longer."""
@@ -194,7 +205,7 @@ class LeaseState:
             lease = self.session.granted(grant, sent_at)
             woken = self._lease_is_back(lease)
         _log.info("client_id_granted", client_id=grant.client_id, term_s=grant.term_s)
-        self._wake(woken)
+        self.wake(woken)
 
     def renewed(self, lease: ClientLease, reply: Any, sent_at: float) -> None:
         """Take a ``RenewReply``, refusals on a stream included."""
@@ -204,7 +215,7 @@ class LeaseState:
         with self.lock:
             self.session.renewed(lease, reply.term_ms / 1000, reply.token, sent_at)
             woken = self._lease_is_back(lease) if lease is self.session.lease else []
-        self._wake(woken)
+        self.wake(woken)
 
     def not_accompanied(self, lease: ClientLease) -> None:
         """Take that another channel's request did not renew this lease: ask for ourselves."""
@@ -299,7 +310,8 @@ class LeaseState:
         self.window_waiters.clear()
         return woken
 
-    def _wake(self, woken: Iterable[Waiter]) -> None:
+    def wake(self, woken: Iterable[Waiter]) -> None:
+        """Tell those that were taken to look again; not under the lock."""
         for waiter in woken:
             waiter.wake()
             self._to_be_told.pop(waiter, None)
@@ -309,7 +321,7 @@ class LeaseState:
         with self.lock:
             self._all_waiters()
             woken = list(self._to_be_told)
-        self._wake(woken)
+        self.wake(woken)
 
     def close_waiters(self) -> ClientLease | None:
         """Begin to close; return the lease to release, if nothing hangs on it."""

@@ -147,7 +147,6 @@ class Resolver(Asking):
             state = self._state
             with state.lock:
                 state.session.resolved(self._identity)
-                waiter = state.next_waiter()
-            if waiter is not None:
-                waiter.wake()
+                woken = state.next_waiters()
+            state.wake(woken)
         return Resolution(outcome, message, error)

@@ -205,9 +205,9 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 raise
             with client.lock:
                 client.session.complete(call, sent_at)
-                waiter = client.next_waiter() if client.window_waiters else None
-            if waiter is not None:
-                waiter.wake()
+                woken = client.next_waiters() if client.window_waiters else ()
+            if woken:
+                client.wake(woken)
             if observer is not None:
                 client.tell_first(self._method, call, sent_at, "OK", begun)
             return reply

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -42,13 +42,52 @@ def _all_known(session: ClientSession) -> bool:
     return lease.tracker.incomplete <= len(session._unresolved) + len(session._lingering)
 
 
+class _Waits:
+    """One that waits for room in the window, from the moment at which a call arrives."""
+
+    def __init__(self, waiters: dict[Any, None]) -> None:
+        self._waiters = waiters
+        self.waits = self.woken = False
+
+    def __call__(self) -> None:
+        self.waits = True
+        self._waiters[self] = None
+
+    def wake(self) -> None:
+        """Be told that there is some."""
+        self.woken = True
+
+    def close(self) -> None:
+        """Be told that the channel was closed."""
+        self.woken = True
+
+
+class _Told(Kinds):
+    """Says that a call arrives."""
+
+    arrived: Callable[[], None] = staticmethod(lambda: None)
+
+    def unary(self, request: bytes, context: Any) -> bytes:
+        if request.startswith(b"mine"):
+            self.arrived()
+        return super().unary(request, context)
+
+    def collect(self, requests: Iterator[bytes], context: Any) -> bytes:
+        self.arrived()
+        return super().collect(requests, context)
+
+    def count(self, request: bytes, context: Any) -> Iterator[bytes]:
+        self.arrived()
+        return super().count(request, context)
+
+
 def _interrupted(channel: rifl.Channel, call: Call, number: int) -> Line:
     with at_a_line(number, interrupting) as line, suppress(Interrupted):
         call(channel)
     return line
 
 
-def _check(channel: rifl.Channel, kinds: Kinds, line: Line) -> None:
+def _check(channel: rifl.Channel, kinds: _Told, line: Line) -> None:
     call = channel.unary_unary(UNARY)
     bounded(lambda: call(b"another thread's", timeout=10))
     call(b"after", timeout=10)
@@ -60,10 +99,12 @@ def _check(channel: rifl.Channel, kinds: Kinds, line: Line) -> None:
     until(lambda: _all_known(client.session), f"every seq is known: {line}")
     assert not client.window_waiters, line
     assert not client.lease_waiters, line
+    if isinstance(waits := kinds.arrived, _Waits):
+        assert waits.woken or not waits.waits, line
 
 
 def _walk(name: str, steps: tuple[int, int]) -> int:
-    kinds, call, lines = Kinds(), CALLS[name], 0
+    kinds, call, lines = _Told(), CALLS[name], 0
     with serving("sync", kinds) as service:
         for fresh, step in zip((False, True), steps, strict=True):
             number, line = 1, None
@@ -75,6 +116,7 @@ def _walk(name: str, steps: tuple[int, int]) -> int:
                     channel = rifl.connect(service.address)
                 else:
                     channel.unary_unary(UNARY)(b"before", timeout=10)
+                kinds.arrived = _Waits(channel._client.window_waiters)
                 line = _interrupted(channel, call, number)
                 _check(channel, kinds, line)
                 number += step
