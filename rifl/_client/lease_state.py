@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Callable, Iterable, Mapping
-=======
 import itertools
-from collections.abc import Callable, Iterable, Sequence
->>>>>>> ddff0253 (Who waits for room in a channel's window is told also where an interrupt came between: it waited for its deadline, with room to spare)
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
