@@ -18,7 +18,7 @@ from typing import Any
 _OK, _DENY = sqlite3.SQLITE_OK, sqlite3.SQLITE_DENY
 _TRANSACTION = sqlite3.SQLITE_TRANSACTION
 # Held for a moment.
-_interrupting = threading.Lock()
+_interrupting = threading.RLock()
 
 
 class State(Enum):
@@ -49,7 +49,7 @@ class Owned:
         self._by_itself = self._may_roll_back = self._outside = False
         # Whose transaction is taken from it, from outside, by this thread.
         self._revoker: int | None = None
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
         # Rows that the connection had changed by then; None: no transaction was begun.
         self._begun: int | None = None
         self._before = 0

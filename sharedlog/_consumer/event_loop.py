@@ -35,7 +35,7 @@ class EventLoop:
         self._running: set[asyncio.Task[Any]] = set()
         self._interrupted = self._closing = False
         self._apart = apart
-        self._beginning = threading.Lock()
+        self._beginning = threading.RLock()
         self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -26,7 +26,8 @@ class Lanes:
         """
         self._turnings = turnings
         self._owned = owned
-        lock = threading.Lock()
+        # Taken by ``with`` as it is: a condition's own ``with`` has lines that can be interrupted.
+        self._lock = lock = threading.RLock()
         # A turn may begin; a shard rests.
         self._begins, self._rests = threading.Condition(lock), threading.Condition(lock)
         self._due: deque[Owned] = deque()
@@ -47,12 +48,12 @@ class Lanes:
     @contextmanager
     def still(self) -> Iterator[None]:
         """Have no turn begin meanwhile: shards that do not run are this thread's."""
-        with self._begins:
+        with self._lock:
             self._still = True
         try:
             yield
         finally:
-            with self._begins:
+            with self._lock:
                 self._still = False
                 self._begins.notify_all()
 
@@ -64,7 +65,7 @@ class Lanes:
             thread = threading.Thread(target=self._work, args=(turning,), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
-        with self._rests:
+        with self._lock:
             self._rested = False
             for own in owned:
                 if own.rests:
@@ -74,7 +75,7 @@ class Lanes:
 
     def close(self) -> None:
         """Begin no other turn, and wait until those that run are over; idempotent."""
-        with self._begins:
+        with self._lock:
             self._closing = True
             self._begins.notify_all()
         for each in self._threads:
@@ -98,7 +99,7 @@ class Lanes:
             self._over(own, done, through, error)
 
     def _next(self) -> Owned | None:
-        with self._begins:
+        with self._lock:
             while True:
                 self._begins.wait_for(lambda: self._closing or (self._due and not self._still))
                 if self._closing:
@@ -112,7 +113,7 @@ class Lanes:
 
     def _over(self, own: Owned, done: int, before: int, error: BaseException | None) -> None:
         """A turn is over; ``before``: through which LSN its shard had read."""
-        with self._begins:
+        with self._lock:
             own.runs = False
             self._running -= 1
             self.done += done
@@ -133,7 +134,7 @@ class Lanes:
             settling.add_done_callback(lambda _: self._settled(own))
 
     def _settled(self, own: Owned) -> None:
-        with self._begins:
+        with self._lock:
             self._put(own)
 
     def _rest(self, own: Owned) -> None:
