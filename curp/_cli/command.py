@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import sys
 from collections.abc import Sequence
@@ -66,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+@functools.cache
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="curp", description="Replicated groups of gRPC servers.")
     parser.add_argument("--version", action=PrintVersion)

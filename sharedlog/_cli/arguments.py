@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -100,6 +101,11 @@ _AFTER = "beginning, end, a position, a time, or 15m (ago)"
 
 def parsed(argv: list[str] | None) -> argparse.Namespace:
     """Return one command's arguments: ``run`` carries it out, with a log if it ``opens`` one."""
+    return _parser().parse_args(argv)
+
+
+@functools.cache
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sharedlog", description=_ABOUT, epilog=_EXIT_CODES)
     parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -113,7 +119,7 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
     _add_operating(commands, url, sure)
     _add_players(commands, url, sure)
     _add_messages(commands, url)
-    return parser.parse_args(argv)
+    return parser
 
 
 def _add_opening(parser: argparse.ArgumentParser) -> None:

@@ -42,7 +42,7 @@ def database(shared_server):
     with shared_server.connect() as connection:
         connection.execute("SET lock_timeout = '5s'")
         connection.execute("CREATE TABLE IF NOT EXISTS effects (name text)")
-        connection.execute("TRUNCATE effects")
+        connection.execute("DELETE FROM effects")
         connection.commit()
         yield connection
         connection.rollback()

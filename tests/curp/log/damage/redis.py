@@ -60,11 +60,13 @@ class RedisLog:
         """Build the stream anew with an entry's fields changed, since no entry can be."""
         stream = self.key(_ENTRIES)
         entries = self.client.xrange(stream)
-        self.client.delete(stream)
-        for name, fields in entries:
-            if name == b"%d-0" % lsn:
-                change(fields)
-            self.client.xadd(stream, fields, id=name)
+        with self.client.pipeline() as together:
+            together.delete(stream)
+            for name, fields in entries:
+                if name == b"%d-0" % lsn:
+                    change(fields)
+                together.xadd(stream, fields, id=name)
+            together.execute()
 
     def drop(self, lsn: int) -> None:
         """Remove an entry from the stream."""
