@@ -68,7 +68,7 @@ class Lanes:
         with self._lock:
             self._rested = False
             for own in owned:
-                if own.rests:
+                if own.ready:
                     self._put(own)
             if self._due or self._running:
                 self._rests.wait_for(lambda: self._rested or self._closing, timeout_s)

@@ -50,6 +50,11 @@ class Owned:
         # soon as it does not; its hold is to be moved by the lane.
         self.runs, self.rests, self.leaves, self.moves = False, True, False, False
 
+    @property
+    def ready(self) -> bool:
+        """Whether it may take a turn: no lane has it, and it is not about to be left."""
+        return self.rests and not self.leaves
+
     def settled(self) -> bool:
         """Wait for what is being appended, and raise what became of it; False: nothing was."""
         if self.settling is None:

@@ -121,7 +121,7 @@ class Work:
     @property
     def through(self) -> int:
         """Through which LSN all shards have read that are not left alone for a while."""
-        return min([own.shard.through for own in self._at_work() if own.rests], default=-1)
+        return min([own.shard.through for own in self._at_work() if own.ready], default=-1)
 
     def caught_up(self, tail: int) -> bool:
         """Whether all is done through an LSN that is this process's to do."""
