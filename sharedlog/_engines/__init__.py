@@ -6,7 +6,7 @@
 - ``driving``: carries rules out at one; ``elsewhere``: a log whose rules others carry out.
 - ``terms``: keys that are there for a time, and the clocks that this ends by.
 - ``lead``: one thread's work for all that wait; ``group_commit``: their appends in one;
-  ``waiting``: who waits for one.
+  ``waiting``: who waits for one; ``turns``: on connections of the application's.
 - ``forks``: what a child inherits.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.

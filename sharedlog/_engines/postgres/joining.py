@@ -20,6 +20,7 @@ from sharedlog._core.named import named_key
 from sharedlog._core.within import NAME, Within, bodies_of
 from sharedlog._engines.postgres.applications import check_begun, literal
 from sharedlog._engines.postgres.connection import Connection
+from sharedlog._engines.turns import Turns
 
 # For how long the client of a transaction that has the log's row may say nothing.
 HANG_MS = 5000
@@ -48,10 +49,16 @@ class ServerTransactions:
     def __init__(self, log: Connection, channel: str) -> None:
         self._log = log
         self._channel = channel
+        # Before psycopg's own lock, which does not know its owner.
+        self._turns = Turns()
 
     def append(self, given: Any, within: Within) -> None:
         """Append in the transaction of a psycopg connection, or SQLAlchemy's over one."""
         connection = unwrapped(given)
+        with self._turns.of(connection):
+            self._use(connection, within)
+
+    def _use(self, connection: Any, within: Within) -> None:
         self._check(connection, psycopg.Connection)
         riding = takes_riders(connection)
         append = self._append(within, secrets.token_hex(8) if riding else "")

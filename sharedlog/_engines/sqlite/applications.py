@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from _rifl_ground.drivers import unwrapped, unwrapped_aio
-from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.owned import commits_by_itself
-from sharedlog._core.errors import LogFull, LogUnavailable, ReentrantCall, WrongTransaction
+from sharedlog._core.errors import LogFull, LogUnavailable, WrongTransaction
+from sharedlog._engines.turns import Turns
 
 # PRAGMA synchronous: a commit is on the disk when it returns.
 _FULL = 2
@@ -50,7 +49,7 @@ class Applications:
     """
 
     def __init__(self) -> None:
-        self._turns = _Turns()
+        self._turns = Turns()
 
     def run(self, given: Any, check: Work, work: Work) -> None:
         """Work in the transaction of ``given``, which is begun where its driver would do so.
@@ -149,20 +148,6 @@ def _check_begun(given: sqlite3.Connection) -> None:
         raise WrongTransaction(
             "the connection is in autocommit mode: begin a transaction before append_in"
         )
-
-
-class _Turns:
-    """One thread at a time uses a connection that several have. Any thread."""
-
-    def __init__(self) -> None:
-        self._gate = OwnedLock(ReentrantCall)
-        # By connection, for as long as somebody uses it here.
-        self._used: weakref.WeakValueDictionary[int, OwnedLock] = weakref.WeakValueDictionary()
-
-    def of(self, connection: object) -> OwnedLock:
-        """Return what is held during the turn on a connection."""
-        with self._gate:
-            return self._used.setdefault(id(connection), OwnedLock(ReentrantCall))
 
 
 def _lent(given: Any) -> Any:

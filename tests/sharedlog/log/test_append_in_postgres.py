@@ -21,6 +21,7 @@ from sharedlog._cli import main
 from sharedlog._core.named import highest_of
 from sharedlog._core.restoring import restore
 from sharedlog._core.within import NAME
+from tests.helpers.at_a_line import DRIVERS, OURS, at_a_line, bounded
 from tests.helpers.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -387,3 +388,30 @@ def test_a_failed_append_leaves_a_transaction_to_be_rolled_back(log, connection)
     with pytest.raises(sharedlog.Fenced):
         log.append_in(connection, "orders", "lost", fence=fence)
     assert connection.info.transaction_status == TransactionStatus.INERROR
+
+
+def test_an_append_in_within_one_on_its_connection(log, connection):
+    """By a signal's handler, at some lines of ours and psycopg's: refused, nothing hangs (L3)."""
+    told, refused = [], []
+
+    def within():
+        try:
+            log.append_in(connection, "orders", "within")
+        except sharedlog.ReentrantCall as error:
+            refused.append(error.appended)
+        else:
+            told.append("within")
+
+    def walk():
+        number, line = 1, None
+        while line is None or line.came:
+            with at_a_line(number, within, files=(*OURS, *DRIVERS)) as line:
+                log.append_in(connection, "orders", "outer")
+            told.append("outer")
+            connection.commit()
+            number += 11
+        return number
+
+    assert bounded(walk, 60) > 300
+    assert set(refused) == {False}
+    assert texts(log) == told
