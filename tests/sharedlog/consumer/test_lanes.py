@@ -22,7 +22,7 @@ from sharedlog._consumer.opening import store_of
 from sharedlog._consumer.sharing import Sharing
 from sharedlog._consumer.state import ShardState
 from sharedlog._core.consumer.changelog import Changelog
-from sharedlog._core.consumer.members import leave, look, take
+from sharedlog._core.consumer.members import join, leave, look, part, take
 from sharedlog._core.consumer.state import Changes
 from tests.echo import METHOD, served
 from tests.helpers.log_servers import shared_postgres, shared_redis
@@ -446,6 +446,7 @@ def test_one_that_is_fenced_loses_its_substream_and_no_other(place):
     def take_over():
         carry = shop.log._place.run
         (owner,) = carry(look(shop.name)).members
+        carry(join(shop.name, "another", b"{}", consumer._streams, LONG_S))
         carry(leave(shop.name, "orders/0", owner))
         lease = carry(take(shop.name, "orders/0", "another"))
         if place.url != "log":
@@ -463,6 +464,7 @@ def test_one_that_is_fenced_loses_its_substream_and_no_other(place):
     consumer.once()
     assert shop.place.notes() == ["1.0", "1.1"]
     shop.log._place.run(leave(shop.name, "orders/0", "another"))
+    shop.log._place.run(part(shop.name, "another"))
     consumer.once()
     assert runs == {"0.0": 2, "0.1": 1, "1.0": 1, "1.1": 1}
     shop.check()
