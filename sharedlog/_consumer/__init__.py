@@ -11,7 +11,8 @@
 - ``calling``: calls of handlers to other services; ``channels``: what stubs get for them;
   ``services``: the ways to services; ``kept_calls``: what is kept of calls, ``call_rows``: as
   rows of a database.
-- ``membership``: that the process is there, said again and again.
+- ``membership``: that the process is there, said again and again; ``evidence``: that another one
+  has ended.
 - ``awaiting``: until a consumer has done what somebody published.
 - ``in_log``: no database but the log; ``state``: what handlers have of it, ``state_view``: what
   other programs have; ``standbys``: kept warm.

@@ -185,7 +185,7 @@ class Carrier:
                 return self._store.note(step.tag, step.number, step.attempts)
             if isinstance(step, Rewind):
                 return self._store.rewind(*step)
-            return self._store.take(step.tag, step.number, died=step.died, anew=step.anew)
+            return self._store.take(step.tag, step.number, gone=step.gone, anew=step.anew)
         except Failed as failed:
             raise StoreUnavailable(f"the store: {failed.why}") from failed
 

@@ -19,6 +19,7 @@ from _rifl_ground.places import places
 from sharedlog._consumer.beginning import begins_of
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.configuring import Configure
+from sharedlog._consumer.evidence import new_who
 from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction
 from sharedlog._consumer.hanging import look_at
 from sharedlog._consumer.in_log import LOG
@@ -28,7 +29,7 @@ from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.opening import store_of, together
 from sharedlog._consumer.services import Service, Services
 from sharedlog._consumer.settling import Settling
-from sharedlog._consumer.sharing import Settings, new_who
+from sharedlog._consumer.sharing import Settings
 from sharedlog._consumer.store import Store
 from sharedlog._consumer.working import Work
 from sharedlog._core.arguments import check_truth, check_whole
@@ -333,6 +334,7 @@ class Consumer:
             settling = Settling(aside)
             hanging = [each.hanging for each in carriers or (carrier,)]
             membership.beside = lambda: look_at(hanging)
+            membership.longest_run_s = lambda: max(each.longest_s() for each in hanging)
             membership.join()
             work = Work(
                 place,

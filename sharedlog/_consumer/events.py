@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from _rifl_ground.log import get_logger
 from sharedlog._consumer.observing import Watchers
 from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.observer import HandlingReport
 from sharedlog._core.consumer.shard import Shard
 
@@ -22,17 +23,17 @@ class Events:
         self._consumer = consumer
         self._watchers = watchers
 
-    def took_over(self, shard: Shard, *, died: bool) -> None:
-        """The process goes on with a shard; ``died``: who had it did not leave it."""
+    def took_over(self, shard: Shard, gone: Gone) -> None:
+        """The process goes on with a shard; ``gone``: what became of who had it."""
         _log.info(
             "consumer_took_over",
             **self._said,
             shard=shard.tag,
             number=shard.fence.number,
-            died=died,
+            gone=gone.name.lower(),
             position=_place(shard),
         )
-        self._watchers.each("took_over", self._consumer, shard.tag, died)
+        self._watchers.each("took_over", self._consumer, shard.tag, gone is not Gone.LEFT)
 
     def lost(self, tag: str, why: str) -> None:
         """Another process has a shard."""

@@ -31,6 +31,9 @@ class Hanging:
         self._said = {"log": log, "consumer": consumer}
         self._clock = clock or time.monotonic
         self._running: _Running | None = None
+        # The longest run of this minute, and of the one before; which minute that is.
+        self._longest = [0.0, 0.0]
+        self._minute = 0
         self._told: _Running | None = None
         self._due_s = 0.0
 
@@ -41,6 +44,9 @@ class Hanging:
     def end(self, left: Sequence[str] = ()) -> None:
         """It has returned, or raised. ``left``: tasks that it began and that have not ended."""
         running, self._running = self._running, None
+        if running is not None:
+            self._turn()
+            self._longest[0] = max(self._longest[0], self._clock() - running.began_s)
         if left and running is not None:
             _log.warning(
                 "consumer_left_tasks",
@@ -51,6 +57,19 @@ class Hanging:
                 tasks=", ".join(left[:_MOST_TASKS]),
                 count=len(left),
             )
+
+    def longest_s(self) -> float:
+        """Return how long the longest run of the last minute took, or takes. Any thread."""
+        running = self._running
+        self._turn()
+        runs = 0.0 if running is None else self._clock() - running.began_s
+        return max(runs, *self._longest)
+
+    def _turn(self) -> None:
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            self._longest = [0.0, self._longest[0] if minute == self._minute + 1 else 0.0]
+            self._minute = minute
 
     def look(self) -> None:
         """Tell of one that has run for long. By the other thread."""

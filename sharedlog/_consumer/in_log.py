@@ -13,6 +13,7 @@ from sharedlog._core.consumer.asked import Unit
 from sharedlog._core.consumer.call_keys import drop_calls, keep_call, read_calls
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.names import shard_fence
 from sharedlog._core.errors import (
     InvalidRequest,
@@ -46,7 +47,7 @@ class LogStore:
         """See ``Store``: it has no transaction of its own."""
         return self
 
-    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> NoReturn:
+    def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> NoReturn:
         """Never called: there is no row."""
         raise _nothing()
 

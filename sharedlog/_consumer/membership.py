@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from sharedlog._core.consumer.members import join, part, renew
+from sharedlog._core.consumer.members import join, part, renew, term_s
 from sharedlog._core.errors import InvalidRequest, LogError
 from sharedlog._log.place import Place
 
@@ -28,6 +28,8 @@ class Membership:
         self._term_s = term_s
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        # How long the handler that ran for longest of late has taken.
+        self.longest_run_s: Callable[[], float] = lambda: 0.0
         # Done beside it, as often.
         self.beside: Callable[[], None] = lambda: None
         # Why this process is to stop: the consumer follows other streams by now.
@@ -58,9 +60,8 @@ class Membership:
         while not self._closing.wait(self._term_s / _RENEWALS):
             self.beside()
             try:
-                self._place.run(
-                    renew(self._name, self.who, self._says, self._streams, self._term_s)
-                )
+                lasts_s = term_s(self._term_s, self.longest_run_s())
+                self._place.run(renew(self._name, self.who, self._says, self._streams, lasts_s))
             except InvalidRequest as error:
                 self.error = error
                 return

@@ -30,6 +30,7 @@ from sharedlog._consumer.tables import POSTGRES, Execute, Table
 from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import LogError, NotDurable, StoreUnavailable
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
@@ -46,6 +47,11 @@ _WAIT = b"SET LOCAL lock_timeout = '2s'"
 _LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('sharedlog_consumer', 0))"
 # Between the sessions that a row names.
 _AND = ", "
+# Of another role's it is not said when it began.
+_THERE = (
+    b"SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = split_part(%s, ' ', 1)::int "
+    b"AND coalesce(pid || ' ' || backend_start = %s, true)"
+)
 _END = (
     b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     b"WHERE pid || ' ' || backend_start = %s AND pid <> pg_backend_pid()"
@@ -122,7 +128,7 @@ class PostgresStore:
         """See ``Store``."""
         return PostgresStore(self._url, self._name, self._configure, self._shared)
 
-    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+    def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """See ``Store``. The row names the sessions of all lanes: the shard may be in any."""
         shared = self._shared
         shared.held.pop(tag, None)
@@ -130,14 +136,16 @@ class PostgresStore:
             # Somebody may have locked the whole table.
             execute(_WAIT.decode(), ())
             before = self._table.session(execute, tag)
-        ended = {*shared.lost, *(before.split(_AND) if died else ())} - shared.sessions
+        if gone is Gone.TAKEN and before and not any(map(self._is_there, before.split(_AND))):
+            gone = Gone.DIED
+        ended = {*shared.lost, *(before.split(_AND) if gone else ())} - shared.sessions
         for each in ended - {""}:
             self._end(each)
         shared.lost -= ended
         with self._working() as execute:
             execute(_WAIT.decode(), ())
             sessions = _AND.join(sorted(shared.sessions))
-            return self._table.take(execute, tag, number, died=died, anew=anew, session=sessions)
+            return self._table.take(execute, tag, number, gone=gone, anew=anew, session=sessions)
 
     def note(self, tag: str, number: int, attempts: int) -> None:
         """See ``Store``."""
@@ -382,6 +390,10 @@ class PostgresStore:
         if said or status is TransactionStatus.INERROR:
             self.rollback()
             raise Failed(_line(error), counts=by_sqlstate(state)) from error
+
+    def _is_there(self, session: str) -> bool:
+        with self._working() as execute:
+            return bool(execute(_THERE.decode(), (session, session)).fetchone()[0])
 
     def _end(self, session: str) -> None:
         """End a session whose process is taken for dead: it may hold locks, and commits nothing."""

@@ -29,6 +29,7 @@ from sharedlog._consumer.redis_transaction import (
 from sharedlog._core.consumer.asked import Failed, Part, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.outputs import pieces_of
 from sharedlog._core.errors import (
     Fenced,
@@ -86,9 +87,9 @@ class RedisStore:
         found._serials = self._serials
         return found
 
-    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+    def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """See ``Store``."""
-        found = self._ask("take", (self._row(tag),), (number, int(died), int(anew)))
+        found = self._ask("take", (self._row(tag),), (number, int(gone), int(anew)))
         if found[0] != b"ok":
             raise self._fenced(tag, number, found)
         position, seq, intent, takeovers, attempts, broken, epoch = found[1:]

@@ -16,12 +16,11 @@ from sharedlog._consumer.standbys import Standbys
 from sharedlog._core.consumer.holding import Begins, move_holds
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
-from sharedlog._core.consumer.members import Lease, leave, look, plan, take
+from sharedlog._core.consumer.members import LONGEST_LEASE_S, Lease, leave, look, plan, take
 from sharedlog._core.consumer.shard import Bounds, Shard
 from sharedlog._core.errors import Fenced, LogError, LogUnavailable
 from sharedlog._log.place import Place
 
-WHO_BYTES = 8
 # Of a lease: what renews it is late by less.
 _OVER = 1.2
 
@@ -117,7 +116,7 @@ class Sharing:
 
     def await_dead(self, closing: threading.Event, lease_s: float) -> None:
         """Wait until other processes are gone, or a lease is over, which those renew that live."""
-        end = self._clock() + _OVER * lease_s
+        end = self._clock() + _OVER * max(lease_s, LONGEST_LEASE_S)
         while self._clock() < end and not closing.is_set():
             others = set(self._carrier.carry(look(self._settings.name)).members)
             if not others - {self._membership.who}:
@@ -194,11 +193,6 @@ class Sharing:
         self._carrier.carry(leave(self._settings.name, tag, self._membership.who))
         self.owned.pop(tag, None)
         self._events.goes_on(tag)
-
-
-def new_who() -> str:
-    """Return what names a process among those of a consumer."""
-    return secrets.token_hex(WHO_BYTES)
 
 
 def _now_us() -> int:

@@ -29,6 +29,7 @@ from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
 from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
@@ -136,10 +137,10 @@ class SqliteStore:
     def lane(self) -> None:
         """See ``Store``: the file has one writer."""
 
-    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+    def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """See ``Store``."""
         with self._transaction() as execute:
-            return self._table.take(execute, tag, number, died=died, anew=anew)
+            return self._table.take(execute, tag, number, gone=gone, anew=anew)
 
     def note(self, tag: str, number: int, attempts: int) -> None:
         """See ``Store``."""

@@ -11,6 +11,7 @@ from _rifl_ground.loans import Loan
 from sharedlog._core.consumer.asked import Part, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.position import Position
 
 
@@ -28,7 +29,7 @@ class Store(Protocol):
         in one lane at a time.
         """
 
-    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+    def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """Set the shard's fence to the number, if it is lower, and return the checkpoint."""
 
     def note(self, tag: str, number: int, attempts: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import Fenced
 from sharedlog._core.position import Position
 
@@ -23,7 +24,9 @@ _INSERT = (
 )
 # T1: only a higher number; who has a lower one commits nothing from here on.
 _TAKE = (
-    "UPDATE sharedlog_consumer SET fence = ?, session = ?, takeovers = (takeovers + ?) * ?, "
+    "UPDATE sharedlog_consumer SET fence = ?, session = ?, takeovers = "
+    "(CASE WHEN takeovers = 0 THEN ? ELSE takeovers END + "
+    "CASE WHEN attempts > 0 THEN ? ELSE 0 END) * ?, "
     "attempts = attempts * ? WHERE consumer = ? AND shard = ? AND fence < ? "
     "RETURNING position, seq, intent, takeovers, attempts, epoch"
 )
@@ -78,7 +81,7 @@ class Table:
         tag: str,
         number: int,
         *,
-        died: bool,
+        gone: Gone,
         anew: bool,
         session: str = "",
     ) -> Checkpoint:
@@ -86,7 +89,8 @@ class Table:
         shard = (self._name, tag)
         execute(self._of(_INSERT), (*shard, b""))
         kept = int(not anew)
-        taken = (number, session, int(died), kept, kept, *shard, number)
+        counted = int(gone is not Gone.LEFT), int(gone is Gone.TAKEN)
+        taken = (number, session, *counted, kept, kept, *shard, number)
         row = execute(self._of(_TAKE), taken).fetchone()
         if row is None:
             raise self.fenced(execute, tag, number)

@@ -11,7 +11,7 @@ from sharedlog._consumer.owned import Owned
 from sharedlog._consumer.settling import Settling
 from sharedlog._consumer.sharing import Settings, Sharing
 from sharedlog._core.consumer.holding import move_holds
-from sharedlog._core.consumer.members import stop, take
+from sharedlog._core.consumer.members import Gone, stop, take
 from sharedlog._core.consumer.operating import Told, tell, told_of
 from sharedlog._core.consumer.reconciling import check_given
 from sharedlog._core.consumer.shard import Shard, Turned
@@ -30,8 +30,10 @@ class Turning:
         sharing: Sharing,
         events: Events,
         clock: Callable[[], float],
+        ended: Callable[[str], bool],
     ) -> None:
-        """``who``: the process, among the consumer's."""
+        """``who``: the process, among the consumer's; ``ended``: whether another one has ended."""
+        self._ended = ended
         self._carrier = carrier
         self._settings = settings
         self._who = who
@@ -119,11 +121,14 @@ class Turning:
                 self._sharing.drop(shard.tag, "another one has it")
                 return False
         if own.lease is not None:
-            died = own.lease.died
-            self._carrier.carry(shard.take_over(own.lease, _now_us(), settings.retention_us))
+            before = own.lease.before
+            ended = bool(before) and self._ended(before)
+            gone = Gone.DIED if ended else Gone.TAKEN if before else Gone.LEFT
+            taking = shard.take_over(own.lease, gone, _now_us(), settings.retention_us)
+            self._carrier.carry(taking)
             own.lease = None
             own.done = shard.done
-            self._events.took_over(shard, died=died)
+            self._events.took_over(shard, gone)
         return True
 
     def _tell(self, own: Owned, turned: Turned) -> None:

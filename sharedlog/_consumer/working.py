@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.events import Events
+from sharedlog._consumer.evidence import abandon, has_ended
 from sharedlog._consumer.lanes import Lanes
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
@@ -36,6 +37,7 @@ class Work:
         *,
         clock: Callable[[], float] = time.monotonic,
         lanes: Sequence[Carrier] = (),
+        ended: Callable[[str], bool] = has_ended,
     ) -> None:
         """It has none yet.
 
@@ -51,7 +53,7 @@ class Work:
         self.sharing = Sharing(place, settings, membership, carrier, events, clock)
         self._own = self.sharing.owned
         turnings = [
-            Turning(settings, membership.who, each, settling, self.sharing, events, clock)
+            Turning(settings, membership.who, each, settling, self.sharing, events, clock, ended)
             for each in lanes or (carrier,)
         ]
         self._turning = turnings[0]
@@ -144,6 +146,7 @@ class Work:
 
     def abandon(self) -> None:
         """Give nothing up: it is as if the process had died."""
+        abandon(self._membership.who)
         self._own.clear()
 
     def _at_work(self) -> list[Owned]:

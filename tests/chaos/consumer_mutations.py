@@ -22,6 +22,7 @@ from sharedlog._core.consumer.asked import Bury, Ran, Run
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.one_file import InOneFile
 from sharedlog._core.consumer.shard import Shard, Turned
 from sharedlog._core.consumer.state import Changes
@@ -345,8 +346,8 @@ def deaths_not_counted() -> _Patch:
     def of(keeper: Any) -> _Patch:
         original = keeper.take
 
-        def take(self: Any, fence: Any, *, died: bool, anew: bool) -> Any:
-            return original(self, fence, died=False, anew=anew)
+        def take(self: Any, fence: Any, *, gone: Gone, anew: bool) -> Any:
+            return original(self, fence, gone=Gone.LEFT, anew=anew)
 
         return _patched(keeper, "take", take)
 

@@ -149,8 +149,9 @@ def _request(dice: Random) -> list[list[bytes]]:
         case 2:
             return [[b"HGETALL", dice.choice([_ROW, _CALLS])]]
         case 3:
-            died, anew = dice.choice([(b"0", b"0"), (b"1", b"0"), (b"0", b"1")])
-            return [[b"EVAL", _SCRIPTS["take"], b"1", _ROW, number, died, anew]]
+            gone = dice.choice((b"0", b"1", b"2"))
+            anew = dice.choice((b"0", b"0", b"1"))
+            return [[b"EVAL", _SCRIPTS["take"], b"1", _ROW, number, gone, anew]]
         case 4:
             key, field = dice.choice([(_ROW, b"attempts"), (_CALLS, b"%d" % dice.randint(1, 3))])
             return [[b"EVAL", _SCRIPTS["keep"], b"2", _ROW, key, number, field, b"1"]]

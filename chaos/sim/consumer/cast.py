@@ -17,6 +17,7 @@ from chaos.sim.consumer.service import Service
 from chaos.sim.consumer.stage import Acting, Setup, Stage
 from chaos.sim.consumer.wire import Wire
 from chaos.sim.log.oracle import committed
+from chaos.sim.loop import Process
 from sharedlog._consumer.in_log import LogStore
 from sharedlog._core.errors import LogError, LogForked, StoreWentBack
 from sharedlog._log.place import Place
@@ -43,9 +44,17 @@ class ConsumerCast(Stage):
         self.service = Service(self)
         self.database = RedisDatabase() if setup.store == "redis" else Database()
         self.lock = FileLock()
+        # Lives of processes, by what names each among those of the consumer. They are of one
+        # machine, where the end of one is evident, or each is of its own.
+        self.members: dict[str, Process] = {}
+        self._one_machine = seed % 2 == 0
         # When the store went back, and where its shards were until then.
         self._before: tuple[float, dict[str, str]] = (-1.0, {})
         self._states: tuple[int, dict[str, LogState]] = (-1, {})
+
+    def has_ended(self, who: str) -> bool:
+        """Whether it is evident that a process has ended; of no other one it ever is."""
+        return self._one_machine and not self.members[who].alive
 
     def store_of(self, actor: Acting, place: Place) -> Any:
         """Return a store of a process's life."""

@@ -258,7 +258,16 @@ class ConsumerProcess:
         carrier.act = lambda step: self._act(carrier, step)
         aside = place.run if setup.aside and not (joined and joined.alone) else None
         settling = _Aside(strands, process, aside)
-        work = Work(place, settings, membership, carrier, settling, clock=process.clock)
+        cast.members[membership.who] = process
+        work = Work(
+            place,
+            settings,
+            membership,
+            carrier,
+            settling,
+            clock=process.clock,
+            ended=cast.has_ended,
+        )
         membership.join()
         strands.begin(process, membership._renew)
         self.work = work

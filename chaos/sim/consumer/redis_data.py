@@ -209,15 +209,18 @@ class RedisData:
         return found
 
     def _script_take(self, row: bytes, words: list[bytes]) -> list[Any]:
-        number, died, anew = words
+        number, gone, anew = words
         fence = self._fence(row)
         if int(fence) >= int(number):
             return [b"fenced", fence]
         if anew == b"1":
             self._call(b"HSET", row, b"takeovers", b"0", b"attempts", b"0")
             self._call(b"HDEL", row, b"broken")
-        elif died == b"1":
-            self._call(b"HINCRBY", row, b"takeovers", b"1")
+        elif gone != b"0":
+            takeovers = int(self._call(b"HGET", row, b"takeovers") or b"0")
+            noted = int(self._call(b"HGET", row, b"attempts") or b"0") > 0
+            takeovers = max(1, takeovers) + (gone == b"2" and noted)
+            self._call(b"HSET", row, b"takeovers", b"%d" % takeovers)
         self._call(b"HSET", row, b"fence", number)
         return [b"ok", *(self._call(b"HGET", row, each) or b"" for each in _FIELDS)]
 

@@ -17,6 +17,7 @@ from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import StoreUnavailable
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
@@ -250,13 +251,13 @@ class FileStore(_Store):
         """Whether its process lives."""
         return self._process.alive
 
-    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+    def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """See ``Store``."""
         table = self._database.table
         self._known.pop(tag, None)
         return self.carry(
             Point.STORE_TAKEN,
-            lambda execute: table.take(execute, tag, number, died=died, anew=anew),
+            lambda execute: table.take(execute, tag, number, gone=gone, anew=anew),
         )
 
     def written(self) -> int:
@@ -336,18 +337,18 @@ class ServerStore(_Store):
         super().__init__(cast, actor, database, wire)
         self._session = self._lost = ""
 
-    def take(self, tag: str, number: int, *, died: bool, anew: bool) -> Checkpoint:
+    def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """See ``Store``, and ``PostgresStore``, in whose order this is done."""
         table = self._database.table
         self._known.pop(tag, None)
         before = self.carry(Point.STORE_TAKEN, lambda execute: table.session(execute, tag))
-        for each in sorted({self._lost, before if died else ""} - {""}):
+        for each in sorted({self._lost, before if gone else ""} - {""}):
             self._end(each)
         self._lost = ""
         session = self._opened()
         return self.carry(
             Point.STORE_TAKEN,
-            lambda execute: table.take(execute, tag, number, died=died, anew=anew, session=session),
+            lambda execute: table.take(execute, tag, number, gone=gone, anew=anew, session=session),
         )
 
     def _end(self, session: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
@@ -25,13 +26,13 @@ _LONGEST_CHAIN, _HALF = 100, 245
 class TakeStore(NamedTuple):
     """Set the store's fence to this number, if it is lower, and send the ``Checkpoint``: one step.
 
-    Else ``Fenced`` ends the rule. ``died``: who had the shard before did not leave it, which is
-    counted. ``anew``: what was counted is forgotten, as an operator said so.
+    Else ``Fenced`` ends the rule. ``gone``: what became of who had the shard before, which is
+    counted (``Checkpoint.taken``). ``anew``: what was counted is forgotten, as an operator said so.
     """
 
     tag: str
     number: int
-    died: bool
+    gone: Gone
     anew: bool
 
 
@@ -108,7 +109,7 @@ class Fire(NamedTuple):
 class Bury(NamedTuple):
     """Begin a transaction of the store without an effect, whose output is a dead letter: ``Ran``.
 
-    ``why``: what the handler raised last, empty where the process had died.
+    ``why``: what the handler raised last, or what became of its processes.
     """
 
     message: Committed

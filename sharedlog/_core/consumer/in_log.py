@@ -14,6 +14,7 @@ from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
 from sharedlog._core.consumer.asked import Asked, Failed, Passed, Ran, Resend
 from sharedlog._core.consumer.changelog import Changelog
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.names import done_key, hold_name, producer_name
 from sharedlog._core.consumer.outputs import content_of, parted, recorded, recorded_marker
 from sharedlog._core.consumer.snapshots import Snapshot, Writer, name_snapshot, read_snapshot
@@ -73,7 +74,7 @@ class InLog:
         # Bytes of changes that the snapshot which is being written has.
         self._writes = 0
 
-    def take(self, fence: Fence, *, died: bool, anew: bool) -> Asked[None]:
+    def take(self, fence: Fence, *, gone: Gone, anew: bool) -> Asked[None]:
         """See ``Keeper``: nothing is written under an older lease any more, so what is read stays.
 
         The position is of this log, also where that was restored: so is all that it says.
@@ -86,14 +87,11 @@ class InLog:
         check_fence(fence, found[fence_key(number)])
         before = _read(found[key])
         self._kept = found[key]
-        kept = int(not anew)
         position = before.position
-        after = before._replace(
+        after = before.taken(gone, anew=anew)._replace(
             number=fence.number,
             position=position and position._replace(incarnation=self._incarnation),
             seq=seq_of(found[named]),
-            takeovers=(before.takeovers + died) * kept,
-            attempts=before.attempts * kept,
         )
         if (after.takeovers, after.attempts) != (before.takeovers, before.attempts):
             yield from self._put(after)

@@ -21,6 +21,7 @@ from sharedlog._core.consumer.asked import (
     Unit,
 )
 from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.names import hold_name, producer_name
 from sharedlog._core.consumer.operating import rewind
 from sharedlog._core.consumer.outputs import (
@@ -63,10 +64,10 @@ class Keeper(Protocol):
     sure: bool
     owes: bool
 
-    def take(self, fence: Fence, *, died: bool, anew: bool) -> Asked[None]:
+    def take(self, fence: Fence, *, gone: Gone, anew: bool) -> Asked[None]:
         """T1: from here on nobody else commits; the checkpoint is what was committed.
 
-        ``died``, ``anew``: see ``TakeStore``. Raises ``Fenced``, ``LogForked``.
+        ``gone``, ``anew``: see ``TakeStore``. Raises ``Fenced``, ``LogForked``.
         """
 
     def recover(self, now_us: int, retention_us: int) -> Asked[None]:
@@ -116,11 +117,11 @@ class InStore:
         # What it owes, where it need not be read from the checkpoint.
         self._outputs: Intended | None = None
 
-    def take(self, fence: Fence, *, died: bool, anew: bool) -> Asked[None]:
+    def take(self, fence: Fence, *, gone: Gone, anew: bool) -> Asked[None]:
         """See ``Keeper``."""
         self.sure = False
         self._fence = fence
-        found: Checkpoint = yield TakeStore(self._tag, fence.number, died, anew)
+        found: Checkpoint = yield TakeStore(self._tag, fence.number, gone, anew)
         self.checkpoint = found
         self.owes = bool(found.intent)
         self._outputs = None

@@ -13,6 +13,7 @@ process does that had the shard is refused by the fence.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ CONSUMERS = "consumer/"
 # Kept in place of why a shard is stopped, once an operator lets it go on; and while it is paused.
 _RESUMED = b""
 PAUSED = b"paused by an operator"
+# Of a process whose handlers run for long: others take over after it at the latest.
+LONGEST_LEASE_S = 5.0
 
 
 class Seen(NamedTuple):
@@ -54,11 +57,22 @@ class Plan(NamedTuple):
     lost: list[str]
 
 
+class Gone(enum.IntEnum):
+    """What became of the process that had a shard before."""
+
+    # It let go of it, or none had it.
+    LEFT = 0
+    # It has ended, as is proved.
+    DIED = 1
+    # Its lease is over, and nothing proves that it has ended.
+    TAKEN = 2
+
+
 class Lease(NamedTuple):
-    """A shard that was taken. ``died``: who had it before did not leave it."""
+    """A shard that was taken. ``before``: who had it, and did not leave it; else empty."""
 
     fence: Fence
-    died: bool
+    before: str
 
 
 def _key(name: str, kind: str, what: str = "") -> str:
@@ -77,6 +91,14 @@ def shard_key(name: str, tag: str) -> str:
 
 def _streams_key(name: str) -> str:
     return f"{CONSUMERS}{name}/streams"
+
+
+def term_s(lease_s: float, longest_run_s: float) -> float:
+    """Return for how long a process says that it is there, by its handlers' longest run of late.
+
+    One that holds the interpreter says nothing while it runs.
+    """
+    return max(lease_s, min(LONGEST_LEASE_S, 2 * longest_run_s))
 
 
 def look(name: str) -> Rule[Seen]:
@@ -218,7 +240,8 @@ def take(name: str, tag: str, who: str) -> Rule[Lease | None]:
         )
     except Refused:
         return None
-    return Lease(Fence(shard_fence(name, tag), number), owner not in (None, who.encode()))
+    before = "" if owner in (None, who.encode()) else (owner or b"").decode()
+    return Lease(Fence(shard_fence(name, tag), number), before)
 
 
 def leave(name: str, tag: str, who: str) -> Rule[None]:

@@ -13,7 +13,7 @@ from sharedlog._core.consumer.asked import Asked, Bury, Failed, Fire, Ran, Run
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.holding import Begins, Done, ShardHold
 from sharedlog._core.consumer.keeping import Keeper
-from sharedlog._core.consumer.members import Lease, gone_on, resumed
+from sharedlog._core.consumer.members import Gone, Lease, gone_on, resumed
 from sharedlog._core.errors import TrimmedLog
 from sharedlog._core.fences import Fence, check_fence, fence_key
 from sharedlog._core.position import Position
@@ -24,6 +24,8 @@ from sharedlog._core.streams import substream_number
 _T = TypeVar("_T")
 # Messages of one read; what was read is kept until it is done.
 _READ = 1000
+# A message whose process others took for gone is tried so many times as often as one that fails.
+_INTERRUPTED = 4
 
 
 class Bounds(NamedTuple):
@@ -67,7 +69,7 @@ class Shard:
         self._bounds = bounds
         self._begins = begins
         self._hold = ShardHold(name, tag, incarnation)
-        self._died = False
+        self._gone = Gone.LEFT
         self._fence = Fence("", 0)
         # Whether it was taken over, wholly.
         self._taken = False
@@ -108,21 +110,22 @@ class Shard:
         """How many messages were read and are not done."""
         return len(self._ready)
 
-    def take_over(self, lease: Lease, now_us: int, retention_us: int) -> Asked[None]:
+    def take_over(self, lease: Lease, gone: Gone, now_us: int, retention_us: int) -> Asked[None]:
         """T1, in its order; the lease, whose number is the fence's, was taken before.
 
+        ``gone``: what became of who had it.
         Raises ``Fenced`` where the store has a higher number, ``StoreWentBack``, ``LogForked``
         and ``TrimmedLog``: before anything is appended where the log is another one.
         """
         self._taken = False
-        self._died |= lease.died
+        self._gone = max(self._gone, gone)
         self._fence = lease.fence
         # T5: what was counted is forgotten where an operator lets it go on.
         anew = yield from resumed(self._name, self.tag)
         before = self.checkpoint
         # T1: from here on a zombie's commit fails, and what it committed is seen.
-        yield from self.keeper.take(lease.fence, died=self._died, anew=anew)
-        self._died = False
+        yield from self.keeper.take(lease.fence, gone=self._gone, anew=anew)
+        self._gone = Gone.LEFT
         if anew:
             self._why = ""
             yield from gone_on(self._name, self.tag)
@@ -237,7 +240,9 @@ class Shard:
         """T5: one message, whose attempts are noted in the store before each."""
         attempts = self.checkpoint.attempts
         if not self._noted:
-            if attempts >= self._bounds.attempts:
+            # T5: what nobody knows to have ended it has a bound of its own.
+            excused = min(self.checkpoint.interrupted, (_INTERRUPTED - 1) * self._bounds.attempts)
+            if attempts - excused >= self._bounds.attempts:
                 return (yield from self._give_up(message, attempts))
             yield from self.keeper.note(attempts + 1)
             self._noted = True
@@ -255,7 +260,10 @@ class Shard:
 
     def _give_up(self, message: Committed, attempts: int) -> Asked[Turned]:
         """T5: nothing is skipped silently."""
-        why = self._why or "the process ended while it ran, each time"
+        interrupted = self.checkpoint.interrupted
+        taken = f", or said nothing and others took over ({interrupted} times)"
+        ended = f"the process ended while it ran{taken if interrupted else ''}, each time"
+        why = self._why or ended
         if not self._bounds.buries:
             return Turned(stops=f"{message.position}, after {attempts} attempts: {why}")
         turned = yield from self._transact(Bury(message, attempts, why))

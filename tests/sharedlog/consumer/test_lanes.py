@@ -22,7 +22,7 @@ from sharedlog._consumer.opening import store_of
 from sharedlog._consumer.sharing import Sharing
 from sharedlog._consumer.state import ShardState
 from sharedlog._core.consumer.changelog import Changelog
-from sharedlog._core.consumer.members import join, leave, look, part, take
+from sharedlog._core.consumer.members import Gone, join, leave, look, part, take
 from sharedlog._core.consumer.state import Changes
 from tests.echo import METHOD, served
 from tests.helpers.log_servers import shared_postgres, shared_redis
@@ -451,7 +451,7 @@ def test_one_that_is_fenced_loses_its_substream_and_no_other(place):
         lease = carry(take(shop.name, "orders/0", "another"))
         if place.url != "log":
             store = store_of(place.url, shop.name, shop.log._place)()
-            store.take("orders/0", lease.fence.number, died=False, anew=False)
+            store.take("orders/0", lease.fence.number, gone=Gone.LEFT, anew=False)
             store.close()
 
     async def note(order, effects):

@@ -49,7 +49,7 @@ def test_shards_are_taken_by_one_while_its_lease_lasts(engine, clock):
     """And by another one once it is over, by the engine's clock; with a higher fence (T1, L4)."""
     joined(engine, "a")
     first = carry_out(engine, take("billing", "orders/0", "a"))
-    assert (first.fence.number, first.died) == (1, False)
+    assert (first.fence.number, first.before) == (1, "")
     clock.now_s = 0.9
     joined(engine, "b")
     assert carry_out(engine, take("billing", "orders/0", "b")) is None
@@ -58,12 +58,12 @@ def test_shards_are_taken_by_one_while_its_lease_lasts(engine, clock):
     assert carry_out(engine, take("billing", "orders/0", "b")) is None
     clock.now_s = 2.0
     second = carry_out(engine, take("billing", "orders/0", "b"))
-    assert (second.fence.number, second.died) == (2, True)
+    assert (second.fence.number, second.before) == (2, "a")
     carry_out(engine, leave("billing", "orders/0", "a"))
     assert carry_out(engine, look("billing")).owners == {"orders/0": "b"}
     carry_out(engine, leave("billing", "orders/0", "b"))
     third = carry_out(engine, take("billing", "orders/0", "a"))
-    assert (third.fence.number, third.died) == (3, False)
+    assert (third.fence.number, third.before) == (3, "")
 
 
 def test_who_takes_its_own_shard_again_raises_the_fence(engine):

@@ -9,6 +9,7 @@ import pytest
 
 import sharedlog
 from sharedlog._consumer import postgres
+from sharedlog._core.consumer.members import Gone
 from sharedlog.testing import die, drain, driven
 from tests.helpers.waiting import until
 from tests.sharedlog.consumer.world import PostgresDatabase, World
@@ -124,3 +125,26 @@ def test_outputs_are_in_the_commit_by_a_pooler_and_where_the_server_may_forget(w
             assert "store: append" in process.steps
             assert "log: append" not in process.steps
         world.check()
+
+
+def test_a_session_that_is_gone_proves_that_its_process_has_ended(shared_postgres):
+    """Its attempt counts; that of one whose session is there was interrupted (T1, T5)."""
+    world = World(PostgresDatabase(shared_postgres), orders=1)
+    with (
+        closing(world.consumer()._open_store()) as one,
+        closing(world.consumer()._open_store()) as other,
+    ):
+        one.take("orders/0", 1, gone=Gone.LEFT, anew=False)
+        one.note("orders/0", 1, 1)
+        found = other.take("orders/0", 2, gone=Gone.TAKEN, anew=False)
+        assert (found.attempts, found.interrupted) == (1, 1)
+        other.note("orders/0", 2, 2)
+        other.close()
+        with closing(world.connect()) as connection:
+            connection.autocommit = True
+            gone = "SELECT count(*) FROM pg_stat_activity WHERE pid || ' ' || backend_start = %s"
+            (session,) = connection.execute("SELECT session FROM sharedlog_consumer").fetchone()
+            until(lambda: connection.execute(gone, (session,)).fetchone() == (0,), "it is gone")
+        with closing(world.consumer()._open_store()) as third:
+            found = third.take("orders/0", 3, gone=Gone.TAKEN, anew=False)
+    assert (found.attempts, found.interrupted) == (2, 1)

@@ -11,7 +11,7 @@ import redis
 import rifl
 import sharedlog
 from sharedlog import NotDurable, StoreWentBack
-from sharedlog._core.consumer.members import look, resume
+from sharedlog._core.consumer.members import Gone, look, resume
 from sharedlog._core.errors import Fenced
 from sharedlog.testing import die, drain, driven, lose
 from tests.echo import METHOD, served
@@ -136,14 +136,14 @@ def test_the_fence_only_rises(shared_redis):
         closing(world.consumer()._open_store()) as one,
         closing(world.consumer()._open_store()) as other,
     ):
-        assert one.take("orders/0", 3, died=False, anew=False).number == 3
+        assert one.take("orders/0", 3, gone=Gone.LEFT, anew=False).number == 3
         for number in (3, 2):
             with pytest.raises(Fenced):
-                other.take("orders/0", number, died=False, anew=False)
-        assert other.take("orders/0", 4, died=True, anew=False).takeovers == 1
+                other.take("orders/0", number, gone=Gone.LEFT, anew=False)
+        assert other.take("orders/0", 4, gone=Gone.DIED, anew=False).takeovers == 1
         with pytest.raises(Fenced):
             one.note("orders/0", 3, 1)
-        assert other.take("orders/0", 5, died=False, anew=True).takeovers == 0
+        assert other.take("orders/0", 5, gone=Gone.LEFT, anew=True).takeovers == 0
 
 
 def test_messages_share_a_transaction_and_one_that_watches_begins_its_own(shared_redis):

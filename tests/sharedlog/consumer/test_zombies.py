@@ -8,7 +8,7 @@ import pytest
 
 import sharedlog
 from sharedlog._core.consumer.asked import TakeStore
-from sharedlog._core.consumer.members import all_consumers, look, part, take
+from sharedlog._core.consumer.members import Gone, all_consumers, look, part, take
 from sharedlog._core.consumer.shard import Shard
 from sharedlog._core.errors import Fenced, TrimmedLog
 from sharedlog._core.fences import Fence, fence_key
@@ -88,12 +88,12 @@ def test_the_fence_of_a_store_only_rises(tmp_path):
         closing(world.consumer()._open_store()) as one,
         closing(world.consumer()._open_store()) as other,
     ):
-        assert one.take("orders/0", 3, died=False, anew=False).number == 3
+        assert one.take("orders/0", 3, gone=Gone.LEFT, anew=False).number == 3
         with pytest.raises(Fenced):
-            other.take("orders/0", 3, died=False, anew=False)
+            other.take("orders/0", 3, gone=Gone.LEFT, anew=False)
         with pytest.raises(Fenced):
-            other.take("orders/0", 2, died=False, anew=False)
-        assert other.take("orders/0", 4, died=False, anew=False).number == 4
+            other.take("orders/0", 2, gone=Gone.LEFT, anew=False)
+        assert other.take("orders/0", 4, gone=Gone.LEFT, anew=False).number == 4
         with pytest.raises(Fenced):
             one.note("orders/0", 3, 1)
 
