@@ -270,10 +270,10 @@ def _add_operating(
     _add_opening(play)
     play.set_defaults(run=playing.play, opens=False)
 
-    restored = commands.add_parser(
+    anew = commands.add_parser(
         "restored", parents=[url, sure], help="go on with a log that was restored from a backup"
     )
-    restored.set_defaults(run=restored, opens=False)
+    anew.set_defaults(run=restored, opens=False)
 
     accept = commands.add_parser(
         "accept-loss",
