@@ -43,7 +43,9 @@ class Target:
 
     ``tries``: how often one message may fail, None: for ever; ``failed`` then, ``refused`` what can
     never be called, ``unknown`` what a ``plain`` handler left when it died: ``"stop"`` the target,
-    make it a ``"dead-letter"``, or (``unknown``) call it ``"again"``.
+    make it a ``"dead-letter"``, or (``unknown``) call it ``"again"``. ``same_error``: so many
+    messages in a row that would become dead letters with the same error stop the target instead,
+    0: never.
 
     ``patience``: how long an answer may take. ``batch``, ``batch_bytes``, ``linger``: messages
     travel together, so many, of so many bytes, gathered for so long. ``queue``: how many wait for
@@ -61,6 +63,7 @@ class Target:
     failed: Failed = "stop"
     refused: Failed = "stop"
     unknown: Unknown = "stop"
+    same_error: int = 20
     patience: timedelta = timedelta(seconds=30)
     batch: int = FeederBounds().batch_count
     batch_bytes: int = FeederBounds().batch_bytes
@@ -96,6 +99,7 @@ class Target:
         if self.tries is not None:
             self._check_whole("tries", self.tries, 1)
         self._check_whole("number", self.number, 0)
+        self._check_whole("same_error", self.same_error, 0)
         for name in ("batch", "batch_bytes", "queue"):
             self._check_whole(name, getattr(self, name), 1)
         check_time(self.patience, f"target {self.name!r}: patience", positive=True)
@@ -134,7 +138,8 @@ class Target:
             if value not in choices:
                 said = ", ".join(map(repr, choices))
                 raise InvalidRequest(f"target {self.name!r}: {name} = {value!r} is none of {said}")
-        return FailurePolicy(self.tries, Then(self.failed), Then(self.refused), Then(self.unknown))
+        failed, refused, unknown = Then(self.failed), Then(self.refused), Then(self.unknown)
+        return FailurePolicy(self.tries, failed, refused, unknown, self.same_error)
 
     @property
     def bounds(self) -> FeederBounds:

@@ -58,6 +58,7 @@ def _declared(dice: Random, setup: Setup, patience: timedelta) -> Target:
         failed=dice.choice(("stop", "dead-letter")),
         refused=dice.choice(("stop", "dead-letter")),
         unknown=dice.choice(("stop", "dead-letter", "again")),
+        same_error=0,
         patience=patience,
         batch=dice.choice((1, 3, 100)),
         linger=timedelta(seconds=dice.choice((0.0, 0.0, 0.02))),

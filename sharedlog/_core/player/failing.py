@@ -35,6 +35,7 @@ class Why(enum.Enum):
     WIPED = "its index is gone, or another store stands there"
     SEALED = "a message cannot be opened"
     DEAD_LETTER = "a dead letter cannot be appended"
+    SAME_ERROR = "many messages in a row have failed with the same error"
 
 
 class TargetStopped(LogError):
@@ -88,12 +89,43 @@ Verdict = Again | Skipped | Anew | Suspended
 
 
 class FailurePolicy(NamedTuple):
-    """As a target was declared. ``tries``: of one message; None: for ever."""
+    """As a target was declared. ``tries``: of one message; None: for ever.
+
+    ``same_error``: so many messages in a row with the same error stop the target, 0: never.
+    """
 
     tries: int | None = None
     failed: Then = Then.STOP
     refused: Then = Then.STOP
     unknown: Then = Then.STOP
+    same_error: int = 0
+
+
+class _Row:
+    """Messages that were given up one after the other with the same error, none taken between."""
+
+    def __init__(self) -> None:
+        self._error = ""
+        # By substream, the one that was given up last, and through where it was taken.
+        self._given_up: dict[str, Position] = {}
+        self._taken: dict[str, Position] = {}
+        self.count = 0
+
+    def add(self, error: str, tag: str, place: Position) -> int:
+        """Add a message, if it is another one; return how many there are."""
+        if error != self._error:
+            self._error, self.count = error, 0
+        if self._given_up.get(tag) != place:
+            self.count += 1
+        self._given_up[tag] = place
+        return self.count
+
+    def taken(self, tag: str, place: Position) -> None:
+        """A substream was taken through there: more than what was given up ends the row."""
+        known, given_up = self._taken.get(tag), self._given_up.get(tag)
+        self._taken[tag] = place
+        if known is not None and place[:2] > known[:2] and place != given_up:
+            self.count = 0
 
 
 class Failing:
@@ -106,9 +138,11 @@ class Failing:
         self.rules = rules
         # By substream, the message that failed and how often; kept where a crash does not reach.
         self.attempts = dict(attempts or {})
+        self._row = _Row()
 
     def done(self, tag: str, place: Position) -> None:
         """A substream was taken through there."""
+        self._row.taken(tag, place)
         found = self.attempts.get(tag)
         if found is not None and place[:2] >= found[0][:2]:
             del self.attempts[tag]
@@ -116,6 +150,7 @@ class Failing:
     def forget(self) -> None:
         """An operator has it go on: all count from the beginning."""
         self.attempts.clear()
+        self._row = _Row()
 
     def judge(self, trouble: Trouble) -> Verdict:
         """Say what is done after a target was cut off."""
@@ -151,6 +186,10 @@ class Failing:
         if then is Then.DEAD_LETTER:
             code = f" ({trouble.code})" if trouble.code else ""
             skip = Skip(f"{why.name}{code}: {said}", "rule")
+            count = self._row.add(skip.reason, trouble.tag, place)
+            if 0 < self.rules.same_error <= count:
+                said = f"{count} messages in a row have failed with the same error: {said}"
+                return Suspended(Why.SAME_ERROR, said, trouble.tag, place)
             return Skipped(trouble.tag, place, skip, stopped)
         if then is Then.AGAIN:
             return Anew(trouble.tag, place)

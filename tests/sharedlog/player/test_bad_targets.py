@@ -302,6 +302,24 @@ def test_a_message_that_is_larger_than_its_target_takes_is_refused(house, log, s
     fake.most_bytes = 4 << 20
 
 
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
+def test_messages_that_all_fail_alike_stop_their_target(house, log, streams):
+    """They are not at fault: the first few are dead letters, and a resumed target goes on (P7)."""
+    fake = house.target(streams=streams)
+    fake.most_bytes = 1_000
+    player = house.player(declared(fake, refused="dead-letter", same_error=3))
+    for _ in range(9):
+        log.publish_call("orders", CALL, b"x" * 2_000, key="3")
+    found = house.wait_for_state(player, "stopped")
+    assert found.stopped.why == "SAME_ERROR"
+    assert "3 messages in a row" in str(found.stopped)
+    house.wait_for(lambda: len(letters(log)) == 2)
+    fake.most_bytes = 4 << 20
+    resume(log)
+    fake.store.wait_for(lambda: len(fake.store.done) == 7)
+    assert len(letters(log)) == 2
+
+
 @pytest.mark.parametrize("off_us", [-(10**15), 10**15], ids=["slow", "fast"])
 def test_a_player_with_a_wrong_clock_delivers_all_the_same(house, log, monkeypatch, off_us):
     """No wall clock decides what is sent, given up or kept; another takes over as ever (§15)."""

@@ -45,6 +45,36 @@ def test_what_is_no_messages_doing_is_tried_again(cause, pause):
     assert [failing.judge(about(cause)) for _ in range(9)] == 9 * [Again(pause)]
 
 
+def test_many_messages_in_a_row_with_the_same_error_stop_the_target():
+    """The handler is wrong, not they; another error, or a message that was taken, ends the row."""
+    failing = Failing(FailurePolicy(1, Then.DEAD_LETTER, same_error=3))
+
+    def fail(at, error="no room"):
+        return failing.judge(Trouble(Cause.FAILED, TAG, position(at, TAG), 13, error))
+
+    failing.done(TAG, position(1, TAG))
+    for first, ends in (
+        (10, lambda: failing.done(TAG, position(15, TAG))),
+        (20, lambda: fail(25, "other")),
+        (30, failing.forget),
+    ):
+        for at in (first, first + 1):
+            # What is judged twice counts once.
+            assert isinstance(fail(at), Skipped)
+            assert isinstance(fail(at), Skipped)
+            failing.done(TAG, position(at, TAG))
+        ends()
+    assert [type(fail(at)) for at in (40, 41)] == [Skipped, Skipped]
+    stopped = fail(42)
+    assert (stopped.why, stopped.about) == (Why.SAME_ERROR, position(42, TAG))
+    assert "3 messages in a row" in stopped.details
+    failing.forget()
+    assert isinstance(fail(42), Skipped)
+    off = Failing(FailurePolicy(1, Then.DEAD_LETTER, same_error=0))
+    for at in range(50):
+        assert isinstance(off.judge(Trouble(Cause.FAILED, TAG, position(at, TAG))), Skipped)
+
+
 @pytest.mark.parametrize(
     ("cause", "field", "why"),
     [(Cause.REFUSED, "refused", Why.REFUSED), (Cause.UNKNOWN, "unknown", Why.UNKNOWN)],
