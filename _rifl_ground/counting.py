@@ -61,7 +61,7 @@ def counts(error: BaseException, judge: Callable[[BaseException], Counts]) -> Co
 
     ``judge``: of one error, without what it wraps.
     """
-    found = {judge(each) for each in _all_of(error)}
+    found = {judge(each) for each in all_of(error)}
     return False if False in found else None if None in found else True
 
 
@@ -81,7 +81,7 @@ def by_sqlite(error: BaseException) -> Counts:
     return False if code in _PASSING_CODES else True if code in _STATEMENT_CODES else None
 
 
-def _all_of(error: BaseException) -> Iterator[BaseException]:
+def all_of(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and what it wraps: causes, groups, and what SQLAlchemy calls ``orig``.
 
     An error that was being handled is a cause unless ``raise ... from None`` says otherwise.

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
+from _rifl_ground.counting import noted
 from _rifl_ground.loans import Loan
 from _rifl_ground.postgres.owned import ends_transaction
 
@@ -107,7 +108,11 @@ class LentConnection(psycopg.Connection[Any]):
     def wait(self, *given: Any, **named: Any) -> Any:
         """See ``psycopg.Connection``: whatever is sent is waited for here."""
         self.loan.check()
-        return self._lender.wait(*given, **named)
+        try:
+            return self._lender.wait(*given, **named)
+        except psycopg.Error as error:
+            noted(error)
+            raise
 
     def cursor(self, *given: Any, **named: Any) -> Any:
         """See ``psycopg.Connection``."""
@@ -150,7 +155,11 @@ class LentAsyncConnection(psycopg.AsyncConnection[Any]):
     async def wait(self, *given: Any, **named: Any) -> Any:
         """See ``psycopg.AsyncConnection``: whatever is sent is waited for here."""
         self.loan.check()
-        return await self._lender.wait(*given, **named)
+        try:
+            return await self._lender.wait(*given, **named)
+        except psycopg.Error as error:
+            noted(error)
+            raise
 
     def cursor(self, *given: Any, **named: Any) -> Any:
         """See ``psycopg.AsyncConnection``."""

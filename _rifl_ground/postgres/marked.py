@@ -11,6 +11,7 @@ import psycopg
 from psycopg import generators
 from psycopg.pq import ExecStatus, TransactionStatus
 
+from _rifl_ground.counting import noted
 from _rifl_ground.postgres.owned import READ_COMMITTED, READ_MARK, Fate, TransactionMark
 
 _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
@@ -93,6 +94,34 @@ def check_committed(results: list[Any]) -> None:
 def commits_by_itself(connection: _Any) -> bool:
     """Whether each statement on a connection is committed by itself."""
     return connection.autocommit and (connection.info.transaction_status == TransactionStatus.IDLE)
+
+
+def note_errors(connection: _Any) -> None:
+    """Have errors that a connection raises be marked, until ``forget_errors`` (``counting``)."""
+    # All that it sends waits there.
+    wait: Any = connection.wait
+
+    def waiting(*given: Any, **named: Any) -> Any:
+        try:
+            return wait(*given, **named)
+        except psycopg.Error as error:
+            noted(error)
+            raise
+
+    async def waiting_async(*given: Any, **named: Any) -> Any:
+        try:
+            return await wait(*given, **named)
+        except psycopg.Error as error:
+            noted(error)
+            raise
+
+    is_async = isinstance(connection, psycopg.AsyncConnection)
+    connection.wait = waiting_async if is_async else waiting  # type: ignore[method-assign]
+
+
+def forget_errors(connection: _Any) -> None:
+    """Have them be marked no more; idempotent."""
+    connection.__dict__.pop("wait", None)
 
 
 def hold(connection: _Any) -> None:

@@ -76,7 +76,7 @@ class Owned:
         Returns what became of it.
         """
         with self._changing:
-            state = self._state()
+            state = self.state()
             with _interrupting:
                 self.lent, self._ours = False, True
             return state
@@ -106,7 +106,8 @@ class Owned:
         self.lent = self._ours = False
         self._connection = None
 
-    def _state(self) -> State:
+    def state(self) -> State:
+        """Return what became of the transaction while it was lent."""
         connection = self._connection
         try:
             begun, changes = connection.in_transaction, connection.total_changes
@@ -123,6 +124,14 @@ class Owned:
             return State.OPEN
         # A driver begins before it writes, which was refused.
         return State.UNDONE if by_itself or changes == self._begun else State.UNKNOWN
+
+    @property
+    def has_written(self) -> bool:
+        """Whether rows were changed since it was lent."""
+        try:
+            return bool(self._connection.total_changes != self._before)
+        except sqlite3.ProgrammingError:
+            return False
 
     def is_lost(self) -> bool:
         """Whether SQLite has rolled back the transaction that was lent, by itself."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
+from _rifl_ground.counting import Counts, counts
 from _rifl_ground.log import get_logger
 from rifl._server import aio, sync
 from rifl._server.context import noted_of
@@ -72,8 +73,10 @@ class Ran(NamedTuple):
 
     ``code`` and ``details``: its status; OK is 0. ``committed``: an atomic handler's transaction
     committed, and the rows moved with it; of any other kind false. ``broken``: it was cancelled,
-    and nobody knows how far it came. ``pending``: nobody can tell whether it committed.
-    ``crowded``: what it failed for is over, maybe, once those before it have committed.
+    and nobody knows how far it came; or its store failed, and not it. ``pending``: nobody can tell
+    whether it committed. ``crowded``: what it failed for is over, maybe, once those before it have
+    committed.
+    ``doubtful``: it is the handler's failure if a row can be moved right after (``counting``).
     ``committing``: of a run behind which ``more`` come, and whose shared transaction has yet to
     commit: gives its record then, or raises why it did not.
     """
@@ -85,6 +88,7 @@ class Ran(NamedTuple):
     pending: bool = False
     committing: Later | None = None
     crowded: bool = False
+    doubtful: bool = False
 
 
 class LocalCalls:
@@ -256,8 +260,20 @@ class LocalCalls:
                 f"{attempt.call.method} is atomic, and its handler returned without a committed "
                 "record: call rifl.record in its transaction",
             )
-        crowded = attempt.crowded
-        return Ran(record.code, record.details, broken=bool(result.broken), crowded=crowded)
+        found = counts(raised[0], self._judge) if raised else True
+        return Ran(
+            record.code,
+            record.details,
+            broken=bool(result.broken) or found is False,
+            crowded=attempt.crowded,
+            doubtful=found is None,
+        )
+
+    def _judge(self, error: BaseException) -> Counts:
+        """Say whether an error is the handler's, or passes, by itself."""
+        if isinstance(error, StoreUnavailable | RecordPending):
+            return False
+        return self.rows.judge(error)
 
 
 # Of google.rpc.Code.

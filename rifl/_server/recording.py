@@ -7,6 +7,7 @@ from typing import Any
 from rifl._server.context import Noted, noted_of
 from rifl._stores.errors import TransactionEnded
 from rifl.core._serving.answer import bounded
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.sendable import sendable
 from rifl.core._shared.errors import StaleRpc
 from rifl.core._shared.record import CompletionRecord
@@ -64,9 +65,9 @@ async def record_async(context: Any, reply: Any, transaction: Any) -> None:
     await noted.rifl_serving.transactions.record_async(noted.rifl_attempt, completion, transaction)
 
 
-def check_not_revoked(noted: Noted) -> None:
+def check_not_revoked(attempt: Attempt) -> None:
     """Raise ``StaleRpc`` where the handler was given up: it commits nothing more."""
-    if noted.rifl_attempt.revoked:
+    if attempt.revoked:
         raise StaleRpc(
             "the handler did not end, and its message was passed over: nothing of it is committed"
         )
@@ -77,9 +78,11 @@ def check_not_ended(noted: Noted) -> None:
 
     Its outcome is unknown by now, for good. Raise ``StaleRpc`` where the handler was given up.
     """
-    check_not_revoked(noted)
-    if doubt := noted.rifl_attempt.doubt:
+    attempt = noted.rifl_attempt
+    if doubt := attempt.doubt:
         raise TransactionEnded(f"{doubt}: there is no other transaction for this call")
+    if attempt.revoked:
+        check_not_revoked(attempt)
 
 
 def _in_block(noted: Noted) -> bool:

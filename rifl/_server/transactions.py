@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
+from _rifl_ground.counting import noted
 from rifl._server.context import Noted, noted_of
 from rifl._server.recording import check_not_ended, check_not_revoked
 from rifl._stores.drivers import check_blocking, committer, holder
 from rifl._stores.errors import TransactionEnded, WrongDatabase
+from rifl._stores.rows import RowCall
 from rifl._stores.transactions import DriverTransactions, SharedBlocks
 from rifl.core._shared.errors import NotRecorded
 from rifl.core._shared.record import CompletionRecord
@@ -115,7 +117,6 @@ def _identified(context: Any) -> Noted:
 
 
 def _blocks_of(noted: Noted) -> SharedBlocks:
-    check_not_revoked(noted)
     noted.rifl_undone = True
     if (blocks := noted.rifl_serving.store.shared_blocks) is None:
         raise WrongDatabase("the store has no transactions that calls share: give a connection")
@@ -141,6 +142,7 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
         else:
             held.transactions.commit(held.attempt, held.completion(), connection)
     except BaseException as error:
+        held.raised(error)
         try:
             held.note(undone=held.transactions.rollback(connection))
         except TransactionEnded as ended:
@@ -168,6 +170,7 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
         else:
             await held.transactions.commit_async(held.attempt, held.completion(), connection)
     except BaseException as error:
+        held.raised(error)
         try:
             held.note(undone=await held.transactions.rollback_async(connection))
         except TransactionEnded as ended:
@@ -193,6 +196,8 @@ class HeldTransaction:
         self._noted = noted
         self._connection = connection
         self._completion: CompletionRecord | None = None
+        # The handler's part of it is over, and did not raise.
+        self._over = False
 
     @property
     def attempt(self) -> Any:
@@ -202,11 +207,15 @@ class HeldTransaction:
     def __enter__(self) -> None:
         if self._noted is not None:
             self._noted.rifl_held = self
-            self._noted.rifl_attempt.lent = self._connection
-            # Who revokes looks at what is lent after it has noted that.
-            check_not_revoked(self._noted)
+            attempt = self._noted.rifl_attempt
+            if isinstance(attempt.call, RowCall):
+                attempt.lent = self._connection
+                self.transactions.note_errors(self._connection)
+                # Who revokes looks at what is lent after it has noted that.
+                check_not_revoked(attempt)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._over = kind is None
         if self._noted is not None:
             self._noted.rifl_held = self._noted.rifl_attempt.lent = None
 
@@ -218,6 +227,11 @@ class HeldTransaction:
         if self._completion is not None:
             raise WrongDatabase("rifl.record is called once in a transaction")
         self._completion = completion
+
+    def raised(self, error: BaseException) -> None:
+        """Mark an error of the end of the block, which is the connection's."""
+        if self._over:
+            noted(error)
 
     def note(self, *, undone: bool) -> None:
         """Note whether the transaction is known to have been rolled back."""

@@ -98,5 +98,8 @@ class ConditionalRows(Protocol):
         Raises what new calls are refused with (``Draining``, ``StoreUnavailable``).
         """
 
+    def judge(self, error: BaseException) -> bool | None:
+        """Say whether an error that left an atomic handler is the handler's; see ``counting``."""
+
     def end(self, attempt: Attempt) -> None:
         """End a run: nobody waits for it any more."""

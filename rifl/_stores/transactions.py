@@ -54,6 +54,9 @@ class Transactions(Protocol):
     ) -> None:
         """The same for an asynchronous connection."""
 
+    def note_errors(self, transaction: Any) -> None:
+        """Have errors of what ``begin`` began be marked, until it ends (``counting``)."""
+
     def revoke(self, attempt: Attempt) -> bool:
         """Roll back what a handler that does not end is in, and have it commit nothing more.
 
@@ -136,6 +139,9 @@ class RecordingTransactions(DriverTransactions, abc.ABC):
         await self.record_async(attempt, record, transaction)
         if inspect.isawaitable(done := commit()):
             await done
+
+    def note_errors(self, transaction: Any) -> None:
+        """Nothing: what a store can tell, it marks at the end."""
 
     def revoke(self, attempt: Attempt) -> bool:
         """Have a run commit nothing more: what it would write is refused."""

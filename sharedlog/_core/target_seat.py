@@ -15,6 +15,7 @@ from sharedlog._core.target_index import (
     Connects,
     Feed,
     Index,
+    pack_connects,
     pack_index,
     unpack_connects,
     unpack_index,
@@ -122,6 +123,13 @@ def look(seat: Seat) -> Rule[None]:
     rows = yield Fetch((seat.key, counted))
     seat.found(rows[seat.key])
     seat.connects = unpack_connects(rows[counted])
+
+
+def check_store(seat: Seat) -> Rule[None]:
+    """Move a row to where it is; raises ``TargetUnavailable`` where the store moves none."""
+    key = seat.feed.connects_key(seat.tag)
+    row = (yield Fetch((key,)))[key]
+    yield MoveRows((RowMove(key, row, row or pack_connects(seat.connects)),))
 
 
 def flush(seat: Seat) -> Rule[DeliveryAnswer | None]:

@@ -94,7 +94,8 @@ class Ended(NamedTuple):
     ``committed``: an atomic one's transaction was. ``broken``: it did not come to its end, which
     is not its own doing. ``pending``: nobody can tell whether it committed. ``committing``: its
     transaction, which others share, has yet to commit (``Await``). ``crowded``: it failed for
-    what those before it in that transaction may hold.
+    what those before it in that transaction may hold. ``doubtful``: it is the store that failed,
+    unless a row can be moved right after.
     """
 
     code: int = 0
@@ -104,6 +105,7 @@ class Ended(NamedTuple):
     pending: bool = False
     committing: Any = None
     crowded: bool = False
+    doubtful: bool = False
 
 
 class Await(NamedTuple):

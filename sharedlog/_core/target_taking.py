@@ -27,7 +27,16 @@ from sharedlog._core.target_index import (
     unpack_connects,
     unpack_index,
 )
-from sharedlog._core.target_seat import Seat, begin, flush, land, look, refusal, unavailable
+from sharedlog._core.target_seat import (
+    Seat,
+    begin,
+    check_store,
+    flush,
+    land,
+    look,
+    refusal,
+    unavailable,
+)
 from sharedlog._core.target_steps import (
     ABORTED,
     UNAVAILABLE,
@@ -286,5 +295,9 @@ def _run_atomic(
         return None
     if verdict is not Verdict.TAKE:
         return refusal(seat, delivery, verdict)
-    kind = AnswerKind.UNAVAILABLE if ended.broken else AnswerKind.FAILED
-    return seat.answer(kind, delivery.place, ended.code or ABORTED, ended.details)
+    if ended.broken:
+        # The store answers: it is about this message alone.
+        return seat.answer(AnswerKind.UNAVAILABLE, delivery.place, ABORTED, ended.details)
+    if ended.doubtful:
+        yield from check_store(seat)
+    return seat.answer(AnswerKind.FAILED, delivery.place, ended.code or ABORTED, ended.details)

@@ -32,6 +32,8 @@ from sharedlog._player.wire import Garbage
 from sharedlog.v1 import target_pb2
 
 _POLLED_S = 2.0
+# A google.rpc.Code, ABORTED: the target takes the others.
+_OF_ONE_MESSAGE = 10
 
 
 class Course:
@@ -364,6 +366,11 @@ class Course:
             if isinstance(verdict, Again) and self._held_up(term, trouble):
                 return
             self._judged = trouble, verdict
+        elif trouble.cause is Cause.UNAVAILABLE and trouble.code == _OF_ONE_MESSAGE:
+            # It waits, and nothing is counted.
+            waits = term == self.feeder.term and self._held_up(term, trouble)
+            if waits:
+                return
         self.feeder.troubled(term, trouble)
 
     def _held_up(self, term: int, trouble: Trouble) -> bool:

@@ -17,6 +17,7 @@ import psycopg_pool
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from _rifl_ground.counting import all_of
 from _rifl_ground.loans import Loan
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.connections import Pools
@@ -118,7 +119,8 @@ class _Block:
 
     def _crowded(self, error: BaseException | None) -> None:
         """Note that it failed for what others hold, maybe those before it in its transaction."""
-        if isinstance(error, psycopg.Error) and error.sqlstate in _CROWDED:
+        found = () if error is None else all_of(error)
+        if any(isinstance(each, psycopg.Error) and each.sqlstate in _CROWDED for each in found):
             self._attempt.crowded = self._group.runs > 0
 
     def _missing(self) -> NotRecorded:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import psycopg
 
+from _rifl_ground.counting import noted
 from _rifl_ground.threads import in_thread
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import (
@@ -189,6 +190,7 @@ class Group:
             self.error = RecordPending(f"the shared transaction was ended within a block: {error}")
 
     def _failed(self, error: BaseException) -> None:
+        noted(error)
         self.error = (
             error
             if isinstance(error, RiflError)

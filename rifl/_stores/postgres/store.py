@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
+from _rifl_ground.counting import Counts, all_of, by_sqlstate, is_noted, noted
 from _rifl_ground.postgres.lent import cut_off
+from _rifl_ground.postgres.marked import forget_errors, note_errors
 from _rifl_ground.postgres.owned import Fate
 from _rifl_ground.threads import in_thread
 from rifl._stores.codec import RecordCodec
-from rifl._stores.drivers import committer, holder
+from rifl._stores.drivers import DbApiTransaction, committer, holder
 from rifl._stores.errors import TransactionEnded
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import (
@@ -95,6 +98,7 @@ class PostgresTransactions(FencedTransactions):
 
     def rollback(self, transaction: Any) -> bool:
         """Roll back what ``begin`` began."""
+        self._forget_errors(transaction)
         fate = rollback(transaction)
         if fate is None:
             other = self._others.pop(id(holder(transaction)), None)
@@ -104,6 +108,7 @@ class PostgresTransactions(FencedTransactions):
 
     async def rollback_async(self, transaction: Any) -> bool:
         """The same for an asynchronous connection."""
+        self._forget_errors(transaction)
         fate = await rollback_async(transaction)
         if fate is None:
             other = self._others.pop(id(holder(transaction)), None)
@@ -113,6 +118,7 @@ class PostgresTransactions(FencedTransactions):
 
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""
+        self._forget_errors(transaction)
         finish = self._noted(attempt, record)
         began = self._teller.begun()
         try:
@@ -139,6 +145,7 @@ class PostgresTransactions(FencedTransactions):
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection."""
+        self._forget_errors(transaction)
         finish = self._noted(attempt, record)
         began = self._teller.begun()
         try:
@@ -182,10 +189,29 @@ class PostgresTransactions(FencedTransactions):
 
     def _cut_off(self, transaction: Any) -> None:
         """End the session of a handler's own connection; of other drivers' none is known."""
+        if (connection := self._psycopg(transaction)) is not None:
+            cut_off(connection)
+
+    def _psycopg(self, transaction: Any) -> Any:
+        """Return psycopg's connection that was begun on, if it is one."""
         other = self._others.get(id(holder(transaction)))
         connection = holder(transaction) if other is None else other.connection
-        if isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
-            cut_off(connection)
+        known = isinstance(connection, psycopg.Connection | psycopg.AsyncConnection)
+        return connection if known else None
+
+    def note_errors(self, transaction: Any) -> None:
+        """Have errors of the handler's connection be known as its."""
+        if (connection := self._psycopg(transaction)) is not None:
+            note_errors(connection)
+
+    def _forget_errors(self, transaction: Any) -> None:
+        """Have that end; of other drivers what says an SQLSTATE is taken for the connection's."""
+        if (connection := self._psycopg(transaction)) is not None:
+            forget_errors(connection)
+        elif (error := sys.exc_info()[1]) is not None:
+            for each in all_of(error):
+                if _sqlstate(each) is not None and not isinstance(each, psycopg.Error):
+                    noted(each)
 
     def _note_failure(
         self, attempt: Attempt, transaction: Any, began: float, error: BaseException
@@ -198,6 +224,22 @@ class PostgresTransactions(FencedTransactions):
         self._note_refusal(attempt, error)
         if not answered:
             self._teller.unanswered(began, error)
+
+
+def by_postgres(error: BaseException) -> Counts:
+    """Say whether an error of a handler is its own; in doubt of another connection's."""
+    sqlstate = _sqlstate(error)
+    if sqlstate is None and not isinstance(error, psycopg.Error):
+        return True
+    if not is_noted(error):
+        return None
+    # A connection that was lost says no SQLSTATE.
+    lost = sqlstate is None and isinstance(error, psycopg.OperationalError)
+    return False if lost else by_sqlstate(sqlstate)
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    return DbApiTransaction.sqlstate(error) if isinstance(error, Exception) else None
 
 
 def _is_undone(fate: Fate) -> bool:
@@ -246,7 +288,7 @@ class PostgresStore(SharedStore):
         self.transactions = PostgresTransactions(
             self._postgres, finish_of, self._unclaimed_runs.always, teller, self._blocks
         )
-        self.rows = self._rows(self._postgres.store_id)
+        self.rows = self._rows(self._postgres.store_id, by_postgres)
 
     def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
         """Return what the handler's transaction left, or who waits for one that is shared."""

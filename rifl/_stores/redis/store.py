@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from _rifl_ground.redis.failures import by_redis
 from rifl._stores.codec import RecordCodec
 from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
@@ -75,4 +76,4 @@ class RedisStore(SharedStore):
         )
         # On a cluster a handler's effects are in another slot than these.
         if not address.clustered:
-            self.rows = self._rows(self._redis.store_id.decode(errors="replace"))
+            self.rows = self._rows(self._redis.store_id.decode(errors="replace"), by_redis)

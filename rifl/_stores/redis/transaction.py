@@ -7,6 +7,9 @@ import math
 import weakref
 from typing import Any
 
+import redis
+
+from _rifl_ground.counting import noted
 from _rifl_ground.redis.rights import RIGHTS, probe, refused
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.redis.backend import RedisBackend
@@ -39,6 +42,7 @@ def write_record(pipeline: Any, backend: RedisBackend, finish: Written) -> None:
     _keep_session(pipeline)
     pipeline.watch(key)
     if isinstance(finish, MoveInside):
+        _note_errors(pipeline)
         _check_row(pipeline.execute_command("EVAL", *_look(backend, finish)), finish)
     else:
         _check_token(pipeline.get(key), finish)
@@ -56,6 +60,7 @@ async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Writt
     _keep_session(pipeline)
     await pipeline.watch(key)
     if isinstance(finish, MoveInside):
+        _note_errors(pipeline)
         _check_row(await pipeline.execute_command("EVAL", *_look(backend, finish)), finish)
     else:
         _check_token(await pipeline.get(key), finish)
@@ -64,6 +69,30 @@ async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Writt
     pipeline.multi()
     _keep_session(pipeline)
     pipeline.execute_command("EVAL", *_statement(backend, finish))
+
+
+def _note_errors(pipeline: Any) -> None:
+    """Have what a pipeline's EXEC raises be marked as the transaction's (``counting``)."""
+    execute = pipeline.execute
+
+    def executing(*given: Any, **named: Any) -> Any:
+        try:
+            return execute(*given, **named)
+        except redis.RedisError as error:
+            noted(error)
+            raise
+
+    async def executing_async(*given: Any, **named: Any) -> Any:
+        try:
+            return await execute(*given, **named)
+        except redis.RedisError as error:
+            noted(error)
+            raise
+
+    # A pipeline is of one client: what was noted once stays so.
+    if "execute" not in pipeline.__dict__:
+        is_async = inspect.iscoroutinefunction(execute)
+        pipeline.execute = executing_async if is_async else executing
 
 
 def _key(backend: RedisBackend, finish: Written) -> bytes:

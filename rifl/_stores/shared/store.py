@@ -6,6 +6,7 @@ import secrets as randomness
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from _rifl_ground.counting import Counts
 from _rifl_ground.log import get_logger
 from lease_server._errors import StorageUnavailable
 from lease_server._storage import SharedLeaseStorage
@@ -58,7 +59,10 @@ class SharedRows:
         attempts: Attempts,
         refusing: Refusing,
         heartbeat: Heartbeat,
+        judge: Callable[[BaseException], Counts],
     ) -> None:
+        """``judge``: of an error of the database's driver; see ``ConditionalRows``."""
+        self.judge = judge
         self.store_id = store_id
         self.process = process
         self._heartbeat = heartbeat
@@ -448,7 +452,7 @@ class SharedStore:
         """Whether a URL names the database that this store is in."""
         return False
 
-    def _rows(self, store_id: str) -> SharedRows:
+    def _rows(self, store_id: str, judge: Callable[[BaseException], Counts]) -> SharedRows:
         return SharedRows(
             store_id,
             self.owner,
@@ -456,6 +460,7 @@ class SharedStore:
             self._attempts,
             self._refusing,
             self._heartbeat,
+            judge,
         )
 
     def _steps(self, rule: Rule) -> Steps:

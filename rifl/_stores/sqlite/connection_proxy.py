@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn, Self
 
+from _rifl_ground.counting import noted
 from _rifl_ground.sqlite.owned import Owned
 
 # What a handler may ask; anything else would outlast its turn, or be another's.
@@ -94,7 +95,11 @@ class ConnectionProxy:
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Execute one statement on a cursor of its own, and return that."""
         with self._lock:
-            return sqlite3.Cursor.execute(self._lend(), sql, parameters)
+            try:
+                return sqlite3.Cursor.execute(self._lend(), sql, parameters)
+            except sqlite3.Error as error:
+                noted(error)
+                raise
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
         """Execute a statement for each of the parameters."""
@@ -178,12 +183,20 @@ class _CursorProxy(sqlite3.Cursor):
     def execute(self, sql: str, parameters: Any = (), /) -> Self:
         with self.proxy._lock:
             self.proxy._check()
-            return super().execute(sql, parameters)
+            try:
+                return super().execute(sql, parameters)
+            except sqlite3.Error as error:
+                noted(error)
+                raise
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> Self:
         with self.proxy._lock:
             self.proxy._check()
-            return super().executemany(sql, parameters)
+            try:
+                return super().executemany(sql, parameters)
+            except sqlite3.Error as error:
+                noted(error)
+                raise
 
     def executescript(self, sql: str, /) -> NoReturn:
         # It commits first.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from _rifl_ground.counting import Counts, by_sqlite, is_noted
 from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import RecordCodec
 from rifl._stores.embedded import EmbeddedStore
@@ -68,6 +69,12 @@ class SqliteRows(SoleProcess):
     def begin(self, call: RowCall, policy: MethodPolicy) -> Attempt:
         """Begin a run."""
         return self._store.begin_beside(call, policy)
+
+    def judge(self, error: BaseException) -> Counts:
+        """Say whether an error is the handler's; in doubt of another connection's."""
+        if not isinstance(error, sqlite3.Error):
+            return True
+        return by_sqlite(error) if is_noted(error) else None
 
     def end(self, attempt: Attempt) -> None:
         """End a run."""

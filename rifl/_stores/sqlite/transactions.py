@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from _rifl_ground.counting import all_of, by_sqlite, noted
 from _rifl_ground.drivers import driver_connection, driver_connection_async
 from _rifl_ground.sqlite.owned import Owned, State, keep, kept
 from _rifl_ground.threads import begin_in_thread, in_thread
@@ -280,6 +281,12 @@ class _Begun(NamedTuple):
                 f"rifl.transaction refused {self.owned.refused}: it begins the transaction, and "
                 "commits it at the end of its block (a savepoint is yours)"
             )
+        if error is not None and not self.owned.has_written:
+            # Of which connection an error of sqlite3's is, it does not say. Who has written waits
+            # for no lock.
+            for each in all_of(error):
+                if isinstance(each, sqlite3.Error) and by_sqlite(each) is False:
+                    noted(each)
         self.owned.free()
         if state is State.UNKNOWN:
             raise TransactionEnded(_ENDED[state])

@@ -504,3 +504,31 @@ def test_of_handlers_that_all_hang_none_is_at_fault(house, log):
     fake.blocked = False
     fake.store.wait_for(lambda: len(fake.store.done) == 10)
     assert in_order(log, fake.store)
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
+def test_a_message_that_waits_for_what_passes_holds_up_its_substream_alone(house, log, streams):
+    """It is no attempt; the others go on over the same connection, and the error is shown (P7)."""
+    waits, refused = [True], []
+
+    def handler(called):
+        if called.body != b"1" or not waits:
+            return None
+        refused.append(called)
+        return answer(DeliveryAnswer.UNAVAILABLE, "a deadlock", code=10)
+
+    fake = of_kind(FakeTarget, house, streams=streams)
+    fake.handler = handler
+    player = house.player(declared(fake, tries=1, failed="dead-letter"))
+    log.publish_call("orders", CALL, b"1", key="1")
+    house.wait_for(lambda: refused)
+    publish(log, 10, 10)
+    others = {each.text for each in log.read("orders", 1 - int(refused[0].tag[-1]))}
+    fake.store.wait_for(lambda: others <= set(fake.store.bodies()))
+    house.wait_for(lambda: len(refused) >= 3)
+    told = house.told_that(player, lambda told: "a deadlock" in told.error)
+    assert (told.state, told.attempts, len(fake.connects)) == ("N", {}, 1)
+    waits.clear()
+    fake.store.wait_for(lambda: len(fake.store.done) == 11)
+    assert in_order(log, fake.store)
+    assert not letters(log)
