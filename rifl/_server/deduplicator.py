@@ -177,7 +177,7 @@ class Deduplicator:
         # How many handlers had been cancelled when the server began to drain.
         self._cancelled: int | None = None
         self._closing = OwnedLock(AssertionError, math.inf)
-        self._sweeper = Sweeper(self._store, self._authority)
+        self._sweeper = Sweeper(self._store, self._authority, self._local_calls.loops.look)
         self._sweeper.start()
         belongs_here(self, "Deduplicator")
         if self._observer is not None:

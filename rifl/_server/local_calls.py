@@ -34,6 +34,7 @@ from rifl._server.local_handlers import (
     read_request,
     unary_of,
 )
+from rifl._server.loop_watch import LoopWatches
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.rows import ConditionalRows, Move, RowCall
 from rifl._stores.transactions import Transactions
@@ -100,6 +101,7 @@ class LocalCalls:
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
         self._executing: set[asyncio.Task[Any]] = set()
+        self.loops = LoopWatches()
 
     @property
     def rows(self) -> ConditionalRows:
@@ -207,6 +209,7 @@ class LocalCalls:
 
     def begin_task(self, work: Any) -> asyncio.Task[Any]:
         """Have work done in a task of its own, which no call's end cancels."""
+        self.loops.add()
         task = start_task(work)
         if not task.done():
             self._executing.add(task)

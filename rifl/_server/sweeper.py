@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from _rifl_ground.log import get_logger
@@ -44,11 +44,15 @@ def sweep(store: Swept, leases: Expiring) -> list[int]:
 
 
 class Sweeper:
-    """A thread that looks twenty times a term. ``start`` once, ``stop`` once."""
+    """A thread that looks twenty times a term. ``start`` once, ``stop`` once.
 
-    def __init__(self, store: Swept, leases: Expiring) -> None:
+    ``look``: what is to be looked at beside.
+    """
+
+    def __init__(self, store: Swept, leases: Expiring, look: Callable[[], None]) -> None:
         self._store = store
         self._leases = leases
+        self._look = look
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rifl-sweeper", daemon=True)
 
@@ -64,6 +68,7 @@ class Sweeper:
     def _run(self) -> None:
         while not self._stopping.wait(self._leases.term_s / _SWEEPS_PER_TERM):
             try:
+                self._look()
                 sweep(self._store, self._leases)
             except Exception:  # noqa: BLE001 - logged with its traceback
                 # Nobody else would sweep: the next round may work again.

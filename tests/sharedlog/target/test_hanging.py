@@ -19,6 +19,7 @@ import sqlalchemy.orm
 import rifl
 import rifl.aio
 import sharedlog
+from rifl._server import loop_watch
 from sharedlog.v1 import target_pb2
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import until
@@ -181,9 +182,9 @@ def hangs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
 
 @contextlib.contextmanager
-def served(kind: str, shop: Hangs, url: str) -> Iterator[Player]:
+def served(kind: str, shop: Hangs, url: str, **given: Any) -> Iterator[Player]:
     """A target with that handler."""
-    with rifl.Deduplicator(url, methods={METHOD: "atomic"}, drain_s=1.0) as dedup:
+    with rifl.Deduplicator(url, methods={METHOD: "atomic"}, drain_s=1.0, **given) as dedup:
 
         def add(server: Any) -> None:
             sharedlog.add_target_to_server(server, dedup, {"orders": METHOD})
@@ -322,3 +323,30 @@ def test_what_cannot_be_rolled_back_from_outside_is_not_passed_over(
         until(lambda: not target.index().HasField("running"), "it has ended")
         assert told(target.batch(skip(1), message(2, 1, METHOD)))[-1] == ("DONE", 2)
     assert shop.effects() == [2]
+
+
+@pytest.mark.parametrize("hangs", [("aio", "sqlite", "shared")], indirect=True, ids="-".join)
+def test_a_handler_that_blocks_the_event_loop_is_named(
+    hangs: tuple[str, Hangs, str], monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """It cannot be set aside; an event says which method it is, and at which line it stands."""
+    kind, shop, url = hangs
+    monkeypatch.setattr(loop_watch, "_TOLD_AFTER_S", 0.05)
+
+    async def block(request: bytes, context: Any) -> bytes:
+        shop.hanging.set()
+        assert shop.go_on.wait(30)
+        return await handle(request, context)
+
+    shop.at, handle = 0, shop.handle_aio
+    shop.handle_aio = block  # type: ignore[method-assign]
+    with served(kind, shop, url, term_s=0.2) as target:
+        first = begun(target, message(1, None, METHOD))
+        try:
+            until(lambda: "handler_blocks_loop" in caplog.text, "it is named")
+        finally:
+            shop.go_on.set()
+        assert told(first.result(timeout=20).answers) == [("DONE", 1)]
+    (said, *_) = [each for each in caplog.messages if "handler_blocks_loop" in each]
+    assert METHOD in said
+    assert "threading.py" in said
