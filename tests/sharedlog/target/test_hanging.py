@@ -13,6 +13,7 @@ from typing import Any
 import aiosqlite
 import psycopg
 import pytest
+import redis
 import sqlalchemy
 import sqlalchemy.orm
 
@@ -20,6 +21,7 @@ import rifl
 import rifl.aio
 import sharedlog
 from rifl._server import loop_watch
+from sharedlog._target import target as served_target
 from sharedlog.v1 import target_pb2
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import until
@@ -350,3 +352,56 @@ def test_a_handler_that_blocks_the_event_loop_is_named(
     (said, *_) = [each for each in caplog.messages if "handler_blocks_loop" in each]
     assert METHOD in said
     assert "threading.py" in said
+
+
+@pytest.mark.parametrize("hangs", [("threads", "sqlite", "shared")], indirect=True, ids="-".join)
+def test_beyond_so_many_abandoned_runs_a_skip_waits(
+    hangs: tuple[str, Hangs, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds a thread: it is answered why, and done once one has ended."""
+    kind, shop, url = hangs
+    monkeypatch.setattr(served_target, "_MOST_HUNG", 0)
+    with served(kind, shop, url) as target:
+        first = begun(target, message(1, None, METHOD))
+        until(lambda: shop.hanging.is_set() or first.done(), "its handler hangs")
+        (answer,) = target.batch(skip(1))
+        assert (answer.kind, answer.code) == (A.UNAVAILABLE, 10)
+        assert "do not end in this process" in answer.details
+        monkeypatch.undo()
+        assert told(target.batch(skip(1))) == [("DONE", 1)]
+
+
+def test_a_pipeline_that_waits_with_its_record_is_refused(shared_redis: Any, name: str) -> None:
+    """Redis holds nothing for it: its EXEC depends on where the index was, in any replica."""
+    client = redis.Redis.from_url(shared_redis.url())
+    hanging, go_on = threading.Event(), threading.Event()
+    refused: list[BaseException] = []
+
+    def handle(request: bytes, context: Any) -> bytes:
+        with client.pipeline() as pipeline:
+            rifl.record(context, b"done", pipeline)
+            pipeline.rpush(f"{name}-effects", request)
+            if request == b"1":
+                hanging.set()
+                assert go_on.wait(30)
+            try:
+                pipeline.execute()
+            except redis.WatchError as error:
+                refused.append(error)
+                raise
+        return b"done"
+
+    shop = Hangs("own", None)
+    shop.handle = handle  # type: ignore[method-assign]
+    url = shared_redis.url(namespace=name)
+    with contextlib.closing(client), served("sync", shop, url) as one:
+        first = begun(one, message(1, None, METHOD))
+        until(lambda: hanging.is_set() or first.done(), "its handler hangs")
+        with served("sync", shop, url) as other:
+            assert told(other.batch(skip(1), message(2, 1, METHOD)))[-1] == ("DONE", 2)
+        assert told(one.batch(skip(1), message(2, 1, METHOD)))[-1] == ("DONE", 2)
+        go_on.set()
+        first.result(timeout=20)
+        assert told(one.batch(message(3, 2, METHOD))) == [("DONE", 3)]
+        assert client.lrange(f"{name}-effects", 0, -1) == [b"2", b"3"]
+        assert len(refused) == 1
