@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -16,7 +16,6 @@ import grpc
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.places import places
-from sharedlog._consumer.beginning import begins_of
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.configuring import Configure
 from sharedlog._consumer.evidence import new_who
@@ -35,19 +34,46 @@ from sharedlog._consumer.working import Work
 from sharedlog._core.arguments import check_truth, check_whole
 from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.holding import Begins, Since
 from sharedlog._core.consumer.keeping import InStore
 from sharedlog._core.consumer.names import producer_name
 from sharedlog._core.consumer.observer import ConsumerObserver
 from sharedlog._core.consumer.shard import Bounds
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable, StoreUnavailable
 from sharedlog._core.fences import MAX_NUMBER
-from sharedlog._core.holds import BEGINNING
+from sharedlog._core.holds import BEGINNING, END
 from sharedlog._core.named import check_producer_name
 from sharedlog._core.position import Position
-from sharedlog._core.streams import check_name, tag_of
+from sharedlog._core.streams import check_name, stream_of, substream_number, tag_of
 from sharedlog._engines.elsewhere import refuse_served
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
+
+
+def begins_of(start: str | datetime | Position, tags: Sequence[str]) -> Mapping[str, Begins]:
+    """Return where it begins in each substream; raises ``InvalidRequest``."""
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise InvalidRequest(f"start={start!r} has no time zone")
+        return dict.fromkeys(tags, Since(int(start.timestamp() * 1_000_000)))
+    if not isinstance(start, Position):
+        if start not in (BEGINNING, END):
+            raise InvalidRequest(
+                f"start={start!r:.100}; it is {BEGINNING!r}, {END!r}, a datetime or a position"
+            )
+        return dict.fromkeys(tags, start)
+    streams = sorted({stream_of(each) for each in tags})
+    if len(streams) > 1:
+        raise InvalidRequest(
+            f"start={str(start)!r}: a position says no stream, and there are "
+            f"{', '.join(streams)}: give a time"
+        )
+    if not any(substream_number(each) == start.substream for each in tags):
+        raise InvalidRequest(f"start={str(start)!r} is of no substream of {streams[0]}")
+    return {
+        each: start if substream_number(each) == start.substream else start.lsn + 1 for each in tags
+    }
+
 
 _H = TypeVar("_H", bound=Handler)
 _T = TypeVar("_T", bound=TimerFunction)

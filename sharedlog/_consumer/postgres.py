@@ -14,30 +14,62 @@ from psycopg.rows import tuple_row
 from _rifl_ground.counting import AFTER_ANOTHER, Counts, by_sqlstate, is_noted, noted
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.loans import Loan
-from _rifl_ground.postgres.lent import LentConnection, take_back
+from _rifl_ground.postgres.lent import LentConnection, LentCursor, take_back
 from _rifl_ground.postgres.marked import check_committed, hold, let_go, mark_open, send
 from _rifl_ground.postgres.owned import TransactionMark, is_ended
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.configuring import Configure
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.lending import handler_ended
-from sharedlog._consumer.postgres_append import commit_with
-from sharedlog._consumer.postgres_cursor import HandlerCursor
 from sharedlog._consumer.postgres_session import Looks, opened
 from sharedlog._consumer.savepoints import sql_savepoint
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
+from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import Call
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
-from sharedlog._core.errors import LogError, NotDurable, StoreUnavailable
+from sharedlog._core.errors import InvalidRequest, LogError, NotDurable, StoreUnavailable
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import do
 from sharedlog._engines.postgres.engine import PostgresEngine
 from sharedlog._engines.postgres.joined_commits import JoinedCommits
 from sharedlog._log.place import forked
+
+
+class HandlerCursor(LentCursor):
+    """Raises ``InvalidRequest`` for what would end the consumer's transaction, or run outside."""
+
+    refused = InvalidRequest
+    lender = "the consumer"
+
+
+def commit_with(
+    connection: psycopg.Connection[Any], commits: JoinedCommits, append: JoinedAppend
+) -> Held:
+    """Commit a connection's transaction with an append; what the append's keys hold then.
+
+    Raises why nothing of either is there; psycopg's errors where it was something else, or where
+    that is not known.
+    """
+    if append.commit is None:
+        raise AssertionError("it is in the log")
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    try:
+        cursor.execute(commits.ending(append.commit), prepare=False)
+        lsns = commits.lsns(cursor)
+    except psycopg.Error as error:
+        found = commits.refusal(error, append.commit)
+        if isinstance(found, Refused):
+            found = append.refused(found)
+        if found is None:
+            raise
+        raise found from error
+    let_go(connection)
+    return append.left(lsns)
+
 
 # How long a statement of a lane waits for a lock.
 LANE_WAITS_MS = 1000

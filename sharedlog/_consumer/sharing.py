@@ -5,14 +5,14 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.events import Events
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.owned import Owned
-from sharedlog._consumer.standbys import Standbys
+from sharedlog._core.consumer.changelog import Changelog
 from sharedlog._core.consumer.holding import Begins, move_holds
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
@@ -20,6 +20,47 @@ from sharedlog._core.consumer.members import LONGEST_LEASE_S, Lease, leave, look
 from sharedlog._core.consumer.shard import Bounds, Shard
 from sharedlog._core.errors import Fenced, LogError, LogUnavailable
 from sharedlog._log.place import Place
+
+
+class Standbys:
+    """Of one process. Nothing that it reads decides anything: who takes a shard over reads on."""
+
+    def __init__(self, place: Place, name: str, carrier: Carrier, *, warm: bool) -> None:
+        """``name``: the consumer's; ``warm``: whether others' are followed at all."""
+        self._place = place
+        self._name = name
+        self._carrier = carrier
+        self._warm = warm
+        self._logs: dict[str, Changelog] = {}
+
+    def of(self, tag: str) -> Changelog:
+        """Return the change log of a shard, which whoever owns it reads on from here on."""
+        found = self._logs.get(tag)
+        if found is None:
+            place = self._place
+            found = Changelog(self._name, tag, place.incarnation, place.seals)
+            self._logs[tag] = found
+        return found
+
+    def follow(self, tags: Collection[str], owned: Collection[str]) -> bool:
+        """Read on in the shards of others; whether there may be more at once.
+
+        A piece of each. What the log does not answer is read the next time.
+        """
+        for each in set(self._logs) - set(owned):
+            if not self._warm:
+                del self._logs[each]
+        if not self._warm:
+            return False
+        more = False
+        for tag in tags:
+            if tag not in owned:
+                try:
+                    more |= self._carrier.carry(self.of(tag).read())
+                except LogUnavailable:
+                    return False
+        return more
+
 
 # Of a lease: what renews it is late by less.
 _OVER = 1.2

@@ -1,7 +1,7 @@
 """The player's rules: what each of its targets is sent, and when (DESIGN-LOG §15).
 
-- ``item``: a message on its way; ``feeder``: the states of one target; ``backlog``: what waits for
-  it here; ``flight``: what was sent and is not answered.
+- ``item``: a message on its way; ``feeder``: the states of one target, what waits for it here, and
+  what was sent and is not answered.
 - ``feeding``: a target's feeder, and those of substreams whose messages fail.
 - ``trouble``: what it was cut off for; ``failing``: messages that fail, and targets that stop;
   ``backoff``: when it is tried again.

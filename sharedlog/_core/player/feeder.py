@@ -7,16 +7,102 @@ Whoever drives it calls its methods one at a time: that is the dispatch lock.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from sharedlog._core.player.backlog import Backlog
 from sharedlog._core.player.deaths import Deaths
-from sharedlog._core.player.flight import Flight
 from sharedlog._core.player.item import Item, Outgoing, Skip
 from sharedlog._core.player.trouble import ANSWERS, Cause, Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import DeliveryKind
+
+
+class Flight:
+    """Of one connection. Times are by a clock that does not jump."""
+
+    def __init__(self) -> None:
+        """Nothing is in flight."""
+        self._by_tag: dict[str, deque[Item]] = {}
+        self.count = 0
+        self.size = 0
+        # Since when each substream waits for an answer: the last one, or the first message.
+        self._since_s: dict[str, float] = {}
+
+    def add(self, item: Item, now_s: float) -> None:
+        """It was sent."""
+        waiting = self._by_tag.setdefault(item.tag, deque())
+        if not waiting:
+            self._since_s[item.tag] = now_s
+        waiting.append(item)
+        self.count += 1
+        self.size += item.size
+
+    def done(self, tag: str, place: Position, now_s: float) -> int:
+        """It and all before it were answered; how many that were."""
+        waiting = self._by_tag.get(tag)
+        count = 0
+        while waiting and not waiting[0].behind(place):
+            self.size -= waiting.popleft().size
+            count += 1
+        self.count -= count
+        self._since_s[tag] = now_s
+        return count
+
+    def __iter__(self) -> Iterator[Item]:
+        for waiting in self._by_tag.values():
+            yield from waiting
+
+    def first(self, tag: str) -> Item | None:
+        """Return the one of a substream that is answered next; None: nothing of it was sent."""
+        waiting = self._by_tag.get(tag)
+        return waiting[0] if waiting else None
+
+    def drop(self, tag: str) -> None:
+        """Nothing of a substream is answered any more."""
+        for each in self._by_tag.pop(tag, ()):
+            self.count -= 1
+            self.size -= each.size
+
+    def late(self, now_s: float, patience_s: float) -> list[str]:
+        """Return the substreams that were answered nothing for longer, the longest first."""
+        since = {tag: self._since_s[tag] for tag, waiting in self._by_tag.items() if waiting}
+        late = [tag for tag, since_s in since.items() if now_s - since_s > patience_s]
+        return sorted(late, key=since.__getitem__)
+
+
+class Backlog:
+    """Messages in their order, and how many bytes they have."""
+
+    def __init__(self) -> None:
+        """It is empty."""
+        self._items: deque[Item] = deque()
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    @property
+    def first(self) -> Item | None:
+        """The one that is sent next."""
+        return self._items[0] if self._items else None
+
+    def add(self, item: Item) -> None:
+        """Put one behind the others."""
+        self._items.append(item)
+        self.size += item.size
+
+    def pop(self) -> None:
+        """Take the first one away."""
+        self.size -= self._items.popleft().size
+
+    def drop(self, tag: str) -> None:
+        """Forget what there is of a substream."""
+        self._items = deque(each for each in self._items if each.tag != tag)
+        self.size = sum(each.size for each in self._items)
 
 
 class FeederState(enum.Enum):
