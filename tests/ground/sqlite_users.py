@@ -25,6 +25,7 @@ from lease_server._errors import StorageUnavailable
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from sharedlog._consumer.sqlite import SqliteStore
 from sharedlog._core.commit import Commit, NewEntry
+from sharedlog._core.consumer.members import Gone
 from sharedlog._engines.sqlite import SqliteEngine, create
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
@@ -172,7 +173,7 @@ class ConsumerUser(SqliteUser):
         """See there."""
         self.store = SqliteStore(self.file, "billing")
         self.number = getattr(self, "number", 0) + 1
-        self.checkpoint = self.store.take("orders/0", self.number, died=False, anew=False)
+        self.checkpoint = self.store.take("orders/0", self.number, gone=Gone.LEFT, anew=False)
 
     def write(self) -> None:
         """Commit an effect."""

@@ -22,6 +22,7 @@ from rifl._stores.postgres.schema import script as store_script
 from rifl.core._shared.errors import StoreUnavailable as CallStoreUnavailable
 from sharedlog._consumer.postgres import PostgresStore
 from sharedlog._core.commit import Commit, NewEntry
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import LogUnavailable, NotDurable, StoreUnavailable
 from sharedlog._engines.postgres.opening import create_log, open_log
 from sharedlog._engines.postgres.schema import script as log_script
@@ -82,7 +83,7 @@ def _group(server: PostgresServer, schema: str, **options: Any) -> Any:
 
 def _consumer(server: PostgresServer, schema: str, **options: Any) -> Any:
     store, numbers = PostgresStore(server.url(**options), schema), iter(range(1, 100))
-    return lambda: store.take("t", next(numbers), died=False, anew=False), store.close
+    return lambda: store.take("t", next(numbers), gone=Gone.LEFT, anew=False), store.close
 
 
 USERS = {

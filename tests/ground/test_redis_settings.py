@@ -20,6 +20,7 @@ from rifl._stores import StoreNotDurable
 from rifl.core._shared.errors import StoreUnavailable as CallStoreUnavailable
 from sharedlog._consumer.redis import open_redis
 from sharedlog._core.commit import Commit, NewEntry
+from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import LogUnavailable, NotDurable, StoreUnavailable
 from sharedlog._engines.redis.opening import create_log, open_log
 from tests.curp.log.conformance import Writer
@@ -79,7 +80,7 @@ def _group(server: RedisServer, **options: Any) -> Any:
 
 def _consumer(server: RedisServer, **options: Any) -> Any:
     store, numbers = open_redis(server.url(**options), "billing"), itertools.count(1)
-    return lambda: store.take("t", next(numbers), died=False, anew=False), store.close
+    return lambda: store.take("t", next(numbers), gone=Gone.LEFT, anew=False), store.close
 
 
 USERS = {
