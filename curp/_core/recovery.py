@@ -326,14 +326,15 @@ def _freeze_one(
         accepted: AcceptedLoss | None = yield ReadAcceptedLoss()
         if accepted is not None and accepted.configuration == old.configuration:
             return accepted
-        if clock() >= gives_up_at:
-            return None
-        # Never serve without (invariant 5): what they hold may have been acknowledged.
+        # Never serve without (invariant 5): what they hold may have been acknowledged. It is said
+        # before the leadership is given up, too, as one answer may be waited for as long as that.
         yield Wait(
             f"a witness of configuration {old.configuration} that never restarted under it: "
             + ", ".join(old.witnesses),
             _ROUND_WAIT_S,
         )
+        if clock() >= gives_up_at:
+            return None
 
 
 def _order(witnessed: WitnessedCall) -> tuple[bool, int, int, bytes]:

@@ -234,10 +234,18 @@ def test_it_gives_up_what_reaches_no_witness_and_has_done_nothing() -> None:
     shell.held = {"w1": None, "w2": None}
     shell.patience_s, shell.max_waits = 1.0, 100
     assert shell.run() is None
-    assert shell.steps[-1] == ReadAcceptedLoss()
     assert 1.0 <= shell.now < 1.5
     assert shell.old == _OLD
     assert "Append" not in shell.kinds()
+
+
+def test_what_it_gives_up_for_is_said_though_its_patience_was_over_at_once() -> None:
+    """A witness may be waited for as long as that: else nobody ever heard the reason (5)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held = {"w1": None, "w2": None}
+    shell.patience_s = 0.0
+    assert shell.run() is None
+    assert "w1, w2" in shell.steps[-1].reason
 
 
 def test_an_operator_accepts_the_loss_of_one_number_only() -> None:
