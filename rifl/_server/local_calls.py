@@ -195,6 +195,11 @@ class LocalCalls:
         attempt, transactions = self._revoking(call)
         return transactions is None or await transactions.revoke_async(attempt)
 
+    @staticmethod
+    def waits(call: RowCall) -> bool:
+        """Return whether a run waits for its turn in a transaction that another one is in."""
+        return call.begun is not None and call.begun.waits
+
     def _revoking(self, call: RowCall) -> tuple[Any, Transactions | None]:
         # Who begins looks at this after it has noted that it did.
         call.revoked = True

@@ -36,6 +36,8 @@ from sharedlog._core.target_steps import (
     Tell,
 )
 
+_ATTEMPTS = 10
+
 
 class Seat:
     """What this process knows of one substream of a feed. One rule at a time.
@@ -59,6 +61,8 @@ class Seat:
         self.flying: list[tuple[bytes, Index, Any]] = []
         self.admitted = Index()
         self.connects = Connects()
+        # A player has connected, and the store does not know that yet.
+        self.connecting = False
         self.running: Position | None = None
         self.failed: Position | None = None
         self.sharing: set[str] = set()
@@ -123,6 +127,25 @@ def look(seat: Seat) -> Rule[None]:
     rows = yield Fetch((seat.key, counted))
     seat.found(rows[seat.key])
     seat.connects = unpack_connects(rows[counted])
+
+
+def count(seat: Seat) -> Rule[None]:
+    """Have the store know that a player has connected: before a handler runs, and not before.
+
+    A player that only asks where the index is waits for no writer: a handler may hang that has
+    the only one. Raises ``TargetUnavailable``.
+    """
+    key = seat.feed.connects_key(seat.tag)
+    for _ in range(_ATTEMPTS):
+        # What commits just now is of an earlier connection, and may wait for more to come.
+        if not seat.connecting or seat.flying:
+            return
+        row = (yield Fetch((key,)))[key]
+        connects = unpack_connects(row).once_more(seat.durable)
+        if (yield MoveRows((RowMove(key, row, pack_connects(connects)),))):
+            seat.connects, seat.connecting = connects, False
+            return
+    raise TargetUnavailable("too many players connect at once")
 
 
 def check_store(seat: Seat) -> Rule[None]:

@@ -20,17 +20,15 @@ from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import Delivery, DeliveryKind, Verdict, judge
 from sharedlog._core.target_index import (
     MAX_SKIPPED,
-    Connects,
     Index,
-    pack_connects,
     pack_index,
-    unpack_connects,
     unpack_index,
 )
 from sharedlog._core.target_seat import (
     Seat,
     begin,
     check_store,
+    count,
     flush,
     land,
     look,
@@ -48,15 +46,12 @@ from sharedlog._core.target_steps import (
     Fetch,
     HandlerKind,
     MethodRefused,
-    MoveRows,
     RowMove,
     Rule,
     RunHandler,
     TargetUnavailable,
     Tell,
 )
-
-_ATTEMPTS = 10
 
 
 def take(
@@ -114,29 +109,15 @@ class ToldIndex(NamedTuple):
 
 
 def connect(seats: Sequence[Seat]) -> Rule[list[ToldIndex]]:
-    """Count one more connection of a player, durably; where each index is.
+    """Say where each index is; that a player has connected is counted with its first message.
 
     Of one whose handler runs here, what was begun is known: it is not told.
     """
-    keys = [(each.key, each.feed.connects_key(each.tag)) for each in seats]
-    for _ in range(_ATTEMPTS):
-        rows: Mapping[str, bytes | None] = yield Fetch([key for pair in keys for key in pair])
-        found: list[tuple[Index, Connects]] = []
-        moves: list[RowMove] = []
-        for index_key, connects_key in keys:
-            index = unpack_index(rows[index_key])
-            counted = rows[connects_key]
-            connects = unpack_connects(counted).once_more(index)
-            found.append((index, connects))
-            moves.append(RowMove(connects_key, counted, pack_connects(connects)))
-        if not moves or (yield MoveRows(moves)):
-            break
-    else:
-        raise TargetUnavailable("too many players connect at once")
+    rows: Mapping[str, bytes | None] = yield Fetch([each.key for each in seats])
     told: list[ToldIndex] = []
-    for seat, (index, connects) in zip(seats, found, strict=True):
-        seat.connects = connects
-        seat.stale = True
+    for seat in seats:
+        index = unpack_index(rows[seat.key])
+        seat.connecting = seat.stale = True
         if index.begun is not None and (seat.running is not None or seat.owes):
             index = index._replace(begun=None)
         told.append(ToldIndex(index, seat.running))
@@ -200,6 +181,7 @@ def _run(
     *,
     more: bool = False,
 ) -> Rule[Ended]:
+    yield from count(seat)
     again = delivery.again or delivery.place == seat.failed
     redelivered = again or seat.connects.of(seat.admitted) > 1
     seat.running = delivery.place

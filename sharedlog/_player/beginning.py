@@ -11,10 +11,12 @@ from sharedlog._core.player.deadletters import Whose, count_of
 from sharedlog._core.player.failing import Suspended
 from sharedlog._core.player.indexes import Begins, Index, check_store, held_against
 from sharedlog._core.player.stores import bind, stores_of
+from sharedlog._core.position import Position
 from sharedlog._player import letters
 from sharedlog._player.link import Link
 from sharedlog._player.stage import Stage
 from sharedlog._player.wire import Garbage, beats_of, indexes_of
+from sharedlog._wire.conversions import place_of
 from sharedlog._wire.methods import MOST_ASKED
 from sharedlog.v1 import target_pb2
 
@@ -49,10 +51,12 @@ async def ask(
     feed: target_pb2.Feed,
     tags: Sequence[str],
     processes: Sequence[str] = (),
+    passed_over: Mapping[str, Position] | None = None,
 ) -> Here:
     """Ask a target where it is; raises ``LogError``, and ``Garbage`` for what is no answer.
 
-    ``processes``: of which it is to be known whether they have ended.
+    ``processes``: of which it is to be known whether they have ended. ``passed_over``: messages
+    whose runs are to be revoked, by substream.
     """
     here: Here | None = None
     for first in range(0, len(tags), MOST_ASKED):
@@ -64,6 +68,11 @@ async def ask(
                 tags=some,
                 player=stage.player,
                 processes=processes,
+                passed_over=[
+                    target_pb2.PassedOver(tag=tag, place=place_of(place))
+                    for tag, place in (passed_over or {}).items()
+                    if tag in some
+                ],
             )
         )
         if here is not None and reply.store != here.store:

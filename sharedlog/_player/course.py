@@ -64,6 +64,8 @@ class Course:
         self._crowded: set[str] = set()
         # Messages whose handlers hang, by substream, as its target says; and when each was counted.
         self.hung: dict[str, Position] = {}
+        # Of these, substreams whose handlers wait for another one.
+        self._waits: set[str] = set()
         self._counted_s: dict[str, float] = {}
         # Substreams that were late when it was cut off; when it has taken something last.
         self._late: list[str] = []
@@ -271,7 +273,8 @@ class Course:
                 return None
             self.holds = holds
         deaths = feeder.deaths
-        here = await ask(stage, self._link, feed, self.tags, deaths.asked)
+        passed_over = feeder.passed_over
+        here = await ask(stage, self._link, feed, self.tags, deaths.asked, passed_over)
         self._reached = True
         self._pauses.connected()
         self.store = here.store
@@ -293,9 +296,15 @@ class Course:
         # Each that hung before, and each that was late and whose handler runs.
         hung = {tag: place for tag, place in self.hung.items() if running.get(tag) == place}
         self.hung = hung | {tag: running[tag] for tag in late if tag in running}
+        self._waits = {each.tag for each in here.indexes if each.waits}
         for tag in late:
             if not await self._hangs(feeder, tag):
                 return None
+        found = feeder.passed_over.items() - passed_over.items()
+        if any(running.get(tag) == place for tag, place in found):
+            # Its run is revoked first: what is before it may wait for that.
+            feeder.cut(Trouble(Cause.ORDERED))
+            return None
         # In an order that is no hash's: runs of the simulator are repeatable.
         failed = dict.fromkeys((*self.failing.attempts, *self.hung, *deaths.killers))
         if feeder is not self.feeder or not feeder.begin(
@@ -400,6 +409,7 @@ class Course:
         if feeder is not self.feeder or tag not in self.hung or tag not in feeder.aside:
             return
         now_s = asyncio.get_running_loop().time()
+        (self._waits.add if index.waits else self._waits.discard)(tag)
         if index.running is None or index.running[:2] != self.hung[tag][:2]:
             del self.hung[tag]
             feeder.found(tag, index.at)
@@ -409,10 +419,10 @@ class Course:
         self.poke()
 
     async def _hangs(self, feeder: Feeding, tag: str) -> bool:
-        """Count a message that hangs as one that has failed (P7); False: the target stops.
+        """Count a message that hangs as one that has failed (P7); False: the connection ends.
 
-        Where several hang and nothing else is taken none of them is known to be at fault: they may
-        wait for one, or for the target's store.
+        One that waits for another handler is not at fault. Where several others hang and nothing
+        else is taken none is known to be: they may wait for one, or for the target's store.
         """
         place = self.hung.get(tag)
         now_s = asyncio.get_running_loop().time()
@@ -421,13 +431,14 @@ class Course:
             return True
         self._counted_s[tag] = now_s
         trouble = Trouble(
-            Cause.LATE,
+            Cause.HUNG,
             tag,
             place,
             details=f"its handler has not ended for {patience_s:g} s, and may have run",
             alone=True,
         )
-        if len(self.hung) > 1 and now_s - self._taken_s > patience_s:
+        blocking = self.hung.keys() - self._waits
+        if tag not in blocking or (len(blocking) > 1 and now_s - self._taken_s > patience_s):
             self.standing.waits(trouble, patience_s)
             return True
         verdict = await letters.possible(self.stage, self.failing.judge(trouble))
@@ -440,8 +451,9 @@ class Course:
         if isinstance(verdict, Skipped):
             feeder.decide(verdict.tag, verdict.place, verdict.skip)
             self.standing.gives_up(verdict)
-            if tag in feeder.aside:
-                feeder.wait_on(tag, now_s)
+            # The next one begins with the run's end: what is before it may wait for that.
+            feeder.cut(Trouble(Cause.ORDERED))
+            return False
         return True
 
     def _suspend(self, suspended: Suspended) -> None:

@@ -80,6 +80,7 @@ def _index_of(index: target_pb2.Index, incarnation: str) -> Index:
         ),
         # Of the log that is played: a target that is restored runs nothing.
         position_of(index.running, incarnation) if index.HasField("running") else None,
+        index.waits,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -23,6 +24,7 @@ from sharedlog._target.requests import (
     index_to_wire,
     origin_of,
     parsed,
+    passed_over_of,
 )
 from sharedlog._target.target import ServedTarget
 from sharedlog._wire.errors import refusal_of
@@ -75,6 +77,10 @@ class AioTarget:
         feed, tags = connecting(request)
         for tag in tags:
             self.target.methods.check_tag(tag)
+        for tag, place in passed_over_of(request):
+            # Else it is answered when the message is skipped.
+            with suppress(TargetUnavailable):
+                await self.rules.abandon(feed, tag, place)
         held = [self.rules.seats.get(feed, tag) for tag in tags]
         for seat, lock in held:
             if seat.owes and not lock.locked():
@@ -83,7 +89,10 @@ class AioTarget:
         told = await self.rules.drive(connect([seat for seat, _ in held]), context, None, _nobody)
         return pb.ConnectReply(
             store=self.target.rows.store_id,
-            indexes=[index_to_wire(tag, *each) for tag, each in zip(tags, told, strict=True)],
+            indexes=[
+                index_to_wire(tag, *each, waits=self.target.waits(self.rules.seats, feed, tag))
+                for tag, each in zip(tags, told, strict=True)
+            ],
             streams=True,
             most_bytes=self.target.limits.most_bytes,
             process=self.target.rows.process,

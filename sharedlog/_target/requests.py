@@ -44,6 +44,15 @@ class Origin(NamedTuple):
     term: int
 
 
+def passed_over_of(request: pb.ConnectRequest) -> list[tuple[str, Position]]:
+    """Return the messages that a player passes over; raises ``InvalidRequest``."""
+    if len(request.passed_over) > MOST_ASKED:
+        raise InvalidRequest(f"a player passes {MOST_ASKED} messages over at once")
+    return [
+        (each.tag, position_of(each.place, request.incarnation)) for each in request.passed_over
+    ]
+
+
 def parsed(kind: Any, data: bytes) -> Any:
     """Return the message that came; raises ``InvalidRequest`` for what is none."""
     try:
@@ -100,10 +109,13 @@ def items_of(
     return iter(found)
 
 
-def index_to_wire(tag: str, index: Index, running: Position | None = None) -> pb.Index:
+def index_to_wire(
+    tag: str, index: Index, running: Position | None = None, *, waits: bool = False
+) -> pb.Index:
     """Return an index as it travels."""
     found = pb.Index(
         tag=tag,
+        waits=waits and running is not None,
         incarnation=index.incarnation,
         taken=index.taken,
         skipped=[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -41,6 +42,7 @@ from sharedlog._target.requests import (
     items_of,
     origin_of,
     parsed,
+    passed_over_of,
 )
 from sharedlog._target.target import (
     Seats,
@@ -99,6 +101,10 @@ class SyncTarget:
         feed, tags = connecting(request)
         for tag in tags:
             self._target.methods.check_tag(tag)
+        for tag, place in passed_over_of(request):
+            # Else it is answered when the message is skipped.
+            with suppress(TargetUnavailable):
+                self._abandon(feed, tag, place)
         held = [self._seats.get(feed, tag) for tag in tags]
         for seat, lock in held:
             if seat.owes and lock.acquire(blocking=False):
@@ -109,7 +115,10 @@ class SyncTarget:
         told = self._drive(connect([seat for seat, _ in held]), context, None, [])
         return pb.ConnectReply(
             store=self._target.rows.store_id,
-            indexes=[index_to_wire(tag, *each) for tag, each in zip(tags, told, strict=True)],
+            indexes=[
+                index_to_wire(tag, *each, waits=self._target.waits(self._seats, feed, tag))
+                for tag, each in zip(tags, told, strict=True)
+            ],
             streams=False,
             most_bytes=self._target.limits.most_bytes,
             process=self._target.rows.process,

@@ -90,6 +90,11 @@ class ServedTarget:
             raise TargetUnavailable(str(error)) from error
         return [found.get(each, 1) for each in processes]
 
+    def waits(self, seats: Seats[Any], feed: Feed, tag: str) -> bool:
+        """Return whether a substream's handler runs, and waits for another one."""
+        run = seats.run_of(feed, tag)
+        return run is not None and self.calls.waits(run)
+
     def fetch(self, step: Fetch) -> Any:
         """Read rows; blocks."""
         try:
@@ -238,6 +243,10 @@ class Seats(Generic[_Lock]):
                     "this process: it takes no more. Restart it"
                 )
             return self._runs.get((feed, tag))
+
+    def run_of(self, feed: Feed, tag: str) -> RowCall | None:
+        """Return the run of a substream's handler, if one runs."""
+        return self._runs.get((feed, tag))
 
     def abandon(self, feed: Feed, tag: str, place: Position) -> None:
         """Have a substream begin anew from the store, whose run was revoked.

@@ -17,18 +17,28 @@ class Feed(_message.Message):
     def __init__(self, log: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ConnectRequest(_message.Message):
-    __slots__ = ("feed", "incarnation", "tags", "player", "processes")
+    __slots__ = ("feed", "incarnation", "tags", "player", "processes", "passed_over")
     FEED_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     PLAYER_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
     feed: Feed
     incarnation: str
     tags: _containers.RepeatedScalarFieldContainer[str]
     player: str
     processes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., incarnation: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., player: _Optional[str] = ..., processes: _Optional[_Iterable[str]] = ...) -> None: ...
+    passed_over: _containers.RepeatedCompositeFieldContainer[PassedOver]
+    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., incarnation: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., player: _Optional[str] = ..., processes: _Optional[_Iterable[str]] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ...) -> None: ...
+
+class PassedOver(_message.Message):
+    __slots__ = ("tag", "place")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    tag: str
+    place: _log_pb2.Place
+    def __init__(self, tag: _Optional[str] = ..., place: _Optional[_Union[_log_pb2.Place, _Mapping]] = ...) -> None: ...
 
 class ConnectReply(_message.Message):
     __slots__ = ("store", "indexes", "streams", "most_bytes", "process", "beats")
@@ -47,7 +57,7 @@ class ConnectReply(_message.Message):
     def __init__(self, store: _Optional[str] = ..., indexes: _Optional[_Iterable[_Union[Index, _Mapping]]] = ..., streams: bool = ..., most_bytes: _Optional[int] = ..., process: _Optional[str] = ..., beats: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Index(_message.Message):
-    __slots__ = ("tag", "at", "incarnation", "taken", "begun", "skipped", "running")
+    __slots__ = ("tag", "at", "incarnation", "taken", "begun", "skipped", "running", "waits")
     TAG_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +65,7 @@ class Index(_message.Message):
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
     tag: str
     at: _log_pb2.Place
     incarnation: str
@@ -62,7 +73,8 @@ class Index(_message.Message):
     begun: _log_pb2.Place
     skipped: _containers.RepeatedCompositeFieldContainer[Skipped]
     running: _log_pb2.Place
-    def __init__(self, tag: _Optional[str] = ..., at: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., incarnation: _Optional[str] = ..., taken: _Optional[int] = ..., begun: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ..., running: _Optional[_Union[_log_pb2.Place, _Mapping]] = ...) -> None: ...
+    waits: bool
+    def __init__(self, tag: _Optional[str] = ..., at: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., incarnation: _Optional[str] = ..., taken: _Optional[int] = ..., begun: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ..., running: _Optional[_Union[_log_pb2.Place, _Mapping]] = ..., waits: bool = ...) -> None: ...
 
 class Skipped(_message.Message):
     __slots__ = ("place", "number", "reason", "by", "at_us")

@@ -140,9 +140,13 @@ class SharedBlock(_Block):
         of = self._of
         try:
             waiter = of.arrive()
-            if waiter is not None and not waiter.wait_for(self._limit_s):
-                of.leave(waiter, _at_once)
-                raise self._late()
+            if waiter is not None:
+                self._attempt.waits = True
+                came = waiter.wait_for(self._limit_s)
+                self._attempt.waits = False
+                if not came:
+                    of.leave(waiter, _at_once)
+                    raise self._late()
             if not of.is_open:
                 of.open(self._limit_s)
             return self._entered(_at_once)
@@ -172,8 +176,13 @@ class SharedBlock(_Block):
         if after is Next.GATHER:
             self._of.gather(self._turn.group)
         try:
-            self._ended(self._turn.wait(), undone=undone)
+            # Others in it may take long.
+            self._attempt.waits = True
+            found = self._turn.wait()
+            self._attempt.waits = False
+            self._ended(found, undone=undone)
         except StoreUnavailable:
+            self._attempt.waits = False
             self._failed()
             raise
         if failed is not None:
@@ -197,9 +206,12 @@ class AioSharedBlock(_Block):
             waiter = of.arrive(asyncio.current_task())
             if waiter is not None:
                 try:
+                    self._attempt.waits = True
                     async with asyncio.timeout(self._limit_s):
                         await waiter
+                    self._attempt.waits = False
                 except BaseException as error:
+                    self._attempt.waits = False
                     of.leave(waiter, of.in_background)
                     if isinstance(error, TimeoutError):
                         raise self._late() from None
@@ -242,8 +254,12 @@ class AioSharedBlock(_Block):
         if after is Next.GATHER:
             of.in_background(of.gather, self._turn.group)
         try:
-            self._ended(await self._turn, undone=undone)
+            self._attempt.waits = True
+            found = await self._turn
+            self._attempt.waits = False
+            self._ended(found, undone=undone)
         except StoreUnavailable:
+            self._attempt.waits = False
             self._failed()
             raise
         if failed is not None:

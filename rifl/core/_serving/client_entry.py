@@ -34,7 +34,8 @@ class Attempt:
     such a run of the call may be somewhere, and commit later if no record stands then. ``doubt``:
     why nobody can tell what its handler committed, empty where that is known. ``lent``: what holds
     the transaction of a ``rifl.transaction`` that its handler is in, where the handler brought it.
-    ``revoked``: its handler did not end, and commits nothing any more.
+    ``revoked``: its handler did not end, and commits nothing any more. ``waits``: its handler waits
+    for others in a transaction that they share: for its turn, or for the commit.
 
     A store may have attempts of its own class (see ``ClientTable``).
     """
@@ -47,6 +48,7 @@ class Attempt:
     ran = False
     owed = False
     crowded = False
+    waits = False
     unclaimed = False
     beside = False
     doubt = ""

@@ -166,7 +166,7 @@ class Failing:
                 return self._ended(self.rules.unknown, Why.UNKNOWN, trouble, place)
             case Cause.FAILED if place is not None:
                 return self._failed(trouble, place)
-            case Cause.LATE | Cause.DIED if trouble.alone and place is not None:
+            case Cause.HUNG | Cause.DIED if trouble.alone and place is not None:
                 return self._failed(trouble, place)
         return Again(pause=True)
 

@@ -416,6 +416,11 @@ class Feeder:
         """Have a message skipped; or (None) called anew, whatever became of it before."""
         self._decided[tag] = (place, skip)
 
+    @property
+    def passed_over(self) -> dict[str, Position]:
+        """The messages that are to be skipped, and are not yet, by substream."""
+        return {tag: place for tag, (place, skip) in self._decided.items() if skip is not None}
+
     def decided(self, tag: str) -> Position | None:
         """Return the message of a substream that was decided on, and is not taken yet."""
         found = self._decided.get(tag)

@@ -309,6 +309,11 @@ class Feeding:
         """Return the message of a substream that was decided on, and is not taken yet."""
         return self.main.decided(tag)
 
+    @property
+    def passed_over(self) -> dict[str, Position]:
+        """The messages that are to be skipped, and are not yet, by substream."""
+        return self.main.passed_over
+
     def take(self, now_s: float) -> list[Outgoing]:
         """Return the next batch to be sent; it is in flight from now on. Empty: there is none."""
         if not self._aside:

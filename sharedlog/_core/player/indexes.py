@@ -28,7 +28,7 @@ class Unconfirmed(NamedTuple):
 class Index(NamedTuple):
     """Of one substream, as its target keeps it. ``at``: None: nothing was ever taken.
 
-    ``running``: the message whose handler runs there now.
+    ``running``: the message whose handler runs there now; ``waits``: for another handler.
     """
 
     tag: str
@@ -37,6 +37,7 @@ class Index(NamedTuple):
     begun: Position | None = None
     skipped: tuple[Unconfirmed, ...] = ()
     running: Position | None = None
+    waits: bool = False
 
 
 def check_store(known: str | None, store: str) -> Suspended | None:

@@ -27,6 +27,7 @@ class Cause(enum.Enum):
     RESTARTED = "the player begins anew"
     ORDERED = "an operator decided so"
     DIED = "its process ended"
+    HUNG = "a handler hangs"
 
 
 # Those that a target answers of a message, which does not run then, nor what is behind it.

@@ -95,7 +95,7 @@ def test_what_cannot_be_called_becomes_what_was_declared(cause, field, why, then
     assert isinstance(Failing(FailurePolicy()).judge(about(cause)), Suspended)
 
 
-@pytest.mark.parametrize("cause", [Cause.FAILED, Cause.DIED, Cause.LATE])
+@pytest.mark.parametrize("cause", [Cause.FAILED, Cause.DIED, Cause.HUNG])
 def test_a_message_fails_as_often_as_was_declared(cause):
     """A raising handler, a death and a hang with it alone in flight count alike (P7)."""
     failing = Failing(FailurePolicy(3, Then.DEAD_LETTER))

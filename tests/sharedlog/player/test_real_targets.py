@@ -1,16 +1,19 @@
 """The player and the target that rifl's server hosts, together (DESIGN-LOG §15)."""
 
+import asyncio
 import contextlib
 import resource
 import shutil
 import threading
 from contextlib import ExitStack
+from datetime import timedelta
 
 import grpc
 import pytest
 from structlog.testing import capture_logs
 
 import rifl
+import rifl.aio
 import sharedlog
 from chaos.ports import free_port
 from rifl._cli.command import main as rifl_command
@@ -35,16 +38,24 @@ class Shop:
     """A served target, and what it refuses to do."""
 
     def __init__(self, stack, kind, directory):
-        self.failing = set()
+        self.failing, self.hanging = set(), set()
+        self.go_on = threading.Event()
 
         def called(request, context):
             if request.decode() in self.failing:
                 context.abort(grpc.StatusCode.INTERNAL, "no room")
+            if request.decode() in self.hanging:
+                with rifl.transaction(context):
+                    self.go_on.wait(60)
             return reserve(request, context)
 
         async def called_async(request, context):
             if request.decode() in self.failing:
                 await context.abort(grpc.StatusCode.INTERNAL, "no room")
+            if request.decode() in self.hanging:
+                async with rifl.aio.transaction(context):
+                    while not self.go_on.is_set():
+                        await asyncio.sleep(0.01)
             return await reserve_async(request, context)
 
         url = f"sqlite:///{directory / 'target.db'}"
@@ -90,6 +101,23 @@ def test_failing_and_refused_messages_become_dead_letters(house, log, shop, tmp_
     assert reasons[b"3"].startswith("FAILED")
     assert "no room" in reasons[b"3"]
     assert reasons[b"5"].startswith("REFUSED")
+
+
+def test_a_message_that_hangs_in_its_transaction_becomes_a_dead_letter(house, log, shop, tmp_path):
+    """Though it has SQLite's only writer, for which all others wait; they are taken then (P7)."""
+    shop.hanging.add("3")
+    patience = timedelta(milliseconds=400)
+    house.player(declared(shop, token=SHOWN, tries=2, failed="dead-letter", patience=patience))
+    for number in range(10):
+        log.publish_call("orders", METHOD, b"%d" % number, key=b"%d" % number)
+    try:
+        house.wait_for(lambda: len(effects(tmp_path)) == 9, 60)
+        (letter,) = [each for number in range(8) for each in log.read("deadletters", number)]
+    finally:
+        shop.go_on.set()
+    assert letter.key == b"3"
+    assert b"has not ended" in letter.headers["reason"]
+    assert "3" not in {body for _, body in effects(tmp_path)}
 
 
 def test_a_target_that_does_not_know_its_player_takes_nothing(house, log, shop, tmp_path):

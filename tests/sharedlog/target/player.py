@@ -100,14 +100,20 @@ class Player:
         self.incarnation = incarnation
         self.feed = target_pb2.Feed(log="shop", number=1)
 
-    def connect(self, *tags: str, processes: Sequence[str] = ()) -> Any:
-        """Ask where the target is, and which of its processes have ended."""
+    def connect(
+        self, *tags: str, processes: Sequence[str] = (), passed_over: Sequence[Any] = ()
+    ) -> Any:
+        """Ask where the target is, and which of its processes have ended.
+
+        ``passed_over``: messages that are to be skipped.
+        """
         request = target_pb2.ConnectRequest(
             feed=self.feed,
             incarnation=self.incarnation,
             tags=tags or (TAG,),
             player="test",
             processes=processes,
+            passed_over=passed_over,
         )
         return self.stub.Connect(request, metadata=self.metadata, timeout=20)
 

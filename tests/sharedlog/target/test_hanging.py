@@ -288,6 +288,31 @@ def test_those_before_it_in_its_transaction_are_kept(hangs: tuple[str, Hangs, st
     assert shop.called.count(1) == 1
 
 
+@pytest.mark.parametrize(
+    "hangs",
+    [(kind, store, "shared") for kind in ("aio", "sync") for store in ("sqlite", "postgres")],
+    indirect=True,
+    ids="-".join,
+)
+def test_a_player_that_passes_it_over_is_told_where_it_is(hangs: tuple[str, Hangs, str]) -> None:
+    """At once, over SQLite, too, whose only writer it has; those before it are not waited for."""
+    kind, shop, url = hangs
+    shop.at = 3
+    with served(kind, shop, url) as target:
+        first = begun(
+            target, *(message(at, at - 1 if at > 1 else None, METHOD) for at in (1, 2, 3))
+        )
+        until(lambda: shop.hanging.is_set() or first.done(), "its handler hangs")
+        assert target.index().running.lsn == 3
+        over = target_pb2.PassedOver(tag=TAG, place=place(3))
+        (index,) = target.connect(passed_over=[over]).indexes
+        assert (index.at.lsn, index.HasField("running")) == (2, False)
+        assert told(target.batch(skip(3)))[-1] == ("DONE", 3)
+        shop.go_on.set()
+        first.result(timeout=20)
+    assert shop.effects() == [1, 2]
+
+
 @pytest.mark.parametrize("hangs", [("threads", "sqlite", "shared")], indirect=True, ids="-".join)
 def test_those_that_went_with_an_interrupted_statement_run_again(
     hangs: tuple[str, Hangs, str],

@@ -241,11 +241,23 @@ def test_a_skip_is_kept_until_it_is_confirmed(kind: str, shop: Shop, target: Pla
 
 
 def test_what_may_have_been_tried_before_says_so(kind: str, shop: Shop, target: Player) -> None:
-    """Players connected more than once since the index moved."""
+    """Something was sent by an earlier connection, and the index has not moved since."""
+
+    def failing(request: bytes, context: object) -> None:
+        raise ValueError("not yet")
+
+    shop.act = failing
     for _ in range(2):
+        # By itself this asks where the index is, and sends nothing.
         target.connect()
     deliver(kind, target, *row(1, 1, ATOMIC))
-    assert shop.deliveries[0].redelivered
+    assert not shop.deliveries[-1].redelivered
+    target.connect()
+    deliver(kind, target, *row(2, 2, IDEMPOTENT))
+    shop.act = lambda request, context: None
+    target.connect()
+    deliver(kind, target, *row(1, 1, ATOMIC))
+    assert shop.deliveries[-1].redelivered
     target.connect()
     deliver(kind, target, *row(2, 3, ATOMIC))
     assert not shop.deliveries[-1].redelivered
