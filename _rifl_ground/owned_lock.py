@@ -7,7 +7,7 @@ handler of ``logging``. Without an owner such code would wait for its own thread
 from __future__ import annotations
 
 import contextvars
-from _thread import TIMEOUT_MAX, RLock, get_ident
+from _thread import TIMEOUT_MAX, RLock
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
@@ -102,36 +102,29 @@ class OneByOne(Generic[_T]):
     It holds no reference to its owner.
     """
 
-    __slots__ = ("_handles", "_lock", "_posted")
+    __slots__ = ("_handles", "_posted")
 
     def __init__(self) -> None:
         """Nothing is posted."""
         self._posted: deque[_T] = deque()
-        # The thread that handles, 0: none.
-        self._handles = 0
-        # A signal's handler may post in the middle of this: each step leaves all whole.
-        self._lock = RLock()
+        # Which ``post`` handles, if one does. No lock: who posts would wait for a thread that a
+        # signal's handler holds up in the middle of this, and may be the one it waits for.
+        self._handles: dict[int, object] = {}
 
     def post(self, item: _T, handle: Callable[[_T], None]) -> None:
         """Have it handled. An exception of ``handle`` is raised; the next post goes on."""
         self._posted.append(item)
+        handles, this = self._handles, object()
         try:
-            while self._begins():
+            # One step of C. Whoever handles looks once more after it has let go.
+            while self._posted and handles.setdefault(0, this) is this:
                 while self._posted:
                     handle(self._posted.popleft())
-                # What is posted from here on, or was just before, is seen by the next look.
-                self._handles = 0
+                del handles[0]
         except BaseException:
-            if self._handles == get_ident():
-                self._handles = 0
+            if handles.get(0) is this:
+                del handles[0]
             raise
-
-    def _begins(self) -> bool:
-        with self._lock:
-            if self._handles or not self._posted:
-                return False
-            self._handles = get_ident()
-            return True
 
 
 _WORK: contextvars.ContextVar[object] = contextvars.ContextVar("rifl_work", default=None)
