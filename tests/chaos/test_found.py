@@ -28,7 +28,7 @@ from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import LeaseExpired
 from sharedlog._consumer.redis_transaction import RedisTransaction
-from sharedlog._core.consumer import call_keys, members
+from sharedlog._core.consumer import members
 
 # Where a change of what seeds draw has moved the one of the table, so many are searched.
 WITHIN = 1_000
@@ -183,13 +183,7 @@ def _given_unknowingly() -> AbstractContextManager[Any]:
     return patch.object(members, "unknown_of", lambda *_: [])
 
 
-def _not_behind() -> AbstractContextManager[Any]:
-    put = call_keys._put
-    return patch.object(call_keys, "_put", lambda fence, puts, *_: put(fence, puts))
-
-
 FOUND = (
-    Found("a late copy of a call takes its answer back", "consumer", 295, _not_behind),
     Found("a shard that nobody knows to have", "consumer", 242, _given_unknowingly),
     Found(
         "a lost answer taken for a changed key",
