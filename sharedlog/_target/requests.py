@@ -48,6 +48,8 @@ def passed_over_of(request: pb.ConnectRequest) -> list[tuple[str, Position]]:
     """Return the messages that a player passes over; raises ``InvalidRequest``."""
     if len(request.passed_over) > MOST_ASKED:
         raise InvalidRequest(f"a player passes {MOST_ASKED} messages over at once")
+    for each in request.passed_over:
+        check_tag(each.tag)
     return [
         (each.tag, position_of(each.place, request.incarnation)) for each in request.passed_over
     ]

@@ -39,23 +39,29 @@ class Shop:
 
     def __init__(self, stack, kind, directory):
         self.failing, self.hanging = set(), set()
-        self.go_on = threading.Event()
+        self.go_on, self.went_on = threading.Event(), threading.Event()
 
         def called(request, context):
             if request.decode() in self.failing:
                 context.abort(grpc.StatusCode.INTERNAL, "no room")
             if request.decode() in self.hanging:
-                with rifl.transaction(context):
-                    self.go_on.wait(60)
+                try:
+                    with rifl.transaction(context):
+                        self.go_on.wait(60)
+                finally:
+                    self.went_on.set()
             return reserve(request, context)
 
         async def called_async(request, context):
             if request.decode() in self.failing:
                 await context.abort(grpc.StatusCode.INTERNAL, "no room")
             if request.decode() in self.hanging:
-                async with rifl.aio.transaction(context):
-                    while not self.go_on.is_set():
-                        await asyncio.sleep(0.01)
+                try:
+                    async with rifl.aio.transaction(context):
+                        while not self.go_on.is_set():
+                            await asyncio.sleep(0.01)
+                finally:
+                    self.went_on.set()
             return await reserve_async(request, context)
 
         url = f"sqlite:///{directory / 'target.db'}"
@@ -115,6 +121,7 @@ def test_a_message_that_hangs_in_its_transaction_becomes_a_dead_letter(house, lo
         (letter,) = [each for number in range(8) for each in log.read("deadletters", number)]
     finally:
         shop.go_on.set()
+        assert shop.went_on.wait(20)
     assert letter.key == b"3"
     assert b"has not ended" in letter.headers["reason"]
     assert "3" not in {body for _, body in effects(tmp_path)}
