@@ -47,7 +47,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 class _Later:
-    """A logger that is made with the first event that somebody hears."""
+    """A logger that is made with the first event that a handler of ``logging`` takes."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -107,8 +107,8 @@ class OneByOne(Generic[_T]):
     def __init__(self) -> None:
         """Nothing is posted."""
         self._posted: deque[_T] = deque()
-        # Which ``post`` handles, if one does. No lock: who posts would wait for a thread that a
-        # signal's handler holds up in the middle of this, and may be the one it waits for.
+        # The ``post`` that handles items now. No lock: a thread that posts would wait for one that
+        # a signal's handler has stopped in the middle of this, and which may wait for that thread.
         self._handles: dict[int, object] = {}
 
     def post(self, item: _T, handle: Callable[[_T], None]) -> None:
@@ -116,7 +116,7 @@ class OneByOne(Generic[_T]):
         self._posted.append(item)
         handles, this = self._handles, object()
         try:
-            # One step of C. Whoever handles looks once more after it has let go.
+            # One step of C. The thread that handles looks again after it has released this.
             while self._posted and handles.setdefault(0, this) is this:
                 while self._posted:
                     handle(self._posted.popleft())

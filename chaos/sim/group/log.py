@@ -62,7 +62,7 @@ class LogStore:
         return self.log.tail
 
     def end_lease(self) -> None:
-        """Have the lease of whoever leads be over now."""
+        """End the leader's lease now."""
         self.log.ends[LEASE] = self.log.clock()
 
     def forget(self, after: int) -> None:
