@@ -101,6 +101,9 @@ def test_a_failover_to_a_stale_replica_stops_all_of_ours(watched):
     one, two = Replica(watched.url), Replica(watched.url)
     client = one.client()
     one.finish(one.begin(call(client, 1), IDEMPOTENT))
+    with watched.primary.client() as direct:
+        # Stale, and not empty: then it would be no store at all.
+        assert direct.wait(1, 10_000) == 1
     watched.cut_off()
     one.finish(one.begin(call(client, 2), IDEMPOTENT))
     watched.fail_over()
