@@ -63,13 +63,23 @@ def small() -> Iterator[tuple[str, int, str]]:
 
 
 def same_names() -> dict[str, list[str]]:
-    """Each class name that more than one module of the product defines, and those modules."""
+    """Each class name that more than one module of the product defines, and those modules.
+
+    Without names that begin with an underscore, which no other module uses, and without the
+    asynchronous counterpart of a class of the same package, which means the same.
+    """
     found: dict[str, list[str]] = {}
     for file in files(*PRODUCT):
         for node in tree_of(file).body:
-            if isinstance(node, ast.ClassDef):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(module_of(file))
-    return {name: where for name, where in sorted(found.items()) if len(where) > 1}
+    return {name: where for name, where in sorted(found.items()) if len(_meanings(where)) > 1}
+
+
+def _meanings(modules: list[str]) -> list[str]:
+    """Those modules that have no class of the same name beside them for the other flavour."""
+    others = {each.partition(".")[0] for each in modules if "aio" not in each}
+    return [each for each in modules if "aio" not in each or each.partition(".")[0] not in others]
 
 
 def _lines(file: Path) -> int:

@@ -1,4 +1,4 @@
-"""The way of one call: the product's files and frames that a plain unary call goes through."""
+"""The ways of one call and of one message: the product's files and frames on each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 import grpc
 
 import rifl
+import sharedlog
 from benchmarks.house.imports import PRODUCT, ROOT
 
-__all__ = ["way"]
+__all__ = ["way", "way_of_a_message"]
 
 _METHOD = "/house.v1.House/Call"
 _CALLS = 50
@@ -49,9 +50,36 @@ def way() -> Iterator[str]:
         threading.setprofile(None)
         server.stop(None).wait()
         dedup.close()
-    frames = counter.frames
-    yield f"one unary call: {len(frames)} files, {sum(frames.values())} frames"
-    yield from (f"  {count:4} {name}" for name, count in frames.items())
+    yield from counter.told("one unary call")
+
+
+def way_of_a_message() -> Iterator[str]:
+    """A message in a ``memory:`` log: to a consumer's function, whose output a follower reads.
+
+    Lines as of ``way``; the threads of the log and of the consumer are counted too.
+    """
+    counter = _Counter()
+    threading.setprofile(counter.seen)
+    sys.setprofile(counter.seen)
+    try:
+        with sharedlog.create("memory:") as log:
+            log.stream("in")
+            log.stream("out")
+            consumer = sharedlog.Consumer(log, name="house", streams=["in"], store="log")
+            consumer.on("in")(lambda message, effects: effects.publish("out", message.value))
+            running = threading.Thread(target=consumer.run)
+            running.start()
+            with log.follow("out") as outputs:
+                for counter.counts in (*(False,) * _CALLS, True):
+                    log.publish("in", b"message")
+                    next(outputs)
+            counter.counts = False
+            consumer.close()
+            running.join()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    yield from counter.told("one message, through a consumer's function")
 
 
 class _Echo(grpc.GenericRpcHandler):
@@ -68,6 +96,12 @@ class _Counter:
         self.counts = False
         self.frames: dict[str, int] = {}
         self._places = tuple(f"{ROOT}/{package}/" for package in PRODUCT)
+
+    def told(self, what: str) -> Iterator[str]:
+        """Yield how much there was in all, then each file's frames."""
+        frames = self.frames
+        yield f"{what}: {len(frames)} files, {sum(frames.values())} frames"
+        yield from (f"  {count:4} {name}" for name, count in frames.items())
 
     def seen(self, frame: FrameType, event: str, _: Any) -> None:
         """Take what the interpreter tells a profiler."""

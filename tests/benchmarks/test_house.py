@@ -3,7 +3,7 @@
 from benchmarks.house.figures import figures, same_names, small
 from benchmarks.house.imports import PRODUCT, ROOT, circles, graph
 from benchmarks.house.picture import parts, picture
-from benchmarks.house.way import way
+from benchmarks.house.way import way, way_of_a_message
 
 
 def test_circles_are_found_and_chains_are_not():
@@ -38,7 +38,10 @@ def test_figures_are_of_this_tree():
     assert int(lines) > 10_000
     assert int(found["private modules"]) < int(count)
     assert "rifl._server.sync" not in {name for name, _, _ in small()}
-    assert set(same_names()["Appender"]) == {"curp._replica.appender", "sharedlog._log.appender"}
+    twice = same_names()
+    assert twice["Observer"] == ["rifl.core._shared.observer", "sharedlog._core.observer"]
+    # A name of both flavours has one meaning.
+    assert "Producer" not in twice
 
 
 def test_the_way_of_one_call_goes_through_both_sides():
@@ -48,3 +51,11 @@ def test_the_way_of_one_call_goes_through_both_sides():
     assert first == f"one unary call: {len(counted)} files, {sum(counted.values())} frames"
     for part in ("rifl/_client/", "rifl/core/_calling/", "rifl/_server/", "rifl/core/_serving/"):
         assert any(name.startswith(part) for name in counted)
+
+
+def test_the_way_of_a_message_goes_through_the_log_and_a_consumer():
+    """From ``publish`` to the function, and back into the log."""
+    first, *files = way_of_a_message()
+    assert first.startswith(f"one message, through a consumer's function: {len(files)} files, ")
+    for part in ("sharedlog/_log/publisher.py", "sharedlog/_core/consumer/shard.py"):
+        assert any(line.split()[1] == part for line in files)
