@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import functools
 import queue
-from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Protocol
 
 
-def places(number: int, timeout_s: float) -> AbstractContextManager[None]:
+class Places(Protocol):
+    """Takes one of the places for a block of ``with``. Any thread, re-entrant."""
+
+    def __enter__(self) -> None:
+        """Take a place; raises ``queue.Empty`` after the time-out."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        """Put it back."""
+
+    def all_free(self) -> bool:
+        """Return whether no block runs."""
+
+
+def places(number: int, timeout_s: float) -> Places:
     """Return what takes one of ``number`` places for a block of ``with``. Any thread, re-entrant.
 
     Raises ``queue.Empty`` after ``timeout_s`` without one. Use it in a ``with`` of the function
@@ -25,7 +45,8 @@ def places(number: int, timeout_s: float) -> AbstractContextManager[None]:
             "__slots__": (),
             "__enter__": staticmethod(functools.partial(free.get, True, timeout_s)),
             "__exit__": staticmethod(free.put),
+            "all_free": staticmethod(lambda: free.qsize() == number),
         },
     )
-    made: AbstractContextManager[None] = taken()
+    made: Places = taken()
     return made

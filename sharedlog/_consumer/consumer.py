@@ -186,6 +186,8 @@ class Consumer:
         self._services: dict[str, Service] = {}
         self._closing = threading.Event()
         self._place = places(1, 0.0)
+        # Of a run; of one that an exception of a signal ended before it parted, until the next.
+        self._membership: Membership | None = None
         refuse_in_children(self, forked)
 
     def _begins_at(self, start: str | datetime | Position) -> None:
@@ -334,7 +336,7 @@ class Consumer:
             settings = self._settings
             if as_one is not None:
                 settings = settings._replace(keeper=as_one.keeper)
-            membership = Membership(place, self.name, new_who(), self._streams, self._lease_s)
+            membership = self._new_membership()
             calls = KeptCalls(self.name, place.incarnation)
             carrier, *carriers = [
                 Carrier(
@@ -388,6 +390,16 @@ class Consumer:
                         # What the log is not told, others find out in time.
                         with suppress(LogUnavailable):
                             membership.part()
+                            self._membership = None
+
+    def _new_membership(self) -> Membership:
+        if (former := self._membership) is not None:
+            with suppress(LogUnavailable):
+                former.part()
+        place, streams, over = self._log._place, self._streams, self._place.all_free
+        made = Membership(place, self.name, new_who(), streams, self._lease_s, over)
+        self._membership = made
+        return made
 
 
 @contextmanager

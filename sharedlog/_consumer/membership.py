@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from sharedlog._core.consumer.members import join, part, renew, term_s
 from sharedlog._core.errors import InvalidRequest, LogError
@@ -17,15 +18,27 @@ _RENEWALS = 4
 
 
 class Membership:
-    """Says that this process is there; while it is entered a thread does so again and again."""
+    """Says that this process is there; a thread does so again and again, while its run goes on."""
 
-    def __init__(self, place: Place, name: str, who: str, streams: bytes, term_s: float) -> None:
-        """Nothing is said yet."""
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        who: str,
+        streams: bytes,
+        term_s: float,
+        run_is_over: Callable[[], bool],
+    ) -> None:
+        """Nothing is said yet.
+
+        ``run_is_over``: asked by the thread: a signal's exception can end a run before ``part``.
+        """
         self._place = place
         self._name = name
         self.who = who
         self._streams = streams
         self._term_s = term_s
+        self._run_is_over = run_is_over
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         # How long the handler that ran for longest of late has taken.
@@ -58,6 +71,10 @@ class Membership:
 
     def _renew(self) -> None:
         while not self._closing.wait(self._term_s / _RENEWALS):
+            if self._run_is_over():
+                with suppress(LogError):
+                    self._place.run(part(self._name, self.who))
+                return
             self.beside()
             try:
                 lasts_s = term_s(self._term_s, self.longest_run_s())

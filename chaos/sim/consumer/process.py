@@ -234,8 +234,9 @@ class ConsumerProcess:
         setup = cast.setup
         store = cast.store_of(self, place)
         dice = random.Random(process.name)  # noqa: S311 - repeatable, not secret
+        who = f"{dice.getrandbits(64):016x}"
         membership = Membership(
-            place, CONSUMER, f"{dice.getrandbits(64):016x}", consumer._streams, consumer._lease_s
+            place, CONSUMER, who, consumer._streams, consumer._lease_s, lambda: False
         )
         membership._closing = Event(strands)  # type: ignore[assignment]
         settings, joined = consumer._settings, None

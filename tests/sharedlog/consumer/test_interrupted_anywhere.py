@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.helpers.at_a_line import Interrupted, at_a_line, bounded, interrupting
+from tests.helpers.waiting import until
 from tests.sharedlog.consumer.world import LogWorld, World
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -77,13 +78,16 @@ def _around(file, _):
 
 
 def test_an_interrupt_as_a_run_ends(tmp_path):
-    """The same consumer runs again, at once (T1, T2)."""
+    """The same consumer runs again, at once; if it does not, its shards are free (T1, T2)."""
 
-    def interrupted(number):
-        world = World(tmp_path / str(number), 1, lease=timedelta(milliseconds=200))
+    def interrupted(number, again=True):
+        world = World(tmp_path / f"{number}-{again}", 1, lease=timedelta(milliseconds=200))
         consumer = world.consumer()
         with at_a_line(number, interrupting, _around) as line, suppress(Interrupted):
             consumer.once()
+        if not again:
+            until(lambda: not any("consumer-" in each.name for each in threading.enumerate()), line)
+            consumer = world.consumer()
         assert consumer.once() is not None, line
         world.check()
         world.log.close()
@@ -93,5 +97,6 @@ def test_an_interrupt_as_a_run_ends(tmp_path):
         whole = interrupted(1000)
         for number in range(whole.seen - 12, whole.seen + 1):
             assert interrupted(number).came
+            assert interrupted(number, again=False).came
 
     assert bounded(lambda: [walk()], 60)
