@@ -1,6 +1,7 @@
 """Rules of the design, each broken on purpose, for the simulator to find.
 
-``python tests/chaos/mutations.py`` prints the table of docs/chaos.md.
+``python tests/chaos/mutations.py --list`` prints the table of them, and without ``--list``
+searches from seed 1 for what shows each.
 """
 
 from __future__ import annotations
@@ -156,17 +157,33 @@ def _search(number: int, limit: int) -> tuple[int, str] | None:
     return seeds_to_find(MUTATIONS[number], limit)
 
 
-def main() -> int:
+def _row(mutation: Mutation, *found: object) -> str:
+    of_logs = mutation.kind in ("log", "query", "player", "consumer")
+    design = "DESIGN-LOG" if of_logs else "DESIGN"
+    cells = (mutation.name, f"{design} {mutation.rule}", f"`{mutation.kind}`", *found)
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def main(arguments: list[str] | None = None) -> int:
     """Print the table; of those whose names or deployments are given, if any are."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", help="broken rules, or deployments")
+    parser.add_argument(
+        "--list", action="store_true", help="print the known seeds, and search none"
+    )
     parser.add_argument("--seeds", type=int, default=WITHIN, help="search so many")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     wanted = [
         number
         for number, mutation in enumerate(MUTATIONS)
         if not options.names or {mutation.name, mutation.kind} & set(options.names)
     ]
+    if options.list:
+        print("| broken rule | where it stands | deployment | seed that shows it |")
+        print("|---|---|---|---|")
+        for number in wanted:
+            print(_row(MUTATIONS[number], MUTATIONS[number].seed))
+        return 0
     print("| broken rule | where it stands | deployment | found by seed | as |")
     print("|---|---|---|---|---|")
     missed = 0
@@ -179,13 +196,7 @@ def main() -> int:
             if rule.startswith("server"):
                 rule = "an invariant"
             missed += found is None
-            of_logs = mutation.kind in ("log", "query", "player", "consumer")
-            design = "DESIGN-LOG" if of_logs else "DESIGN"
-            print(
-                f"| {mutation.name} | {design} {mutation.rule} | `{mutation.kind}` | {seed} "
-                f"| {rule} |",
-                flush=True,
-            )
+            print(_row(mutation, seed, rule), flush=True)
     return 1 if missed else 0
 
 
