@@ -116,8 +116,10 @@ def main() -> None:
     if arguments.plots is not None:
         _plots(arguments.plots, results)
         (arguments.plots / "performance-figures.md").write_text(
-            "# All figures\n\nWritten by `make bench`; see [performance](performance.md). Ratios "
-            "of ours to theirs: medians of pairs, with what bounds them at 95 %.\n\n"
+            "# All figures\n\nOn this page you can look up each ratio that `make bench` measured: "
+            "rifl to what a row names, else\nto bare grpcio; the median of pairs, with its 95 % "
+            "interval. [Performance](performance.md) says when\nand on which machine. "
+            "`benchmarks/results.json` has processor time, calls a second and fsyncs, too.\n\n"
             + markdown(results.figures())
             + "\n## Scale\n\n"
             + scale_markdown(results.scale())

@@ -28,14 +28,31 @@ def is_reached(figure: dict[str, Any]) -> bool:
 
 
 def markdown(figures: dict[str, Any]) -> str:
-    """Return a table of all figures."""
-    rows = [COLUMNS, ("---",) * len(COLUMNS), *(row(*item) for item in figures.items())]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    """Return a table of all ratios of throughput, and one of latency: a case a row."""
+    columns = dict.fromkeys(_parts(name)[0] for name in figures)
+    tables = []
+    for kind in ("throughput", "latency"):
+        cells: dict[str, dict[str, str]] = {}
+        for name, figure in figures.items():
+            column, case = _parts(name)
+            cells.setdefault(case, {})[column] = _spread(figure[kind])
+        rows = [(kind, *columns), ("---",) * (len(columns) + 1)]
+        rows += [
+            (case, *(found.get(each, "") for each in columns)) for case, found in cells.items()
+        ]
+        tables.append("".join(f"| {' | '.join(row)} |\n" for row in rows))
+    return "\n".join(tables)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """The flavor with its callers, and the case."""
+    flavor, callers, case = name.split(", ", 2)
+    return f"{flavor}, {callers}", case
 
 
 def scale_markdown(figures: dict[str, Any]) -> str:
     """Return a table of the scale figures."""
-    lines = ["| case | found | to reach |", "|---|---|---|"]
+    lines = ["| case | found |", "|---|---|"]
     for name, figure in figures.items():
         about = {"target", "reached", "at", "revision", "load"}
         found = ", ".join(
@@ -43,12 +60,7 @@ def scale_markdown(figures: dict[str, Any]) -> str:
             for kind, value in figure.items()
             if kind not in about
         )
-        missed = "" if figure.get("reached", True) else " (missed)"
-        target = ", ".join(
-            f"{kind.replace('_', ' ')} at most {value:g}{missed}"
-            for kind, value in figure.get("target", {}).items()
-        )
-        lines.append(f"| {name} | {found} | {target} |")
+        lines.append(f"| {name} | {found} |")
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,7 @@ from benchmarks.callers import Load
 from benchmarks.cases import cases
 from benchmarks.pairs import Spread, figure_of, run_pairs
 from benchmarks.results import Results
-from benchmarks.tables import is_reached, markdown
+from benchmarks.tables import is_reached, markdown, row
 
 
 def test_the_interval_holds_the_median_of_fifteen_pairs_with_95_percent() -> None:
@@ -61,7 +61,27 @@ def test_a_figure_reaches_its_targets_or_says_that_it_misses_them() -> None:
     ):
         told = {**figure, "targets": targets}
         assert is_reached(told) is reached
-        assert ("missed" in markdown({"name": told})) is not reached
+        assert ("missed" in row("name", told)[-1]) is not reached
+
+
+def test_the_tables_of_the_docs_have_a_case_a_row() -> None:
+    """Flavors and callers are columns; a case without one of them has an empty cell."""
+    figure = figure_of(
+        run_pairs(lambda: Load(80.0, 1.25, 10, 10), lambda: Load(100.0, 1.0, 10, 10), 3)
+    ).as_json()
+    names = (
+        "sync, 1 caller, memory",
+        "sync, 16 callers, memory",
+        "sync, 16 callers, redis, a guard",
+    )
+    throughput, latency = markdown(dict.fromkeys(names, figure)).split("\n\n")
+    assert throughput.splitlines() == [
+        "| throughput | sync, 1 caller | sync, 16 callers |",
+        "| --- | --- | --- |",
+        "| memory | 0.80 (0.80-0.80) | 0.80 (0.80-0.80) |",
+        "| redis, a guard |  | 0.80 (0.80-0.80) |",
+    ]
+    assert "| memory | 1.25 (1.25-1.25) | 1.25 (1.25-1.25) |" in latency
 
 
 def test_every_figure_has_a_name_of_its_own() -> None:
