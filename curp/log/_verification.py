@@ -33,11 +33,12 @@ def _nothing() -> None:
 def verify(engine: GroupLog, *, between: Callable[[], None] = _nothing) -> Verification:
     """Read everything up to the tail found at the start; may run beside a leader.
 
-    Raises ``CorruptLog`` for a missing or damaged entry, an index of tags, a first or last
-    LSN that say otherwise than the entries, a damaged snapshot, or one that does not reach the
-    oldest entry. What is trimmed or replaced meanwhile is left out. ``between`` is called
+    Raises ``CorruptLog`` for damaged keys, a missing or damaged entry, an index of tags, a first
+    or last LSN that say otherwise than the entries, a damaged snapshot, or one that does not reach
+    the oldest entry. What is trimmed or replaced meanwhile is left out. ``between`` is called
     before each read of entries.
     """
+    engine.check_keys()
     tail = engine.tail()
     lsn, chunks, size = _snapshot(engine)
     first = engine.first()

@@ -93,11 +93,6 @@ def identity_of(window: int, token: bytes) -> bytes:
     return window.to_bytes(2, "big") + token
 
 
-def window_of(identity: bytes | None) -> int:
-    """Return the window that a producer's own key says; 0: it says none."""
-    return int.from_bytes((identity or b"")[:2], "big")
-
-
 def retired_key(producer: int) -> str:
     """Return the key that is there once a producer was retired."""
     return f"producer/{producer}/retired"

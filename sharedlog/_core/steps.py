@@ -48,10 +48,14 @@ class Rows(NamedTuple):
     through: int
 
 
+class Damaged(NamedTuple):
+    """Send what is wrong with keys, in words: those that are not what was written."""
+
+
 class Try(NamedTuple):
     """Send what is read, or the ``CorruptLog`` or ``TrimmedLog`` by which it failed."""
 
-    read: Read
+    read: Get | Scan | Read
 
 
 class Ends(NamedTuple):
@@ -74,12 +78,12 @@ class Lsns(NamedTuple):
     last: int
 
 
-Step = Commit | Get | Scan | Read | Try | Ends | Remove
+Step = Commit | Get | Scan | Read | Damaged | Try | Ends | Remove
 Rule = Generator[Step, Any, _T]
 
 
 def tried(rule: Rule[_T]) -> Rule[_T]:
-    """Have ``CorruptLog`` and ``TrimmedLog`` of a read thrown into a rule, which may go on."""
+    """Have ``CorruptLog`` and ``TrimmedLog`` thrown into a rule by what it reads: it may go on."""
     answer: Any = None
     thrown: Exception | None = None
     while True:
@@ -90,7 +94,7 @@ def tried(rule: Rule[_T]) -> Rule[_T]:
             return found
         answer, thrown = None, None
         try:
-            answer = yield Try(step) if isinstance(step, Read) else step
+            answer = yield Try(step) if isinstance(step, Get | Scan | Read) else step
         except Refused as refused:
             thrown = refused
         if isinstance(answer, TrimmedLog | CorruptLog):

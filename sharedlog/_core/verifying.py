@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sharedlog._core.entry import Decision, Entry, Kind, Row, read_row
 from sharedlog._core.envelope import unpack
@@ -14,11 +14,12 @@ from sharedlog._core.producers import FIRST_TASK
 from sharedlog._core.reading import check_at
 from sharedlog._core.sealing import Seals, check_opens, is_sealed
 from sharedlog._core.spans import MARKERS, OPEN_SPANS, begin_of
-from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule, Scan, Try
+from sharedlog._core.steps import Damaged, Ends, Lsns, Read, Rows, Rule, Scan, Try, tried
 from sharedlog._core.streams import commits_tag, stream_of
 from sharedlog._core.tag_index import TagIndex
 from sharedlog._core.whole import read_trimmed
 
+_T = TypeVar("_T")
 _ROWS = 1000
 _MOST_PROBLEMS = 100
 _LOOKS = 10
@@ -114,12 +115,40 @@ class Verifier:
 
     def report(self) -> Rule[Report]:
         """Hold what was read against what the log keeps of spans and holds, and tell."""
+        for problem in (yield Damaged()):
+            self._problem(problem)
+        yield from self._part(self._read_spans())
+        yield from self._index.compare(self.through)
+        holds = (yield from self._part(self._read_holds())) or []
+        yield from self._part(self._read_trimmed())
+        for problem in (yield from judge_keys(self._index.tags, self._highest, len(holds))):
+            self._problem(problem)
+        return self._told(len(holds))
+
+    def _part(self, rule: Rule[_T]) -> Rule[_T | None]:
+        """Carry out a part of the report; damage that ends it is a problem."""
+        try:
+            return (yield from tried(rule))
+        except CorruptLog as error:
+            self._problem(str(error))
+            return None
+
+    def _read_spans(self) -> Rule[None]:
         for _ in range(_LOOKS):
             spans = yield Scan(OPEN_SPANS)
             if not (yield from self.read()):
                 self._spans(spans)
                 break
-        yield from self._index.compare(self.through)
+
+    def _read_trimmed(self) -> Rule[None]:
+        trimmed = yield from read_trimmed()
+        if trimmed.removed < self._first - 1:
+            self._problem(
+                f"what is before LSN {self._first} is gone, and was declared trimmed through "
+                f"{trimmed.removed} only"
+            )
+
+    def _read_holds(self) -> Rule[list[Hold | LogError]]:
         holds = yield from each_hold()
         for hold in holds:
             if isinstance(hold, LogError):
@@ -134,15 +163,7 @@ class Verifier:
                     )
             elif hold.position is not None and not hold.dropped:
                 yield from self._held(hold, hold.position)
-        trimmed = yield from read_trimmed()
-        if trimmed.removed < self._first - 1:
-            self._problem(
-                f"what is before LSN {self._first} is gone, and was declared trimmed through "
-                f"{trimmed.removed} only"
-            )
-        for problem in (yield from judge_keys(self._index.tags, self._highest, len(holds))):
-            self._problem(problem)
-        return self._told(len(holds))
+        return holds
 
     def broken_off(self, error: CorruptLog) -> Report:
         """Tell what was found until this ended it all."""
@@ -287,5 +308,5 @@ class Verifier:
                 )
 
     def _problem(self, text: str) -> None:
-        if len(self._problems) < _MOST_PROBLEMS:
+        if len(self._problems) < _MOST_PROBLEMS and text not in self._problems:
             self._problems.append(text)

@@ -1,7 +1,7 @@
 """Engines: where a log lives. They give ``_core``'s rules one atomic step (DESIGN-LOG §18).
 
 - ``engine``: the interface; ``opening`` makes and opens them by URL;
-  ``checks``: what all of them refuse.
+  ``checks``: what all of them refuse; ``checksums``: of the keys that a store keeps.
 - ``formats``: the check that refuses a newer one.
 - ``driving``: carries rules out at one; ``elsewhere``: a log whose rules others carry out.
 - ``terms``: keys that are there for a time, and the clocks that this ends by.

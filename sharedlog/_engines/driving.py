@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.errors import CorruptLog, LogFull, TrimmedLog
-from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step, Try
+from sharedlog._core.steps import Damaged, Ends, Get, Lsns, Read, Remove, Rule, Scan, Step, Try
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
 
@@ -52,9 +52,11 @@ def do(engine: Engine, step: Step) -> Any:
             return engine.scan(prefix)
         case Read(after, limit, tag):
             return engine.read(after, limit, tag)
-        case Try(read):
+        case Damaged():
+            return engine.damaged()
+        case Try(asked):
             try:
-                return engine.read(*read)
+                return do(engine, asked)
             except (CorruptLog, TrimmedLog) as error:
                 return error
         case Ends():

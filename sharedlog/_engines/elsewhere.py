@@ -105,6 +105,10 @@ class Elsewhere(ABC):
         del prefix
         raise _not_served()
 
+    def damaged(self) -> list[str]:
+        """See ``Engine``: none."""
+        raise _not_served()
+
     def remaining(self, key: str) -> float:
         """See ``Engine``: none."""
         del key

@@ -36,7 +36,7 @@ class Engine(Protocol):
 
     Whatever a store's own errors are, an engine raises ``LogError``s: ``LogUnavailable`` where it
     is not known whether a commit happened (its kind ``LogFull``: it did not, for lack of room),
-    ``CorruptLog`` where what is there is not what was written, ``TrimmedLog``.
+    ``CorruptLog`` where what is there is not what was written, a key's value too, ``TrimmedLog``.
     """
 
     @property
@@ -55,6 +55,9 @@ class Engine(Protocol):
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """Return the keys with this prefix, and their values, as of one moment."""
+
+    def damaged(self) -> list[str]:
+        """Return what is wrong with keys, in words: those that are not what was written."""
 
     def remaining(self, key: str) -> float:
         """Return the seconds left of a key's term: infinite without one, 0.0 if it is absent.

@@ -137,6 +137,10 @@ class MemoryEngine:
             found = {key: log.value(key) for key in log.keys if key.startswith(prefix)}
             return {key: value for key, value in found.items() if value is not None}
 
+    def damaged(self) -> list[str]:
+        """See ``Engine``: nothing is, in memory."""
+        return []
+
     def remaining(self, key: str) -> float:
         """See ``Engine``."""
         log = self._opened()

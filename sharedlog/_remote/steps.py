@@ -74,6 +74,10 @@ class RemoteSteps:
         reply = self._ask("Scan", steps_pb2.ScanStep(**self._whose, prefix=prefix))
         return {each.key: each.value for each in reply.values}
 
+    def damaged(self) -> list[str]:
+        """See ``Engine``: its server tells."""
+        raise InvalidRequest("keys are verified where the log is opened itself")
+
     def remaining(self, key: str) -> float:
         """See ``Engine``: none."""
         raise InvalidRequest(f"{key} has no term over gRPC")

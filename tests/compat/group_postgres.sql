@@ -38,7 +38,7 @@ CREATE TABLE curp_compat.tag (
     PRIMARY KEY (log_id, tag, lsn)
 );
 
--- `ends`: when a key's term is over, seconds since 1970 by this server's clock; null without one.
+-- `value` begins with a checksum, see checksums.py. `ends`: when a key's term is over, seconds since 1970 by this server's clock; null without one.
 CREATE TABLE curp_compat.key (
     log_id int8 NOT NULL,
     key bytea NOT NULL,
@@ -113,14 +113,14 @@ RETURNS curp_compat.log LANGUAGE plpgsql AS $$
 DECLARE
     head curp_compat.log;
     warn boolean := current_setting('rifl.durability', true) IS NOT DISTINCT FROM 'warn';
+    weak text;
 BEGIN
     IF NOT warn THEN
         IF current_setting('synchronous_commit') = 'off' THEN
             PERFORM set_config('synchronous_commit', 'on', true);
         END IF;
-        IF current_setting('fsync') <> 'on' OR current_setting('full_page_writes') <> 'on' THEN
-            PERFORM curp_compat.refuse_1('weak', NULL);
-        END IF;
+        weak := concat_ws(', ', CASE WHEN current_setting('fsync', true) <> 'on' THEN 'fsync is ' || current_setting('fsync') END, CASE WHEN current_setting('full_page_writes', true) <> 'on' THEN 'full_page_writes is ' || current_setting('full_page_writes') END, CASE WHEN current_setting('data_sync_retry', true) <> 'off' THEN 'data_sync_retry is ' || current_setting('data_sync_retry') END, CASE WHEN current_setting('zero_damaged_pages', true) <> 'off' THEN 'zero_damaged_pages is ' || current_setting('zero_damaged_pages') END, CASE WHEN current_setting('ignore_checksum_failure', true) <> 'off' THEN 'ignore_checksum_failure is ' || current_setting('ignore_checksum_failure') END, CASE WHEN current_setting('ignore_invalid_pages', true) <> 'off' THEN 'ignore_invalid_pages is ' || current_setting('ignore_invalid_pages') END);
+        IF weak <> '' THEN PERFORM curp_compat.refuse_1('weak', NULL, weak); END IF;
     END IF;
     SELECT * INTO head FROM curp_compat.log WHERE incarnation = p_incarnation FOR UPDATE;
     IF NOT FOUND THEN PERFORM curp_compat.refuse_1('other', NULL); END IF;
@@ -140,8 +140,18 @@ CREATE OR REPLACE FUNCTION curp_compat.now_1() RETURNS float8 LANGUAGE sql VOLAT
     SELECT extract(epoch FROM clock_timestamp())::float8
 $$;
 
+CREATE OR REPLACE FUNCTION curp_compat.int8_1(p_bytes bytea) RETURNS int8
+LANGUAGE sql IMMUTABLE AS $$ SELECT ('x' || encode(p_bytes, 'hex'))::bit(64)::int8 $$;
+
+-- Put an LSN behind a value, and add it to the checksum in front.
+CREATE OR REPLACE FUNCTION curp_compat.stamp_1(p_value bytea, p_lsn int8) RETURNS bytea
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT int8send(curp_compat.int8_1(substr(p_value, 1, 8)) + p_lsn) || substr(p_value, 9)
+        || int8send(p_lsn)
+$$;
+
 -- Put keys: a null deletes one, and a stamp adds the first or last LSN ('f', 'l', or '-').
--- p_terms: seconds, null or nothing for keys that stay.
+-- p_values: with their checksums. p_terms: seconds, null or nothing for keys that stay.
 CREATE OR REPLACE FUNCTION curp_compat.put_1(
     p_log int8, p_keys bytea[], p_values bytea[], p_stamps text, p_first int8, p_last int8,
     p_terms float8[] DEFAULT '{}'
@@ -152,8 +162,9 @@ BEGIN
     DELETE FROM curp_compat.key k USING unnest(p_keys, p_values) AS each (key, value)
     WHERE k.log_id = p_log AND k.key = each.key AND each.value IS NULL;
     INSERT INTO curp_compat.key AS k
-    SELECT p_log, each.key, each.value || CASE substr(p_stamps, each.n::int, 1)
-        WHEN 'f' THEN int8send(p_first) WHEN 'l' THEN int8send(p_last) ELSE ''::bytea END,
+    SELECT p_log, each.key, CASE substr(p_stamps, each.n::int, 1)
+        WHEN 'f' THEN curp_compat.stamp_1(each.value, p_first)
+        WHEN 'l' THEN curp_compat.stamp_1(each.value, p_last) ELSE each.value END,
         now_s + each.term_s, each.term_s
     FROM unnest(p_keys, p_values, p_terms) WITH ORDINALITY AS each (key, value, term_s, n)
     WHERE each.value IS NOT NULL
@@ -263,14 +274,33 @@ BEGIN
     RETURN '';
 END $$;
 
+-- Go on with a CRC-32 over bytes.
+CREATE OR REPLACE FUNCTION curp_compat.crc_1(p_crc int8, p_bytes bytea) RETURNS int8
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+    -- Of half a byte each.
+    steps CONSTANT int8[] := '{0, 498536548, 997073096, 651767980, 1994146192, 1802195444,
+        1303535960, 1342533948, 3988292384, 4027552580, 3604390888, 3412177804, 2607071920,
+        2262029012, 2685067896, 3183342108}';
+    crc int8 := p_crc # 4294967295;
+BEGIN
+    FOR at IN 0 .. length(p_bytes) - 1 LOOP
+        crc := crc # get_byte(p_bytes, at);
+        crc := (crc >> 4) # steps[(crc & 15) + 1];
+        crc := (crc >> 4) # steps[(crc & 15) + 1];
+    END LOOP;
+    RETURN crc # 4294967295;
+END $$;
+
 -- Append as the next of all such transactions. The log's row is locked from here on, so this is
 -- their last statement. p_name: of join_1. p_keys, p_values: what the log's rules ask of it
 -- (its incarnation, a fence). p_key: has the highest seq, which each body gets as its last
--- field. p_checksums: of the bodies without it. p_hang_ms: a session whose client says nothing
--- for so long meanwhile is ended; 0 if the commit follows in the same message.
+-- field; p_key_crc: by which the checksum of that key begins. p_checksums: of the bodies without
+-- the seq. p_hang_ms: a session whose client says nothing for so long meanwhile is ended; 0 if the
+-- commit follows in the same message.
 CREATE OR REPLACE FUNCTION curp_compat.append_in_1(
     p_incarnation text, p_history text, p_seen int8, p_name text, p_hang_ms int8,
-    p_keys bytea[], p_values bytea[], p_key bytea, p_content bytea, p_at_us int8,
+    p_keys bytea[], p_values bytea[], p_key bytea, p_key_crc int8, p_content bytea, p_at_us int8,
     p_tags bytea[], p_checksums int8[], p_bodies bytea[], p_tagged bytea[], p_numbers int8[],
     p_channel text
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -280,7 +310,7 @@ DECLARE
     seq int8;
     rest int8;
     field bytea := '\x30';
-    crc int8;
+    kept bytea;
     held bytea[];
     hang interval := current_setting('idle_in_transaction_session_timeout')::interval;
 BEGIN
@@ -300,8 +330,14 @@ BEGIN
         -- Who raises a fence finds by it who hangs.
         PERFORM pg_advisory_xact_lock_shared(hashtext('sharedlog curp_compat'), head.log_id::int);
     END IF;
-    SELECT coalesce(max(('x' || encode(substr(k.value, 1, 8), 'hex'))::bit(64)::int8), 0) + 1
-    INTO seq FROM curp_compat.key k WHERE k.log_id = head.log_id AND k.key = p_key;
+    -- Its checksum, the seq, a content, an LSN.
+    SELECT k.value INTO kept FROM curp_compat.key k WHERE k.log_id = head.log_id AND k.key = p_key;
+    IF length(kept) <> 40 OR curp_compat.int8_1(substr(kept, 1, 8))::numeric
+        <> curp_compat.crc_1(p_key_crc, substr(kept, 9, 24)) + curp_compat.int8_1(substr(kept, 33))::numeric
+    THEN
+        PERFORM curp_compat.refuse_1('damaged', head, convert_from(p_key, 'UTF8'));
+    END IF;
+    seq := coalesce(curp_compat.int8_1(substr(kept, 9, 8)), 0) + 1;
     rest := seq;
     WHILE rest > 127 LOOP
         field := field || set_byte('\x00', 0, ((rest & 127) | 128)::int);
@@ -310,19 +346,13 @@ BEGIN
     field := field || set_byte('\x00', 0, rest::int);
     FOR n IN 1 .. cardinality(p_bodies) LOOP
         p_bodies[n] := p_bodies[n] || field;
-        -- The CRC-32 goes on over the field.
-        crc := p_checksums[n] # 4294967295;
-        FOR at IN 0 .. length(field) - 1 LOOP
-            crc := crc # get_byte(field, at);
-            FOR bit IN 1 .. 8 LOOP
-                crc := CASE WHEN crc & 1 = 1 THEN (crc >> 1) # 3988292384 ELSE crc >> 1 END;
-            END LOOP;
-        END LOOP;
-        p_checksums[n] := crc # 4294967295;
+        p_checksums[n] := curp_compat.crc_1(p_checksums[n], field);
     END LOOP;
+    kept := int8send(seq) || p_content;
+    kept := int8send(curp_compat.crc_1(p_key_crc, kept)) || kept;
     SELECT done.found INTO held FROM curp_compat.commit_1(
-        p_incarnation, p_seen, p_keys, p_values, ARRAY[p_key], ARRAY[int8send(seq) || p_content],
-        'l', p_at_us, p_tags, p_checksums, p_bodies, p_tagged, p_numbers, p_channel) AS done;
+        p_incarnation, p_seen, p_keys, p_values, ARRAY[p_key], ARRAY[kept], 'l', p_at_us,
+        p_tags, p_checksums, p_bodies, p_tagged, p_numbers, p_channel) AS done;
     IF held IS NOT NULL THEN
         -- Its writer is undone, as all of this.
         PERFORM curp_compat.refuse_1('found', head, array_to_string(
@@ -343,28 +373,28 @@ INSERT INTO curp_compat.entry (log_id, lsn, at_us, tags, checksum, body) OVERRID
 VALUES ('1', '7', '0', E'\\x', '1994846237', E'\\x101112131415161718191a1b1c1d1e1f000000000000');
 DELETE FROM curp_compat.key;
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x6d657461646174612f637572702d73746f7265', E'\\x4bb1cca5b3d2a0f1', NULL, NULL);
+VALUES ('1', E'\\x6d657461646174612f637572702d73746f7265', E'\\x4bb1cca62ca7d9bb4bb1cca5b3d2a0f1', NULL, NULL);
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x636f6e66696775726174696f6e', E'\\x0000000000000001', NULL, NULL);
+VALUES ('1', E'\\x636f6e66696775726174696f6e', E'\\x00000000b30ff53d0000000000000001', NULL, NULL);
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x6c6561646572', E'\\x7b227265706c696361223a20227231222c202261646472657373223a20223132372e302e302e313a31227d', NULL, NULL);
+VALUES ('1', E'\\x6c6561646572', E'\\x2e302e31a57ffbd67b227265706c696361223a20227231222c202261646472657373223a20223132372e302e302e313a31227d', NULL, NULL);
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x6d657461646174612f6b', E'\\x7600', NULL, NULL);
+VALUES ('1', E'\\x6d657461646174612f6b', E'\\x00000000606eede37600', NULL, NULL);
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x7461696c', E'\\x101112131415161718191a1b1c1d1e1f0000000000000007', NULL, NULL);
+VALUES ('1', E'\\x7461696c', E'\\x00000000aac8e0fd101112131415161718191a1b1c1d1e1f0000000000000007', NULL, NULL);
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x7069656365732f36383532343232346365626466656334636335613036393632656632323961312f3030303030303030', E'\\x574a4625016f6e65', NULL, NULL);
+VALUES ('1', E'\\x7069656365732f31336337373764656561633934656664323962346231306134623236666230612f3030303030303030', E'\\x0000000047d1f262016f6e65', NULL, NULL);
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x7069656365732f36383532343232346365626466656334636335613036393632656632323961312f3030303030303031', E'\\x1fbfd88801', NULL, NULL);
+VALUES ('1', E'\\x7069656365732f31336337373764656561633934656664323962346231306134623236666230612f3030303030303031', E'\\x00000000c803c79e01', NULL, NULL);
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x7069656365732f36383532343232346365626466656334636335613036393632656632323961312f3030303030303032', E'\\xe7a3ce4a0174776f74776f74776f74776f74776f74776f74776f74776f74776f74776f', NULL, NULL);
+VALUES ('1', E'\\x7069656365732f31336337373764656561633934656664323962346231306134623236666230612f3030303030303032', E'\\x776f7477891d70a10174776f74776f74776f74776f74776f74776f74776f74776f74776f74776f', NULL, NULL);
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x736e617073686f74', E'\\x7b226964223a20223638353234323234636562646665633463633561303639363265663232396131222c20226c736e223a20332c2022706965636573223a20332c2022636865636b73756d223a203838343830313830367d', NULL, NULL);
+VALUES ('1', E'\\x736e617073686f74', E'\\x63657322d71fe4707b226964223a20223133633737376465656163393465666432396234623130613462323666623061222c20226c736e223a20332c2022706965636573223a20337d', NULL, NULL);
 INSERT INTO curp_compat.key (log_id, key, value, ends, term_s) OVERRIDING SYSTEM VALUE
-VALUES ('1', E'\\x7472696d6d6564', E'\\x0000000000000002', NULL, NULL);
+VALUES ('1', E'\\x7472696d6d6564', E'\\x000000009b6f14f40000000000000002', NULL, NULL);
 DELETE FROM curp_compat.log;
 INSERT INTO curp_compat.log (log_id, name, incarnation, tail, removed, at_us, steps, history, copied, stopped) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'bank', 'bc6d02e6d26bcfdfb3126251e47dfc01', '7', '2', '0', '11', '7713147504801157780/1', 'false', '');
+VALUES ('1', 'bank', '0998c130d6cb4e4aae63f76595086906', '7', '2', '0', '11', '7713363891595679689/1', 'false', '');
 DELETE FROM curp_compat.meta;
 INSERT INTO curp_compat.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('format', '1');

@@ -42,6 +42,10 @@ class SimulatedEngine:
         found: dict[str, bytes] = self._asked(Scan(prefix), Point.LOOKING)
         return found
 
+    def damaged(self) -> list[str]:
+        """See ``Engine``."""
+        return []
+
     def remaining(self, key: str) -> float:
         """See ``Engine``."""
         return self._cast.server.log.remaining(key)

@@ -15,6 +15,7 @@ from sharedlog._core.incarnation import new_log
 from sharedlog._core.producers import ProducerId, identity_key
 from sharedlog._core.restoring import restore
 from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step, Try
+from sharedlog._engines.driving import do
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 
 __all__ = ["Backup", "LogServer"]
@@ -176,9 +177,9 @@ class LogServer:
                 return self._engine.scan(prefix)
             case Read(after, limit, tag):
                 return self._engine.read(after, limit, tag)
-            case Try(read):
+            case Try(step):
                 try:
-                    return self._engine.read(*read)
+                    return do(self._engine, step)
                 except (CorruptLog, TrimmedLog) as error:
                     return error
             case Ends():

@@ -10,6 +10,7 @@ from curp.log._commits.keys import CONFIGURATION, FORMAT, first_keys, loss_puts
 from curp.log._errors import LogUnavailable, no_such_log
 from curp.log._owner import GROUPS
 from curp.log._values import NewLog
+from sharedlog._engines.checksums import kept, values_of
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import TXN, delete, get, newest, put, revision_of, unchanged
 from sharedlog._engines.etcd.client import Client
@@ -53,7 +54,7 @@ def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
             return ""
         stopped = f"it was made in cluster {before.cluster}, and this is cluster {here}"
         moved = before._replace(log=secrets.token_hex(16), cluster=here)
-        held = {CONFIGURATION: None if configuration is None else configuration.value}
+        held = values_of({CONFIGURATION: None if configuration is None else configuration.value})
         request = pb.TxnRequest(
             compare=[
                 unchanged(keys.id, revision_of(log_id)),
@@ -64,7 +65,7 @@ def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
                 *(
                     delete(keys.key(one.key))
                     if one.value is None
-                    else put(keys.key(one.key), one.value)
+                    else put(keys.key(one.key), kept(one.key, one.value))
                     for one in loss_puts(held, {**told, "stopped": stopped})
                 ),
             ],

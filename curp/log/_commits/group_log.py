@@ -323,6 +323,12 @@ class GroupLog:
                 checks.require_condition(condition, found[metadata_key(condition.key)])
             raise
 
+    def check_keys(self) -> None:
+        """Raise ``CorruptLog`` if keys are not what was written; it names them all."""
+        problems = self._engine.damaged()
+        if problems:
+            raise CorruptLog("; ".join(problems))
+
     # Snapshots.
 
     def save_snapshot(self, lsn: int, chunks: Iterable[bytes], *, configuration: int) -> None:

@@ -16,6 +16,7 @@ from curp.log._commits.keys import CONFIGURATION, first_keys, loss_puts
 from curp.log._errors import LogUnavailable
 from curp.log._owner import GROUPS
 from curp.log._values import NewLog
+from sharedlog._engines.checksums import sent, values_of
 from sharedlog._engines.postgres.engine import PostgresEngine
 from sharedlog._engines.postgres.schema import create, find
 
@@ -53,14 +54,14 @@ def accept_loss(address: PostgresAddress, group: str, told: dict[str, str]) -> s
             row = connection.execute(
                 _KEY.format(schema).encode(), (CONFIGURATION.encode(), name)
             ).fetchone()
-            puts = loss_puts({CONFIGURATION: row[0] if row else None}, told)
+            puts = loss_puts(values_of({CONFIGURATION: row[0] if row else None}), told)
             row = connection.execute(
                 f"SELECT {schema}.accept_loss_1(%s, %s, %b::bytea[], %b::bytea[])".encode(),
                 (
                     name,
                     secrets.token_hex(16),
                     [put.key.encode() for put in puts],
-                    [put.value for put in puts],
+                    [sent(put) for put in puts],
                 ),
             ).fetchone()
     except (psycopg.Error, OSError) as error:

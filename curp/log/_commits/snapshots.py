@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import struct
-import zlib
 from collections.abc import Iterable, Iterator
 
 from curp.log import _checks as checks
@@ -23,38 +21,27 @@ from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._engines.engine import Engine
 
 PIECE_BYTES = 512 << 10
-# A checksum, and whether the chunk ends with this piece.
-_HEADER = struct.Struct(">I?")
+# In front of a piece: whether the chunk ends with it.
+_GOES_ON, _ENDS = b"\0", b"\1"
 
 
-def cut(chunk: bytes, first: int) -> Iterator[bytes]:
-    """Cut a chunk into pieces, at least one; ``first``: the number of that."""
-    for number, start in enumerate(range(0, max(1, len(chunk)), PIECE_BYTES), first):
-        data = bytes(chunk[start : start + PIECE_BYTES])
+def cut(chunk: bytes) -> Iterator[bytes]:
+    """Cut a chunk into pieces, at least one."""
+    for start in range(0, max(1, len(chunk)), PIECE_BYTES):
         last = start + PIECE_BYTES >= len(chunk)
-        yield _HEADER.pack(_checksum(number, data, last), last) + data
+        yield (_ENDS if last else _GOES_ON) + bytes(chunk[start : start + PIECE_BYTES])
 
 
 def join(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Put the chunks of a snapshot together again; raises ``CorruptLog``."""
     parts: list[bytes] = []
-    for number, piece in enumerate(pieces):
-        if len(piece) < _HEADER.size:
-            raise CorruptLog(f"piece {number} of the snapshot is damaged")
-        checksum, last = _HEADER.unpack_from(piece)
-        data = piece[_HEADER.size :]
-        if _checksum(number, data, last) != checksum:
-            raise CorruptLog(f"piece {number} of the snapshot is damaged")
-        parts.append(data)
-        if last:
+    for piece in pieces:
+        parts.append(piece[1:])
+        if piece[:1] == _ENDS:
             yield b"".join(parts)
             parts = []
     if parts:
         raise CorruptLog("the snapshot's last chunk has no end")
-
-
-def _checksum(number: int, data: bytes, last: bool) -> int:
-    return zlib.crc32(data, zlib.crc32(b"%d %d " % (2 * number + last, len(data))))
 
 
 _AT_ONCE = 4
@@ -76,7 +63,7 @@ class Snapshots:
         saving = self._begin(lsn, configuration)
         for chunk in chunks:
             checks.check_chunk(chunk)
-            for piece in cut(chunk, saving.pieces):
+            for piece in cut(chunk):
                 saving = self._write(saving, piece, configuration)
         self._finish(saving, configuration)
         self._clean()

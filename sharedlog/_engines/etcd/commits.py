@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Refused, stamped
-from sharedlog._core.errors import LogError, LogFull, LogUnavailable
+from sharedlog._core.errors import CorruptLog, LogError, LogFull, LogUnavailable
 from sharedlog._core.steps import Lsns
+from sharedlog._engines.checksums import expected, kept, value_of
 from sharedlog._engines.etcd.budget import Budget
 from sharedlog._engines.etcd.calls import LEASE_GRANT, absent, delete, equal, get, put, unchanged
 from sharedlog._engines.etcd.compaction import Space
@@ -101,6 +102,11 @@ class Commits:
             raise LogUnavailable("others commit all the time")
         except Exception as error:  # noqa: BLE001 - it is told to whoever waits
             self._state = None
+            if isinstance(error, CorruptLog) and len(left) > 1:
+                # A damaged key is not everybody's.
+                for each in left:
+                    self._write([each])
+                return
             for each in left:
                 each.failed(error)
 
@@ -156,11 +162,11 @@ class Commits:
         self._fresh = True
         if instead is None:
             self._log.saw(plan.head, revision)
-            kept = {key: value for key, value in plan.view.items() if key not in plan.terms}
-            self._state = _State(plan.head, revision, kept)
+            stays = {key: value for key, value in plan.view.items() if key not in plan.terms}
+            self._state = _State(plan.head, revision, stays)
             self._settle(plan)
             return unsettled
-        self._state = _state(instead, keys, found)
+        self._state = None
         if _was_done(plan, mark, instead, found):
             # Its reply was lost.
             self._settle(plan)
@@ -169,6 +175,7 @@ class Commits:
             for each in mine:
                 each.failed(LogUnavailable("what was appended was trimmed before its reply came"))
             return unsettled
+        self._state = _state(instead, keys, found)
         return mine + unsettled
 
     def _full(
@@ -216,7 +223,9 @@ class Commits:
                 # Up: who counts on its whole term must have it. It runs from here.
                 asked = pb.LeaseGrantRequest(ttl=math.ceil(plan.terms[name]))
                 lease = self._log.client.call(LEASE_GRANT, asked, again=True).id
-            writes.append(delete(key) if value is None else put(key, value, lease=lease))
+            writes.append(
+                delete(key) if value is None else put(key, kept(name, value), lease=lease)
+            )
         return writes
 
     def _settle(self, plan: _Plan) -> None:
@@ -269,7 +278,9 @@ class Commits:
                 listed += [put(keys.tagged(tag, place), b"") for tag in sorted(tags)]
             plan.included.append((each, lsns))
         head = head._replace(mark=mark)
-        plan.compare.extend(_holds(keys.key(key), value) for key, value in compared.items())
+        plan.compare.extend(
+            _holds(keys.key(key), expected(key, value)) for key, value in compared.items()
+        )
         plan.writes.append(put(keys.head, head.value()))
         plan.writes.extend(listed)
         if deferred and not plan.included and state.values:
@@ -280,7 +291,8 @@ class Commits:
 
 def _state(facts: Facts, keys: Sequence[str], found: Sequence[pb.RangeResponse]) -> _State:
     values = {
-        key: one.kvs[0].value if one.kvs else None for key, one in zip(keys, found, strict=False)
+        key: value_of(key, one.kvs[0].value) if one.kvs else None
+        for key, one in zip(keys, found, strict=False)
     }
     terms = {key for key, one in zip(keys, found, strict=False) if one.kvs and one.kvs[0].lease}
     return _State(facts.head, facts.head_revision, values, terms)

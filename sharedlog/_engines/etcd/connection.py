@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.errors import CorruptLog, LogExists, LogFull, NoSuchLog
+from sharedlog._engines.checksums import kept
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import absent, equal, get, newest, put, scan
 from sharedlog._engines.etcd.cluster import Cluster
@@ -178,7 +179,7 @@ class Connection:
             put(keys.id, made),
             put(keys.head, Head(removed, 0, secrets.token_bytes(MARK_BYTES)).value()),
             put(keys.removed, b"%d" % removed),
-            *(put(keys.key(key), value) for key, value in new.items()),
+            *(put(keys.key(key), kept(key, value)) for key, value in new.items()),
         ]
         request = pb.TxnRequest(compare=[absent(keys.root, keys.end)])
         request.success.extend(grouped(writes, 1))
@@ -231,7 +232,10 @@ def accept_cluster(address: EtcdAddress, name: str, new: Mapping[str, bytes]) ->
             if found.cluster == cluster.id:
                 return ""
             made = LogId(secrets.token_hex(16), found.format, cluster.id).value()
-            writes = [put(keys.id, made), *(put(keys.key(key), each) for key, each in new.items())]
+            writes = [
+                put(keys.id, made),
+                *(put(keys.key(key), kept(key, each)) for key, each in new.items()),
+            ]
             request = pb.TxnRequest(compare=[equal(keys.id, value)], success=writes)
             if _put_once(cluster, keys, request, made):
                 return f"it was made in cluster {found.cluster}, and this is cluster {cluster.id}"

@@ -9,6 +9,7 @@ from sharedlog._core.commit import Commit
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
+from sharedlog._engines.checksums import PAGE, damage, named_values, paged, value_of
 from sharedlog._engines.engine import Limits
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.budget import SHARE, Budget
@@ -104,7 +105,7 @@ class EtcdEngine:
                 # Each commit writes the head: by the same one, nothing changed between.
                 moments.add(facts.head_revision)
                 for key, one in zip(some, found, strict=True):
-                    values[key] = one.kvs[0].value if one.kvs else None
+                    values[key] = value_of(key, one.kvs[0].value) if one.kvs else None
             if len(moments) <= 1:
                 return values
         raise LogUnavailable("others commit all the time")
@@ -112,8 +113,17 @@ class EtcdEngine:
     def scan(self, prefix: str) -> dict[str, bytes]:
         """See ``Engine``."""
         first = self._log.keys.key(prefix)
-        _, (found,) = self._log.read(scan(first, after_all(first), 0))
-        return {self._log.keys.name_of(kv.key): kv.value for kv in found.kvs}
+        return named_values(self._scanned(first, after_all(first), 0))
+
+    def damaged(self) -> list[str]:
+        """See ``Engine``."""
+        root = self._log.keys.key("")
+        end = after_all(root)
+        return damage(paged(lambda after: self._scanned(root + after + b"\0", end, PAGE)))
+
+    def _scanned(self, first: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        _, (found,) = self._log.read(scan(first, end, limit))
+        return [(self._log.keys.name_of(kv.key), kv.value) for kv in found.kvs]
 
     def remaining(self, key: str) -> float:
         """See ``Engine``; by the clock of etcd's leader, which counts whole seconds."""

@@ -88,7 +88,8 @@ class Keys:
     ``id``: which log it is. ``head``: written by each commit, so that what was read with it is
     still so if it did not change. ``removed``: the last LSN that was removed; there is none where
     entries were removed while etcd took no writes. An append is one key under ``log/``, and one
-    under ``tag/TAG/`` for each of its tags, without a value; a log's own keys are under ``key/``.
+    under ``tag/TAG/`` for each of its tags, without a value; a log's own keys are under ``key/``,
+    each with its checksum.
     """
 
     def __init__(self, root: str) -> None:
@@ -121,9 +122,9 @@ class Keys:
         """Return where one of the log's own keys is kept."""
         return self._key + name.encode()
 
-    def name_of(self, key: bytes) -> str:
+    def name_of(self, key: bytes) -> bytes:
         """Return which of the log's own keys is kept there."""
-        return key.removeprefix(self._key).decode()
+        return key.removeprefix(self._key)
 
 
 def after_all(prefix: bytes) -> bytes:

@@ -16,6 +16,7 @@ from _rifl_ground.postgres.poolers import check_pooler, is_pooled
 from _rifl_ground.postgres.sessions import Sessions
 from _rifl_ground.postgres.settings import SYNCED, check_durability, settings_with, weaknesses
 from _rifl_ground.servers import Durability, told
+from sharedlog._engines.checksums import damaged_key
 from sharedlog._engines.owner import Owner, refused
 from sharedlog._engines.postgres.schema import tables
 
@@ -173,6 +174,8 @@ class Connection:
             return self.owner.corrupt(
                 f"the log went back: it ends at {facts['tail']}, not {self._seen}"
             )
+        if why == "damaged":
+            return damaged_key(facts["text"])
         if why == "weak":
             # Until that is mended: what runs waits, visibly.
             return self.owner.unavailable(

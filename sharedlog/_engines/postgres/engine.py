@@ -19,6 +19,15 @@ from sharedlog._core.errors import CorruptLog, TrimmedLog
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._core.within import Within
 from sharedlog._engines.checks import check_commit
+from sharedlog._engines.checksums import (
+    PAGE,
+    damage,
+    expected,
+    named_values,
+    paged,
+    sent,
+    values_of,
+)
 from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.group_commit import GroupCommit, Pending
@@ -121,6 +130,11 @@ SELECT {HEAD}, k.key, k.value FROM {{0}}.log l
 LEFT JOIN {{0}}.key k ON k.log_id = l.log_id AND k.key >= %(from)b AND k.key < %(to)b
     AND (k.ends IS NULL OR k.ends > {{0}}.now_1())
 WHERE l.incarnation = %(log)s
+"""  # noqa: S608 - our own words
+PAGE_OF_KEYS = f"""
+SELECT {HEAD}, k.key, k.value FROM {{0}}.log l
+LEFT JOIN {{0}}.key k ON k.log_id = l.log_id AND k.key > %(after)b
+WHERE l.incarnation = %(log)s ORDER BY k.key LIMIT %(limit)s::int8
 """  # noqa: S608 - our own words
 REMAINING = f"""
 SELECT {HEAD}, k.key, k.ends, k.term_s, {{0}}.now_1() FROM {{0}}.log l
@@ -272,7 +286,10 @@ class PostgresEngine:
                 each.done(Lsns(first, last))
             else:
                 asked = (condition.key for condition in each.commit.conditions)
-                each.done(Refused(dict(zip(asked, found, strict=True))))
+                try:
+                    each.done(Refused(values_of(dict(zip(asked, found, strict=True)))))
+                except CorruptLog as error:
+                    each.failed(error)
 
     def _arguments(self, commit: Commit) -> list[Any]:
         tags = [[tag.encode() for tag in entry.tags] for entry in commit.entries]
@@ -281,9 +298,9 @@ class PostgresEngine:
         tagged = [(tag, n) for n, each in enumerate(tags, 1) for tag in dict.fromkeys(each)]
         return [
             [each.key.encode() for each in commit.conditions],
-            [each.value for each in commit.conditions],
+            [expected(*each) for each in commit.conditions],
             [each.key.encode() for each in commit.puts],
-            [each.value for each in commit.puts],
+            [sent(each) for each in commit.puts],
             "".join(_STAMPS[each.stamp] for each in commit.puts),
             commit.at_us,
             joined,
@@ -301,7 +318,7 @@ class PostgresEngine:
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """See ``Engine``."""
         _, rows = self._ask(GET, {"keys": [key.encode() for key in keys]})
-        found = {key.decode(): value for key, value in rows if key is not None}
+        found = named_values((key, value) for key, value in rows if key is not None)
         return {key: found.get(key) for key in keys}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
@@ -309,10 +326,16 @@ class PostgresEngine:
         begin = prefix.encode()
         # No byte of UTF-8 is 255.
         _, rows = self._ask(SCAN, {"from": begin, "to": begin + b"\xff"})
-        try:
-            return {key.decode(): value for key, value in rows if key is not None}
-        except UnicodeDecodeError as error:
-            raise CorruptLog(f"a key of the log is damaged: {error}") from error
+        return named_values((key, value) for key, value in rows if key is not None)
+
+    def damaged(self) -> list[str]:
+        """See ``Engine``."""
+
+        def page(after: bytes) -> list[tuple[bytes, bytes]]:
+            _, rows = self._ask(PAGE_OF_KEYS, {"after": after, "limit": PAGE})
+            return [(key, value) for key, value in rows if key is not None]
+
+        return damage(paged(page))
 
     def remaining(self, key: str) -> float:
         """See ``Engine``; by the server's clock (see ``ServerTerms``)."""

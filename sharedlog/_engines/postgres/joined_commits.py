@@ -11,8 +11,9 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.errors import LogUnavailable
+from sharedlog._core.errors import CorruptLog, LogUnavailable
 from sharedlog._core.steps import Lsns
+from sharedlog._engines.checksums import values_of
 from sharedlog._engines.postgres.applications import literal
 from sharedlog._engines.postgres.connection import Connection
 
@@ -103,7 +104,10 @@ class JoinedCommits:
                 None if each == "-" else bytes.fromhex(each) for each in facts["text"].split(",")
             ]
             asked = [each.key for each in commit.conditions]
-            return Refused(dict(zip(asked, held, strict=True)))
+            try:
+                return Refused(values_of(dict(zip(asked, held, strict=True))))
+            except CorruptLog as damaged:
+                return damaged
         found = self._log.meaning(facts)
         if isinstance(found, LogUnavailable):
             found.appended = False

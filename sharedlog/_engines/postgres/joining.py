@@ -13,17 +13,21 @@ from psycopg.rows import tuple_row
 
 from _rifl_ground.drivers import unwrapped, unwrapped_aio
 from _rifl_ground.postgres.riders import ride, takes_riders
+from sharedlog._core.commit import LSN_BYTES, Condition
 from sharedlog._core.errors import LogError, LogFull, LogUnavailable, WrongTransaction
 from sharedlog._core.fences import check_fence, condition_of
 from sharedlog._core.incarnation import condition_of_incarnation, forked
 from sharedlog._core.named import named_key
 from sharedlog._core.within import NAME, Within, bodies_of
+from sharedlog._engines.checksums import crc_of_name, expected, values_of
 from sharedlog._engines.postgres.applications import check_begun, literal
 from sharedlog._engines.postgres.connection import Connection
 from sharedlog._engines.turns import Turns
 
 # For how long the client of a transaction that has the log's row may say nothing.
 HANG_MS = 5000
+# Of what is kept under the name of these appends, without its checksum: seq, content, LSN.
+_KEPT_BYTES = 8 + 16 + LSN_BYTES
 _CHECKED = "SET CONSTRAINTS ALL IMMEDIATE"
 _REFUSED = "CURP1"
 _WHY = {
@@ -134,9 +138,7 @@ class _Append(NamedTuple):
         """The append."""
         log, within = self.log, self.within
         messages = within.messages
-        conditions = [condition_of_incarnation(within.incarnation)]
-        if within.fence is not None:
-            conditions.append(condition_of(within.fence))
+        conditions = self.conditions
         bodies = bodies_of(messages, 0)
         tags = [[tag.encode() for tag in each.tags] for each in messages]
         joined = [b"\n".join(each) for each in tags]
@@ -148,8 +150,9 @@ class _Append(NamedTuple):
             self.name,
             0 if self.name else HANG_MS,
             [each.key.encode() for each in conditions],
-            [each.value or b"" for each in conditions],
+            [expected(*each) or b"" for each in conditions],
             named_key(NAME).encode(),
+            crc_of_name(named_key(NAME), _KEPT_BYTES),
             within.content,
             time.time_ns() // 1000,
             joined,
@@ -160,6 +163,14 @@ class _Append(NamedTuple):
             self.channel,
         )
         return f"SELECT {log.schema}.append_in_1({called})"
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """What has to hold when it is carried out."""
+        found = [condition_of_incarnation(self.within.incarnation)]
+        if self.within.fence is not None:
+            found.append(condition_of(self.within.fence))
+        return found
 
     def meaning(self, error: psycopg.Error) -> Exception | None:
         """Return what refused it, where the append itself did."""
@@ -196,12 +207,14 @@ class _Append(NamedTuple):
     def _changed(self, held: list[str]) -> LogError:
         """Return which of the conditions refused it, by what their keys hold."""
         values = [None if each == "-" else bytes.fromhex(each) for each in held]
-        if self.within.fence is not None:
-            try:
-                check_fence(self.within.fence, values[1])
-            except LogError as error:
-                return error
-        return forked((values[0] or b"none").decode(), self.within.incarnation)
+        asked = [each.key for each in self.conditions]
+        try:
+            found = values_of(dict(zip(asked, values, strict=True)))
+            if self.within.fence is not None:
+                check_fence(self.within.fence, found[asked[1]])
+        except LogError as error:
+            return error
+        return forked((found[asked[0]] or b"none").decode(), self.within.incarnation)
 
 
 def _called(*arguments: Any) -> str:

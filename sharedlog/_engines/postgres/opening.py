@@ -12,6 +12,7 @@ from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.connections import connect_as_ours
 from _rifl_ground.servers import InvalidAddress
 from sharedlog._core.errors import InvalidRequest, LogUnavailable
+from sharedlog._engines.checksums import kept
 from sharedlog._engines.names import log_name
 from sharedlog._engines.postgres.engine import PostgresEngine
 from sharedlog._engines.postgres.schema import create, find
@@ -59,7 +60,7 @@ def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
                     name,
                     secrets.token_hex(16),
                     [key.encode() for key in keys],
-                    list(keys.values()),
+                    [kept(key, value) for key, value in keys.items()],
                 ),
             ).fetchone()
     except (psycopg.Error, OSError) as error:

@@ -12,6 +12,7 @@ import psycopg
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.settings import WEAK, Tables
 from sharedlog._core.errors import CorruptLog, LogExists, LogUnavailable, NoSuchLog
+from sharedlog._engines.checksums import kept
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import refused
 
@@ -70,7 +71,11 @@ def create(
             if keys:
                 connection.execute(
                     f"SELECT {schema}.put_1(%s, %s::bytea[], %s::bytea[], '', 0, 0)".encode(),
-                    (made[0], [key.encode() for key in keys], list(keys.values())),
+                    (
+                        made[0],
+                        [key.encode() for key in keys],
+                        [kept(key, value) for key, value in keys.items()],
+                    ),
                 )
     except psycopg.errors.InsufficientPrivilege as error:
         raise refused(

@@ -10,6 +10,7 @@ from typing import Any
 from _rifl_ground.redis.address import RedisAddress
 from _rifl_ground.redis.lua import Script
 from sharedlog._core.errors import CorruptLog, LogExists, NoSuchLog
+from sharedlog._engines.checksums import kept
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import LOG, Home
 from sharedlog._engines.redis.log_scripts import ALL, OPEN
@@ -99,7 +100,7 @@ class Connection:
         if new is not None:
             arguments += [secrets.token_hex(_ID_BYTES), self._format]
             arguments += [secrets.token_bytes(_ID_BYTES), removed]
-            arguments += [part for pair in new.items() for part in pair]
+            arguments += [part for key, value in new.items() for part in (key, kept(key, value))]
         reply = self.server.ask(OPEN, self._names, arguments)
         if reply[0] == b"none":
             raise NoSuchLog(f"{self._address} has no log {name!r}; create makes one")

@@ -17,6 +17,15 @@ from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog, InvalidRequest, LogError, LogStopped, TrimmedLog
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
+from sharedlog._engines.checksums import (
+    PAGE,
+    damage,
+    expected,
+    named_values,
+    paged,
+    sent,
+    values_of,
+)
 from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.owner import Home
@@ -189,11 +198,11 @@ class RedisEngine:
         """See ``Engine``."""
         check_commit(commit, self.limits)
         conditions: list[Any] = [len(commit.conditions)]
-        for condition in commit.conditions:
-            conditions += [condition.key, int(condition.value is not None), condition.value or b""]
+        for key, value in commit.conditions:
+            conditions += [key, int(value is not None), expected(key, value) or b""]
         puts: list[Any] = [len(commit.puts)]
         for put in commit.puts:
-            puts += [put.key, _done(put), put.value or b"", _term(put)]
+            puts += [put.key, _done(put), sent(put) or b"", _term(put)]
         places: dict[str, int] = {}
         entries: list[Any] = [len(commit.entries)]
         for entry in commit.entries:
@@ -209,22 +218,26 @@ class RedisEngine:
         self._waiting.saw(tail)
         if word == b"refused":
             keys = [condition.key for condition in commit.conditions]
-            raise Refused(dict(zip(keys, found, strict=True)))
+            raise Refused(values_of(dict(zip(keys, found, strict=True))))
         return Lsns(*found)
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """See ``Engine``."""
         _, _, found = self._redis.run(GET, keys)
-        return dict(zip(keys, found, strict=True))
+        return values_of(dict(zip(keys, found, strict=True)))
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """See ``Engine``."""
-        _, _, found = self._redis.run(SCAN, [prefix])
+        return named_values(self._scanned(prefix))
+
+    def damaged(self) -> list[str]:
+        """See ``Engine``."""
+        return damage(paged(lambda after: self._scanned("", after, PAGE)))
+
+    def _scanned(self, *arguments: Any) -> list[tuple[bytes, bytes]]:
+        _, _, found = self._redis.run(SCAN, arguments)
         pairs = iter(found)
-        try:
-            return {key.decode(): value for key, value in zip(pairs, pairs, strict=True)}
-        except UnicodeDecodeError as error:
-            raise CorruptLog(f"a key of the log is damaged: {error}") from error
+        return list(zip(pairs, pairs, strict=True))
 
     def remaining(self, key: str) -> float:
         """See ``Engine``; by the server's clock (see ``ServerTerms``)."""

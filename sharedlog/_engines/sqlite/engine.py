@@ -94,14 +94,14 @@ class SqliteEngine:
         """Judge and write them in their order, in one transaction."""
         try:
             found = self._written(together)
-        except LogFull as error:
+        except (LogFull, CorruptLog):
             if len(together) == 1:
                 raise
-            # There may be room for some.
+            # There may be room for some, and a damaged key is not everybody's.
             for each in together:
                 try:
                     each.done(self._written([each])[0])
-                except LogFull:
+                except (LogFull, CorruptLog) as error:
                     each.failed(error)
             return
         for each, one in zip(together, found, strict=True):
@@ -164,6 +164,13 @@ class SqliteEngine:
             terms = Terms(read_terms(connection), self._boots)
             found = rows.scan(connection, prefix)
         return {key: value for key, value in found.items() if not terms.over(key)}
+
+    def damaged(self) -> list[str]:
+        """See ``Engine``."""
+        seen = self._seen
+        with self._file.reading() as connection:
+            self._head_of(connection, seen)
+            return rows.damaged(connection)
 
     def remaining(self, key: str) -> float:
         """See ``Engine``."""

@@ -15,6 +15,7 @@ from sharedlog._core.commit import Commit, Refused, stamped
 from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog, NoSuchLog
 from sharedlog._core.steps import Lsns
+from sharedlog._engines.checksums import damage, kept, value_of
 from sharedlog._engines.engine import READ_BYTES
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.sqlite import tags
@@ -52,6 +53,7 @@ CREATE TABLE sharedlog_tag (
     below BLOB,
     PRIMARY KEY (tag, last)
 ) WITHOUT ROWID;
+-- value begins with a checksum over key and value.
 CREATE TABLE sharedlog_key (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 -- Of keys that have one: it is over at expires_at seconds after that boot.
 CREATE TABLE sharedlog_term (
@@ -72,13 +74,19 @@ _REMOVED = (
     "UPDATE sharedlog_head SET removed = ?1, at_us = ?2, silent = ?3, indexed = max(indexed, ?1)"
 )
 _SILENT = "UPDATE sharedlog_head SET silent = ?"
-_KEY = "SELECT value FROM sharedlog_key WHERE key = ?"
+# A flipped bit makes a text of a value, which may be none that can be read.
+_VALUE = "CASE typeof(value) WHEN 'blob' THEN value END"
+_KEY = f"SELECT {_VALUE} FROM sharedlog_key WHERE key = ?"  # noqa: S608 - our own words
 _SET_KEY = (
     "INSERT INTO sharedlog_key VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 )
 _DROP_KEY = "DELETE FROM sharedlog_key WHERE key = ?"
 # Keys of one prefix are neighbours; no byte of UTF-8 is 255.
-_SCAN = "SELECT key, value FROM sharedlog_key WHERE key >= ? AND key < CAST(? AS TEXT)"
+_SCAN = (
+    f"SELECT key, {_VALUE} FROM sharedlog_key "  # noqa: S608 - our own words
+    "WHERE key >= ? AND key < CAST(? AS TEXT)"
+)
+_ALL = f"SELECT CAST(key AS BLOB), {_VALUE} FROM sharedlog_key ORDER BY key"  # noqa: S608
 _INSERT = "INSERT INTO sharedlog_entry VALUES (?, ?, ?, ?, ?, ?)"
 _READ = "SELECT * FROM sharedlog_entry WHERE lsn > ? ORDER BY lsn LIMIT ?"
 _READ_SOME = (
@@ -119,9 +127,14 @@ def make(connection: sqlite3.Connection, keys: Mapping[str, bytes], removed: int
     put_keys(connection, keys)
 
 
-def put_keys(connection: sqlite3.Connection, keys: Mapping[str, bytes]) -> None:
-    """Write keys."""
-    connection.executemany(_SET_KEY, keys.items())
+def put_keys(connection: sqlite3.Connection, keys: Mapping[str, bytes | None]) -> None:
+    """Write keys; None deletes one."""
+    if None in keys.values():
+        gone = [(key,) for key, value in keys.items() if value is None]
+        connection.executemany(_DROP_KEY, gone)
+        keys = {key: value for key, value in keys.items() if value is not None}
+    values = map(kept, keys, keys.values())  # type: ignore[arg-type]  # none of them is None
+    connection.executemany(_SET_KEY, zip(keys, values, strict=True))
 
 
 def check(connection: sqlite3.Connection, where: str) -> None:
@@ -157,20 +170,20 @@ def values_of(connection: sqlite3.Connection, keys: Iterable[str]) -> dict[str, 
     found: dict[str, bytes | None] = {}
     for key in keys:
         row = connection.execute(_KEY, (key,)).fetchone()
-        found[key] = None if row is None else _value(key, row[0])
+        found[key] = None if row is None else value_of(key, row[0])
     return found
 
 
 def scan(connection: sqlite3.Connection, prefix: str) -> dict[str, bytes]:
     """Return the keys with this prefix, and what they hold."""
-    rows = connection.execute(_SCAN, (prefix, prefix.encode() + b"\xff"))
-    return {key: _value(key, value) for key, value in rows}
+    # At once: while a cursor of a transaction is alive, the next one sees what that saw.
+    rows = connection.execute(_SCAN, (prefix, prefix.encode() + b"\xff")).fetchall()
+    return {key: value_of(key, value) for key, value in rows}
 
 
-def _value(key: str, value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise CorruptLog(f"the log's key {key[:200]!r} is damaged")
-    return value
+def damaged(connection: sqlite3.Connection) -> list[str]:
+    """Return what is wrong with keys, in words."""
+    return damage(connection.execute(_ALL))
 
 
 class WriteBatch:
@@ -207,11 +220,11 @@ class WriteBatch:
     def add(self, commit: Commit) -> Lsns | Refused:
         """Judge a commit behind those before it, and take its rows; or say what refuses it."""
         values = self._values
-        holds = True
+        holds, terms = True, self._terms.any
         for key, value in commit.conditions:
             if key not in values:
                 values[key] = self._value(key)
-            if self._terms.over(key):
+            if terms and self._terms.over(key):
                 values[key] = None
             holds = holds and values[key] == value
         if not holds:
@@ -240,12 +253,7 @@ class WriteBatch:
         connection = self._connection
         if not self._entries:
             self.head = wrote_none(connection, self.head)
-        gone = [(key,) for key, value in self._puts.items() if value is None]
-        if gone:
-            connection.executemany(_DROP_KEY, gone)
-        connection.executemany(
-            _SET_KEY, [each for each in self._puts.items() if each[1] is not None]
-        )
+        put_keys(connection, self._puts)
         self._terms.write(connection)
         connection.executemany(_INSERT, self._entries)
         tail, indexed = self.head.tail, self.head.indexed

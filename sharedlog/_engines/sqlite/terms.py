@@ -32,9 +32,14 @@ class Terms:
         self._boots = boots
         self._changed: set[str] = set()
 
+    @property
+    def any(self) -> bool:
+        """Whether any key has one."""
+        return bool(self._terms)
+
     def over(self, key: str) -> bool:
         """Whether the key had a term that is over."""
-        term = self._terms.get(key) if self._terms else None
+        term = self._terms.get(key)
         return term is not None and self._boots.remaining_s(term) <= 0
 
     def put(self, key: str, term_s: float | None) -> None:

@@ -24,6 +24,7 @@ from curp.log._errors import (
     TrimmedLog,
 )
 from curp.log._values import Entry, NewEntry
+from sharedlog._engines.checksums import kept, value_of
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.damage import etcd, postgres
 from tests.curp.log.damage.place import Place, verified
@@ -159,10 +160,10 @@ def test_a_key_that_makes_no_sense(broken, key):
 @pytest.mark.parametrize("key", ["tail", "trimmed"])
 @pytest.mark.parametrize("back", [True, False])
 def test_a_key_that_says_another_number(broken, key, back):
-    """What the entries say otherwise is damage (DESIGN §7)."""
-    kept = broken.damage.key(key)
-    number = int.from_bytes(kept[-8:], "big") + (-1 if back else 1)
-    broken.damage.set_key(key, kept[:-8] + number.to_bytes(8, "big"))
+    """What the entries say otherwise is damage, whatever its checksum (DESIGN §7)."""
+    value = value_of(key, broken.damage.key(key))
+    number = int.from_bytes(value[-8:], "big") + (-1 if back else 1)
+    broken.damage.set_key(key, kept(key, value[:-8] + number.to_bytes(8, "big")))
     if (key, back) == ("trimmed", False):
         # So it is while a trim is under way.
         assert verified(broken.url) == ""
@@ -174,8 +175,8 @@ def test_a_key_that_says_another_number(broken, key, back):
 
 def test_an_end_of_another_append(broken):
     """The entry that the log ends with is not that of the append that it names (DESIGN §7)."""
-    kept = broken.damage.key("tail")
-    broken.damage.set_key("tail", bytes([kept[0] ^ 1]) + kept[1:])
+    value = value_of("tail", broken.damage.key("tail"))
+    broken.damage.set_key("tail", kept("tail", bytes([value[0] ^ 1]) + value[1:]))
     assert verified(broken.url)
     with pytest.raises(CorruptLog, match="not the one"):
         _uses(broken)
@@ -192,8 +193,8 @@ def test_a_snapshot_that_is_gone(broken):
 def test_a_damaged_snapshot(broken, piece, how):
     """A piece that is missing or changed is CorruptLog (DESIGN §7, invariant 8)."""
     key = broken.damage.pieces()[piece]
-    kept = broken.damage.key(key)
-    changed = {"bit": kept[:-1] + bytes([kept[-1] ^ 1]), "torn": kept[:-1], "empty": b""}
+    found = broken.damage.key(key)
+    changed = {"bit": found[:-1] + bytes([found[-1] ^ 1]), "torn": found[:-1], "empty": b""}
     broken.damage.set_key(key, changed.get(how))
     with pytest.raises(CorruptLog):
         list(broken.open().load_snapshot().chunks)

@@ -21,6 +21,7 @@ from sharedlog._core.errors import (
     NotDurable,
 )
 from sharedlog._core.producers import append, grant
+from sharedlog._engines.checksums import kept
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.opening import create_engine, open_engine
 from sharedlog._engines.postgres.opening import accept_loss
@@ -260,7 +261,7 @@ def test_who_waits_for_the_log_judges_by_what_the_one_before_wrote(logs):
     with logs.server.connect() as holder:
         holder.execute(f"SET search_path = {logs.schema}")
         holder.execute("SELECT 1 FROM log FOR UPDATE")
-        holder.execute("UPDATE key SET value = '2'")
+        holder.execute("UPDATE key SET value = %s", (kept("fence", b"2"),))
         with ThreadPoolExecutor(1) as pool:
             late = pool.submit(
                 two.commit,

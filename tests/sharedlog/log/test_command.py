@@ -26,6 +26,7 @@ from sharedlog._core.query.state import Ticket, draw_plan
 from sharedlog._core.query.tasks import grant_task, pend_task
 from sharedlog._core.spans import decide, pend
 from sharedlog._core.stream_schema import StreamSchema, declare_schema, find_schema
+from sharedlog._engines.checksums import kept
 from tests.sharedlog.logs import TOKEN
 
 
@@ -545,6 +546,7 @@ def damaged(tmp_path):
 
     def damaged_(statement):
         with closing(sqlite3.connect(made)) as connection, connection:
+            connection.create_function("kept", 2, kept)
             assert connection.execute(statement).rowcount
         return url
 
@@ -569,29 +571,30 @@ def test_verify_goes_on_behind_what_cannot_be_read(damaged, run):
     [
         ("UPDATE sharedlog_head SET removed = 5", "is gone"),
         ("UPDATE sharedlog_key SET value = 'abc' WHERE key LIKE 'hold/%'", "damaged"),
-        ("UPDATE sharedlog_key SET value = x'01ff' WHERE key LIKE 'hold/%'", "hold 'me'"),
-        ("UPDATE sharedlog_key SET value = value || x'ff' WHERE key LIKE 'hold/%'", "UTF-8"),
+        ("UPDATE sharedlog_key SET value = value || x'ff' WHERE key LIKE 'hold/%'", "damaged"),
+        ("UPDATE sharedlog_key SET value = kept(key, x'01ff') WHERE key LIKE 'hold/%'", "'me'"),
         ("DELETE FROM sharedlog_key WHERE key = 'stream/s'", "stream 's' is gone"),
-        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'stream/s'", "stream 's'"),
-        ("UPDATE sharedlog_key SET value = x'08011000' WHERE key = 'stream/s'", "stream 's'"),
-        ("UPDATE sharedlog_key SET value = x'08011001' WHERE key = 'stream/s'", "1 substreams"),
-        ("DELETE FROM sharedlog_key WHERE key = 'producers'", "0 producers were granted"),
-        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'producers'", "count of producers"),
-        ("UPDATE sharedlog_key SET value = x'ff0102' WHERE key = 'producer/1/seq'", "the seq of"),
         (
-            "UPDATE sharedlog_key SET value = x'0000000000000009' WHERE key = 'producer/1/seq'",
-            "producer 1 is at seq 9, of which",
+            "UPDATE sharedlog_key SET value = kept(key, x'08011000') WHERE key = 'stream/s'",
+            "stream 's'",
         ),
+        (
+            "UPDATE sharedlog_key SET value = kept(key, x'08011001') WHERE key = 'stream/s'",
+            "1 substreams",
+        ),
+        ("DELETE FROM sharedlog_key WHERE key = 'producers'", "0 producers were granted"),
         ("UPDATE sharedlog_head SET indexed = 0", "goes on behind LSN 0"),
         ("DELETE FROM sharedlog_key WHERE key = 'producer/1'", "producer 1 is gone"),
         ("DELETE FROM sharedlog_key WHERE key = 'producer/1/seq'", "producer 1 is at seq 0"),
-        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'named/bob'", "named/bob"),
-        ("DELETE FROM sharedlog_key WHERE key = 'holds'", "count of the holds"),
-        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'fence/f'", "fence/f is not what"),
-        ("UPDATE sharedlog_key SET value = x'ffffffffffffffff' WHERE key = 'fence/f'", "fence/f"),
         (
-            "UPDATE sharedlog_key SET value = CAST(substr(value, 1, 2) || x'0000000000ffffff' || "
-            "substr(value, 11) AS BLOB) WHERE key LIKE 'hold/begun/%'",
+            "UPDATE sharedlog_key SET value = kept(key, CAST(substr(value, 9, 24) || "
+            "x'0000000000000fff' AS BLOB)) WHERE key = 'named/bob'",
+            "named/bob says LSN 4095",
+        ),
+        ("DELETE FROM sharedlog_key WHERE key = 'holds'", "count of the holds"),
+        (
+            "UPDATE sharedlog_key SET value = kept(key, CAST(substr(value, 9, 2) || "
+            "x'0000000000ffffff' || substr(value, 19) AS BLOB)) WHERE key LIKE 'hold/begun/%'",
             "the hold of 'begun' on",
         ),
         ("UPDATE sharedlog_tag SET below = x'010203'", "the index of"),
@@ -599,8 +602,10 @@ def test_verify_goes_on_behind_what_cannot_be_read(damaged, run):
         ("UPDATE sharedlog_tag SET below = zeroblob(length(below))", "the index of"),
         ("UPDATE sharedlog_tag SET below = 'text'", "the index of"),
         ("UPDATE sharedlog_head SET indexed = indexed + 1000", "head is damaged"),
-        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'log/format'", "format number"),
-        ("UPDATE sharedlog_key SET value = x'ff' WHERE key = 'log/incarnation'", "incarnation"),
+        (
+            "UPDATE sharedlog_key SET value = kept(key, x'ff') WHERE key = 'log/format'",
+            "format number",
+        ),
         ("UPDATE sharedlog_key SET value = x'7a7a' WHERE key = 'log/incarnation'", "incarnation"),
     ],
 )
@@ -629,6 +634,6 @@ def test_an_index_that_makes_no_sense_is_damage_for_readers(damaged, statement):
 
 def test_a_name_s_value_that_is_cut_is_damage(damaged):
     """No seq is made of what is left of it (§12, L3)."""
-    url = damaged("UPDATE sharedlog_key SET value = x'ff0102' WHERE key = 'named/bob'")
+    url = damaged("UPDATE sharedlog_key SET value = kept(key, x'ff0102') WHERE key = 'named/bob'")
     with sharedlog.open(url) as log, pytest.raises(sharedlog.CorruptLog):
         log.producer("bob").last()

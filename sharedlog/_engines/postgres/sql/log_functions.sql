@@ -44,8 +44,18 @@ CREATE OR REPLACE FUNCTION @schema@.now_1() RETURNS float8 LANGUAGE sql VOLATILE
     SELECT extract(epoch FROM clock_timestamp())::float8
 $$;
 
+CREATE OR REPLACE FUNCTION @schema@.int8_1(p_bytes bytea) RETURNS int8
+LANGUAGE sql IMMUTABLE AS $$ SELECT ('x' || encode(p_bytes, 'hex'))::bit(64)::int8 $$;
+
+-- Put an LSN behind a value, and add it to the checksum in front.
+CREATE OR REPLACE FUNCTION @schema@.stamp_1(p_value bytea, p_lsn int8) RETURNS bytea
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT int8send(@schema@.int8_1(substr(p_value, 1, 8)) + p_lsn) || substr(p_value, 9)
+        || int8send(p_lsn)
+$$;
+
 -- Put keys: a null deletes one, and a stamp adds the first or last LSN ('f', 'l', or '-').
--- p_terms: seconds, null or nothing for keys that stay.
+-- p_values: with their checksums. p_terms: seconds, null or nothing for keys that stay.
 CREATE OR REPLACE FUNCTION @schema@.put_1(
     p_log int8, p_keys bytea[], p_values bytea[], p_stamps text, p_first int8, p_last int8,
     p_terms float8[] DEFAULT '{}'
@@ -56,8 +66,9 @@ BEGIN
     DELETE FROM @schema@.key k USING unnest(p_keys, p_values) AS each (key, value)
     WHERE k.log_id = p_log AND k.key = each.key AND each.value IS NULL;
     INSERT INTO @schema@.key AS k
-    SELECT p_log, each.key, each.value || CASE substr(p_stamps, each.n::int, 1)
-        WHEN 'f' THEN int8send(p_first) WHEN 'l' THEN int8send(p_last) ELSE ''::bytea END,
+    SELECT p_log, each.key, CASE substr(p_stamps, each.n::int, 1)
+        WHEN 'f' THEN @schema@.stamp_1(each.value, p_first)
+        WHEN 'l' THEN @schema@.stamp_1(each.value, p_last) ELSE each.value END,
         now_s + each.term_s, each.term_s
     FROM unnest(p_keys, p_values, p_terms) WITH ORDINALITY AS each (key, value, term_s, n)
     WHERE each.value IS NOT NULL

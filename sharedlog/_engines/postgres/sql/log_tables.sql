@@ -37,7 +37,7 @@ CREATE TABLE @schema@.tag (
     PRIMARY KEY (log_id, tag, lsn)
 );
 
--- `ends`: when a key's term is over, seconds since 1970 by this server's clock; null without one.
+-- `value` begins with a checksum, see checksums.py. `ends`: when a key's term is over, seconds since 1970 by this server's clock; null without one.
 CREATE TABLE @schema@.key (
     log_id int8 NOT NULL,
     key bytea NOT NULL,

@@ -2,6 +2,7 @@
 -- ARGV: 4 this step's mark; 5 the writer's time; 6 '1' to write in any case; a count of
 -- conditions, of each: key, '1' if it is there, value; a count of puts, of each: key, what is done
 -- ('delete', 'put', or with the LSN behind it 'first' or 'last'), value, term in microseconds or '';
+-- values begin with their checksums (see checksums.py);
 -- a count of entries, of each: tags, checksum, body, the places of its tags in KEYS.
 --
 -- A script is not undone: all is judged before the first write, and the first write is one that a
@@ -67,8 +68,12 @@ for _ = 1, tonumber(next_argument()) do
     redis.call('HDEL', values, key)
     redis.call('ZREM', names, key)
   else
-    if done == 'first' then value = value .. struct.pack('>I8', first) end
-    if done == 'last' then value = value .. struct.pack('>I8', last) end
+    if done ~= 'put' then
+      -- The checksum in front is below 2^32 so far.
+      local lsn = done == 'first' and first or last
+      local checksum = struct.pack('>I8', struct.unpack('>I8', value) + lsn)
+      value = checksum .. string.sub(value, 9) .. struct.pack('>I8', lsn)
+    end
     if redis.call('HSET', values, key, value) == 1 then redis.call('ZADD', names, 0, key) end
   end
 end
