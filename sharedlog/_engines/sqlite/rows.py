@@ -176,7 +176,7 @@ def values_of(connection: sqlite3.Connection, keys: Iterable[str]) -> dict[str, 
 
 def scan(connection: sqlite3.Connection, prefix: str) -> dict[str, bytes]:
     """Return the keys with this prefix, and what they hold."""
-    # At once: while a cursor of a transaction is alive, the next one sees what that saw.
+    # All at once: see ``_bounded``.
     rows = connection.execute(_SCAN, (prefix, prefix.encode() + b"\xff")).fetchall()
     return {key: value_of(key, value) for key, value in rows}
 
@@ -312,14 +312,22 @@ def remove(connection: sqlite3.Connection, head: Head, last: int) -> None:
     connection.execute(_REMOVED, (last, head.at_us, head.silent + 1))
 
 
-def _bounded(cursor: Iterable[tuple[Any, ...]], wanted: Sequence[int]) -> tuple[list[Row], bool]:
+def _bounded(cursor: sqlite3.Cursor, wanted: Sequence[int]) -> tuple[list[Row], bool]:
     """Return the rows that are there of these LSNs, up to the bound of bytes.
 
     And whether a bound cut them short: that of bytes, or the last LSN that is wanted.
     """
+    try:
+        return _rows_of(cursor, wanted)
+    finally:
+        # An error's traceback keeps it, and while it is alive, the next one sees what it saw.
+        cursor.close()
+
+
+def _rows_of(found: Iterable[tuple[Any, ...]], wanted: Sequence[int]) -> tuple[list[Row], bool]:
     rows: list[Row] = []
     size = 0
-    for (lsn, at_us, text, mark, checksum, body), expected in zip(cursor, wanted, strict=False):
+    for (lsn, at_us, text, mark, checksum, body), expected in zip(found, wanted, strict=False):
         if not isinstance(body, bytes):
             raise CorruptLog(f"LSN {lsn} is damaged")
         size += len(body)

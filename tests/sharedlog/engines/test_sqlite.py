@@ -222,6 +222,21 @@ def test_a_damaged_or_missing_row_is_never_skipped(path, opened, statement):
             engine.read(0, 10, tag)
 
 
+def test_who_keeps_an_error_sees_what_was_written_since(path, opened):
+    """A read that damage ends leaves no cursor behind, by which the next one sees the past (L7)."""
+    engine = opened()
+    for number in range(3):
+        put(engine, b"%d" % number)
+    with database(path) as connection:
+        connection.execute("UPDATE sharedlog_entry SET body = x'00' WHERE lsn = 2")
+    for tag in (None, "t"):
+        with pytest.raises(CorruptLog) as kept:
+            engine.read(0, 1000, tag)
+        before = engine.tail()
+        opened().commit(Commit(entries=(NewEntry(b"more"),)))
+        assert (engine.tail(), kept.type) == (before + 1, CorruptLog)
+
+
 def test_a_tag_that_an_entry_does_not_carry(path, opened):
     """An index row that lies is CorruptLog (L5)."""
     engine = opened()
