@@ -7,9 +7,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
+from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.errors import (
     CorruptLog,
     InvalidRequest,
@@ -282,6 +283,35 @@ def test_who_waits_for_the_log_judges_by_what_the_one_before_wrote(logs):
                 late.result(30)
     assert caught.value.found == {"fence": b"2"}
     assert bodies(one) == []
+
+
+def test_a_commit_that_ends_a_stores_transaction_does_not_go_on_from_a_changed_key(logs):
+    """It is refused by what a key holds, or by its damage, and puts values that fit (§14)."""
+    engine = logs.create()
+    engine.commit(Commit(puts=(Put("fence", b"1"),)))
+    step = Commit(
+        (Condition("fence", b"1"),), (Put("at", b"x", Stamp.LAST),), (NewEntry(b"one", ("t",)),)
+    )
+    joined = engine.joined_commits
+
+    def ended():
+        with logs.server.connect() as connection, connection.cursor() as cursor:
+            connection.execute("SELECT 1")
+            try:
+                cursor.execute(joined.ending(step))
+            except psycopg.Error as error:
+                return joined.refusal(error, step)
+            return joined.lsns(cursor)
+
+    assert ended() == (1, 1)
+    assert engine.get(("at",)) == {"at": b"x" + (1).to_bytes(8, "big")}
+    engine.commit(Commit(puts=(Put("fence", b"2"),)))
+    assert ended().found == {"fence": b"2"}
+    logs.run("UPDATE {}.key SET value = set_byte(value, 8, 49) WHERE key = 'fence'")
+    found = ended()
+    assert isinstance(found, CorruptLog)
+    assert "key 'fence' is damaged" in str(found)
+    assert engine.tail() == 1
 
 
 def test_a_forked_child_has_no_part_in_its_parents_log(logs):
