@@ -70,6 +70,15 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
             callback(self)
 
     def _inner_done(self, inner: Any) -> None:
+        try:
+            self._ended(inner)
+        except BaseException:
+            # A signal's, maybe, which the loop raised here: no seq is left that nobody waits for.
+            if self._issued is not None:
+                self._client.interrupted(self._issued)
+            raise
+
+    def _ended(self, inner: Any) -> None:
         issued = self._issued
         if issued is None:
             if self._observed is not None:

@@ -16,7 +16,7 @@ import rifl
 import rifl.aio
 from rifl.core._calling.client_session import ClientSession
 from tests.calls.services import Kinds, serving
-from tests.helpers.at_a_line import bounded
+from tests.helpers.at_a_line import OURS, bounded
 from tests.helpers.at_an_await import WAYS, strike
 
 # Of what a task is told that nobody waits for any more.
@@ -72,7 +72,20 @@ def _all_known(session: ClientSession) -> bool:
     return lease.tracker.incomplete <= len(session._unresolved) + len(session._lingering)
 
 
-def _walk(name: str, way: str, step: int, *, fresh: bool) -> int:
+def _in_the_end(file: str, function: str) -> bool:
+    """Of what the loop calls as gRPC's call ends, and under the locks that this takes."""
+    ends = ("_inner_done", "_ended", "complete", "next_waiters", "wake", "_tell", "finish")
+    return (file.startswith(OURS[0]) and function in ends) or "owned_lock" in file
+
+
+def _walk(
+    name: str,
+    way: str,
+    step: int,
+    *,
+    fresh: bool,
+    only: Callable[[str, str], bool] | None = None,
+) -> int:
     kinds, call, number, line, times = Kinds(), CALLS[name], 1, None, 1
     loop = asyncio.new_event_loop()
 
@@ -102,7 +115,7 @@ def _walk(name: str, way: str, step: int, *, fresh: bool) -> int:
                 began = loop.time()
                 # As many responses, with zeros before that.
                 mine = b"3".zfill(number)
-                line, _ = strike(loop, call(channel, mine), number, way, EXPECTED)
+                line, _ = strike(loop, call(channel, mine), number, way, EXPECTED, only)
                 assert loop.time() - began < 8, "it waited for its deadline"
                 run(_unary(channel, b"after"))
                 run(settled(channel._client.session))
@@ -135,3 +148,9 @@ def test_a_task_that_is_struck_somewhere(name: str, way: str, fresh: bool) -> No
 def test_a_task_that_is_interrupted_at_every_line(name: str, fresh: bool) -> None:
     """Its effect is there once or not at all, and others' calls go on (DESIGN §3)."""
     bounded(lambda: _walk(name, "interrupted", 1, fresh=fresh), 800)
+
+
+def test_an_interrupt_as_a_call_ends() -> None:
+    """At each line there: the seq is acknowledged, or set aside (invariant 2 of the session)."""
+    walked = bounded(lambda: _walk("call", "interrupted", 1, fresh=False, only=_in_the_end), 100)
+    assert walked > 20

@@ -7,6 +7,7 @@ numbers goes through all that an operation does.
 from __future__ import annotations
 
 import linecache
+import opcode
 import queue
 import sys
 import threading
@@ -35,6 +36,11 @@ DRIVERS = (
     threading.__file__,
     queue.__file__,
 )
+
+
+# CPython 3.13 and 3.14 look for signals at such a jump. If it ends a condition within a loop, their
+# table of exceptions has a gap there: what ``with`` or ``finally`` has to do is not done.
+_LOSES_BLOCKS = {opcode.opmap["JUMP_BACKWARD"]} if sys.version_info >= (3, 13) else frozenset()
 
 
 class Interrupted(BaseException):
@@ -81,6 +87,8 @@ def at_a_line(
             return trace
         at, last = frame.f_lineno, before.get(id(frame), 0)
         before[id(frame)] = at
+        if _LOSES_BLOCKS and code.co_code[frame.f_lasti] in _LOSES_BLOCKS:
+            return trace
         text = linecache.getline(code.co_filename, at).strip()
         # CPython looks for signals behind calls and jumps, and where a function begins: neither
         # where a block is left that ``with`` began, nor between what comes before a ``try`` and it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from typing import Any
 
@@ -61,15 +61,18 @@ def strike(
     number: int,
     way: str,
     expected: tuple[type[BaseException], ...],
+    only: Callable[[str, str], bool] | None = None,
 ) -> tuple[Line, Any]:
     """Do it in a task that is struck; what it returns, None where it raised what is expected.
+
+    ``only``: as of ``at_a_line``.
 
     After an interrupt every second task is cancelled, the others go on, as the loop does.
     """
     raised = (asyncio.CancelledError, KeyboardInterrupt, *expected)
     if way == "interrupted":
         task = loop.create_task(act)
-        with at_a_line(number, _interrupt) as line, suppress(*raised):
+        with at_a_line(number, _interrupt, only) as line, suppress(*raised):
             loop.run_until_complete(task)
         if line.came and number % 2:
             task.cancel()
