@@ -1,4 +1,4 @@
-"""A batch of calls at a client of the simulator: the product's run of it, with events."""
+"""Driver of the product's ``BatchRun``: a batch of calls at a client, by events."""
 
 from __future__ import annotations
 

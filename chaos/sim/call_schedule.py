@@ -1,4 +1,4 @@
-"""The calls of a schedule, drawn: single ones, rows of sessions, batches, calls by a key."""
+"""Model of the world: the calls of a schedule, single ones, rows, batches, by a key."""
 
 from __future__ import annotations
 

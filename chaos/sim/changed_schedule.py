@@ -1,4 +1,4 @@
-"""A schedule changed: calls in the places of others, and faults that are added."""
+"""Model of the world: a schedule changed, with calls in the places of others, and faults."""
 
 from __future__ import annotations
 

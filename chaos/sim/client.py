@@ -1,4 +1,4 @@
-"""A client process, through its lives: the product's client, with events for threads."""
+"""Driver of the product's client state and calls: one client process, through its lives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call of a simulated client: the product's exchange, whose attempts go over the network."""
+"""Driver of the product's ``Exchange``: one call, whose attempts go over the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One life of a client process: the product's state, its lease and its way to a group."""
+"""Driver of the product's ``ClientState``: one life of a client, its lease, its way to a group."""
 
 from __future__ import annotations
 

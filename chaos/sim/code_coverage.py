@@ -1,4 +1,4 @@
-"""The share of the cores' code that schedules reach, as coverage.py measures it."""
+"""Machinery: the share of the cores' code that schedules reach, by coverage.py."""
 
 from __future__ import annotations
 

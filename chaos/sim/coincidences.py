@@ -1,4 +1,4 @@
-"""Coincidences that a rule is there for, added to what a seed drew.
+"""Model of the world: coincidences that a rule is there for, added to what a seed drew.
 
 Each is drawn from dice of its own, so that the schedules without it stay what they were.
 """

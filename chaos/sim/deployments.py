@@ -1,11 +1,11 @@
-"""Deployments: which store a new server process opens, and what it leaves behind."""
+"""Driver of the product's stores: what a new server process opens, and what it leaves behind."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from chaos.sim.disk import Disk, SimulatedMedium
 from chaos.sim.faults import Fault, PlannedFault
@@ -17,12 +17,11 @@ from chaos.sim.service import POLICIES
 from chaos.sim.world import World
 from lease_server._lease_authority import LeaseAuthority
 from lease_server._storage import MemoryLeaseStorage
+from rifl._server.recording import record
 from rifl._stores.memory import MemoryStore
 from rifl._stores.sqlite import restored
 from rifl._stores.sqlite.store import SqliteStore
 from rifl.core._serving.bounds import Bounds, KeyBounds
-from rifl.core._serving.client_entry import Attempt
-from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["KEYS", "Deployment", "MemoryDeployment", "SqliteDeployment"]
 
@@ -102,7 +101,7 @@ class _OpenedMemory:
             key_bounds=KEYS,
         )
 
-    def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
+    def commit(self, context: Any, reply: bytes) -> None:
         """There is nothing to commit to."""
         raise NotImplementedError
 
@@ -195,12 +194,12 @@ class _OpenedSqlite:
         )
         self._handlers = disk.connect()
 
-    def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
+    def commit(self, context: Any, reply: bytes) -> None:
         """Commit a handler's transaction; raises as SQLite and ``rifl.record`` do."""
         connection = self._handlers
         connection.execute("BEGIN IMMEDIATE")
         try:
-            self.store.transactions.record(attempt, record, connection)
+            record(context, reply, connection)
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:

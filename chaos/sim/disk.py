@@ -1,4 +1,4 @@
-"""A disk under the SQLite store: the product's SQL on a file in memory that outlives processes.
+"""Model of the world: a disk under the product's SQLite store, which outlives processes.
 
 What is simulated is when a commit ends, whether it fails, and what of one that was
 under way is there after a crash. The rest, statements, constraints and recovery, is

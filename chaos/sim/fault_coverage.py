@@ -1,4 +1,4 @@
-"""The faults that each kind of deployment meets, and where each of them has to strike."""
+"""Machinery: the faults that each kind of deployment meets, and where each has to strike."""
 
 from __future__ import annotations
 

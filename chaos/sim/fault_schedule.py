@@ -1,4 +1,4 @@
-"""The faults of a schedule, drawn: what strikes whom, when, and where in a call."""
+"""Model of the world: the faults of a schedule, what strikes whom, when, and where in a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults, the points where they strike, and the account of both."""
+"""Model of the world: faults, the points where they strike, and the account of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's group path: the product's attempts, with events for futures."""
+"""Driver of the product's ``GroupAttempt``: a client's way to a group, by events."""
 
 from __future__ import annotations
 

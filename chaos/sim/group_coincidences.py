@@ -1,4 +1,4 @@
-"""Coincidences in a group that a rule is there for."""
+"""Model of the world: coincidences in a group that a rule is there for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients that a server promises to know: it told them their ids, or a crash caught them."""
+"""Oracle: the clients that a server promises to know, told their ids or caught by a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases and sessions at a server of the simulator."""
+"""Driver of the product's ``LeaseRequests``: leases and sessions at a server."""
 
 from __future__ import annotations
 

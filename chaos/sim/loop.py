@@ -1,4 +1,4 @@
-"""Virtual time: one event after another, and the processes they belong to."""
+"""Machinery: virtual time, one event after another, and the processes they belong to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group's services as a state machine: the accounts of one replica (DESIGN §7)."""
+"""Model of the world: a group's application, whose state machine has the accounts (DESIGN §7)."""
 
 from __future__ import annotations
 

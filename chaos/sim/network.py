@@ -1,4 +1,4 @@
-"""The network between clients and servers: what a gRPC call meets on its way.
+"""Model of the world: the network between clients and servers, what a gRPC call meets.
 
 TCP below gRPC orders and repeats bytes, so what a call can meet is: it arrives, late,
 or not at all; its answer likewise; whoever waits is told by a broken connection, soon or

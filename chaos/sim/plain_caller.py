@@ -1,4 +1,4 @@
-"""A caller without the SDK: an ``idempotency-key`` header, and retries of its own."""
+"""Model of the world: a caller without the SDK, by ``idempotency-key`` and its own retries."""
 
 from __future__ import annotations
 

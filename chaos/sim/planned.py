@@ -1,4 +1,4 @@
-"""The plan of a run: its setting, its calls and its faults."""
+"""Model of the world: the plan of a run, its setting, its calls and its faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many schedules, on all processors."""
+"""Machinery: many schedules, on all processors."""
 
 from __future__ import annotations
 

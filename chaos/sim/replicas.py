@@ -1,9 +1,9 @@
-"""Replicas over one store: the product's shared rules, a simulated store between them."""
+"""Driver of the product's ``SharedStore``: replicas, over a store that is simulated."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -13,11 +13,11 @@ from chaos.sim.loop import Process
 from chaos.sim.planned import Setting
 from chaos.sim.server import Server
 from chaos.sim.service import CLAIMED, POLICIES
-from chaos.sim.shell import Eventual
 from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import POINTS, StoreBackend, StoreServer
 from chaos.sim.world import World
 from lease_server._shared_authority import SharedAuthority
+from rifl._server.recording import record
 from rifl._stores.shared.attempts import SharedAttempt, of_shared
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.requests import Beat, Ending, Finish, RecordUnclaimed, Written
@@ -70,7 +70,7 @@ class _SimulatedStore(SharedStore):
         self, process: Process, store: StoreServer, backend: StoreBackend, leases: StoreLeases
     ) -> None:
         self._process = process
-        self._sim = store
+        self._events = store.world.events(process)
         super().__init__(
             backend,  # type: ignore[arg-type]  # what it awaits is an event, not a coroutine
             leases,
@@ -92,7 +92,7 @@ class _SimulatedStore(SharedStore):
         self._process.after(_BEAT_S, self._beat)
 
     def _beat(self) -> None:
-        _Rule(self._process, self._steps(self._heartbeat.beat()), self._after_beat).go()
+        self._events.create_task(self._carry(self._heartbeat.beat(), self._after_beat))
 
     def _after_beat(self, error: BaseException | None) -> None:
         if isinstance(error, WentBackwards):
@@ -101,39 +101,26 @@ class _SimulatedStore(SharedStore):
         if error is None:
             self._look_after()
             for rule in (self._heartbeat.repeat(), *self._heartbeat.take_due()):
-                _Rule(self._process, self._steps(rule), lambda error: None).go()
+                self._events.create_task(self._carry(rule, lambda error: None))
 
-    def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
+    def commit(self, context: Any, reply: bytes) -> None:
         """Fence and record in one transaction of the store's own database, and commit it."""
         backend: Any = self._backend
         backend.reach()
-        self.transactions.record(attempt, record, None)
+        record(context, reply, None)
         backend.hear(Point.FINISH_REQUEST)
+        attempt = context.rifl_attempt
         if of_shared(attempt).number % 2:
             # The others commit by themselves: what became of that is read.
-            attempt.committed = record
+            attempt.committed = CompletionRecord(response=reply)
 
-
-class _Rule:
-    """Drives a rule that nobody waits for."""
-
-    def __init__(
-        self, process: Process, steps: Any, done: Callable[[BaseException | None], None]
-    ) -> None:
-        self._process = process
-        self._steps: Generator[Any, Any, Any] = steps.__await__()
-        self._done = done
-
-    def go(self) -> None:
-        """Carry on until something has to be waited for."""
+    async def _carry(self, rule: Any, then: Callable[[BaseException | None], None]) -> None:
         try:
-            eventual: Eventual = self._steps.send(None)
-        except StopIteration:
-            self._done(None)
+            await self._steps(rule)
         except (BackendError, RiflError) as error:
-            self._done(error)
+            then(error)
         else:
-            eventual.callback = self.go
+            then(None)
 
 
 class ReplicasDeployment:
@@ -196,9 +183,9 @@ class _OpenedReplica:
             key_bounds=KEYS,
         )
 
-    def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
+    def commit(self, context: Any, reply: bytes) -> None:
         """Commit a handler's transaction, fenced."""
-        self.store.commit(attempt, record)
+        self.store.commit(context, reply)
 
     def until_told(self, attempt: Attempt, told: Callable[[], Any]) -> None:
         """Have ``told`` called when the store takes what the attempt's own server says of it."""

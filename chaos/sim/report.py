@@ -1,4 +1,4 @@
-"""The report of many runs, as text."""
+"""Machinery: the report of many runs, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question what became of a call, that its caller asks until it is answered."""
+"""Driver of the product's ``Resolver``: a question what became of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of one schedule's run."""
+"""Machinery: the result of one schedule's run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs one schedule and says what came of it."""
+"""Machinery: one schedule run to its end, its faults struck and its history judged."""
 
 from __future__ import annotations
 
@@ -288,6 +288,9 @@ def simulate(schedule: Schedule, *, tracing: bool = False) -> Result:
     for event in world.history.events:
         if event["event"] == "end":
             outcomes[event["outcome"]] = outcomes.get(event["outcome"], 0) + 1
+    for server in run.servers:
+        server.forget()
+    world.forget()
     run.deployment.close()
     return Result(
         schedule.kind,

@@ -1,4 +1,4 @@
-"""The schedule of a run, drawn from its seed: settings, calls, faults."""
+"""Model of the world: the schedule of a run, drawn from its seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server process: the product's engine, authority and store, over simulated media."""
+"""Driver of the product's engine, authority and store: a server process, through its lives."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from chaos.sim.accounts_handler import AccountsHandler
-from chaos.sim.batch_server import BatchCalls
-from chaos.sim.call_server import UnaryCalls
+from chaos.sim.call_server import Calls
 from chaos.sim.faults import Fault, Point
 from chaos.sim.known_clients import KnownClients
 from chaos.sim.lease_calls import LeaseCalls
@@ -17,8 +15,6 @@ from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from chaos.sim.server_life import Opened, ServerLife
 from chaos.sim.service import POLICIES
-from chaos.sim.stream_network import StreamRpc
-from chaos.sim.stream_server import StreamCalls
 from chaos.sim.world import World
 from lease_server._errors import LeaseError
 from rifl._server.engine import Engine, KeysFrom
@@ -46,6 +42,7 @@ _PASSED = {
     "renewing": Point.RENEWING,
     "renewed": Point.RENEWED,
 }
+_CALLS = ("call", "batch", "resolve", "request-stream", "response-stream")
 _IN_THE_HANDLER = (Point.HANDLER, Point.EFFECT)
 # Where a process that is dead cannot be said to be.
 _LEADERS_ALONE = (
@@ -89,6 +86,8 @@ class Server:
         self.process = Process(world.loop, self.name)
         self.process.alive = False
         self._life: ServerLife
+        # All of them: what they have left is not collected before the end.
+        self._ended: list[ServerLife] = []
 
     # -- life ----------------------------------------------------------------------------
 
@@ -114,17 +113,15 @@ class Server:
         engine = make_engine(
             authority,
             POLICIES,
-            bounds=Bounds(max_waiters=self._max_waiters, max_aio_waiters=0, max_wait_s=10.0),
+            bounds=Bounds(max_aio_waiters=self._max_waiters, max_wait_s=10.0),
             peer_property=None,
             keys_from=KeysFrom.ANYONE,
         )
         life = self._life = ServerLife(world, process, opened, engine, self._clients)
         if hasattr(store, "fault"):
             store.fault = self._passed
-        handler = AccountsHandler(life)
-        self._calls = UnaryCalls(life, handler)
-        self._batches = BatchCalls(life, handler)
-        self._streams = StreamCalls(life, handler)
+        self._ended.append(life)
+        self._calls = Calls(life)
         self._leases = LeaseCalls(life, self._window)
         self.rpcs = {}
         self._clients.begin(process, authority.term_s)
@@ -144,10 +141,10 @@ class Server:
         if not self.process.alive:
             return
         self.count(fault)
-        self.world.trace(self.name, f"dies with {len(self._life.shell.tasks)} calls")
+        self.world.trace(self.name, f"dies with {len(self._life.shell.served)} calls")
         self._clients.caught = {
             task.attempt.call.client_id
-            for task in self._life.shell.tasks
+            for task in self._life.shell.served
             if task.point in _IN_THE_HANDLER and task.attempt is not None
         }
         self.process.kill()
@@ -165,7 +162,7 @@ class Server:
         if not self.process.alive:
             if point not in _LEADERS_ALONE:
                 strike()
-        elif any(task.point is point for task in self._life.shell.tasks):
+        elif any(task.point is point for task in self._life.shell.served):
             strike()
         else:
             self._life.shell.aims.setdefault(point, []).append(strike)
@@ -227,7 +224,7 @@ class Server:
     def running(self) -> int:
         """How many attempts are not settled, tasks that wait included."""
         return (
-            len(self._life.shell.tasks) + self._life.opened.store.running()
+            len(self._life.shell.served) + self._life.opened.store.running()
             if self.process.alive
             else 0
         )
@@ -245,9 +242,9 @@ class Server:
     def count(self, fault: Fault) -> None:
         """Count where a fault struck: at the points of all calls, or at none."""
         coverage = self.world.coverage
-        if not self._life.shell.tasks:
+        if not self._life.shell.served:
             coverage.hit(fault, Point.IDLE)
-        for task in self._life.shell.tasks:
+        for task in self._life.shell.served:
             coverage.hit(fault, task.point)
 
     def _sweep(self) -> None:
@@ -260,18 +257,18 @@ class Server:
 
     def receive(self, rpc: Rpc) -> None:
         """Take a request."""
-        if rpc.kind == "call":
+        if rpc.kind in _CALLS:
             self._calls.receive(rpc)
-        elif rpc.kind == "batch":
-            self._batches.receive(rpc)
-        elif rpc.kind == "resolve":
-            self._calls.resolve(rpc)
-        elif isinstance(rpc, StreamRpc):
-            self._streams.receive(rpc)
         elif rpc.kind in ("group", "operator"):
             self._life.opened.serve_group(self, rpc)  # type: ignore[attr-defined]  # of a group
         else:
             self._leases.receive(rpc)
+
+    def forget(self) -> None:
+        """End what its lives have left, when the run is over and judged."""
+        for life in self._ended:
+            life.process.alive = False
+            life.shell.forget()
 
     def forget_whom_it_knew(self) -> None:
         """Lose the store, or what came after a copy of it: nobody has to be known."""
@@ -279,4 +276,4 @@ class Server:
 
     def refuse(self, rpc: Rpc, error: RiflError) -> None:
         """Answer a request that is no call with a refusal."""
-        self._life.refuse(rpc, None, None, error)
+        self._life.refuse(rpc, error)

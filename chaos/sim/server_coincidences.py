@@ -1,4 +1,4 @@
-"""Coincidences at servers, alone or several over one store, that a rule is there for."""
+"""Model of the world: coincidences at servers that a rule is there for."""
 
 from __future__ import annotations
 

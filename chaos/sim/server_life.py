@@ -1,4 +1,4 @@
-"""One life of a server process: its parts, and how it answers."""
+"""Driver of the product's engine: one life of a server, and what is noted of its answers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ from rifl._server.engine import Engine
 from rifl._server.reply import Reply
 from rifl._stores.base import Store
 from rifl.core._serving.answer import Answer
-from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import LeaseExpired, RiflError
-from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["Context", "Opened", "ServerLife"]
+__all__ = ["Opened", "ServerLife"]
 
 _OK = FinalStatus(grpc.StatusCode.OK)
 
@@ -42,34 +40,14 @@ class Opened(Protocol):
     def authority(self) -> Authority:
         """Who knows about leases."""
 
-    def commit(self, attempt: Attempt, record: CompletionRecord) -> Any:
-        """Commit an atomic handler's transaction with the record; a ``Later`` or None."""
+    def commit(self, context: Any, reply: bytes) -> None:
+        """Commit an atomic handler's transaction, with its record by ``rifl.record``."""
 
     def crash(self, *, flushed: bool) -> None:
         """Leave what the death of the process leaves."""
 
     def close(self) -> None:
         """Close in order."""
-
-
-class Context:
-    """What the engine asks of gRPC's context."""
-
-    __slots__ = ("_metadata",)
-
-    def __init__(self, metadata: tuple[tuple[str, Any], ...]) -> None:
-        self._metadata = metadata
-
-    def invocation_metadata(self) -> tuple[tuple[str, Any], ...]:
-        """What came with the request."""
-        return self._metadata
-
-    def peer(self) -> str:
-        """Everybody is at one address."""
-        return "ipv4:10.0.0.1:1"
-
-    def peer_identities(self) -> None:
-        """Nobody is authenticated here."""
 
 
 class ServerLife:
@@ -84,6 +62,7 @@ class ServerLife:
         self.opened = opened
         self.engine = engine
         self.clients = clients
+        self.events = world.events(process)
         self.shell = Shell(process, engine)
 
     @property
@@ -99,36 +78,27 @@ class ServerLife:
         """Answer with OK."""
         self.world.network.reply(rpc, _OK, response)
 
-    def send(self, rpc: Rpc, status: Any) -> None:
-        """Answer with a status of the product's."""
-        self.world.network.reply(
-            rpc,
-            FinalStatus(
-                STATUS_CODES[status.code],
-                status.details,
-                status.initial_metadata,
-                status.trailing_metadata,
-            ),
-            status.response,
-        )
+    def refuse(self, rpc: Rpc, error: RiflError) -> None:
+        """Answer a request that is no call with a refusal."""
+        self.refused(rpc, None, None, error)
+        status = Reply(None, error).status()
+        code = STATUS_CODES[status.code]
+        final = FinalStatus(code, status.details, status.initial_metadata, status.trailing_metadata)
+        self.world.network.reply(rpc, final, None)
 
-    def refuse(
-        self, rpc: Rpc, operation: Operation | None, call: Call | None, error: BaseException | None
+    def refused(
+        self, rpc: Rpc, operation: Operation | None, call: Call | None, error: RiflError
     ) -> None:
-        """Answer a request with a refusal."""
-        if not isinstance(error, RiflError):
-            self.world.broken(self.name, error)
-            return
+        """Write down a refusal that leaves."""
         if self.tracing:
             subject = f"{rpc.kind} of {rpc.source.name}"
             if operation is not None:
                 subject = f"call {operation.call}"
             copy = " (copy)" if rpc.copy else ""
             self.trace(f"{subject}{copy}: {error.reason}: {error}")
-        self.send(rpc, Reply(call, error).status())
-        if isinstance(error, LeaseExpired) and call is not None:
-            self.clients.told_as_expired(self.opened.store, call.client_id)
-        if rpc.kind != "resolve" and isinstance(error, LeaseExpired):
+        if isinstance(error, LeaseExpired):
+            if call is not None:
+                self.clients.told_as_expired(self.opened.store, call.client_id)
             self.shell.reach(Point.EXPIRED)
 
     def deadline(self, rpc: Rpc) -> float | None:

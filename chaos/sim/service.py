@@ -1,4 +1,4 @@
-"""The service whose effects are counted: accounts, and what a handler does to them.
+"""Model of the world: accounts, whose effects are counted, and what their methods are.
 
 Its state outlives every process and is not rifl's: what an effect did is done, unless
 it was part of a transaction that did not commit. So an operation that runs twice, or

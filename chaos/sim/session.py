@@ -1,4 +1,4 @@
-"""A session of several clients: what opens it, and its driver, who closes it."""
+"""Model of the world: what opens a session of several clients, and its driver, who closes it."""
 
 from __future__ import annotations
 

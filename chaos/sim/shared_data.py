@@ -1,4 +1,4 @@
-"""A shared store's data and atomic steps: the contract of ``shared.requests``, in memory.
+"""Model of the world: a shared store's data, held against Redis and PostgreSQL by a test.
 
 This stands for Redis's scripts and PostgreSQL's statements, and a test has all three
 answer the same requests. Acknowledgements are ``rifl.core``'s own tracker.

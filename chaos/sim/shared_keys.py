@@ -1,4 +1,4 @@
-"""Keys that two processes ask for, the second one while the store is away.
+"""Model of the world: keys that two processes ask for, the second while the store is away.
 
 Drawn from dice of their own, so that the schedules without them stay what they were.
 """

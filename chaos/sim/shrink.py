@@ -1,4 +1,4 @@
-"""Makes a failing schedule smaller: fewer faults, then fewer calls, that still fail."""
+"""Machinery: a failing schedule made smaller, by fewer faults and fewer calls."""
 
 from __future__ import annotations
 

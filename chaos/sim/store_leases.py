@@ -1,4 +1,4 @@
-"""The lease storage in the simulated shared store, which the product has in SQL and Lua."""
+"""Model of the world: a shared store's leases, held against Redis and PostgreSQL by a test."""
 
 from __future__ import annotations
 

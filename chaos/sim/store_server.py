@@ -1,4 +1,4 @@
-"""A shared store's server in the simulator, and a replica's way to it."""
+"""Model of the world: a shared store's server, and a replica's way to it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from random import Random
 from typing import Any
 
 from chaos.sim.faults import Fault, Point
-from chaos.sim.loop import Process
+from chaos.sim.loop import Process, Timer
 from chaos.sim.shared_data import SharedData
-from chaos.sim.shell import Eventual
 from chaos.sim.world import World
 from lease_server._sessions import SessionRow
 from lease_server._storage import MemoryLeaseStorage
 from lease_server._tokens import Secret
+from rifl._stores.pending import Pending
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.requests import Beat, Claim, Ending, Finish, FinishUnclaimed, Found
 from rifl.core._serving.later import Later
@@ -124,10 +124,10 @@ class StoreBackend:
         """Send requests in one pipeline; see ``Backend``."""
         return _Replies(self.ask_async(tuple(requests)), len(requests))
 
-    def ask_async(self, request: Any) -> Eventual:
+    def ask_async(self, request: Any) -> _Reply:
         """Send a request, or a tuple of them; the reply, or that there is none, comes later."""
         store, loop, random = self._store, self._store.world.loop, self._store.random.random
-        eventual = Eventual()
+        eventual = _Reply()
         first = request[0] if type(request) is tuple else request
         point = POINTS.get(type(first), Point.OTHER_REQUEST)
         late = BackendError("timed out")
@@ -201,7 +201,7 @@ class StoreBackend:
         store.world.coverage.hit(Fault.STORE_LOSS, point)
         return True
 
-    def _carry_out(self, life: int, request: Any, eventual: Eventual, point: Point) -> None:
+    def _carry_out(self, life: int, request: Any, eventual: _Reply, point: Point) -> None:
         store = self._store
         if life != store.lives:
             # The connection broke; a request on it is lost with it.
@@ -227,9 +227,27 @@ class StoreBackend:
         if not self._lost(point):
             self._reply(eventual, reply, None)
 
-    def _reply(self, eventual: Eventual, reply: Any, error: Exception | None) -> None:
+    def _reply(self, eventual: _Reply, reply: Any, error: Exception | None) -> None:
         delay = 0.0001 + 0.0003 * self._store.random.random()
         self.process.after(delay, eventual.finish, reply, error)
+
+
+class _Reply(Pending):
+    """What is awaited of one request: its reply, or that there was none in time."""
+
+    # What it ends by if nothing else ends it.
+    timer: Timer
+
+    def finish(self, result: Any, error: Exception | None) -> None:
+        """Set the result, or the error, once."""
+        if self.done:
+            return
+        self.timer.cancel()
+        self.result = result
+        if error is None:
+            self.succeed()
+        else:
+            self.fail(error)
 
 
 class _Replies(Later):
@@ -237,7 +255,7 @@ class _Replies(Later):
 
     __slots__ = ("_count", "_eventual")
 
-    def __init__(self, eventual: Eventual, count: int) -> None:
+    def __init__(self, eventual: _Reply, count: int) -> None:
         self._eventual = eventual
         self._count = count
 

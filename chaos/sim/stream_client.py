@@ -1,4 +1,4 @@
-"""A call with a stream at a client of the simulator: what its attempts send and get."""
+"""Driver of the product's ``KeptRequests`` and ``ReceivedResponses``: a stream of a client."""
 
 from __future__ import annotations
 

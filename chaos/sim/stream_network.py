@@ -1,4 +1,4 @@
-"""Streams on the simulated network: messages in their order, until the connection is lost.
+"""Model of the world: streams on the network, in order until the connection is lost.
 
 A lost message is a lost connection: what was sent before it arrives, what is sent after it
 does not, and each side is told by itself, soon or after a long silence. A server is told

@@ -1,4 +1,4 @@
-"""Calls with a stream on one side, in some schedules, and what strikes them half-way.
+"""Model of the world: calls with a stream on one side, and what strikes them half-way.
 
 Drawn from dice of their own, so that the schedules without them stay what they were.
 """

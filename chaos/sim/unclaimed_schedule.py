@@ -1,4 +1,4 @@
-"""Schedules whose replicas have a method that is never claimed (DESIGN §4, step 6).
+"""Model of the world: schedules of replicas with a method that is never claimed (DESIGN §4).
 
 Drawn from dice of their own, so that the schedules without them stay what they were.
 """

@@ -1,4 +1,4 @@
-"""A witness process: the product's handlers and table, reached over the simulated network."""
+"""Driver of the product's ``WitnessHandlers``: a witness process, over the network."""
 
 from __future__ import annotations
 

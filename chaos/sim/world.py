@@ -1,4 +1,4 @@
-"""The world that all parts of one simulated deployment share."""
+"""Machinery: what all parts of one simulated deployment share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from random import Random
 
 from chaos.check.history import History
+from chaos.sim.event_loop import EventLoop
 from chaos.sim.faults import Coverage
-from chaos.sim.loop import Loop
+from chaos.sim.loop import Loop, Process
 from chaos.sim.network import Network
 from chaos.sim.planned import PlannedCall
 from chaos.sim.service import Accounts
@@ -35,6 +36,22 @@ class World:
         # Nothing is started any more.
         self.over = False
         self._calls = {call.number: call for call in calls}
+        self._events: list[EventLoop] = []
+
+    def events(self, process: Process) -> EventLoop:
+        """Return an event loop of asyncio for a process's life."""
+
+        def broken(text: str) -> None:
+            self.problems.append(f"{process.name}: {text}")
+
+        found = EventLoop(process, broken)  # type: ignore[abstract]  # nothing asks for sockets
+        self._events.append(found)
+        return found
+
+    def forget(self) -> None:
+        """End what processes have left, when the run is over and judged."""
+        for each in self._events:
+            each.forget()
 
     def plan(self, number: int) -> PlannedCall:
         """Return what was planned for a call."""

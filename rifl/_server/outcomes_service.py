@@ -27,7 +27,7 @@ RESOLUTION = MethodPolicy()
 def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -> None:
     """Serve ``rifl.v1.Outcomes`` on a sync or aio server, before it starts."""
     if isinstance(server, grpc.aio.Server):
-        behavior = _aio_resolve(engine, aio_shell)
+        behavior = aio_resolve(engine, aio_shell)
     else:
         behavior = _sync_resolve(engine)
     handler: Any = grpc.unary_unary_rpc_method_handler(behavior)
@@ -85,7 +85,9 @@ def _sync_resolve(engine: Engine) -> Any:
     return behavior
 
 
-def _aio_resolve(engine: Engine, shell: aio.AioShell) -> Any:
+def aio_resolve(engine: Engine, shell: aio.AioShell) -> Any:
+    """Return the behavior of ``Resolve`` for ``grpc.aio``."""
+
     async def behavior(request: bytes, context: Any) -> Any:
         try:
             call = resolution_call(engine, request, context)

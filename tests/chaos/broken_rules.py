@@ -209,7 +209,7 @@ RULES = (
     Mutation(
         "long stream kept in part",
         "§3: RESPONSE_TOO_LARGE",
-        "memory",
+        "sqlite",
         streams.long_stream_kept_in_part,
     ),
     Mutation(

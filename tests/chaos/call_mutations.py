@@ -238,7 +238,7 @@ def unlabelled_means_not_executed() -> AbstractContextManager[Any]:
 def forwarded_labels_believed() -> AbstractContextManager[Any]:
     stack = ExitStack()
     stack.enter_context(
-        unittest.mock.patch("chaos.sim.accounts_handler.without_labels", lambda metadata: metadata)
+        unittest.mock.patch("rifl._server.context.without_labels", lambda metadata: metadata)
     )
     # Whom a refusal speaks of is looked for where it is not.
     stack.enter_context(unittest.mock.patch("rifl._client.answers.RPC_INFO", "nobody"))
@@ -298,7 +298,7 @@ def resolution_not_recorded() -> AbstractContextManager[Any]:
         record = serving.refusal_record(serving.NotExecuted("never arrived"))
         return serving.Answer(record, record.outcome)
 
-    return unittest.mock.patch("chaos.sim.call_server.resolve", resolve)
+    return unittest.mock.patch("rifl._server.outcomes_service.resolve", resolve)
 
 
 def answer_not_kept() -> AbstractContextManager[Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from chaos.sim.shell import serve_fast
 from rifl.core import (
     CompletionRecord,
     InProgress,
@@ -19,11 +18,14 @@ from rifl.core import (
     Verdict,
     WindowExceeded,
 )
-from rifl.core._serving.answer import Handled
+from rifl.core._serving.admission import Steps
+from rifl.core._serving.answer import Answer, Handled
 from rifl.core._serving.client_table import Attempt, Decision
-from rifl.core._serving.fast_path import Remaining, end, start
-from rifl.core._serving.policy import Kind
+from rifl.core._serving.fast_path import Remaining, claim, end, start
+from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._serving.records import Records
 from rifl.core._serving.serving import serve
+from rifl.core._shared.call import Call
 from tests.core.test_serving import (
     BUSY,
     CANCELLED,
@@ -41,6 +43,28 @@ from tests.core.test_serving import (
     drive,
     policy_of,
 )
+
+
+def serve_fast(
+    store: Records, call: Call, policy: MethodPolicy, remaining_s: Remaining = None
+) -> Steps:
+    """Take the fast path, and the rules from where it hands over: as the aio shell.
+
+    With ``remaining_s`` as the sync one, which waits where the store has yet to answer.
+    """
+    admitted: Any = claim(store, call, policy, remaining_s)
+    if not isinstance(admitted, Attempt):
+        admitted = yield from admitted
+    if isinstance(admitted, Answer):
+        return admitted
+    started = start(store, admitted, remaining_s)
+    if not isinstance(started, Attempt):
+        return (yield from started)
+    ended = end(store, started, (yield started), remaining_s)
+    if isinstance(ended, CompletionRecord):
+        return Answer(ended, ended.outcome)
+    return (yield from ended)
+
 
 HANDLED: list[Handled] = [
     RETURNED.record,

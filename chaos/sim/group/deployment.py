@@ -1,4 +1,4 @@
-"""A group as it is deployed: replicas, witnesses, one log."""
+"""Model of the world: a group as it is deployed, replicas, witnesses, one log."""
 
 from __future__ import annotations
 

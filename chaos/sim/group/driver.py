@@ -1,4 +1,4 @@
-"""The simulator's driver of a replica's rules: the product's own loops, as events of a process."""
+"""Driver of the product's loops of a replica, which are events of a process here."""
 
 from __future__ import annotations
 

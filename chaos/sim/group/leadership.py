@@ -1,4 +1,4 @@
-"""One leadership: the product's, whose lease server nobody waits for in a thread."""
+"""Driver of the product's ``Leading``, whose lease nobody waits for in a thread."""
 
 from __future__ import annotations
 

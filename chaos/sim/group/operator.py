@@ -1,4 +1,4 @@
-"""An operator of a group: asks its leader over the network, and asks again."""
+"""Model of the world: an operator of a group, who asks its leader and asks again."""
 
 from __future__ import annotations
 

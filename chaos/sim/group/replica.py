@@ -1,4 +1,4 @@
-"""A replica of a group: the product's runner and all that it carries out, in virtual time."""
+"""Driver of the product's ``Runner`` and all that it carries out, in virtual time."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ from curp._replica.watched_engine import EngineWatch
 from curp.log._errors import InvalidRequest, LogError, TrimmedLog
 from curp.log._values import NewEntry
 from rifl.core._serving.bounds import Bounds, KeyBounds
-from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import RiflError
-from rifl.core._shared.record import CompletionRecord
 from sharedlog._core.errors import LogUnavailable
 
 __all__ = ["Replica", "SimulatedGroup"]
@@ -213,7 +211,7 @@ class Replica:
         """Make the engine by which calls arrive."""
         return GroupEngine(self.store, self.machine, *arguments, **keywords)  # type: ignore[arg-type]
 
-    def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
+    def commit(self, context: Any, reply: bytes) -> None:
         """No method of a group has a transaction of its own."""
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""The servicer of ``curp.v1.Group`` on a simulated replica."""
+"""Driver of the product's ``GroupServicer``: requests of ``curp.v1.Group``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The witnesses as one replica asks them: the product's ``Witnesses``, over the network."""
+"""Driver of the product's ``Witnesses``: as one replica asks them, over the network."""
 
 from __future__ import annotations
 

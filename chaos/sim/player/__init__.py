@@ -6,7 +6,6 @@ outside of them: the log's engine, gRPC, the targets' stores, handlers, and proc
 
 - ``schedule``: what is published and what goes wrong, drawn from a seed.
 - ``cast``: what all processes of a run share.
-- ``event_loop``: that of one process's life.
 - ``player``: a process that may lead; ``log_calls``: what it asks of the log.
 - ``network``: what is between players and targets.
 - ``target``: a target's processes; ``store``: its rows and effects.

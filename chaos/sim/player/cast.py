@@ -1,4 +1,4 @@
-"""The cast of one simulated player: what its processes share."""
+"""Machinery: what the processes of one simulated player share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from chaos.sim.event_loop import EventLoop
 from chaos.sim.log.cast import Cast
 from chaos.sim.loop import Process
-from chaos.sim.player.event_loop import EventLoop
 from sharedlog._core.catalog import make_stream
 from sharedlog._core.envelope import About, pack
 from sharedlog._core.producers import NewMessage

@@ -1,4 +1,4 @@
-"""The network between players and targets: calls, and streams of messages both ways.
+"""Model of the world: the network between players and targets, calls and streams both ways.
 
 TCP keeps the order of what a connection carries: it arrives, late, or a suffix of it never does.
 Who gives a call up is not heard of at once: what was sent before is served meanwhile, beside the
@@ -15,11 +15,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from chaos.sim.event_loop import EventLoop
 from chaos.sim.faults import Fault, Point
 from chaos.sim.log.course import Actor
 from chaos.sim.loop import Process
 from chaos.sim.player.cast import PlayerCast
-from chaos.sim.player.event_loop import EventLoop
 from sharedlog._player.link import Link, told
 from sharedlog.v1 import target_pb2 as pb
 

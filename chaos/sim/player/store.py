@@ -1,4 +1,4 @@
-"""The store of a target: rows, and the effects of its handlers, in one place.
+"""Model of the world: the store of a target, rows and its handlers' effects in one place.
 
 It stands for any store of rifl's that has conditional rows: what is in one commit happens in one
 moment, or not at all, and who asked may not hear of it.
@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from chaos.sim.event_loop import EventLoop
 from chaos.sim.faults import Fault, Point
 from chaos.sim.player.cast import PlayerCast
-from chaos.sim.player.event_loop import EventLoop
 from rifl._server.local_calls import Move, RecordPending, StoreUnavailable
 from rifl.core._serving.later import Later
 from sharedlog.v1 import target_pb2 as pb

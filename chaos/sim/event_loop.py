@@ -1,4 +1,4 @@
-"""An event loop of ``asyncio`` for one life of a simulated process, in virtual time."""
+"""Model of the world: an event loop of ``asyncio`` for one life of a process, in virtual time."""
 
 from __future__ import annotations
 
