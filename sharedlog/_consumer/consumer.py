@@ -327,7 +327,7 @@ class Consumer:
         place = self._log._place
         count = 1 if clock is not None else min(self._concurrency, len(self._settings.tags))
         with (
-            _ended(_opened(self._open_store)) as store,
+            _ended(opened(self._open_store)) as store,
             _lanes_of(store, count) as lanes,
             _ended(self._handlers),
             _ended(Services(self._services)) as services,
@@ -413,7 +413,8 @@ def _ended(made: _E) -> Iterator[_E]:
             made.close()
 
 
-def _opened(open_store: Callable[[], _O]) -> _O:
+def opened(open_store: Callable[[], _O]) -> _O:
+    """Open a store, or a lane of one; raises ``StoreUnavailable``."""
     try:
         return open_store()
     except Failed as failed:
@@ -424,7 +425,7 @@ def _opened(open_store: Callable[[], _O]) -> _O:
 def _lanes_of(store: Store, count: int) -> Iterator[list[Store]]:
     """Open so many lanes of a store beside the one that there is; none where one suffices."""
     found: list[Store] = []
-    with ExitStack() as opened:
-        while 1 < count > len(found) and (lane := _opened(store.lane)) is not None:
-            found.append(opened.enter_context(_ended(lane)))
+    with ExitStack() as stack:
+        while 1 < count > len(found) and (lane := opened(store.lane)) is not None:
+            found.append(stack.enter_context(_ended(lane)))
         yield found

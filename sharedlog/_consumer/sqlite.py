@@ -41,7 +41,7 @@ from sharedlog._core.position import Position
 
 _BUSY_S = 5.0
 # Not what handlers would write, whose statements are looked at as they are prepared.
-_BEGIN, _COMMIT, _ROLLBACK = (
+BEGIN, COMMIT, _ROLLBACK = (
     "BEGIN IMMEDIATE -- sharedlog",
     "COMMIT -- sharedlog",
     "ROLLBACK -- sharedlog",
@@ -99,10 +99,12 @@ class SqliteStore:
         *,
         foreign_keys: bool = False,
         configure: Configure | None = None,
+        guard: FileGuard | None = None,
     ) -> None:
         """``name``: the consumer's. The table is made where there is none.
 
         ``foreign_keys``: they are enforced. ``configure``: called with each new connection.
+        ``guard``: of the file, by default its own.
         """
         self._path = path
         self._foreign_keys = foreign_keys
@@ -112,10 +114,10 @@ class SqliteStore:
         self._table = Table(name, SQLITE)
         # Where a handler uses it.
         self._alchemy: Alchemy | None = None
-        self._connection: _Connection | None = None
+        self._connection: HandlersConnection | None = None
         # What the handler that runs was lent.
         self._lent: LentSqliteConnection | None = None
-        self._guard = FileGuard(path)
+        self._guard = guard or FileGuard(path)
         self._owned = _Owned()
         # A service is called: the file is others' to write meanwhile. What handlers' rows and
         # texts are made by, until then.
@@ -208,7 +210,7 @@ class SqliteStore:
         """See ``Store``."""
         with self._errors():
             connection = self._opened()
-            connection.execute(_BEGIN)
+            connection.execute(BEGIN)
             connection.lost_by = None
             self._guard.begun(connection)
             (self._version,) = connection.cursor().execute(_VERSION).fetchone()
@@ -327,7 +329,7 @@ class SqliteStore:
                 if self._suspended:
                     connection.execute(_QUERY_AND_WRITE)
                 if not connection.in_transaction:
-                    connection.execute(_BEGIN)
+                    connection.execute(BEGIN)
                     self._guard.begun(connection)
                 cursor = connection.cursor()
                 cursor.row_factory = None
@@ -343,7 +345,7 @@ class SqliteStore:
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
-            connection.execute(_COMMIT)
+            connection.execute(COMMIT)
         except sqlite3.Error as error:
             if not connection.in_transaction:
                 # Nobody knows what is on the disk.
@@ -365,18 +367,12 @@ class SqliteStore:
             why = f"the store {self._path}: {_line(error)}"
             raise noted(StoreUnavailable(why)) from error
 
-    def _opened(self) -> _Connection:
+    def _opened(self) -> HandlersConnection:
         if self._connection is None:
             # One that was there, and is not: an empty one is not made in its place.
             with self._errors():
                 self._guard.check_main()
-                connection = connect(
-                    self._path,
-                    _Connection,
-                    busy_s=_BUSY_S,
-                    create=not self._guard.known,
-                    any_thread=False,
-                )
+                connection = self._connected()
                 connection.owned = self._owned
                 self._connection = connection
                 try:
@@ -391,7 +387,17 @@ class SqliteStore:
                     raise
         return self._connection
 
-    def _configured(self, connection: _Connection, configure: Configure) -> None:
+    def _connected(self) -> HandlersConnection:
+        """Return a new connection to the file."""
+        return connect(
+            self._path,
+            HandlersConnection,
+            busy_s=_BUSY_S,
+            create=not self._guard.known,
+            any_thread=False,
+        )
+
+    def _configured(self, connection: HandlersConnection, configure: Configure) -> None:
         """Have the user's function see a new connection, which begins no transaction by it."""
         self._owned.configuring = True
         try:
@@ -450,7 +456,7 @@ class _Cursor(sqlite3.Cursor):
         return self.lent or self.made_by
 
     @property
-    def made_by(self) -> _Connection:
+    def made_by(self) -> HandlersConnection:
         """The consumer's connection."""
         made_by: Any = super().connection
         return made_by  # type: ignore[no-any-return]
@@ -488,7 +494,7 @@ def _cursors_of(factory: type[sqlite3.Cursor]) -> type[sqlite3.Cursor]:
     return type(factory.__name__, (_Cursor, factory), {})
 
 
-class _Connection(Connection):
+class HandlersConnection(Connection):
     """What the consumer lends: it begins the transactions, ends them, and closes this."""
 
     # None is lent before it has its own.

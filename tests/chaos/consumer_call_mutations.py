@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from chaos.sim.consumer import rows_store
+from chaos.sim.consumer.server_store import ServerStore
+from chaos.sim.consumer.sqlite_store import FileStore
 from sharedlog._consumer import calling, kept_calls
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._core.consumer.asked import Failed
@@ -80,24 +81,31 @@ def let_go_by_time() -> _Patch:
     """An answer is kept for so long, and no longer."""
     kept_s = 0.3
     at: dict[tuple[Any, str, int], float] = {}
-    read, keep = rows_store._Store.calls, rows_store._Store.answered
 
-    def answered(self: Any, tag: str, number: int, call: Call) -> None:
-        keep(self, tag, number, call)
-        at[self._database, tag, call.serial] = self._cast.loop.now
+    def breaking(store: Any) -> AbstractContextManager[Any]:
+        read, keep = store.calls, store.answered
 
-    def calls(self: Any, tag: str) -> Any:
-        now = self._cast.loop.now
-        return [
-            each._replace(answer=None)
-            if now - at.get((self._database, tag, each.serial), now) > kept_s
-            else each
-            for each in read(self, tag)
-        ]
+        def answered(self: Any, tag: str, number: int, call: Call) -> None:
+            keep(self, tag, number, call)
+            at[self._database, tag, call.serial] = self._cast.loop.now
+
+        def calls(self: Any, tag: str) -> Any:
+            now = self._cast.loop.now
+            return [
+                each._replace(answer=None)
+                if now - at.get((self._database, tag, each.serial), now) > kept_s
+                else each
+                for each in read(self, tag)
+            ]
+
+        stack = ExitStack()
+        stack.enter_context(_patched(store, "answered", answered))
+        stack.enter_context(_patched(store, "calls", calls))
+        return stack
 
     stack = ExitStack()
-    stack.enter_context(_patched(rows_store._Store, "answered", answered))
-    stack.enter_context(_patched(rows_store._Store, "calls", calls))
+    for each in (FileStore, ServerStore):
+        stack.enter_context(breaking(each))
     return stack
 
 

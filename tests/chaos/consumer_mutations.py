@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from chaos.sim.consumer import rows_store
+from chaos.sim.consumer.server_store import ServerStore
+from chaos.sim.consumer.sqlite_store import FileStore
 from chaos.sim.faults import Point
 from sharedlog._consumer import tables
 from sharedlog._consumer.running import Runner
@@ -65,18 +66,15 @@ def commits_by_anybody() -> _Patch:
 def read_before_fenced() -> _Patch:
     """What is there is read, and then the fence is set."""
 
-    def breaking(store: Any) -> _Patch:
+    def breaking(store: Any, read: Callable[[Any, Callable[[Any], Any]], Any]) -> _Patch:
         original = store.take
 
         def take(self: Any, tag: str, number: int, **how: Any) -> Checkpoint:
-            def read(execute: Any) -> Any:
-                statement = (
-                    "SELECT position, seq, intent, takeovers, attempts, epoch "
-                    "FROM sharedlog_consumer WHERE shard = ?"
-                )
-                return execute(statement, (tag,)).fetchone()
-
-            row = self.carry(Point.STORE_TAKEN, read)
+            statement = (
+                "SELECT position, seq, intent, takeovers, attempts, epoch "
+                "FROM sharedlog_consumer WHERE shard = ?"
+            )
+            row = read(self, lambda execute: execute(statement, (tag,)).fetchone())
             self._cast.strands.current.sleep(0.02)
             found: Checkpoint = original(self, tag, number, **how)
             if row is None:
@@ -87,7 +85,14 @@ def read_before_fenced() -> _Patch:
 
         return _patched(store, "take", take)
 
-    return _together(breaking(rows_store.FileStore), breaking(rows_store.ServerStore))
+    def from_file(self: FileStore, work: Callable[[Any], Any]) -> Any:
+        with self._transaction() as execute:
+            return work(execute)
+
+    def from_server(self: ServerStore, work: Callable[[Any], Any]) -> Any:
+        return self.carry(Point.STORE_TAKEN, work)
+
+    return _together(breaking(FileStore, from_file), breaking(ServerStore, from_server))
 
 
 def intents_not_sent_again() -> _Patch:

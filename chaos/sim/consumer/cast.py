@@ -1,4 +1,4 @@
-"""The cast of one simulated consumer: its store, the service that is called, and what they did."""
+"""Machinery: the store, the service that is called, and what processes did of one consumer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from chaos.sim.consumer.database import Database, Effect
 from chaos.sim.consumer.log_state import LogState
 from chaos.sim.consumer.names import CONSUMER, TAGS
 from chaos.sim.consumer.redis_store import RedisDatabase, opened
-from chaos.sim.consumer.rows_store import FileLock, FileStore, ServerStore
+from chaos.sim.consumer.server_store import ServerStore
 from chaos.sim.consumer.service import Service
+from chaos.sim.consumer.sqlite_store import FileStore
 from chaos.sim.consumer.stage import Acting, Setup, Stage
 from chaos.sim.consumer.wire import Wire
 from chaos.sim.log.oracle import committed
@@ -43,7 +44,6 @@ class ConsumerCast(Stage):
         self.store_wire = Wire(self, 0.4)
         self.service = Service(self)
         self.database = RedisDatabase() if setup.store == "redis" else Database()
-        self.lock = FileLock()
         # Lives of processes, by what names each among those of the consumer. They are of one
         # machine, where the end of one is evident, or each is of its own.
         self.members: dict[str, Process] = {}
@@ -63,7 +63,7 @@ class ConsumerCast(Stage):
         if isinstance(self.database, RedisDatabase):
             return opened(self, actor, self.database, self.store_wire)
         if self.setup.store == "sqlite":
-            return FileStore(self, actor, self.database, self.store_wire, self.lock)
+            return FileStore(self, actor, self.database, self.store_wire)
         return ServerStore(self, actor, self.database, self.store_wire)
 
     def effects(self, shard: str) -> list[Effect]:

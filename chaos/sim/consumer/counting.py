@@ -1,4 +1,4 @@
-"""Attempts of messages that fail, as each commit of the store, or of the log, counts them (T5)."""
+"""Oracle: attempts of messages that fail, as each commit counts them (T5)."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
-"""The database of a consumer's run, with the user's tables and the consumer's own.
+"""Model of the world: a consumer's database of SQL, with the user's tables and the consumer's own.
 
 It is one of SQLite, in memory: what the product writes are its own statements. What lies between
-it and the processes is simulated: who waits for its lock, and what is on its way (``rows_store``).
+it and the processes is simulated (``sqlite_store``, ``server_store``).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from chaos.sim.consumer.names import CONSUMER
@@ -18,6 +21,8 @@ from sharedlog._consumer.tables import SQLITE, Table
 __all__ = ["Database", "Effect"]
 
 _T = TypeVar("_T")
+_Made = TypeVar("_Made", bound=sqlite3.Connection)
+_numbers = itertools.count(1)
 _TABLES = (
     "CREATE TABLE effect (id INTEGER PRIMARY KEY, shard TEXT, body TEXT, chain TEXT, answers TEXT)",
     "CREATE TABLE tick (shard TEXT PRIMARY KEY, count INTEGER)",
@@ -39,11 +44,11 @@ class Database:
     def __init__(self) -> None:
         self.table = Table(CONSUMER, SQLITE)
         self.calls = CallRows(CONSUMER, SQLITE)
-        self._connection = _opened()
+        # As long as somebody has it open the file is there.
+        self._name = f"/consumer-{os.getpid()}-{next(_numbers)}"
+        self._connection = self._seen = self._opened(sqlite3.Connection)
         for each in (self.table.create, self.calls.create, *_TABLES):
             self._connection.execute(each)
-        # Of what was committed.
-        self.version = 0
         # Sessions that somebody has ended.
         self.ended: set[str] = set()
         # Who looks at what each commit has made of it.
@@ -60,14 +65,51 @@ class Database:
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
-        self.version += 1
+        self.changed()
+        return found
+
+    def connect(self, factory: type[_Made]) -> _Made:
+        """Return another connection to it, in autocommit, which waits for no lock."""
+        if self._seen is self._connection:
+            # Nobody reads a file in memory while somebody writes: a copy is looked at.
+            self._seen = _in_memory()
+            self._look()
+        return self._opened(factory)
+
+    def _opened(self, factory: type[_Made]) -> _Made:
+        return sqlite3.connect(
+            f"file:{self._name}?vfs=memdb",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=0.0,
+            factory=factory,
+        )
+
+    @contextmanager
+    def unless(self, *refused: type[Exception]) -> Iterator[None]:
+        """Undo what was committed just before, where what is of one piece with it is refused."""
+        before = _in_memory()
+        self._seen.backup(before)
+        self._look()
+        try:
+            yield
+        except refused:
+            before.backup(self._connection)
+            self._look()
+            raise
+        finally:
+            before.close()
+
+    def changed(self) -> None:
+        """Have who looks see what a commit has made of it."""
+        self._look()
         for each in self.watchers:
             each()
-        return found
 
     def read(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
         """Return rows."""
-        return self._connection.execute(statement, given).fetchall()
+        return self._seen.execute(statement, given).fetchall()
 
     def chain(self, shard: str) -> str:
         """Return what a shard's effects hash to."""
@@ -106,27 +148,31 @@ class Database:
         """Have nothing be in the user's tables."""
         for each in ("DELETE FROM effect", "DELETE FROM tick"):
             self._connection.execute(each)
-        self.version += 1
+        self._look()
 
     def backup(self) -> None:
         """Keep a copy of it as it is."""
-        self._copy = _opened()
-        self._connection.backup(self._copy)
+        self._copy = _in_memory()
+        self._seen.backup(self._copy)
 
     def restore(self) -> bool:
         """Be as the copy; False: there is none."""
         if self._copy is None:
             return False
         self._copy.backup(self._connection)
-        self.version += 1
+        self._look()
         return True
 
     def close(self) -> None:
         """Let go of it."""
-        for each in (self._connection, self._copy):
+        for each in (self._connection, self._seen, self._copy):
             if each is not None:
                 each.close()
 
+    def _look(self) -> None:
+        if self._seen is not self._connection:
+            self._connection.backup(self._seen)
 
-def _opened() -> sqlite3.Connection:
-    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+
+def _in_memory() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", check_same_thread=False)

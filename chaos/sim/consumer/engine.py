@@ -1,4 +1,4 @@
-"""The log's engine as one simulated process has it: each step is a request to the log's server."""
+"""Model of the world: a log's engine as one process has it, each step a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of a simulated consumer: what they do with a message follows from it alone."""
+"""Model of the world: the functions of a consumer, which follow from the message alone."""
 
 from __future__ import annotations
 
@@ -25,8 +25,13 @@ class Functions:
     def __init__(self, cast: Stage, actor: Acting) -> None:
         self._cast = cast
         self._actor = actor
-        places: dict[str, _InLog | _InRedis] = {"log": _InLog(), "redis": _InRedis()}
-        self._place: _InTables | _InLog | _InRedis = places.get(cast.setup.store, _InTables())
+        places: dict[str, Any] = {
+            "log": _InLog(),
+            "redis": _InRedis(),
+            "sqlite": _InFile(),
+            "postgres": _InTables(),
+        }
+        self._place = places[cast.setup.store]
 
     def handle(self, body: str, effects: Effects) -> None:
         """Do what a message asks for: calls first, then effects and outputs."""
@@ -100,6 +105,30 @@ class _InTables:
 
     def tick(self, effects: Effects, shard: str) -> int:
         return int(effects.connection.tick(shard))
+
+
+class _InFile:
+    """Effects in the user's tables, by SQL."""
+
+    def chain(self, effects: Effects, shard: str) -> str:
+        statement = "SELECT chain FROM effect WHERE shard = ? ORDER BY id DESC LIMIT 1"
+        found = effects.connection.execute(statement, (shard,)).fetchone()
+        return str(found[0]) if found else ""
+
+    def write(
+        self, effects: Effects, shard: str, body: str, chain: str, answers: list[str]
+    ) -> None:
+        effects.connection.execute(
+            "INSERT INTO effect (shard, body, chain, answers) VALUES (?, ?, ?, ?)",
+            (shard, body, chain, json.dumps(answers)),
+        )
+
+    def tick(self, effects: Effects, shard: str) -> int:
+        statement = "SELECT count FROM tick WHERE shard = ?"
+        found = effects.connection.execute(statement, (shard,)).fetchone()
+        count = 1 + (int(found[0]) if found else 0)
+        effects.connection.execute("INSERT OR REPLACE INTO tick VALUES (?, ?)", (shard, count))
+        return count
 
 
 class _InLog:

@@ -1,4 +1,4 @@
-"""The judge of a consumer's run: the user's tables equal one run over what was committed.
+"""Oracle: the user's tables equal one run over what was committed.
 
 It reads the rows of the log and of the tables by itself: by no rule of the consumer's.
 """

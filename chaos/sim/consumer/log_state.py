@@ -1,4 +1,4 @@
-"""The state of a substream that the log has, read from all that was committed of its changes."""
+"""Oracle: the state of a substream that the log has, from all its committed changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of what a simulated consumer follows, and publishes to."""
+"""Model of the world: the names of what a consumer follows, and publishes to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator of a simulated consumer, who lets shards go on that have stopped."""
+"""Model of the world: the operator of a consumer, who lets stopped shards go on."""
 
 from __future__ import annotations
 

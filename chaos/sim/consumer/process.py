@@ -1,4 +1,4 @@
-"""A process of a simulated consumer: the product's own ``Consumer``, in virtual time.
+"""Driver of the product's ``Consumer``, in virtual time: one process, through its lives.
 
 What is put in the place of the product's: the log's engine, the store's way to its database, the
 channels to services, and the threads (``strands``).
@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ from chaos.sim.consumer.strands import Event, Strands
 from chaos.sim.faults import Fault, Point
 from chaos.sim.loop import Process
 from sharedlog._consumer.carrying import Carrier
-from sharedlog._consumer.consumer import Consumer
+from sharedlog._consumer.consumer import Consumer, opened
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.opening import Together
@@ -232,7 +232,7 @@ class ConsumerProcess:
     def _run(self, consumer: Consumer, place: Place, log: Any) -> None:
         cast, process, strands = self._cast, self.process, self._cast.strands
         setup = cast.setup
-        store = cast.store_of(self, place)
+        store = opened(lambda: cast.store_of(self, place))
         dice = random.Random(process.name)  # noqa: S311 - repeatable, not secret
         who = f"{dice.getrandbits(64):016x}"
         membership = Membership(
@@ -242,7 +242,7 @@ class ConsumerProcess:
         settings, joined = consumer._settings, None
         if setup.joined:
             alone = setup.store == "sqlite"
-            joined = Together(store.within, InOneFile if alone else InOneDatabase, alone=alone)
+            joined = Together(store.append, InOneFile if alone else InOneDatabase, alone=alone)
             settings = settings._replace(keeper=joined.keeper)
         carrier = Carrier(
             CONSUMER,
@@ -283,9 +283,8 @@ class ConsumerProcess:
             work.sharing.end()
             settling.close()
             membership._closing.set()
-            with suppress(LogUnavailable):
+            with closing(store), suppress(LogUnavailable):
                 membership.part()
-            store.close()
 
     def _wait(self, work: Work, place: Place) -> None:
         """As ``Consumer._wait``."""

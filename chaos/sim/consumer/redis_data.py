@@ -1,4 +1,4 @@
-"""A Redis server's keys, its commands and a consumer's scripts, in memory.
+"""Model of the world: a Redis server, its commands and a consumer's scripts, in memory.
 
 This stands for ``sharedlog/_consumer/scripts``; a test has a real server answer the same requests
 (``tests/chaos/test_redis_data.py``). One request is one moment: a command, or what is between MULTI

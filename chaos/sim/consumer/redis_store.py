@@ -1,4 +1,4 @@
-"""The store of a simulated process that is a Redis: the product's own, and redis-py's, on a wire.
+"""Driver of the product's ``RedisStore`` and of redis-py, whose requests travel.
 
 What is put in the place of the product's is a connection: what it sends travels, and the server at
 the other end is ``RedisData``.

@@ -1,4 +1,4 @@
-"""The schedule of a consumer's run: what is published, how it is consumed, and what goes wrong."""
+"""Model of the world: the schedule of a consumer's run, and what goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service that handlers call: it runs each call of a session once, and keeps the answers."""
+"""Model of the world: the service that handlers call, which runs each call once."""
 
 from __future__ import annotations
 

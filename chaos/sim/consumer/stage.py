@@ -1,4 +1,4 @@
-"""The stage of one simulated consumer: what its processes and the ways between them share."""
+"""Machinery: what the processes of a consumer and the ways between them share."""
 
 from __future__ import annotations
 

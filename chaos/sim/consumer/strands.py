@@ -1,4 +1,4 @@
-"""Strands: what stands for the threads of simulated processes, in virtual time.
+"""Machinery: strands, which stand for the threads of processes, in virtual time.
 
 One runs at a time. What blocks in the product parks here: the world goes on, until an event of the
 process wakes it. So code that is written for threads is driven as it is, and the same seed has it

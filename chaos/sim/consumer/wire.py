@@ -1,4 +1,4 @@
-"""The wire between a process and a store or a service: what is on it may be lost, or late."""
+"""Model of the world: the wire to a store or a service, where requests are lost, or late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stores of a simulated process that are databases of SQL: as SQLite's, and as a server's."""
+"""Model of the world: a server of SQL as PostgreSQL's, and a process's way to it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,15 @@ from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import do
 
-__all__ = ["Connection", "FileLock", "FileStore", "ServerStore"]
+__all__ = ["Connection", "ServerStore"]
 
 _T = TypeVar("_T")
-_BUSY_S = 5.0
-# One step at a file, and what it takes afterwards until the process goes on.
-_STEP_S = 0.001
 
 
 class Connection:
     """What handlers write with: what they wrote is there once the consumer commits it."""
 
-    def __init__(self, store: FileStore | ServerStore) -> None:
+    def __init__(self, store: ServerStore) -> None:
         self._store = store
         self.begin()
 
@@ -129,7 +126,7 @@ class _Store:
 
         self.carry(Point.ANSWER_KEPT, work, apart=True)
 
-    def within(self, tag: str, append: Rule[Any]) -> None:
+    def append(self, tag: str, append: Rule[Any]) -> None:
         """Have an append be in the transaction that runs, as the product's own stores do."""
         engine: Any = SimulatedEngine(self._cast, self._actor)
         held = self._known.pop(tag, None)
@@ -215,116 +212,6 @@ class _Store:
         if self._cast.full_until > self._cast.loop.now:
             self._cast.coverage.hit(Fault.FULL_DISK, point)
             raise Failed("disk full", counts=False)
-
-
-class FileLock:
-    """Of a file that has one writer."""
-
-    def __init__(self) -> None:
-        self.owner: FileStore | None = None
-
-    def taken(self, store: FileStore) -> bool:
-        """Take it, unless somebody who lives has it."""
-        if self.owner is not None and self.owner.alive and self.owner is not store:
-            return False
-        self.owner = store
-        return True
-
-    def released(self, store: FileStore) -> None:
-        """Have it be free."""
-        if self.owner is store:
-            self.owner = None
-
-
-class FileStore(_Store):
-    """As SQLite's: one writer, whose transaction keeps the others out; nothing is lost."""
-
-    def __init__(
-        self, cast: Stage, actor: Acting, database: Database, wire: Wire, lock: FileLock
-    ) -> None:
-        super().__init__(cast, actor, database, wire)
-        self._lock = lock
-        self._version = 0
-
-    @property
-    def alive(self) -> bool:
-        """Whether its process lives."""
-        return self._process.alive
-
-    def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
-        """See ``Store``."""
-        table = self._database.table
-        self._known.pop(tag, None)
-        return self.carry(
-            Point.STORE_TAKEN,
-            lambda execute: table.take(execute, tag, number, gone=gone, anew=anew),
-        )
-
-    def written(self) -> int:
-        """See ``Store``."""
-        return self.writes
-
-    def suspend(self) -> None:
-        """See ``Store``."""
-        self._lock.released(self)
-
-    def resume(self, *, read: bool) -> None:
-        """See ``Store``."""
-        before = self._version
-        self.rollback()
-        self.begin()
-        if read and before != self._version:
-            raise Failed("others have written meanwhile", counts=False)
-
-    def begin(self) -> Connection:
-        """See ``Store``."""
-        self._locked()
-        self._version = self._database.version
-        return self._begun(Connection(self))
-
-    def rollback(self) -> None:
-        """See ``Store``."""
-        super().rollback()
-        self._lock.released(self)
-
-    def reads(self, read: Callable[[Database], _T]) -> _T:
-        """Read, for a handler."""
-        return read(self._database)
-
-    def carry(self, point: Point, work: Callable[[Any], _T], *, apart: bool = False) -> _T:
-        """See ``_Store``: killed before it happens, or afterwards."""
-        cast, strand = self._cast, self._cast.strands.current
-        strand.check()
-        self._locked()
-        try:
-            with self._actor.at(point):
-                cast.reached(self._actor, point)
-                strand.sleep(_STEP_S * cast.random.random())
-                self.full(point)
-                lost = self._wire.lossy_until > cast.loop.now
-                if lost and cast.random.random() < 0.2:
-                    raise self._failed(point)
-                found = self._database.carry(work)
-                if lost and cast.random.random() < 0.2:
-                    # Nobody knows what is on the disk.
-                    raise self._failed(point)
-                strand.sleep(_STEP_S * cast.random.random())
-        finally:
-            self._lock.released(self)
-        return found
-
-    def _failed(self, point: Point) -> StoreUnavailable:
-        self._cast.coverage.hit(Fault.STORE_LOSS, point)
-        return StoreUnavailable("disk I/O error")
-
-    def _locked(self) -> None:
-        cast, strand = self._cast, self._cast.strands.current
-        until = cast.loop.now + _BUSY_S
-        while not self._lock.taken(self):
-            if cast.loop.now >= until:
-                self._transaction = None
-                raise StoreUnavailable("database is locked")
-            strand.sleep(0.003)
 
 
 class ServerStore(_Store):

@@ -1,0 +1,188 @@
+"""Driver of the product's ``SqliteStore``, over a file in memory that several processes have.
+
+What is put in the place of the product's is a connection, which waits in virtual time: for the
+file's lock, and for the disk as it commits, where faults strike.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from _rifl_ground.sqlite.guard import FileGuard
+from chaos.sim.consumer.database import Database
+from chaos.sim.consumer.engine import SimulatedEngine
+from chaos.sim.consumer.names import CONSUMER
+from chaos.sim.consumer.stage import Acting, Stage
+from chaos.sim.consumer.wire import Wire
+from chaos.sim.faults import Fault, Point
+from sharedlog._consumer.joined_append import Held, JoinedAppend
+from sharedlog._consumer.sqlite import BEGIN, COMMIT, HandlersConnection, SqliteStore
+from sharedlog._core.commit import Refused
+from sharedlog._core.consumer.asked import Unit
+from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.checkpoint import Checkpoint
+from sharedlog._core.steps import Rule
+from sharedlog._engines.driving import do
+
+__all__ = ["FileStore"]
+
+_BUSY_S, _AGAIN_S = 5.0, 0.003
+# What a commit takes, and what its process takes then until it goes on.
+_STEP_S = 0.001
+
+
+class FileStore(SqliteStore):
+    """The store of one life of a process."""
+
+    def __init__(self, cast: Stage, actor: Acting, database: Database, wire: Wire) -> None:
+        self._cast = cast
+        self._actor = actor
+        self._database = database
+        self._wire = wire
+        # What its process is about.
+        self._point = Point.STORE_TAKEN
+        # Where the log is in the file: what is appended by the next commit, and what keys of it
+        # hold since the last one.
+        self._append: JoinedAppend | None = None
+        self._held: Held | None = None
+        self._known: dict[str, Held] = {}
+        path = Path("simulated.db")
+        super().__init__(path, CONSUMER, guard=_Guard(path))
+
+    def note(self, tag: str, number: int, attempts: int) -> None:
+        """See ``Store``."""
+        with self._about(Point.NOTE):
+            super().note(tag, number, attempts)
+
+    def intend(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        with self._about(Point.INTENDED):
+            super().intend(tag, number, call)
+
+    def answered(self, tag: str, number: int, call: Call) -> None:
+        """See ``Store``."""
+        with self._about(Point.ANSWER_KEPT):
+            super().answered(tag, number, call)
+
+    def take(self, tag: str, number: int, **how: Any) -> Checkpoint:
+        """See ``Store``."""
+        self._known.pop(tag, None)
+        return super().take(tag, number, **how)
+
+    def append(self, tag: str, append: Rule[Any]) -> None:
+        """Have an append be in the transaction that runs, as ``SqliteEngine.carry_in`` has it."""
+        engine: Any = SimulatedEngine(self._cast, self._actor)
+        self._append = JoinedAppend(
+            lambda step: do(engine, step), append, self._known.pop(tag, None)
+        )
+
+    def commit(self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> None:
+        """See ``Store``."""
+        self._known.pop(tag, None)
+        append = self._append
+        try:
+            with self._about(Point.STORE_COMMIT):
+                super().commit(tag, checkpoint, units)
+        except Refused as refused:
+            if append is None:
+                raise
+            raise append.refused(refused) from refused
+        if self._held is not None:
+            self._known[tag], self._held = self._held, None
+
+    def rollback(self) -> None:
+        """See ``Store``."""
+        self._append = self._held = None
+        super().rollback()
+
+    @contextmanager
+    def _about(self, point: Point) -> Iterator[None]:
+        before, self._point = self._point, point
+        try:
+            yield
+        finally:
+            self._point = before
+
+    def _connected(self) -> HandlersConnection:
+        connection = self._database.connect(_Connection)
+        connection.begins, connection.commits = self._begin, self._commit_it
+        return connection
+
+    def _begin(self, begin: Callable[[], Any]) -> Any:
+        """Wait for the file's lock, as SQLite does."""
+        cast, strand = self._cast, self._cast.strands.current
+        strand.check()
+        until = cast.loop.now + _BUSY_S
+        while True:
+            try:
+                return begin()
+            except sqlite3.OperationalError:
+                if cast.loop.now >= until:
+                    raise
+            strand.sleep(_AGAIN_S)
+
+    def _commit_it(self, end: Callable[[str], Any]) -> Any:
+        """Commit; the process may be killed before and after it is there."""
+        cast, strand, point = self._cast, self._cast.strands.current, self._point
+        with self._actor.at(point):
+            cast.reached(self._actor, point)
+            strand.sleep(_STEP_S * cast.random.random())
+            if cast.full_until > cast.loop.now:
+                cast.coverage.hit(Fault.FULL_DISK, point)
+                raise _error("database or disk is full", sqlite3.SQLITE_FULL)
+            lost = self._wire.lossy_until > cast.loop.now
+            if lost and cast.random.random() < 0.2:
+                end("ROLLBACK")
+                raise self._lost(point)
+            append, self._append = self._append, None
+            found = end(COMMIT)
+            if append is not None and append.commit is not None:
+                with self._database.unless(Refused):
+                    lsns = cast.server.at_once(self._actor.process, append.commit, Point.NAMED)
+                self._held = append.left(lsns)
+            self._database.changed()
+            if lost and cast.random.random() < 0.2:
+                # Nobody knows what is on the disk.
+                raise self._lost(point)
+            strand.sleep(_STEP_S * cast.random.random())
+        return found
+
+    def _lost(self, point: Point) -> sqlite3.Error:
+        self._cast.coverage.hit(Fault.STORE_LOSS, point)
+        return _error("disk I/O error", sqlite3.SQLITE_IOERR)
+
+
+class _Connection(HandlersConnection):
+    """A connection that asks before it waits."""
+
+    begins: Callable[[Callable[[], Any]], Any]
+    commits: Callable[[Callable[[str], Any]], Any]
+
+    def execute(self, *given: Any) -> Any:
+        """See ``sqlite3.Connection``."""
+        run = super().execute
+        if given[0] == BEGIN:
+            return self.begins(lambda: run(*given))
+        if given[0] == COMMIT:
+            return self.commits(run)
+        return run(*given)
+
+
+class _Guard(FileGuard):
+    """It is the file that it was: there is no other one."""
+
+    def opened(self, connection: sqlite3.Connection) -> None:
+        """See ``FileGuard``."""
+
+    def begun(self, connection: sqlite3.Connection) -> None:
+        """See ``FileGuard``."""
+
+
+def _error(text: str, code: int) -> sqlite3.Error:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
