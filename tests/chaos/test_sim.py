@@ -28,6 +28,15 @@ ROOT = Path(__file__).parents[2]
 RUNS, RUNS_OF_PLAYERS = 6, 1
 
 
+def test_each_module_says_whether_it_is_an_oracle_a_model_or_a_driver() -> None:
+    """What repeats the product would have its mistakes, too: it is driven instead."""
+    kinds = ("Oracle: ", "Model of the world: ", "Driver of the product's ", "Machinery: ")
+    for file in sorted((ROOT / "chaos" / "sim").rglob("*.py")):
+        if file.stem not in ("__init__", "__main__"):
+            first = file.read_text().removeprefix('"""')
+            assert first.startswith(kinds), file
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)

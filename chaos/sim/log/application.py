@@ -1,4 +1,4 @@
-"""An application with tables in the log's database, which appends in its transactions (§12).
+"""Model of the world: an application that appends in transactions of its own (§12).
 
 It does one job after another: a row of its own and messages, in one transaction, which it commits
 or, of some jobs, rolls back. Where it does not know what became of a job it looks for the row.

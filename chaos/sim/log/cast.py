@@ -1,4 +1,4 @@
-"""The cast of one simulated log: what its processes share."""
+"""Machinery: what the processes of one simulated log share."""
 
 from __future__ import annotations
 

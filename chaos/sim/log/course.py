@@ -1,4 +1,4 @@
-"""One rule of a log on its way to its end, as events of a process."""
+"""Driver of the product's rules of a log: one on its way to its end, by events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Followers of some substreams: by a position that is kept, or by a hold (DESIGN-LOG §12, §13)."""
+"""Driver of the product's following and holds: followers of some substreams (§12, §13)."""
 
 from __future__ import annotations
 

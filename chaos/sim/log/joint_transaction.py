@@ -1,4 +1,4 @@
-"""Transactions of two producers: a marker of a writer's over what its helper has pending."""
+"""Driver of the product's markers: transactions of a writer and its helper."""
 
 from __future__ import annotations
 

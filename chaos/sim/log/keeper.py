@@ -1,4 +1,4 @@
-"""Keepers: two processes that trim a log in turn, and two that sweep it (DESIGN-LOG §12, §13)."""
+"""Driver of the product's trimming and sweeping: two processes that take turns (§12, §13)."""
 
 from __future__ import annotations
 

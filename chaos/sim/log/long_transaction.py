@@ -1,4 +1,4 @@
-"""Transactions of a writer that take several appends: pending ones, and the marker."""
+"""Driver of the product's pending appends and markers: transactions of several appends."""
 
 from __future__ import annotations
 

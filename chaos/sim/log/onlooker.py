@@ -1,4 +1,4 @@
-"""Onlooker of a log: it sees every row there ever was, and who did what when.
+"""Oracle: an onlooker of a log, who sees every row there ever was, and who did what when.
 
 It knows the true time, and holds the processes against what they may do only then: what is
 trimmed is old, who is retired was silent, who acts for others has the duty.

@@ -1,4 +1,4 @@
-"""The judge of a log's run: what must be in it, in which order, and what was read of it.
+"""Oracle: what must be in a log, in which order, and what was read of it.
 
 It reads the rows by itself, by no rule of the product: what a producer has pending is decided by
 the first marker after it.

@@ -1,4 +1,4 @@
-"""A process that publishes by one producer after another: who it is, and what it goes on from."""
+"""Driver of the product's producers: a process that publishes by one after another."""
 
 from __future__ import annotations
 

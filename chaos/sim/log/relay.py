@@ -1,4 +1,4 @@
-"""A relay: one of two processes that publish under one name, by turns of it (DESIGN-LOG §12, L3).
+"""Driver of the product's named appends: two processes that publish under one name (§12, L3).
 
 Each asks for the name's highest seq and publishes the next. Of two that take the same one has it;
 what one was about when it died, its next life does again, as the same turn.

@@ -1,4 +1,4 @@
-"""The schedule of a log's run: what is appended, and what goes wrong meanwhile."""
+"""Model of the world: the schedule of a log's run, what is appended and what goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A series of lives of one follower: what they read, held against what there is."""
+"""Oracle: a series of lives of one follower, whose reading is held against what there is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of a simulated log: its one atomic step happens, and who asked may not hear of it."""
+"""Model of the world: a log's server, whose requests are lost, late or copied, and its backups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session of the database that has the log: transactions of an application's (DESIGN-LOG §12).
+"""Model of the world: a session of the database that has the log (DESIGN-LOG §12).
 
 What a transaction writes, its own row and what it appends, is one step of the log's engine, when it
 commits. From the append on the log is locked, until the transaction ends: with its client, too, and

@@ -1,4 +1,4 @@
-"""Appends of a writer that commit themselves, and what it sends again of them."""
+"""Driver of the product's appends that commit themselves, and what is sent again."""
 
 from __future__ import annotations
 

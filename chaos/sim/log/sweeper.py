@@ -1,4 +1,4 @@
-"""A sweeper, who retires producers that are silent and takes fences over; it never dies."""
+"""Driver of the product's retiring and fences: an operator who never dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A writer: appends, transactions, markers over spans of others, as it is asked for them."""
+"""Driver of the product's appends and transactions: a writer, as it is asked for them."""
 
 from __future__ import annotations
 

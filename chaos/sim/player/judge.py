@@ -1,4 +1,4 @@
-"""The judge of a player's run: what each target was called with, held against what was committed.
+"""Oracle: what each target was called with, held against what was committed.
 
 It reads the rows of the log and of the targets' stores by itself: by no rule of the player's.
 """

@@ -1,4 +1,4 @@
-"""Calls of a player to its log: each a course of a rule around the simulated engine."""
+"""Driver of the product's log rules for a player: each a course around the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator of a player: who reads what it tells, and sees to targets that have stopped."""
+"""Model of the world: the operator of a player, who sees to targets that have stopped."""
 
 from __future__ import annotations
 

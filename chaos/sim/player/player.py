@@ -1,4 +1,4 @@
-"""The processes of a player: of several one leads, each with what the product runs on its loop."""
+"""Driver of the product's ``Leading`` of a player: processes of which one leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One schedule of a player: its processes, what strikes them, and what came of it."""
+"""Machinery: one schedule of a player, its processes, what strikes them, what came of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule of a player's run: what is published, what its targets are, and what goes wrong."""
+"""Model of the world: the schedule of a player's run, its targets and what goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets: processes whose handlers a player calls, over a store that outlives them.
+"""Driver of the product's ``AioTarget``: processes whose handlers a player calls.
 
 What runs is the product's target on an event loop, rules and shell; what is simulated is gRPC, the
 store, and what handlers do.

@@ -1,4 +1,4 @@
-"""Rows of a log as the judge of a player's run reads them: by no rule of the player's."""
+"""Oracle: rows of a log as the judge of a player's run reads them, by no rule of its."""
 
 from __future__ import annotations
 

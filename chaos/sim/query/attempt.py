@@ -1,4 +1,4 @@
-"""An attempt of a task, in a process of its own: it may outlive its driver, and be late."""
+"""Driver of the product's ``Attempt`` of a task: it may outlive its driver, and be late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One plan of a batch: attempts of its tasks, which fail and run twice, and its commit."""
+"""Model of the world: what Spark does with one plan of a batch, its tasks and its commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint: what Spark keeps of a query, on a disk that survives its driver."""
+"""Model of the world: what Spark keeps of a query, on a disk that survives its driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A commit of a batch, in a process of its own: it may outlive its driver, and run again."""
+"""Driver of the product's commit of a batch: it may outlive its driver, and run again."""
 
 from __future__ import annotations
 

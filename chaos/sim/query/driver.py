@@ -1,4 +1,4 @@
-"""A driver of a streaming query: its runs, one after another, over one checkpoint."""
+"""Driver of the product's source and plans: a streaming query's runs over one checkpoint."""
 
 from __future__ import annotations
 

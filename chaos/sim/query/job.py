@@ -1,4 +1,4 @@
-"""Batch writes: by a name, run until one is told that it is committed, or once without."""
+"""Driver of the product's batch writes: by a name until one is committed, or once without."""
 
 from __future__ import annotations
 

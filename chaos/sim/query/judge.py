@@ -1,4 +1,4 @@
-"""The judge of queries: what they wrote is what one run of each would have written."""
+"""Oracle: what queries wrote is what one run of each would have written."""
 
 from __future__ import annotations
 

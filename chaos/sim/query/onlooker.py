@@ -1,4 +1,4 @@
-"""Onlooker of queries: it sees who appends and who is in, at the moment when it happens."""
+"""Oracle: an onlooker of queries, who sees who appends and who is in, when it happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a batch: what each of its tasks has, whichever attempt reads it."""
+"""Model of the world: what each task of a batch has, whichever attempt reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A publisher of what queries read: single appends, and transactions. It never dies."""
+"""Driver of the product's producers: what queries read; it never dies."""
 
 from __future__ import annotations
 

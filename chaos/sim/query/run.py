@@ -1,4 +1,4 @@
-"""One schedule of queries: who runs them, what strikes, and what came of it."""
+"""Machinery: one schedule of queries, who runs them, what strikes, and what came of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule of queries: which rows come when, and what goes wrong meanwhile."""
+"""Model of the world: the schedule of queries, which rows come when and what goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweeper of queries: it abandons plans whose tasks show no sign of life (DESIGN-LOG §13, C2)."""
+"""Driver of the product's cleaning: it abandons plans whose tasks are silent (§13, C2)."""
 
 from __future__ import annotations
 
