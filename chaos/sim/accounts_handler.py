@@ -186,7 +186,8 @@ class AccountsHandler:
             record: CompletionRecord = machine.execute(operation)
         except Killed:
             # It is dead.
-            return await self._life.events.create_future()
+            never: asyncio.Future[bytes] = self._life.events.create_future()
+            return await never
         if self._life.tracing:
             self._life.trace(f"call {operation.call} is executed: {record.response!r}")
         await asyncio.sleep(0.0001)

@@ -49,15 +49,15 @@ class Calls:
         for method in METHODS:
             policy = policy_of(method)
             if method in REQUEST_STREAMS:
-                of_requests = grpc.stream_unary_rpc_method_handler(handler.read)
-                made: Any = stream_unary_behavior(shell, method, policy, of_requests)
+                made: Any = grpc.stream_unary_rpc_method_handler(handler.read)
+                behavior: Any = stream_unary_behavior
             elif method in RESPONSE_STREAMS:
-                of_responses = grpc.unary_stream_rpc_method_handler(handler.tell)
-                made = unary_stream_behavior(shell, method, policy, of_responses)
+                made = grpc.unary_stream_rpc_method_handler(handler.tell)
+                behavior = unary_stream_behavior
             else:
-                unary = grpc.unary_unary_rpc_method_handler(handler.handle)
-                made = unary_behavior(shell, method, policy, unary)
-            self._behaviors[method] = made
+                made = grpc.unary_unary_rpc_method_handler(handler.handle)
+                behavior = unary_behavior
+            self._behaviors[method] = behavior(shell, method, policy, made)
         self._resolve = aio_resolve(life.engine, shell)
 
     def receive(self, rpc: Rpc) -> None:
@@ -218,7 +218,7 @@ class _Replies(Replies):
     """The product's replies, which are written down as they leave."""
 
     # What it says of each call is to be seen.
-    observed = True  # type: ignore[assignment]  # a property there
+    observed = True
 
     def __init__(self, life: ServerLife) -> None:
         super().__init__(None)
