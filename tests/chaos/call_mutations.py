@@ -13,7 +13,7 @@ from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.shared.requests import Ending
 from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.store import SharedStore
-from rifl._stores.sqlite import handler_commits
+from rifl._stores.sqlite import store
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.journal_entries import Entry
@@ -204,10 +204,11 @@ def item_redrawn() -> AbstractContextManager[Any]:
 
 
 def batch_written_in_part(kind: Any) -> Callable[[], AbstractContextManager[Any]]:
-    def entry(wanted: Any, *rows: Any, **keywords: Any) -> Entry:
-        return Entry(wanted, *(rows[:1] if wanted is kind else rows), **keywords)
+    class InPart(Entry):
+        def __init__(self, wanted: Any, *rows: Any, **keywords: Any) -> None:
+            super().__init__(wanted, *(rows[:1] if wanted is kind else rows), **keywords)
 
-    return replaced(handler_commits, "Entry", entry)
+    return replaced(store, "Entry", InPart)
 
 
 def taken_over_from_the_living() -> AbstractContextManager[Any]:

@@ -1,7 +1,6 @@
 """``sqlite:///file``: the embedded default; durable, with group commit.
 
-- ``store``: decisions in memory, records on disk. It is ``handler_commits`` (what handlers' own
-  transactions left, and many calls at once) on ``client_rows``; ``attempt``: a call.
+- ``store``: decisions in memory, records on disk; ``attempt``: a call.
 - ``recovery``: what earlier incarnations left; ``removals``: whose rows go.
 - ``databases``: the store's file and those that methods name; ``database``: one of these;
   ``schema``, ``statements``: its tables and what is written.

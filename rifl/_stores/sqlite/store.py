@@ -6,33 +6,46 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from _rifl_ground.counting import Counts, by_sqlite, is_noted
+from _rifl_ground.sqlite.failures import Stopped
 from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import RecordCodec
 from rifl._stores.embedded import EmbeddedStore
+from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
 from rifl._stores.rows import Move, RowCall, SoleProcess
 from rifl._stores.sqlite.attempt import SqliteAttempt, is_stale, of_sqlite
-from rifl._stores.sqlite.database import Database
+from rifl._stores.sqlite.database import Database, pack_ranges
 from rifl._stores.sqlite.databases import Databases
-from rifl._stores.sqlite.handler_commits import HandlerCommits
-from rifl._stores.sqlite.journal_entries import Entry, not_started, record_pending
+from rifl._stores.sqlite.journal_entries import (
+    RIDING_ACKNOWLEDGEMENTS,
+    Entry,
+    not_started,
+    record_pending,
+)
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
+from rifl._stores.sqlite.record_row import MovedRows, RecordRow
 from rifl._stores.sqlite.recovery import Recovery
 from rifl._stores.sqlite.removals import Removals
 from rifl._stores.sqlite.schema import opening_error
+from rifl._stores.sqlite.shared_transactions import BlockTurn
 from rifl._stores.sqlite.transactions import SqliteTransactions
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry
+from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
+    InProgress,
+    LeaseExpired,
     RecordPending,
     RiflError,
+    StaleRpc,
     StoreUnavailable,
 )
 from rifl.core._shared.outcome import Outcome
@@ -86,7 +99,7 @@ _KEYS_PER_SWEEP = 1_000
 _UNNOTED_S = 60
 
 
-class SqliteStore(HandlerCommits):
+class SqliteStore(EmbeddedStore):
     """One process, one file, WAL, a sync with each commit, group commit.
 
     A crash leaves: every answered call's record; an intent for every ``plain``
@@ -98,7 +111,8 @@ class SqliteStore(HandlerCommits):
     Atomic methods may name other SQLite databases; each has tables of ours and a
     journal. A client is registered in the store's own file before anything of it
     is in another, and removed there first: what is only elsewhere is forgotten at
-    the next start.
+    the next start, and no row of a call is there whose client has none. Of a batch all
+    intents are there or none, all records or none.
     """
 
     transactions: SqliteTransactions
@@ -243,6 +257,186 @@ class SqliteStore(HandlerCommits):
             )
             return self._queue(attempt, acknowledged, database)
 
+    # -- many calls at once: see ``BatchRecords`` --------------------------------------
+
+    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
+        """Decide, as ``EmbeddedStore`` does; of a client that is over once that is durable."""
+        replies: Sequence[Any] = super().claim_all(calls, policy)  # type: ignore[assignment]  # at once
+        refusal = next((reply for reply in replies if isinstance(reply, LeaseExpired)), None)
+        if refusal is None:
+            return replies
+        later: Any
+        try:
+            with self._lock:
+                later = self._expired(calls[0].client_id, refusal)
+        except RiflError as error:
+            later = error
+        return AllLater([later if isinstance(one, LeaseExpired) else one for one in replies])
+
+    def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
+        """Make the intents of plain calls durable, in one commit."""
+        first = attempts[0]
+        if first.policy.kind is not Kind.PLAIN:
+            # Registers their client where need be, which is the same one.
+            registered = self.start(first)
+            return [None] * len(attempts) if registered is None else _for_all(registered, attempts)
+        rows = [
+            (call.client_id, call.identity, call.fingerprint, call.method)
+            for call in (attempt.call for attempt in attempts)
+        ]
+
+        def intended(_: Entry) -> None:
+            for attempt in attempts:
+                of_sqlite(attempt).intended = True
+            with self._lock:
+                first.entry.registered.add(self._main.name)
+
+        entry = Entry(Entry.INTENT, *rows, patient=False, failure=not_started, durable=intended)
+        with self._lock:
+            return _for_all(self._queue(first, entry, self._main), attempts)
+
+    def finish_all(
+        self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord]
+    ) -> Replies | Later:
+        """Make the records durable in one commit, then settle."""
+        first = attempts[0]
+        if first.policy.kind is Kind.ATOMIC:
+            # A transaction of a handler's may have left another record for each.
+            return AllLater([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
+        of_a_run, completed_at = self._codec.of_a_run, self._completed_at(first.call)
+        kept: list[CompletionRecord] = []
+        rows: list[tuple[Any, ...]] = []
+        for attempt, record in zip(attempts, records, strict=True):
+            call = attempt.call
+            attempt.owed = True
+            unix_s = completed_at if call.key is not None else None
+            stands, data = of_a_run(record, call, unix_s)
+            kept.append(stands)
+            rows.append((call.client_id, call.identity, call.fingerprint, call.method, data))
+        database = self._databases.of(first)
+
+        def recorded(_: Entry) -> None:
+            with self._lock:
+                first.entry.registered.add(database.name)
+            self._settle_all(attempts, kept)
+
+        entry = Entry(Entry.RECORD, *rows, patient=True, failure=record_pending, durable=recorded)
+        entry.result = [
+            None if stands is record else stands
+            for stands, record in zip(kept, records, strict=True)
+        ]
+        with self._lock:
+            if not any(is_stale(attempt) for attempt in attempts):
+                return self._queue(first, entry, database)
+        # Acknowledged while they ran: rare, and no record is wanted of these.
+        return AllLater([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
+
+    # -- what handlers' own transactions left ------------------------------------------
+
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
+        """Return what the handler's own transaction left, None if it left nothing.
+
+        One that was shared tells by itself.
+        """
+        mine = of_sqlite(attempt)
+        mine.sealed = True
+        if mine.committed is not None:
+            return mine.committed
+        if mine.shared is not None:
+            if isinstance(mine.shared, BlockTurn):
+                mine.shared.cut_off()
+            return mine.shared
+        if mine.recorded is None:
+            return None
+        database = self._databases.of(mine)
+        standing = None if mine.unsynced else database.read_committed(mine)
+        if standing is not None:
+            return standing
+        # To be on the disk before the answer leaves: a commit of ours waits for what came
+        # before it. Or it was rolled back; or its fsync failed, and then it is in the file's
+        # log where nobody reads it but the next start: ours is written over it. Or another
+        # thread commits it just now, as where a coroutine was cancelled: ours comes after.
+        call = attempt.call
+
+        def look_again(entry: Entry) -> None:
+            entry.result = database.read(call)
+
+        entry = Entry(
+            Entry.OVERWRITE,
+            (call.client_id, call.identity),
+            patient=False,
+            failure=_doubtful,
+            durable=look_again,
+        )
+        return database.journal.submit(entry, awaited=True)
+
+    def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
+        """Settle with the record of the handler's own transaction."""
+        database = self._databases.of(attempt)
+        entry = attempt.entry
+        now = 0.0 if attempt.call.key is None else self._clock()
+        with self._lock:
+            entry.registered.add(database.name)
+            self._note_many_acknowledgements()
+            if is_stale(attempt):
+                self._delete(attempt, database)
+            waiters = self._settle_one(attempt, record, now)
+        for wake in waiters:
+            wake()
+
+    def _row(self, attempt: SqliteAttempt, record: CompletionRecord) -> RecordRow | MovedRows:
+        """Return the row of an attempt that may still be recorded, else raise."""
+        call = attempt.call
+        if attempt.policy.kind is not Kind.ATOMIC:
+            raise WrongDatabase(f"{call.method} is not declared atomic")
+        database = self._databases.of(attempt)
+        if isinstance(call, RowCall):
+            return self._moved_rows(attempt, call, database)
+        entry, guard = attempt.entry, database.guard
+        with self._lock:
+            if attempt.ended or is_stale(attempt):
+                raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
+            client = None if database.name in entry.registered else self._client_row(entry)
+        self._check_file(attempt, database)
+        data = self._codec.to_bytes(record, self._completed_at(call), call.seed)
+        attempt.stored = data
+        row = (call.client_id, call.identity, call.fingerprint, call.method, data)
+        return RecordRow(database.path, guard.opening, guard.number(), client, row)
+
+    def _moved_rows(self, attempt: SqliteAttempt, call: RowCall, database: Database) -> MovedRows:
+        with self._lock:
+            if attempt.ended or attempt.revoked:
+                raise StaleRpc(f"{call.rpc_id} was settled")
+        self._check_file(attempt, database)
+        guard = database.guard
+        return MovedRows(database.path, guard.opening, guard.number(), call.moves)
+
+    @staticmethod
+    def _check_file(attempt: SqliteAttempt, database: Database) -> None:
+        """Raise ``WrongDatabase`` where the file is another one.
+
+        Of a shared transaction once; it is looked again when that has committed, before anybody
+        is told.
+        """
+        group = None
+        if attempt.sharing and isinstance(attempt.shared, BlockTurn):
+            group = attempt.shared.group
+            if group is not None and group.checked:
+                return
+        try:
+            database.guard.check()
+        except Stopped as error:
+            database.journal.stop_for(error)
+            raise WrongDatabase(str(error)) from error
+        if group is not None:
+            group.checked = True
+
+    def _completed_at(self, call: Call) -> float | None:
+        # Not earlier than it was, and not by a clock that may jump.
+        return None if call.key is None else int(self._table.lived(self._clock())) + 1
+
+    # ------------------------------------------------------------------------------
+
     def abandon(self, attempt: Attempt) -> Pending | None:
         """Remove the intent, if there is one, then make the call new again."""
         if not of_sqlite(attempt).intended:
@@ -357,8 +551,90 @@ class SqliteStore(HandlerCommits):
         if doubt is not None and not entry.done:
             entry.fail(record_pending(doubt))
 
+    # -- clients: registered before, and removed before, anything of theirs is elsewhere ----
+
+    def _register(self, client_id: int) -> Pending:
+        """Have the row of a client written whose id is to be told when that is durable.
+
+        A retry after a crash then finds a client that is known, and so what is promised for a
+        crash holds from its first call on.
+        """
+        with self._lock:
+            # Known here as long as its row may be in the file: see ``_expired``.
+            client = self._table.admit(client_id)
+            self._main.journal.register(*self._client_row(client))
+            registration = Entry.empty(
+                failure=not_started, durable=lambda _: self._registered_in_main(client)
+            )
+            return self._main.journal.submit(registration, awaited=True)
+
+    def _remove(self, client_ids: list[int]) -> None:
+        self._removals.remove(client_ids)
+
+    def _expired(self, client_id: int, refusal: LeaseExpired) -> Later:
+        """Raise the refusal of a client that is over, or have it raised once that is durable.
+
+        Until then a crash would bring the client back, with a lease: a first attempt that was
+        told LEASE_EXPIRED is sent anew under another id, and a late copy of it would run.
+        """
+        client = self._table.find(client_id)
+        if client is not None:
+            if client.running:
+                raise InProgress(f"client id {client_id} is expired, and calls of it still run")
+            # Over by the clock, and not swept yet: an expired lease never comes back.
+            self._remove(self._table.drop([client_id]))
+        elif not self._removals.under_way(client_id):
+            raise refusal
+        return self._removals.then_refuse(refusal)
+
+    def _registered_in_main(self, entry: ClientEntry) -> None:
+        with self._lock:
+            entry.registered.add(self._main.name)
+
+    # -- under the lock ----------------------------------------------------------
+
+    def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
+        self._note_many_acknowledgements()
+        client = attempt.entry
+        if database.name not in client.registered:
+            # In this batch or an earlier one, never in a later.
+            database.journal.register(*self._client_row(client))
+        return database.journal.submit(entry, awaited=True)
+
+    def _delete(self, attempt: Attempt, database: Database) -> None:
+        """Have a row deleted that came after its own acknowledgement."""
+        self._note_acknowledgements()
+        seq: int = attempt.call.seq  # type: ignore[assignment]
+        database.journal.acknowledge(*self._client_row(attempt.entry), [seq])
+
+    def _note_many_acknowledgements(self) -> None:
+        """Note those of calls whose rows are to be deleted, once the next commit may take them."""
+        if len(self._table.released) >= RIDING_ACKNOWLEDGEMENTS:
+            self._note_acknowledgements()
+
+    def _note_acknowledgements(self) -> None:
+        databases = self._databases.by_name
+        for client, released in self._table.take_released():
+            row = self._client_row(client)
+            for name in client.registered:
+                databases[name].journal.acknowledge(*row, released)
+
+    @staticmethod
+    def _client_row(entry: ClientEntry) -> tuple[int, int, bytes]:
+        tracker = entry.tracker
+        return entry.client_id, tracker.first_incomplete, pack_ranges(tracker.completed_ranges())
+
     # ------------------------------------------------------------------------------
 
     def _submit(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
         with self._lock:
             return self._queue(attempt, entry, database)
+
+
+def _for_all(pending: Pending, attempts: Sequence[Attempt]) -> Pending:
+    pending.result = [None] * len(attempts)
+    return pending
+
+
+def _doubtful(error: Exception) -> RecordPending:
+    return RecordPending(f"what became of the handler's own commit is not known: {error}")
