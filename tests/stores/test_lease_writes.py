@@ -17,7 +17,7 @@ import pytest
 
 from lease_server import LeaseAuthority, StorageUnavailable
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite import journal_lead, lease_storage, write_queue
+from rifl._stores.sqlite import journal, lease_storage, write_queue
 from rifl._stores.sqlite.journal_entries import Entry
 from tests.helpers.waiting import until
 from tests.stores.conformance import FIRST, wait
@@ -161,7 +161,7 @@ def test_a_signal_takes_no_turn_away_from_others(
                 assert super().wait_for(limit_s)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(journal_lead, "Pending", Interrupted)
+    monkeypatch.setattr(journal, "Pending", Interrupted)
     queued = held.journal.submit(_entry(1))
     assert held.began.wait(10)
     with pytest.raises(KeyboardInterrupt):

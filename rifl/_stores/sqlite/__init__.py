@@ -4,12 +4,11 @@
 - ``recovery``: what earlier incarnations left; ``removals``: whose rows go.
 - ``databases``: the store's file and those that methods name; ``database``: one of these;
   ``schema``, ``statements``: its tables and what is written.
-- ``journal`` on ``journal_lead``, on ``journal_queue``: group commit of ``journal_entries``, and
-  whose turn it is; ``journal_writer``: one commit of them;
-  ``write_queue``: who writes to the file next.
+- ``journal``: group commit of ``journal_entries``, and whose turn it is; ``journal_writer``: one
+  commit of them; ``write_queue``: who writes to the file next.
 - ``transactions``: handlers' own; ``record_row``: what is written in them.
-- ``shared_transactions`` on ``shared_connection``: many calls in one commit; ``blocks``: a
-  handler's part in one; ``connection_proxy``: what it does its statements on.
+- ``shared_transactions``: many calls in one commit; ``blocks``: a handler's part in one;
+  ``connection_proxy``: what it does its statements on.
 - ``file_guard``, ``note_file``, ``ownership``, ``medium``: the files, and whose they are.
 - ``lease_storage``, ``inspection``, ``restored``, ``address``: as their names say.
 """

@@ -8,24 +8,32 @@ written again after a full disk; and the file goes in turn to handlers' shared t
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.sqlite.failures import Stopped, is_busy
 from _rifl_ground.sqlite.long_wal import LongWal
+from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, Entry
-from rifl._stores.sqlite.journal_lead import HELD, JournalLead
-from rifl._stores.sqlite.journal_writer import is_alone, is_fatal
-from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S
+from rifl._stores.sqlite.journal_writer import JournalWriter, is_alone, is_fatal
+from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S, ExpectedCommit
+from rifl.core._shared.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from rifl._stores.sqlite.shared_transactions import SharedTransactions
 
 _log = get_logger("rifl.store")
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
+_WRITING = "another connection holds the file's lock for writing"
+HELD = "a handler has kept its turn in the shared transaction for too long"
 # Another connection holds the file's lock: that is looked at so often, and is a failed commit
 # only after this. Callers give up at their deadlines.
 _BUSY_PAUSE_S = 0.01
@@ -44,7 +52,7 @@ class _Round(NamedTuple):
     closing: bool
 
 
-class Journal(JournalLead):
+class Journal:
     """Writes entries to one database, all that wait in one transaction.
 
     Entries of a batch are written intents and records first, then deletions and
@@ -70,7 +78,19 @@ class Journal(JournalLead):
         guard: Guard,
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
-        super().__init__(connection, guard)
+        self._writer = JournalWriter(connection, guard, self._stop)
+        self._queue: list[Entry] = []
+        self._acknowledged = Acknowledged()
+        self._wake = threading.Condition()
+        # Whether there is a committer.
+        self._led = False
+        self._closing = False
+        self._expected_commit = ExpectedCommit()
+        self._gathers = False
+        # Where handlers write to the file too, in turn with us; set once, if at all.
+        self.shared: SharedTransactions | None = None
+        # Who waits to write by another connection.
+        self._guests: collections.deque[Pending] = collections.deque()
         self._connection = connection
         self._guard = guard
         self._wal = LongWal(connection, guard)
@@ -109,6 +129,180 @@ class Journal(JournalLead):
                 return
             self._led = True
         self._carry_out()
+
+    # -- the queue: what waits to be durable, and is noted along with it -------------------
+
+    def submit(self, entry: Entry, *, awaited: bool = False) -> Entry:
+        """Queue an entry, and return it; it is done when it is durable.
+
+        ``awaited``: the caller waits for that, in whichever way, and does so at once:
+        until then it may be that nobody commits.
+        """
+        with self._wake:
+            if self._writer.stopped is None and not self._closing:
+                self._queue.append(entry)
+                entry.home = self
+                if awaited and not self._led and self._expected_commit.expected == 1:
+                    # Told when somebody waits, and in which way.
+                    entry.journal = self
+                elif not self._gathers or len(self._queue) >= self._expected_commit.expected:
+                    self._wake.notify()
+                return entry
+            stopped = self._writer.stopped
+            error = (
+                sqlite3.ProgrammingError("the store is closed")
+                if stopped is None
+                else sqlite3.OperationalError(f"it has stopped: {stopped}")
+            )
+        entry.fail(entry.failure(error))
+        return entry
+
+    def acknowledge(
+        self, client_id: int, first_incomplete: int, completed: bytes, released: list[int]
+    ) -> None:
+        """Note acknowledgements, to be made durable with the next commit, or soon."""
+        with self._wake:
+            noted = self._acknowledged
+            noted.acknowledge(client_id, first_incomplete, completed, released)
+            if noted.urgent:
+                self._wake.notify()
+
+    def register(self, client_id: int, first_incomplete: int, completed: bytes) -> None:
+        """Have a client's row in the next commit, with the first of its calls."""
+        with self._wake:
+            self._acknowledged.register(client_id, first_incomplete, completed)
+
+    def remember(self, client_id: int, identity: int | bytes, method: str) -> None:
+        """Have a call whose outcome is not known remembered, with the next commit."""
+        with self._wake:
+            row = (client_id, identity, method, int(time.time()), None)
+            self._acknowledged.remember(row)
+
+    def live(self, lived_s: int) -> None:
+        """Have it noted how long the store has lived, soon."""
+        with self._wake:
+            self._acknowledged.live(lived_s)
+            self._wake.notify()
+
+    def drop(self, client_ids: list[int], after: Callable[[], None] | None = None) -> None:
+        """Remove clients with all their rows, in one transaction, soon.
+
+        ``after`` is called in the committer's thread once that is durable.
+        """
+        with self._wake:
+            self._acknowledged.drop(client_ids, after)
+            self._wake.notify()
+
+    @property
+    def stopped(self) -> Exception | None:
+        """Why nothing is written to the file any more, None if it is."""
+        return self._writer.stopped
+
+    def give_up(self, entry: Entry) -> None:
+        """Wait no longer for an entry that waits for another connection's transaction.
+
+        Its call is not begun, or its record is written later. One that is just being committed
+        is let go where that fails for the other's transaction, and it would wait again.
+        """
+        with self._wake:
+            entry.given_up = True
+            if entry in self._queue:
+                self._let_go(entry)
+
+    def _let_go(self, entry: Entry) -> None:
+        """Tell who gave up an entry that waits; under the lock, so that nobody takes it."""
+        if not entry.done:
+            if not entry.patient:
+                self._queue.remove(entry)
+            entry.fail(entry.failure(sqlite3.OperationalError(_WRITING)))
+
+    def call(self) -> None:
+        """Have the journal's own thread see to what is queued."""
+        with self._wake:
+            self._wake.notify()
+
+    def _due(self) -> bool:
+        return bool(self._queue or self._closing or self._acknowledged.urgent)
+
+    def _put_back(self, noted: Acknowledged) -> None:
+        with self._wake:
+            self._acknowledged.put_before(noted)
+
+    def _stop(self, error: Exception) -> None:
+        with self._wake:
+            self._writer.stopped = error
+            stranded, self._queue = self._queue, []
+            self._wake.notify()
+        _log.critical("store_stopped", error=str(error))
+        for entry in stranded:
+            entry.fail(entry.failure(error))
+
+    # -- the lead: whoever has it commits, or has the file for another connection ----------
+
+    @contextlib.contextmanager
+    def turn(self, limit_s: float) -> Iterator[None]:
+        """Have the file for a transaction on another connection, in turn with all commits.
+
+        SQLite knows no turns: who waits for its lock may find it taken for as long as others
+        commit one transaction after the other. Raises ``StoreUnavailable`` where the turn does
+        not come in time.
+        """
+        until_s = time.monotonic() + limit_s
+        self._take_lead(limit_s)
+        shared = self.shared
+        try:
+            if shared is not None and not shared.alone(max(0.0, until_s - time.monotonic())):
+                raise StoreUnavailable(HELD)
+            try:
+                yield
+            finally:
+                if shared is not None:
+                    shared.released()
+        finally:
+            self._leave_lead()
+
+    def _take_lead(self, limit_s: float) -> None:
+        waiter = Pending()
+        with self._wake:
+            if self._closing:
+                raise StoreUnavailable("the store is closed")
+            if not self._led and (self._writer.stopped is not None or not self._due()):
+                self._led = True
+                return
+            # Behind what waits already.
+            self._guests.append(waiter)
+            self._wake.notify()
+        try:
+            if waiter.wait_for(limit_s):
+                return
+            with self._wake:
+                if waiter.done:
+                    return
+                self._guests.remove(waiter)
+        except BaseException:
+            self._give_up_lead(waiter)
+            raise
+        raise StoreUnavailable(f"the turn to write did not come in {limit_s:.3g} s")
+
+    def _give_up_lead(self, waiter: Pending) -> None:
+        """Wait no longer, for a signal's exception came; it may have the lead by now."""
+        with self._wake:
+            if not waiter.done:
+                self._guests.remove(waiter)
+                return
+        self._leave_lead()
+
+    def _leave_lead(self) -> None:
+        with self._wake:
+            if self._guests:
+                self._guests.popleft().succeed()
+                return
+            self._led = False
+            if self._is_called():
+                # What came meanwhile waits for somebody.
+                self._wake.notify()
+
+    # -- the rounds ------------------------------------------------------------------------
 
     @property
     def ended(self) -> bool:
