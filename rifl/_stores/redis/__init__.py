@@ -4,8 +4,7 @@
 - ``backend``: requests, and what is heard; ``combining``, ``packed_connection``: those of calls.
 - ``scripts``, ``script_calls``: the Lua, and requests as calls of it.
 - ``opening``: connected and checked; ``store_address``: URLs.
-- ``lease_storage``: leases in the store, over ``lease_rows`` and ``session_rows``;
-  ``inspection``: a look into the store from outside.
+- ``lease_storage``: leases and sessions in the store; ``inspection``: a look into it from outside.
 """
 
 from rifl._stores.redis.lease_storage import RedisLeaseStorage

@@ -13,11 +13,10 @@ from lease_server._errors import StorageUnavailable
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
 from rifl._stores.inspection import CallRow, ClientRow, SessionInfo, Summary
-from rifl._stores.redis.lease_storage import RedisLeaseStorage
+from rifl._stores.redis.lease_storage import RedisLeaseStorage, read_session
 from rifl._stores.redis.opening import find_backend, fresh_id
 from rifl._stores.redis.script_calls import unclaimed_arguments
 from rifl._stores.redis.scripts import ACCEPT, ENDS, FINISH_UNCLAIMED, LOOK, RELEASE, SETTLE
-from rifl._stores.redis.session_rows import read_session
 from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.replicas import LivingReplicas
