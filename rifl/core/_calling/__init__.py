@@ -6,7 +6,7 @@
 - ``invocation``, ``issued_call``: a call before it has an identity, and with it.
 - ``call_flow``: one call from begin to end; ``answer`` judges what an attempt was answered,
   ``retry`` says how long to wait, ``targets`` where to go next.
-- ``batch_flow`` on ``batch_items``, ``batch_rpc``: a batch from begin to end, what becomes of
-  each of its items, and the RPCs they go in.
+- ``batch_flow``, ``batch_rpc``: a batch from begin to end, what becomes of each of its items, and
+  the RPCs they go in.
 - ``stream_attempts``: streams over several attempts.
 """
