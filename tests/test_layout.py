@@ -511,10 +511,10 @@ FINALIZERS = {
     # Nothing, in place of psycopg's warning.
     "_rifl_ground.postgres.lent: LentAsyncConnection.__del__",
     "_rifl_ground.postgres.lent: LentConnection.__del__",
-    # By ``call_soon_threadsafe``, as ``aio_client``'s.
-    "curp.client._aio_records: weakref.finalize(self, _end_soon, loop, call)",
+    # By ``call_soon_threadsafe``.
+    "curp.client._aio_records: weakref.finalize(self, tell_loop, loop, call.cancel)",
     "curp.client._sync_records: weakref.finalize(self, stream.queue.put, None)",
-    "rifl._client.aio_client: weakref.finalize(state, _wake_threadsafe, loop, self._wakeup)",
+    "rifl._client.aio_client: weakref.finalize(state, tell_loop, loop, self._wakeup.set)",
     "rifl._client.aio_streams: UnaryStreamCall.__del__",
     # One step of a dictionary's.
     "rifl._client.shared_renewals: weakref.ref(state, lambda _: members.pop(number, None))",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 import weakref
 from collections import deque
@@ -14,6 +13,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.loops import tell_loop
 from curp._core.pending_records import OutOfOrder, PendingRecords, QuickDuration
 from curp.client._messages import RECORD_TIMEOUT_S
 from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
@@ -47,7 +47,7 @@ class AioRecords:
             loop = asyncio.get_running_loop()
             if self._finalizer is not None:
                 self._finalizer.detach()
-            self._finalizer = weakref.finalize(self, _end_soon, loop, call)
+            self._finalizer = weakref.finalize(self, tell_loop, loop, call.cancel)
             self._finalizer.atexit = False
         stream.send(record)
         if stream.pending.oldest_s(time.monotonic()) > SILENT_S:
@@ -172,9 +172,3 @@ class _Unary:
             # The channel is closed.
             sent = False
         record.end(verdict, sent=sent)
-
-
-def _end_soon(loop: asyncio.AbstractEventLoop, call: Any) -> None:
-    # Called by a finalizer, which may run in any thread.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(call.cancel)

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from _rifl_ground.loops import tell_loop
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._client.lease_requests import (
@@ -120,7 +121,7 @@ class LeaseKeeper:
                 # Of this loop: what wakes another one's waiters is not of this thread.
                 state.renewals = share_renewals(state, (state.alike, loop))
             # Collection may happen on any thread, and after the loop's end.
-            weakref.finalize(state, _wake_threadsafe, loop, self._wakeup).atexit = False
+            weakref.finalize(state, tell_loop, loop, self._wakeup.set).atexit = False
             self._begin(weakref.ref(state), loop)
         self._wakeup.set()
 
@@ -227,12 +228,6 @@ async def _keep(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await wakeup.wait()
-
-
-def _wake_threadsafe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    # RuntimeError: the loop is closed, and the task with it.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(event.set)
 
 
 def _stub(channel: grpc.aio.Channel, method: str, reply: Any) -> Any:

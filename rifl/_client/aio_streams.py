@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from _rifl_ground.loops import tell_loop
 from rifl._client.aio_call import UnaryUnaryCall
 from rifl._client.aio_client import AioClient
 from rifl._client.aio_exchange import AioExchange
@@ -145,9 +145,7 @@ class _StreamExchange(AioExchange):
 
     def leave(self) -> None:
         """Give the call up, soon. For finalizers, on any thread: takes no lock."""
-        # RuntimeError: the loop is closed, and everything on it over.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self.give_up)
+        tell_loop(self._loop, self.give_up)
 
     async def receive(self, inner: Any) -> None:
         """Take the messages of an attempt, to its end."""

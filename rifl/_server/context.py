@@ -9,7 +9,6 @@ caller leaves: a retry can claim its answer (``rifl.caller_gone`` tells of the t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from _rifl_ground.loops import tell_loop
 from rifl._stores.base import Store
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.transactions import Transactions
@@ -229,9 +229,7 @@ class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
         store: Store | None = self.rifl_serving.store
 
         def ended() -> None:
-            # A loop that is closed has nobody left to be told.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(callback, self)
+            tell_loop(loop, callback, self)
 
         if store is not None and not store.wait(self.rifl_attempt, ended):
             ended()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import threading
 import time
 from types import FrameType
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.loops import tell_loop
 from rifl._server import aio
 
 _log = get_logger("rifl.server")
@@ -31,9 +31,7 @@ class LoopWatch:
         """Ask the loop, or tell of one that has not answered."""
         if self._answered:
             self._answered, self._asked_s, self._due_s = False, now_s, _TOLD_AFTER_S
-            with contextlib.suppress(RuntimeError):
-                # It may be closed.
-                self.loop.call_soon_threadsafe(self._answer)
+            tell_loop(self.loop, self._answer)
             return
         seconds = now_s - self._asked_s
         if seconds >= self._due_s and not self.loop.is_closed():

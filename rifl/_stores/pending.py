@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
+from _rifl_ground.loops import tell_loop
 from rifl.core._serving.later import Later
 
 
@@ -98,14 +98,13 @@ class LoopWaker:
         self._coming = False
 
     def wake(self, future: asyncio.Future[None]) -> None:
-        """Resolve a future; nobody waits on a loop that is closed."""
+        """Resolve a future."""
         with self._lock:
             self._due.append(future)
             if self._coming:
                 return
             self._coming = True
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self._resolve)
+        tell_loop(self.loop, self._resolve)
 
     def _resolve(self) -> None:
         with self._lock:
@@ -128,9 +127,8 @@ def loop_waker() -> LoopWaker:
 
 
 def wake_on_loop(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    """Resolve a future of a loop from any thread; nobody waits on a loop that is closed."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(_resolve, future)
+    """Resolve a future of a loop from any thread."""
+    tell_loop(loop, _resolve, future)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any
 
 from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.loops import tell_loop
 from sharedlog._aio.following import Following
 from sharedlog._aio.producer import Producer
 from sharedlog._aio.publisher import Publisher
@@ -223,9 +223,7 @@ class Log:
         loop, tell = asyncio.get_running_loop(), told
 
         def tell_soon(found: Outcome | LogError) -> None:
-            # A loop that is closed is told nothing.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(tell, found)
+            tell_loop(loop, tell, found)
 
         return Trimming(self._inner.trim_every(every, retention, tell_soon))
 

@@ -6,11 +6,11 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from _rifl_ground.forks import refuse_in_children
+from _rifl_ground.loops import tell_loop
 from sharedlog._aio.threads import Threads
 from sharedlog._core.catalog import Stream
 from sharedlog._core.envelope import About, Value, called
@@ -272,9 +272,7 @@ class Transaction:
             # What it began goes first.
             turn.inner = None
             turn.ended = True
-            # On a loop that is closed nobody is next.
-            with suppress(RuntimeError):
-                turn.told.get_loop().call_soon_threadsafe(turn.tell)
+            tell_loop(turn.told.get_loop(), turn.tell)
 
     @property
     def _begun(self) -> _Turn:

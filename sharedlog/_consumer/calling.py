@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.loops import tell_loop
 from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.services import Answer, Services, read
 from sharedlog._consumer.store import Store
@@ -239,12 +240,8 @@ async def _over(future: grpc.Future) -> None:  # type: ignore[type-arg]
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
 
-    def tell(_: Any) -> None:
-        # The handler may wait no longer, and the loop be closed.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(over.set)
-
-    future.add_done_callback(tell)
+    # The handler may wait no longer, and the loop be closed.
+    future.add_done_callback(lambda _: tell_loop(loop, over.set))
     try:
         await over.wait()
     except BaseException:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.log import get_logger
+from _rifl_ground.loops import tell_loop
 from sharedlog._core.arguments import check_time
 from sharedlog._core.errors import (
     InvalidRequest,
@@ -169,9 +169,7 @@ class Player:
         """Stop, and let another one take over at once; idempotent. Waits for what it does."""
         loop, closing = self._loop, self._closing
         if loop is not None and closing is not None and not self._ended.is_set():
-            # A loop that is closed has just ended.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(closing.set)
+            tell_loop(loop, closing.set)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         for each in (self._page, self._overview):

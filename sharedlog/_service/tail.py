@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
+from _rifl_ground.loops import tell_loop
 from sharedlog._core.errors import LogError
 from sharedlog._core.streams import stream_of
 from sharedlog._engines.engine import Engine
@@ -107,14 +107,11 @@ class Tail:
 
         What it appended all the same, such as one that was not answered, is somebody's.
         """
-        # A loop that is closed has nobody waiting.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._appended, first, last, tags)
+        tell_loop(self._loop, self._appended, first, last, tags)
 
     def look(self, stream: str, lsn: int) -> None:
         """Have those who follow a stream look what is there through an LSN; any thread."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._look, stream, lsn)
+        tell_loop(self._loop, self._look, stream, lsn)
 
     def _watch(self) -> None:
         tail = -1
