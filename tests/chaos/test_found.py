@@ -200,7 +200,7 @@ FOUND = (
         behind=_sessions_known_by_their_rows_alone,
     ),
     Found("a lost replica's calls", "replicas", 16, _lost_replicas_calls),
-    Found("late answers", "replicas", 26, _late_answers),
+    Found("late answers", "replicas", 36, _late_answers),
     Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),
     Found("expired while it ran", "replicas", 74, _expired_while_it_ran),
     Found("given up after it ran", "memory", 34, _runs_not_noted),
