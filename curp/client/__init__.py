@@ -35,7 +35,7 @@ def open_path(
     conflict_keys: Mapping[str, Callable[[Any], Any]],
     group_path: str = DEFAULT_GROUP_PATH,
 ) -> SyncPath | AioPath:
-    """Return the group path over a sync or an aio channel (see ``rifl._client.lease_state``)."""
+    """Return the group path over a sync or an aio channel (see ``rifl._client.state``)."""
     if isinstance(channel, grpc.aio.Channel):
         return AioPath(channel, connect, CallerKeys(conflict_keys), group_path)
     return SyncPath(channel, connect, CallerKeys(conflict_keys), group_path)

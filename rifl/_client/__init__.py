@@ -18,7 +18,7 @@ What happens to a call, in this order:
 
 What calls share:
 
-- ``state`` on ``lease_state``, ``sync_client``, ``aio_client``: one client id's owner;
+- ``state``, ``sync_client``, ``aio_client``: one client id's owner;
   ``lease_requests``: how its lease is kept; ``shared_renewals``: along with others'.
 - ``sync_session``, ``aio_session``, ``resolution``: ``channel.session``; ``session_secret``.
 """

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import grpc
 
 from _rifl_ground.log import get_logger
-from rifl._client.errors import CallError, ForkedProcessError
+from _rifl_ground.owned_lock import OwnedLock
+from lease_server.v1 import lease_server_pb2 as lease_pb
+from rifl._client.answers import FinalStatus, read_answer
+from rifl._client.call_error import Status
+from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, ForkedProcessError, reentrant
 from rifl._client.keys import take_key
-from rifl._client.lease_state import LeaseState
 from rifl._client.routing import Router
 from rifl._client.settings import Settings
+from rifl._client.shared_renewals import Renewals
+from rifl._grpc.status import rich_status
 from rifl._wire.header import HEADER_KEY
 from rifl._wire.packed_header import encode_batch_header, encode_header
+from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.batch_rpc import BatchLimits, BatchRpc
+from rifl.core._calling.client_lease import ClientLease, Grant
+from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
+from rifl.core._calling.lease_upkeep import LeaseStep
+from rifl.core._shared.errors import NotDeduplicated, StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
 from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.reasons import LOST_REASONS
 
 _log = get_logger("rifl.client")
+_GROUP = "rifl.paths"
 
 _time_ns = time.time_ns
 # Its own: an application that seeds the shared one would have all its processes send the same
@@ -34,7 +47,54 @@ _dice = random.Random()  # noqa: S311 - no secret
 _getrandbits = _dice.getrandbits
 
 
-class ClientState(LeaseState):
+def open_path(
+    name: str,
+    channel: Any,
+    connect: Callable[[str], Any],
+    conflict_keys: Mapping[str, Callable[[Any], Any]],
+    group_path: str,
+) -> Any:
+    """Return the path of that name over a channel, None if it is not installed or fails.
+
+    The entry point is called with ``channel``, sync or aio, which reaches the server
+    that named the path, ``connect``, which opens such a channel to any ``host:port``, and
+    ``conflict_keys`` and ``group_path`` as the application gave them.
+    What it returns has ``unary_unary(method, inner)``, which gives a multicallable to
+    send attempts by in the place of ``inner``, ``close()``, and ``retry``: the policy for
+    applications that gave none. A call sent by ``inner`` instead is as safe, but may take
+    longer.
+    """
+    # Not above: it takes a tenth of what a client imports, and few calls travel by a path.
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=_GROUP, name=name):
+        try:
+            return entry.load()(channel, connect, conflict_keys, group_path)
+        except Exception:  # noqa: BLE001 - another package's, and calls go on without it
+            _log.exception("path_failed", path=name)
+            return None
+    _log.warning("path_not_installed", path=name)
+    return None
+
+
+class Waiter(Protocol):
+    """A call that waits for a lease or for room in the window."""
+
+    @property
+    def ends_at(self) -> float | None:
+        """When it waits no longer; None if it waits for ever."""
+
+    def wake(self) -> None:
+        """Look again. Any thread, at any time; never blocks."""
+
+    def refuse(self, status: Status, answer: AttemptAnswer) -> None:
+        """There will be no lease. Any thread; never blocks."""
+
+    def close(self) -> None:
+        """The channel was closed. Any thread; never blocks."""
+
+
+class ClientState:
     """One client: its session under one lock, and the calls that wait for it.
 
     ``lease`` mirrors the session's while calls may be issued; None is the hot
@@ -43,13 +103,44 @@ class ClientState(LeaseState):
     out. Any thread.
     """
 
+    channel: Any
+
     def __init__(
         self,
         settings: Settings,
         router: Router | None = None,
         connect: Callable[[str], Any] | None = None,
     ) -> None:
-        super().__init__(settings, connect)
+        self.settings = settings
+        # Opens a channel to another server, with the options of this one.
+        self._connect = connect
+        # What calls are sent by where the server named a path; set once, if at all.
+        self.path: Any = None
+        self.lock = OwnedLock(reentrant)
+        self.lease: ClientLease | None = None
+        self.closed = False
+        # Nothing new is taken, what is under way goes on.
+        self.closing = False
+        self.forked = False
+        self.session = ClientSession(
+            window=settings.window,
+            retry=settings.retry,
+            unresolved_s=settings.unresolved_s,
+            unresolved_limit=settings.unresolved_limit,
+            grpc_retries=settings.grpc_retries,
+            named=settings.session_name is not None,
+        )
+        # Ordered sets: who came first is served first.
+        self.lease_waiters: dict[Waiter, None] = {}
+        self.window_waiters: dict[Waiter, None] = {}
+        # Those that no longer wait there, until they are told.
+        self._to_be_told: dict[Waiter, None] = {}
+        # Why there is no lease yet, for calls that run out of time.
+        self.lease_status: Status | None = None
+        # Whether it was logged that the server cannot be reached, since it last was.
+        self._told_away = False
+        # With whose renewals this one's may travel; None: with nobody's.
+        self.renewals: Renewals | None = None
         # Where there are several targets.
         self.router = router
         self.observer = Observers.of(settings.observer, _observer_failed)
@@ -122,9 +213,244 @@ class ClientState(LeaseState):
         ended = EndedCall(method, None, 1, outcome, "", code.name, self.now() - sent_at)
         self.observer.call_ended(ended, begun)  # type: ignore[union-attr]
 
+    # The lease, and the calls that wait for it.
+
+    def look_at_lease(self) -> None:
+        """Have whoever keeps the lease look at it now. Never blocks."""
+        raise NotImplementedError
+
+    def complete(self, call: IssuedCall, sent_at: float | None) -> None:
+        """Acknowledge a call and let the next one in."""
+        with self.lock:
+            self.session.complete(call, sent_at)
+            woken = self.next_waiters()
+        self.wake(woken)
+
+    def interrupted(self, call: IssuedCall) -> None:
+        """Set a call aside whose caller was interrupted, unless it has ended."""
+        with self.lock:
+            self.session.interrupted(call, self.now())
+            woken = self.next_waiters()
+        self.wake(woken)
+
+    def next_waiters(self, most: int = 1) -> Sequence[Waiter]:
+        """Under the lock: take the calls that waited longest for the window, for ``wake``.
+
+        With them those that an interrupt kept from being told: a wake too many does no harm.
+        """
+        if not (self.window_waiters or self._to_be_told):
+            return ()
+        for waiter in list(itertools.islice(self.window_waiters, most)):
+            self._to_be_told[waiter] = None
+            del self.window_waiters[waiter]
+        return list(self._to_be_told)
+
+    def forget(self, waiter: Waiter) -> None:
+        """Under the lock: a call waits no longer."""
+        self.lease_waiters.pop(waiter, None)
+        self.window_waiters.pop(waiter, None)
+
+    def lease_step(self) -> tuple[LeaseStep, float | None]:
+        """Ask the session what to do for the lease."""
+        with self.lock:
+            # Who came first is, mostly, the first to run out of time.
+            first = next(iter(self.lease_waiters), None)
+            ends_at = None if first is None else first.ends_at
+            return self.session.lease_step(self.now(), wanted=first is not None, ends_at=ends_at)
+
+    def granted(self, reply: Any, sent_at: float) -> None:
+        """Take a ``GrantReply`` or ``OpenSessionReply``; wakes all who waited for it."""
+        if not reply.client_id:
+            # A generic handler for every method, in front of ours.
+            self.grant_failed(
+                FinalStatus(
+                    grpc.StatusCode.UNIMPLEMENTED, "what answered is no lease service of ours"
+                )
+            )
+            return
+        grant = Grant(
+            client_id=reply.client_id,
+            token=reply.token,
+            term_s=reply.term_ms / 1000,
+            deduplicated=tuple(reply.deduplicated),
+            not_deduplicated=tuple(reply.not_deduplicated),
+            window=reply.window,
+            streams=reply.heartbeat == lease_pb.HEARTBEAT_STREAM,
+            store=reply.store,
+        )
+        with self.lock:
+            before = self.session.store
+            takes = self.session.may_take(grant)
+        if before not in (0, grant.store):
+            _log.warning("another_store", hint=ANOTHER_STORE, client_id=grant.client_id)
+        if not takes:
+            self.grant_failed(_another_session())
+            return
+        if reply.path and self.path is None and self._connect is not None:
+            self.path = open_path(
+                reply.path,
+                self.channel,
+                self._connect,
+                self.settings.conflict_keys,
+                self.settings.group_path,
+            )
+            if self.path is not None and self.settings.default_retry:
+                self.session.retry = self.path.retry
+        with self.lock:
+            lease = self.session.granted(grant, sent_at)
+            woken = self._lease_is_back(lease)
+        _log.info("client_id_granted", client_id=grant.client_id, term_s=grant.term_s)
+        self.wake(woken)
+
+    def renewed(self, lease: ClientLease, reply: Any, sent_at: float) -> None:
+        """Take a ``RenewReply``, refusals on a stream included."""
+        if reply.refused:
+            self.lease_lost(lease, reply.refused)
+            return
+        with self.lock:
+            self.session.renewed(lease, reply.term_ms / 1000, reply.token, sent_at)
+            woken = self._lease_is_back(lease) if lease is self.session.lease else []
+        self.wake(woken)
+
+    def not_accompanied(self, lease: ClientLease) -> None:
+        """Take that another channel's request did not renew this lease: ask for ourselves."""
+        with self.lock:
+            self.session.not_accompanied(lease, self.now(), self.jitter())
+        self.look_at_lease()
+
+    def renewal_failed(self, lease: ClientLease, status: Status) -> None:
+        """Take the error of a renewal."""
+        answer = read_answer(status)
+        now = self.now()
+        # Other refusals say nothing about the lease; but past its end there is
+        # nothing to keep.
+        if answer.reason in LOST_REASONS or (not answer.transient and now >= lease.expires_at):
+            self.lease_lost(lease, answer.reason or answer.code)
+            return
+        self.lease_status = status
+        self._tell_away(status)
+        with self.lock:
+            self.session.lease_failed(now, self.jitter())
+
+    def grant_failed(self, status: Status) -> None:
+        """Take the error of a Grant: final for all who wait, or to be repeated."""
+        answer = read_answer(status)
+        self.lease_status = status
+        if answer.transient:
+            self._tell_away(status)
+        with self.lock:
+            self.session.lease_failed(self.now(), self.jitter())
+            refused = [] if answer.transient else list(self.lease_waiters)
+            self._to_be_told.update(dict.fromkeys(refused))
+            for waiter in refused:
+                del self.lease_waiters[waiter]
+        if refused:
+            status = _told(status, answer)
+        for waiter in refused:
+            waiter.refuse(status, answer)
+            self._to_be_told.pop(waiter, None)
+
+    def _tell_away(self, status: Status) -> None:
+        # Once, however often it is tried: calls wait and say so themselves when time is up.
+        if not self._told_away and not self.closed:
+            self._told_away = True
+            _log.warning(
+                "lease_server_not_reached", code=status.code().name, details=status.details()
+            )
+
+    def session_ended(self) -> None:
+        """Take that the named session is closed: the server refuses whoever opens it again."""
+        lease = self.session.lease
+        if lease is not None:
+            self.lease_lost(lease, "closed")
+
+    def lease_lost(self, lease: ClientLease, why: str) -> None:
+        """Give a lease up."""
+        with self.lock:
+            self.session.lost(lease)
+        _log.info("client_id_lost", client_id=lease.client_id, reason=why)
+        self.tell_losses()
+
+    def tell_losses(self) -> None:
+        """Tell the application of lost leases; not under the lock."""
+        with self.lock:
+            losses = self.session.take_losses()
+            if self.session.lease is None:
+                self.lease = None
+        for loss in losses:
+            _log.warning(
+                "lease_lost_with_calls_outstanding",
+                client_id=loss.client_id,
+                outstanding=loss.outstanding,
+            )
+            if self.settings.on_lease_lost is not None:
+                try:
+                    self.settings.on_lease_lost(loss.client_id)
+                except Exception:  # noqa: BLE001 - the application's own
+                    _log.exception("on_lease_lost_raised", client_id=loss.client_id)
+
+    def _lease_is_back(self, lease: ClientLease) -> list[Waiter]:
+        self._told_away = False
+        self.lease_status = None
+        if not (self.closed or self.closing or self.forked):
+            self.lease = lease
+        # A new client id has a window of its own.
+        return self._all_waiters()
+
+    def _all_waiters(self) -> list[Waiter]:
+        """Under the lock: take all that wait, who are to be told."""
+        woken = [*self.lease_waiters, *self.window_waiters]
+        self._to_be_told.update(dict.fromkeys(woken))
+        self.lease_waiters.clear()
+        self.window_waiters.clear()
+        return woken
+
+    def wake(self, woken: Iterable[Waiter]) -> None:
+        """Tell those that were taken to look again; not under the lock."""
+        for waiter in woken:
+            waiter.wake()
+            self._to_be_told.pop(waiter, None)
+
+    def look_again(self) -> None:
+        """Have all that wait look again: an interrupt came while they were told of a lease."""
+        with self.lock:
+            self._all_waiters()
+            woken = list(self._to_be_told)
+        self.wake(woken)
+
+    def close_waiters(self) -> ClientLease | None:
+        """Begin to close; return the lease to release, if nothing hangs on it."""
+        with self.lock:
+            self.closed = True
+            self.lease = None
+            waiters = [*self.lease_waiters, *self.window_waiters]
+            self.lease_waiters.clear()
+            self.window_waiters.clear()
+            idle = self.session.idle and self.settings.session_name is None
+            release = self.session.lease if idle else None
+        for waiter in waiters:
+            waiter.close()
+        return release
+
 
 def _observer_failed(method: str, error: Exception) -> None:
     _log.error("observer_failed", method=method, error=repr(error))
+
+
+def _told(status: Status, answer: AttemptAnswer) -> FinalStatus:
+    """Return what calls are told that wait for a client id: what the server answered."""
+    code = status.code()
+    details = f"no client id: {code.name}: {status.details()}"
+    if code is grpc.StatusCode.UNIMPLEMENTED and not answer.reason:
+        code, details = grpc.StatusCode[NotDeduplicated.code], f"{details}. {NOT_HOSTED}"
+    return FinalStatus(code, details, (), status.trailing_metadata())
+
+
+def _another_session() -> Status:
+    code = grpc.StatusCode[StoreMismatch.code]
+    text = f"{ANOTHER_STORE}; connect again to take the session as it is there"
+    status = rich_status(code, StoreMismatch.reason, text)
+    return FinalStatus(status.code, status.details, (), status.trailing_metadata)
 
 
 def forked_error() -> CallError:
