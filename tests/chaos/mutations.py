@@ -110,7 +110,7 @@ _SEEDS = {
     "batch answered when its first call is logged": 17,
     "a turn for each call of a batch": 2,
     "another number's writer not refused": 6,
-    "torn append recognised": 75,
+    "torn append recognised": 76,
     "broken stream run again as plain": 12,
     "forgotten record means not executed": 1,
     "one run's word for all": 42,

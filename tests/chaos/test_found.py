@@ -207,7 +207,7 @@ FOUND = (
     Found("a second take-over", "replicas", 6053, _second_take_over_forgets),
     Found("claims answered late", "replicas", 743, _claims_answered_late),
     Found("expired before that was durable", "sqlite", 90, _expired_before_that_is_durable),
-    Found("late answers before they were durable", "sqlite", 93, _answered_before_it_is_durable),
+    Found("late answers before they were durable", "sqlite", 104, _answered_before_it_is_durable),
     Found(
         "another arrival's run",
         "replicas",
