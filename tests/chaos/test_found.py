@@ -16,8 +16,7 @@ from chaos.sim.schedule import draw
 from curp._replica.group_store import GroupStore
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.shared.attempts import Attempts
-from rifl._stores.shared.claims import Claims
-from rifl._stores.shared.requests import Ending, TakeBack
+from rifl._stores.shared.requests import Ending
 from rifl._stores.shared.settlement import AttemptSettlement
 from rifl._stores.shared.store import SharedStore
 from rifl._stores.sqlite.attempt import is_stale
@@ -155,14 +154,6 @@ def _refused_for_good() -> AbstractContextManager[Any]:
     return patch.object(answer_rules, "MOMENTARY_REASONS", frozenset())
 
 
-def _second_take_over_forgets() -> AbstractContextManager[Any]:
-    def take_back(self: Claims, attempt: Any, until_s: float) -> None:
-        self._heartbeat.insist(self._settlement.abandon(attempt))
-        self._heartbeat.take_back(TakeBack(attempt.call, attempt.token), until_s)
-
-    return patch.object(Claims, "take_back", take_back)
-
-
 def _runs_not_noted() -> AbstractContextManager[Any]:
     return patch.object(EmbeddedStore, "may_have_run", return_value=False)
 
@@ -204,7 +195,8 @@ FOUND = (
     Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),
     Found("expired while it ran", "replicas", 74, _expired_while_it_ran),
     Found("given up after it ran", "memory", 34, _runs_not_noted),
-    Found("a second take-over", "replicas", 6053, _second_take_over_forgets),
+    # Beside these a take-over whose reply is lost forgot that a run had begun: one seed in
+    # thousands shows it, ``test_a_take_over_whose_reply_is_lost_forgets_no_run`` always.
     Found("claims answered late", "replicas", 743, _claims_answered_late),
     Found("expired before that was durable", "sqlite", 90, _expired_before_that_is_durable),
     Found("late answers before they were durable", "sqlite", 104, _answered_before_it_is_durable),
