@@ -98,7 +98,7 @@ _SEEDS = {
     "witness drops what is not synced": 1,
     "refusal not logged": 29,
     "a call refused by a group may come late": 1,
-    "records of other numbers accepted": 17,
+    "records of other numbers accepted": 177,
     "snapshot without completion records": 3,
     "snapshot without acknowledgements": 11,
     "snapshot while calls run": 27,
