@@ -12,6 +12,7 @@ import grpc.aio
 from rifl._client.aio_client import AioClient
 from rifl._client.aio_exchange import AioExchange
 from rifl._client.aio_status import at_hand, finished_status
+from rifl._client.answers import REPLACED
 from rifl._client.errors import CallError, plain_error
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.identity import RpcId
@@ -114,9 +115,17 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
                     raise plain_error(error) from None
             except asyncio.CancelledError:
                 task = asyncio.current_task()
-                if self._exchange is None or (task is not None and task.cancelling()):
+                if task is not None and task.cancelling():
                     self.cancel()
                     raise
+                if self._exchange is None:
+                    if self._cancelled or not self._inner.done():
+                        self.cancel()
+                        raise
+                    lost = self._client.as_lost(finished_status(self._inner))
+                    if lost is not REPLACED:
+                        raise
+                    raise plain_error(lost) from None
                 # It was not the waiter that was cancelled but gRPC's call, as its channel ended.
         return (yield from self._exchange.result().__await__())
 

@@ -19,10 +19,17 @@ from rifl._client.aio_streams import (
     AioStreamUnaryMultiCallable,
     AioUnaryStreamMultiCallable,
 )
-from rifl._client.aio_targets import AioSeveralTargets
+from rifl._client.aio_targets import AioTargetsChannel
 from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
-from rifl._client.grpc_channels import inner_method, likeness, open_aio, opening, over_targets
+from rifl._client.grpc_channels import (
+    inner_method,
+    likeness,
+    open_aio,
+    opening,
+    over_targets,
+    own_connection,
+)
 from rifl._client.settings import (
     ConnectKeywords,
     Settings,
@@ -96,11 +103,12 @@ def connect(
     )
     around = list(keywords.get("interceptors", ()))
 
-    def open_one(address: str) -> grpc.aio.Channel:
-        return open_aio(address, credentials, options, keywords.get("compression"), around)
+    def open_one(address: str, *, own: bool = False) -> grpc.aio.Channel:
+        having = own_connection(options, own)
+        return open_aio(address, credentials, having, keywords.get("compression"), around)
 
     follow = keywords.get("follow_leaders", False)
-    inner = over_targets(target, follow, open_one, AioSeveralTargets)
+    inner = over_targets(target, follow, open_one, AioTargetsChannel)
     if opening():
         # Called in place of gRPC's function, by another call of this one.
         return inner  # type: ignore[return-value]

@@ -13,14 +13,17 @@ import grpc.aio
 
 from _rifl_ground.loops import tell_loop
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl._client.answers import FinalStatus
+from rifl._client.answers import NO_STATUS, USAGE_CLOSED, FinalStatus
+from rifl._client.errors import Status
 from rifl._client.lease_requests import (
     REPLIES,
     LeaseRequest,
     broken,
+    check_of,
     failed,
     next_request,
     replied,
+    says_something,
     unsent,
 )
 from rifl._client.routing import LEASE_SERVICE, Router
@@ -29,6 +32,7 @@ from rifl._client.shared_renewals import share_renewals
 from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
 from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.silence import ConnectionWatch, SilenceCheck, SilenceStep
 
 
 class AioClient(ClientState):
@@ -48,6 +52,8 @@ class AioClient(ClientState):
         super().__init__(settings, getattr(channel, "router", None), connect)
         self.alike = alike
         self.channel = channel
+        if hasattr(channel, "replace") and settings.retry.silence_s is not None:
+            self.watch = ConnectionWatch(settings.retry.silence_s)
         self._keeper = LeaseKeeper(channel)
         # Whether it is known to be.
         self.insecure = False
@@ -57,7 +63,7 @@ class AioClient(ClientState):
     def check_usable(self, credentials: grpc.CallCredentials | None = None) -> None:
         """See ``ClientState``; here misuse is a ``grpc.aio.UsageError``, as gRPC's."""
         if self.closed or self.closing:
-            raise _ClosedChannel("Channel is closed.")
+            raise _ClosedChannel(USAGE_CLOSED)
         if credentials is not None and self.insecure:
             raise grpc.aio.UsageError("Call credentials are only valid on secure channels")
         super().check_usable()
@@ -100,7 +106,8 @@ def interrupted(task: asyncio.Task[None]) -> bool:
 class LeaseKeeper:
     """As the sync client's, on a task."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
         self._stubs = {name: _stub(channel, name, reply) for name, reply in REPLIES.items()}
         self._release = _stub(channel, "Release", pb.ReleaseReply)
         self._open_stream: Any = channel.stream_stream(
@@ -150,17 +157,7 @@ class LeaseKeeper:
 
     async def ask(self, state: ClientState, request: LeaseRequest) -> None:
         try:
-            if request.lease is not None and request.streamed:
-                reply = await self._renew_on_stream(request.lease, request)
-            else:
-                reply = await self._stubs[request.method](
-                    request.message, timeout=request.timeout_s
-                )
-        except grpc.RpcError as error:
-            failed(state, request, error)  # type: ignore[arg-type]
-        except (TimeoutError, EOFError) as error:
-            text = f"the heartbeat stream broke: {error!r}"
-            failed(state, request, FinalStatus(grpc.StatusCode.UNAVAILABLE, text))
+            reply, status = await self._answer(state, request)
         except (grpc.aio.UsageError, asyncio.CancelledError):
             # The channel was closed.
             unsent(request)
@@ -171,7 +168,72 @@ class LeaseKeeper:
             unsent(request)
             raise
         else:
-            replied(state, request, reply)
+            if reply is not None:
+                replied(state, request, reply)
+            else:
+                failed(state, request, status)
+
+    async def _answer(self, state: ClientState, request: LeaseRequest) -> tuple[Any, Status]:
+        """Return the reply, None for an error, and the status then."""
+        at = 0 if state.watch is None else self._channel.current
+        status: Status = NO_STATUS
+        said_nothing = False
+        try:
+            if request.probes:
+                # As a call would be sent, and no sign for who chooses targets.
+                return await self._on(self._channel.at(at), request, request.timeout_s), status
+            if request.lease is not None and request.streamed:
+                return await self._renew_on_stream(request.lease, request), status
+            ask = self._stubs[request.method]
+            return await ask(request.message, timeout=request.timeout_s), status
+        except grpc.RpcError as error:
+            status = error  # type: ignore[assignment]
+        except (TimeoutError, EOFError) as error:
+            text = f"the heartbeat stream broke: {error!r}"
+            status = FinalStatus(grpc.StatusCode.UNAVAILABLE, text)
+            said_nothing = isinstance(error, TimeoutError)
+        check = check_of(state, request, None if said_nothing else status)
+        if check is None:
+            return None, status
+        return await self._check(state, request, at, check, status)
+
+    async def _check(
+        self,
+        state: ClientState,
+        request: LeaseRequest,
+        at: int,
+        check: SilenceCheck,
+        status: Status,
+    ) -> tuple[Any, Status]:
+        """Look whether a connection is silent; return what another one answered, if that did."""
+        channel, reply = self._channel, None
+        left = silent = channel.at(at)
+        try:
+            while check.step in (SilenceStep.ANOTHER, SilenceStep.AGAIN):
+                asked = silent
+                if check.step is SilenceStep.ANOTHER:
+                    left = asked = channel.another(at)
+                answered = True
+                try:
+                    reply = await self._on(asked, request, check.timeout_s)
+                except grpc.RpcError as error:
+                    answered = says_something(error)  # type: ignore[arg-type]
+                    status = error if answered else status  # type: ignore[assignment]
+                check.told(state.now(), answered=answered)
+            if check.step is SilenceStep.REPLACE and not state.closed:
+                left, silent = channel.replace(at, left), left
+                self._end_stream()
+                state.moved(channel.address(at))
+        finally:
+            if left is not silent:
+                await left.close(None)
+        return reply, status
+
+    @staticmethod
+    async def _on(channel: grpc.aio.Channel, request: LeaseRequest, timeout_s: float) -> Any:
+        return await _stub(channel, request.method, REPLIES[request.method])(
+            request.message, timeout=timeout_s
+        )
 
     async def _renew_on_stream(self, lease: ClientLease, request: LeaseRequest) -> pb.RenewReply:
         timeout_s = request.timeout_s

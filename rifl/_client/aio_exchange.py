@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from rifl._client.aio_client import AioClient, interrupted
-from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED, FinalStatus
+from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED, USAGE_CLOSED, FinalStatus
 from rifl._client.errors import CallError, Status
 from rifl._client.exchange import Exchange
 from rifl.core._calling.invocation import Invocation
@@ -167,7 +167,7 @@ class AioExchange(Exchange):
         except grpc.aio.AioRpcError as error:
             status = error
         except grpc.aio.UsageError as error:
-            if not self.state.closed:
+            if not self.state.closed and str(error) != USAGE_CLOSED:
                 # Such as credentials for a call on a channel without them.
                 self.fail(error)
                 return

@@ -32,7 +32,9 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         direct: bool,
     ) -> None:
         self._client = client
-        self._direct_inner = self._inner = inner
+        # The method on the channel, and what of it sends now.
+        self._method_here = inner
+        self._inner = inner.now()
         # The path that attempts are sent by; None: straight to the server.
         self._path: Any = None
         self._method = method
@@ -44,6 +46,8 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         self._lease: ClientLease | None = None
         self._deduplicated = False
         self._attempt_timeout_s = client.settings.retry.attempt_timeout_s
+        with client.lock:
+            client.stubs.add(self)
 
     def __call__(
         self,
@@ -80,7 +84,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             if lease is not None and self._direct and usual:
                 if lease is not self._lease:
                     self._deduplicated = self._method in lease.methods
-                    self._take_path()
+                    self._take_inner()
                     self._lease = lease
                 if self._deduplicated and not client.window_waiters:
                     stamp = client.stamp()
@@ -139,11 +143,17 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
                 client.interrupted(issued)
             raise
 
-    def _take_path(self) -> None:
+    def look_beneath(self) -> None:
+        """See ``Stub``."""
+        self._lease = None
+
+    def _take_inner(self) -> None:
         path = self._client.path
-        if path is not None and path is not self._path:
+        if path is None:
+            self._inner = self._method_here.now()
+        elif path is not self._path:
             self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
-            self._inner = path.unary_unary(self._method, self._direct_inner)
+            self._inner = path.unary_unary(self._method, self._method_here)
             self._path = path
 
     def _sender(
@@ -155,10 +165,12 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         compression: grpc.Compression | None,
     ) -> AioSender:
         given = tuple(metadata or ())
-        self._take_path()
+        self._take_inner()
+        # Which sees itself that its connection was replaced.
+        sends = self._method_here if self._path is None else self._inner
 
         async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
-            return self._inner(
+            return sends(
                 body,
                 timeout=timeout_s,
                 metadata=given if header is None else (*given, header),

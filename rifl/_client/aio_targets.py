@@ -1,4 +1,4 @@
-"""An aio channel over several targets: each attempt goes where the rule says (DESIGN §3)."""
+"""An aio channel over connections: attempts go where the rule says (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ import grpc
 import grpc.aio
 
 from rifl._client.aio_status import at_hand, finished_status
+from rifl._client.answers import USAGE_CLOSED
+from rifl._client.grpc_channels import Connect
 from rifl._client.routing import LEASE_SERVICE, Router
-from rifl.core._calling.targets import best_connectivity
+from rifl.core._calling.targets import Targets, best_connectivity
 
 
-class AioSeveralTargets(grpc.aio.Channel):
-    """As ``SeveralTargets``, used on its event loop only."""
+class AioTargetsChannel(grpc.aio.Channel):
+    """As ``TargetsChannel``, used on its event loop only."""
 
-    def __init__(self, router: Router, connect: Callable[[str], grpc.aio.Channel]) -> None:
-        self.router = router
+    def __init__(self, targets: Targets, connect: Connect[grpc.aio.Channel]) -> None:
+        self.router = Router(targets) if targets.several else None
+        self._targets = targets
         self._connect = connect
-        self._channels = [connect(address) for address in router.targets.addresses]
+        self._channels = [connect(address) for address in targets.addresses]
         self._given = len(self._channels)
         self._closed = False
 
@@ -29,9 +32,27 @@ class AioSeveralTargets(grpc.aio.Channel):
         """Return the channel of a target, opened if it is a leader that was followed."""
         while index >= len(self._channels):
             if self._closed:
-                raise grpc.aio.UsageError("Channel is closed.")
-            self._channels.append(self._connect(self.router.targets.addresses[len(self._channels)]))
+                raise grpc.aio.UsageError(USAGE_CLOSED)
+            self._channels.append(self._connect(self._targets.addresses[len(self._channels)]))
         return self._channels[index]
+
+    @property
+    def current(self) -> int:
+        """The index of the target that calls go to."""
+        return self._targets.current
+
+    def address(self, index: int) -> str:
+        """Return the address of a target."""
+        return self._targets.addresses[index]
+
+    def another(self, index: int) -> grpc.aio.Channel:
+        """Open a channel to a target with a connection of its own."""
+        return self._connect(self._targets.addresses[index], own=True)
+
+    def replace(self, index: int, channel: grpc.aio.Channel) -> grpc.aio.Channel:
+        """Send to a target by another channel from now on; return the one until now."""
+        before, self._channels[index] = self._channels[index], channel
+        return before
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.aio.Channel.unary_unary``."""
@@ -65,6 +86,8 @@ class AioSeveralTargets(grpc.aio.Channel):
             finally:
                 for wait in waits:
                     wait.cancel()
+            # One that was replaced is closed, and says so.
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def channel_ready(self) -> None:
         """See ``grpc.aio.Channel.channel_ready``: until one of the targets is."""
@@ -76,7 +99,7 @@ class AioSeveralTargets(grpc.aio.Channel):
         self._closed = True
         await asyncio.gather(*(channel.close(grace) for channel in self._channels))
 
-    async def __aenter__(self) -> AioSeveralTargets:
+    async def __aenter__(self) -> AioTargetsChannel:
         return self
 
     async def __aexit__(
@@ -100,26 +123,36 @@ class _Method(
     """One method, with a multicallable for each target, made when first needed."""
 
     def __init__(
-        self, channel: AioSeveralTargets, method: str, make: Callable[[grpc.aio.Channel], Any]
+        self, channel: AioTargetsChannel, method: str, make: Callable[[grpc.aio.Channel], Any]
     ) -> None:
         self._channel = channel
         self._router = channel.router
         self._heartbeat = method.startswith(LEASE_SERVICE)
         self._make = make
-        self._callables: dict[int, Any] = {}
+        # With the channels that they are of.
+        self._callables: dict[int, tuple[grpc.aio.Channel, Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        index = self._router.choose()
-        found = self._callables.get(index)
-        if found is None:
-            found = self._callables[index] = self._make(self._channel.at(index))
-        call = found(*args, **kwargs)
-        # Before whoever sends the next attempt is told.
-        call.add_done_callback(lambda done: self._ended(index, done))
+        index = 0 if self._router is None else self._router.choose()
+        call = self._at(index)(*args, **kwargs)
+        if self._router is not None:
+            # Before whoever sends the next attempt is told.
+            call.add_done_callback(lambda done: self._ended(index, done))
         return call
 
+    def now(self) -> Any:
+        """Return what sends now: gRPC's own multicallable where there is one target."""
+        return self if self._router is not None else self._at(0)
+
+    def _at(self, index: int) -> Any:
+        channel = self._channel.at(index)
+        found = self._callables.get(index)
+        if found is None or found[0] is not channel:
+            found = self._callables[index] = channel, self._make(channel)
+        return found[1]
+
     def _ended(self, index: int, call: Any) -> None:
-        if at_hand(call.code()) is not grpc.StatusCode.OK:
+        if self._router is not None and at_hand(call.code()) is not grpc.StatusCode.OK:
             self._router.ended(index, finished_status(call), heartbeat=self._heartbeat)
 
 

@@ -50,10 +50,19 @@ class FinalStatus(NamedTuple):
         return self.debug_error_string_
 
 
+# Beside a reply.
+NO_STATUS = FinalStatus(grpc.StatusCode.OK)
 CLOSED_TEXT = "Channel closed!"
+USAGE_CLOSED = "Channel is closed."
+CANCELLED_TEXT = "Locally cancelled by application!"
 # The ends of attempts that this process ended, or never sent.
 CLOSED = FinalStatus(grpc.StatusCode.CANCELLED, CLOSED_TEXT)
 ATTEMPT_CANCELLED = FinalStatus(grpc.StatusCode.CANCELLED, "the attempt was cancelled")
+# In what gRPC, and we, say of an attempt that ended with its channel.
+ENDED_BY_CHANNEL = (CLOSED_TEXT, ATTEMPT_CANCELLED.details_, CANCELLED_TEXT)
+REPLACED = FinalStatus(
+    grpc.StatusCode.UNAVAILABLE, "the connection answered nothing, and was replaced"
+)
 
 
 def read_answer(status: Status, rpc_id: RpcId | None = None) -> AttemptAnswer:

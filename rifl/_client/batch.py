@@ -153,6 +153,7 @@ class BatchRun:
         self._last: Status | None = None
         self._woken = woken
         self._refusal: tuple[Status, AttemptAnswer] | None = None
+        state.waiting.add(self)
 
     # See ``Waiter``.
 
@@ -225,6 +226,7 @@ class BatchRun:
         """Take that the RPC failed as a whole."""
         state, flow = self._state, self._flow
         rpc = flow.rpc
+        status = state.as_lost(status)
         # A batch is refused in the name of its first item.
         answer = read_answer(status, None if rpc is None else rpc.calls[0].rpc_id)
         self._last = status
@@ -239,6 +241,7 @@ class BatchRun:
     def results(self) -> list[BatchResult]:
         """Return what became of each item, at the end."""
         flow = self._flow
+        self._state.waiting.discard(self)
         results = [
             self._result(call, ended, attempts)  # type: ignore[arg-type]
             for call, ended, attempts in zip(flow.calls, flow.ended, flow.attempts, strict=True)

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from _rifl_ground.owned_lock import OneByOne
-from rifl._client.answers import CLOSED_TEXT, FinalStatus, read_answer
+from rifl._client.answers import CANCELLED_TEXT, CLOSED_TEXT, FinalStatus, read_answer
 from rifl._client.errors import (
     ANOTHER_STORE,
     EXPIRED,
@@ -35,7 +35,6 @@ NO_SESSION = (
     "a key needs a named session, rifl.connect(..., session=...), or the idempotency-key header: "
     "on this channel it would name another call after a lost lease"
 )
-_CANCELLED_TEXT = "Locally cancelled by application!"
 
 
 class Exchange(ABC):
@@ -67,6 +66,7 @@ class Exchange(ABC):
         self._ended = False
         self._last: Status | None = None
         self._events: OneByOne[Callable[[], None]] = OneByOne()
+        state.waiting.add(self)
 
     # What a shell does.
 
@@ -130,7 +130,7 @@ class Exchange(ABC):
 
     def give_up(self) -> None:
         """Take that the caller cancelled."""
-        self.post(lambda: self._give_up(_CANCELLED_TEXT))
+        self.post(lambda: self._give_up(CANCELLED_TEXT))
 
     def fail(self, error: Exception) -> None:
         """Take that an attempt broke in somebody's code: the caller gets ``error``."""
@@ -194,7 +194,7 @@ class Exchange(ABC):
                 state.look_at_lease()
 
     def _answered(self, number: int, status: Status, reply: Any) -> None:
-        self._last = status
+        status = self._last = self.state.as_lost(status)
         self.reply = reply
         answer = read_answer(status, self.rpc_id)
         if self.state.closed and answer.code != "OK":
@@ -229,6 +229,7 @@ class Exchange(ABC):
 
     def _finish(self, action: Action, fault: Exception | None = None) -> None:
         state, flow = self.state, self.flow
+        state.waiting.discard(self)
         for number in flow.attempts_under_way:
             self.cancel_attempt(number)
         self.set_timer(None)

@@ -7,16 +7,25 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
-from rifl._client.routing import Router
 from rifl._client.settings import method_name
 from rifl.core._calling.targets import Targets, split_targets
 
 _Channel = TypeVar("_Channel")
+_Opened = TypeVar("_Opened", covariant=True)
+_OWN_OPTION = "grpc.use_local_subchannel_pool"
+
+
+class Connect(Protocol[_Opened]):
+    """Opens channels to any address, alike but for it."""
+
+    def __call__(self, address: str, *, own: bool = False) -> _Opened:
+        """``own``: with a connection that no other channel has."""
+
 
 # Whether a channel of ours is being opened in this context.
 _OPENING: contextvars.ContextVar[bool] = contextvars.ContextVar("rifl_opening", default=False)
@@ -134,18 +143,23 @@ def likeness(
 def over_targets(
     target: str | Sequence[str],
     follow: bool,
-    open_one: Callable[[str], _Channel],
-    over_several: Callable[[Router, Callable[[str], _Channel]], _Channel],
+    open_one: Connect[_Channel],
+    over: Callable[[Targets, Connect[_Channel]], _Channel],
 ) -> _Channel:
-    """Return the channel under one of ours: gRPC's own, or over several of these.
+    """Return the channel under one of ours, over gRPC's own.
 
     ``follow``: whether a server's word on who leads may add targets. Where a function that
-    stands in for gRPC's asks for it (``opening``), one to the first target.
+    stands in for gRPC's asks for it (``opening``), gRPC's own to the first target.
     """
     targets = split_targets(target)
-    if opening() or (len(targets) == 1 and not follow):
+    if opening():
         return open_one(targets[0])
-    return over_several(Router(Targets(targets, follow=follow)), open_one)
+    return over(Targets(targets, follow=follow), open_one)
+
+
+def own_connection(options: Sequence[tuple[str, Any]], own: bool) -> Sequence[tuple[str, Any]]:
+    """Return a channel's options: gRPC's channels share connections, unless it is its ``own``."""
+    return (*options, (_OWN_OPTION, 1)) if own else options
 
 
 def inner_method(

@@ -20,11 +20,14 @@ from rifl._grpc.codes import NO_STREAM
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.lease_upkeep import LeaseStep
+from rifl.core._calling.silence import SilenceCheck
 from rifl.core._shared.errors import NotDeduplicated
 from rifl.core._shared.outcome import Outcome
 
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0
+# What a request ends with that got no answer in its time.
+_NO_ANSWER = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 REPLIES: dict[str, Any] = {
     "Grant": pb.GrantReply,
     "OpenSession": pb.OpenSessionReply,
@@ -37,6 +40,7 @@ class LeaseRequest(NamedTuple):
 
     ``lease`` is the one that is renewed, None where one is asked for. ``streamed``: by a
     message on the heartbeat stream, where there is one. ``companions``: what it renews, too.
+    ``probes``: it asks the current target's connection for a sign of life.
     """
 
     method: str
@@ -46,6 +50,7 @@ class LeaseRequest(NamedTuple):
     lease: ClientLease | None = None
     streamed: bool = False
     companions: Sequence[Companion] = ()
+    probes: bool = False
 
 
 def next_request(state: ClientState) -> LeaseRequest | float | None:
@@ -65,7 +70,10 @@ def next_request(state: ClientState) -> LeaseRequest | float | None:
         message: Any = _renewal(lease)
         message.also.extend(_renewal(companion.lease) for companion in companions)
         return LeaseRequest("Renew", message, timeout_s, now, lease, lease.streams, companions)
-    if step is LeaseStep.RENEW:
+    if step is LeaseStep.PROBE and lease is not None and state.watch is not None:
+        timeout_s = min(state.watch.silence_s, lease.term_s / 3)
+        return LeaseRequest("Renew", _renewal(lease), timeout_s, now, lease, probes=True)
+    if step in (LeaseStep.RENEW, LeaseStep.PROBE):
         # Lost in between.
         return now
     settings = state.settings
@@ -86,6 +94,8 @@ def replied(state: ClientState, request: LeaseRequest, reply: Any) -> None:
     else:
         state.renewed(request.lease, reply, request.sent_at)
         settle(request.companions, reply.also, request.sent_at)
+    if request.probes and state.watch is not None:
+        state.watch.tried(state.now(), in_vain=False)
 
 
 def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
@@ -99,6 +109,27 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
         # There is no heartbeat stream for us: unary calls renew as well.
         lease.streams = False
     state.renewal_failed(lease, status)
+
+
+def check_of(
+    state: ClientState, request: LeaseRequest, status: Status | None
+) -> SilenceCheck | None:
+    """Return how to check a connection on which a request ended so; None: it is not silent.
+
+    ``status``: None where the heartbeat stream said nothing.
+    """
+    if state.watch is None or state.closed:
+        return None
+    if status is not None and status.code() not in _NO_ANSWER:
+        return None
+    return state.watch.unanswered(
+        state.now(), request.timeout_s, renewing=request.lease is not None
+    )
+
+
+def says_something(status: Status) -> bool:
+    """Whether an error is an answer, of a server or of something on the way to it."""
+    return status.code() not in (*_NO_ANSWER, grpc.StatusCode.UNAVAILABLE)
 
 
 def unsent(request: LeaseRequest) -> None:

@@ -51,6 +51,8 @@ class Asking:
             timeout_s = state.settings.retry.max_elapsed_s
         self._deadline = None if timeout_s is None else state.now() + timeout_s
         self._attempts = 0
+        # For as long as it lives.
+        state.waiting.add(self)
 
     def remaining_s(self) -> float | None:
         """Return how long an attempt may take."""

@@ -15,7 +15,7 @@ import grpc
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OwnedLock
 from lease_server.v1 import lease_server_pb2 as lease_pb
-from rifl._client.answers import FinalStatus, read_answer
+from rifl._client.answers import ENDED_BY_CHANNEL, REPLACED, FinalStatus, read_answer
 from rifl._client.call_error import Status
 from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, ForkedProcessError, reentrant
 from rifl._client.keys import take_key
@@ -32,6 +32,7 @@ from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.lease_upkeep import LeaseStep
+from rifl.core._calling.silence import ConnectionWatch
 from rifl.core._shared.errors import NotDeduplicated, StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
 from rifl.core._shared.outcome import Outcome
@@ -94,6 +95,13 @@ class Waiter(Protocol):
         """The channel was closed. Any thread; never blocks."""
 
 
+class Stub(Protocol):
+    """What calls by a multicallable of one connection's."""
+
+    def look_beneath(self) -> None:
+        """Take another one before the next call. Any thread; never blocks."""
+
+
 class ClientState:
     """One client: its session under one lock, and the calls that wait for it.
 
@@ -141,6 +149,13 @@ class ClientState:
         self._told_away = False
         # With whose renewals this one's may travel; None: with nobody's.
         self.renewals: Renewals | None = None
+        # None where connections cannot be replaced: the application's own channel.
+        self.watch: ConnectionWatch | None = None
+        self._replaced = False
+        # What waits for an answer; not first attempts that nothing of ours is around.
+        self.waiting: weakref.WeakSet[Any] = weakref.WeakSet()
+        # What keeps a connection's multicallables.
+        self.stubs: weakref.WeakSet[Stub] = weakref.WeakSet()
         # Where there are several targets.
         self.router = router
         self.observer = Observers.of(settings.observer, _observer_failed)
@@ -256,7 +271,13 @@ class ClientState:
             # Who came first is, mostly, the first to run out of time.
             first = next(iter(self.lease_waiters), None)
             ends_at = None if first is None else first.ends_at
-            return self.session.lease_step(self.now(), wanted=first is not None, ends_at=ends_at)
+            return self.session.lease_step(
+                self.now(),
+                wanted=first is not None,
+                ends_at=ends_at,
+                watch=self.watch,
+                in_flight=bool(self.waiting) or self.session.in_flight,
+            )
 
     def granted(self, reply: Any, sent_at: float) -> None:
         """Take a ``GrantReply`` or ``OpenSessionReply``; wakes all who waited for it."""
@@ -301,6 +322,24 @@ class ClientState:
             woken = self._lease_is_back(lease)
         _log.info("client_id_granted", client_id=grant.client_id, term_s=grant.term_s)
         self.wake(woken)
+
+    def moved(self, target: str) -> None:
+        """Take that the connection to a target was replaced by another one."""
+        _log.warning("connection_replaced", target=target)
+        self._replaced = True
+        with self.lock:
+            stubs = list(self.stubs)
+        for stub in stubs:
+            stub.look_beneath()
+
+    def as_lost(self, status: Status) -> Status:
+        """Return an attempt's status; as of a lost connection if it ended as one was replaced."""
+        if not self._replaced or self.closed or status.code() is not grpc.StatusCode.CANCELLED:
+            return status
+        details = status.details() or ""
+        # An answer has metadata, whatever its text.
+        here = not status.trailing_metadata() and any(text in details for text in ENDED_BY_CHANNEL)
+        return REPLACED if here else status
 
     def renewed(self, lease: ClientLease, reply: Any, sent_at: float) -> None:
         """Take a ``RenewReply``, refusals on a stream included."""

@@ -15,7 +15,14 @@ from _rifl_ground.owned_lock import OwnedLock
 from rifl._client.answers import CLOSED
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
 from rifl._client.errors import reentrant
-from rifl._client.grpc_channels import inner_method, likeness, open_sync, opening, over_targets
+from rifl._client.grpc_channels import (
+    inner_method,
+    likeness,
+    open_sync,
+    opening,
+    over_targets,
+    own_connection,
+)
 from rifl._client.settings import (
     ConnectKeywords,
     Settings,
@@ -32,7 +39,7 @@ from rifl._client.sync_streams import (
     StreamUnaryMultiCallable,
     UnaryStreamMultiCallable,
 )
-from rifl._client.sync_targets import SeveralTargets
+from rifl._client.sync_targets import TargetsChannel
 
 _IN_BACKGROUND = 16
 
@@ -170,12 +177,13 @@ def connect(
     )
     interceptors = keywords.get("interceptors", ())
 
-    def open_one(address: str) -> grpc.Channel:
-        inner = open_sync(address, credentials, options, keywords.get("compression"))
+    def open_one(address: str, *, own: bool = False) -> grpc.Channel:
+        having = own_connection(options, own)
+        inner = open_sync(address, credentials, having, keywords.get("compression"))
         return grpc.intercept_channel(inner, *interceptors) if interceptors else inner
 
     follow = keywords.get("follow_leaders", False)
-    inner = over_targets(target, follow, open_one, SeveralTargets)
+    inner = over_targets(target, follow, open_one, TargetsChannel)
     if opening():
         # Called in place of gRPC's function, by another call of this one.
         return inner  # type: ignore[return-value]

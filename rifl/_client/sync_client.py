@@ -16,15 +16,17 @@ import grpc
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OwnedLock
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl._client.answers import FinalStatus
+from rifl._client.answers import NO_STATUS, FinalStatus
 from rifl._client.errors import Status, reentrant
 from rifl._client.lease_requests import (
     REPLIES,
     LeaseRequest,
     broken,
+    check_of,
     failed,
     next_request,
     replied,
+    says_something,
     unsent,
 )
 from rifl._client.routing import LEASE_SERVICE, Router
@@ -32,6 +34,7 @@ from rifl._client.settings import Settings
 from rifl._client.shared_renewals import share_renewals
 from rifl._client.state import ClientState
 from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.silence import ConnectionWatch, SilenceCheck, SilenceStep
 
 _log = get_logger("rifl.client")
 
@@ -119,6 +122,8 @@ class SyncClient(ClientState):
         self.alike = alike
         self.channel = channel
         self.timers = Timers()
+        if hasattr(channel, "replace") and settings.retry.silence_s is not None:
+            self.watch = ConnectionWatch(settings.retry.silence_s)
         self._keeper = LeaseKeeper(channel)
 
     def look_at_lease(self) -> None:
@@ -164,7 +169,8 @@ class LeaseKeeper:
     leave to it, which may take no lock: see ``leave``.
     """
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
         self._stubs = {name: _stub(channel, name, reply) for name, reply in REPLIES.items()}
         self._release = _stub(channel, "Release", pb.ReleaseReply)
         self._stream = _Stream(channel)
@@ -216,12 +222,7 @@ class LeaseKeeper:
     def ask(self, state: ClientState, request: LeaseRequest) -> None:
         """Send a request, and wait for its answer."""
         try:
-            if request.streamed:
-                reply = self._stream.renew(request.message, request.timeout_s)
-            else:
-                reply = self._stubs[request.method](request.message, timeout=request.timeout_s)
-        except grpc.RpcError as error:
-            failed(state, request, error)  # type: ignore[arg-type]
+            reply, status = self._answer(state, request)
         except ValueError:
             # The channel was closed.
             unsent(request)
@@ -229,7 +230,64 @@ class LeaseKeeper:
         except Exception as error:  # noqa: BLE001 - an interceptor's of the application
             broken(state, request, error)
         else:
-            replied(state, request, reply)
+            if reply is not None:
+                replied(state, request, reply)
+            else:
+                failed(state, request, status)
+
+    def _answer(self, state: ClientState, request: LeaseRequest) -> tuple[Any, Status]:
+        """Return the reply, None for an error, and the status then."""
+        at = 0 if state.watch is None else self._channel.current
+        status: Status = NO_STATUS
+        try:
+            if request.probes:
+                # As a call would be sent, and no sign for who chooses targets.
+                return self._on(self._channel.at(at), request, request.timeout_s), status
+            if request.streamed:
+                return self._stream.renew(request.message, request.timeout_s), status
+            return self._stubs[request.method](request.message, timeout=request.timeout_s), status
+        except grpc.RpcError as error:
+            status = error  # type: ignore[assignment]
+        check = check_of(state, request, status)
+        return (None, status) if check is None else self._check(state, request, at, check, status)
+
+    def _check(
+        self,
+        state: ClientState,
+        request: LeaseRequest,
+        at: int,
+        check: SilenceCheck,
+        status: Status,
+    ) -> tuple[Any, Status]:
+        """Look whether a connection is silent; return what another one answered, if that did."""
+        channel, reply = self._channel, None
+        left = silent = channel.at(at)
+        try:
+            while check.step in (SilenceStep.ANOTHER, SilenceStep.AGAIN):
+                asked = silent
+                if check.step is SilenceStep.ANOTHER:
+                    left = asked = channel.another(at)
+                answered = True
+                try:
+                    reply = self._on(asked, request, check.timeout_s)
+                except grpc.RpcError as error:
+                    answered = says_something(error)  # type: ignore[arg-type]
+                    status = error if answered else status  # type: ignore[assignment]
+                check.told(state.now(), answered=answered)
+            if check.step is SilenceStep.REPLACE:
+                left, silent = channel.replace(at, left), left
+                self._stream.close()
+                state.moved(channel.address(at))
+        finally:
+            if left is not silent:
+                left.close()
+        return reply, status
+
+    @staticmethod
+    def _on(channel: grpc.Channel, request: LeaseRequest, timeout_s: float) -> Any:
+        return _stub(channel, request.method, REPLIES[request.method])(
+            request.message, timeout=timeout_s
+        )
 
 
 def _keep(reference: weakref.ref[ClientState], keeper: LeaseKeeper, wakeup: _Wakeup) -> None:

@@ -32,6 +32,8 @@ def client_interceptor(
       an expired lease are not sent again. Say ``max_response_bytes`` if its
       receive limit is not 4 MiB.
     - It takes no keys: those need a named session.
+    - It cannot replace a connection that a middle box forgot: a call there waits for its
+      timeout, unless the channel pings.
     - It does not hedge, and requests are serialised again for every attempt: a
       serialiser that is not deterministic gets PAYLOAD_MISMATCH on retries.
     - ``future`` may block until the client id is there, and while a first attempt

@@ -39,8 +39,10 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         deserializer: Callable[[bytes], Any] | None,
     ) -> None:
         self._client = client
-        self._direct = self._inner = inner
-        self._inner_with_call = inner.with_call
+        # The method on the channel, and what of it sends now.
+        self._method_here = inner
+        self._inner = inner.now()
+        self._inner_with_call = self._inner.with_call
         self._method = method
         self._serializer = serializer
         self._deserializer = deserializer
@@ -51,6 +53,8 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         self._deduplicated = False
         self._fast = client.settings.hedge_after_s is None and client.settings.session_name is None
         self._attempt_timeout_s = client.settings.retry.attempt_timeout_s
+        with client.lock:
+            client.stubs.add(self)
 
     def __call__(
         self,
@@ -131,21 +135,30 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         try:
             if lease is not self._lease and lease is not None:
                 self._deduplicated = self._method in lease.methods
-                self._take_path()
+                self._take_inner()
                 self._lease = lease
             invoke: Any = self._inner_with_call if with_call else self._inner
             if lease is not None and key is None and (timeout is None or timeout > 0):
                 if not self._deduplicated:
                     try:
-                        reply = invoke(
-                            body, timeout, metadata, credentials, wait_for_ready, compression
-                        )
+                        try:
+                            reply = invoke(
+                                body, timeout, metadata, credentials, wait_for_ready, compression
+                            )
+                        except ValueError:
+                            if not self._replaced(invoke):
+                                raise
+                            invoke = self._inner_with_call if with_call else self._inner
+                            reply = invoke(
+                                body, timeout, metadata, credentials, wait_for_ready, compression
+                            )
                     except ReentrantCallError:
                         raise
                     except grpc.RpcError as error:
+                        status: Any = client.as_lost(error)  # type: ignore[arg-type]
                         if observer is not None:
-                            client.tell_plain(self._method, sent_at, error.code(), begun)
-                        raise plain_error(error) from None
+                            client.tell_plain(self._method, sent_at, status.code(), begun)
+                        raise plain_error(status) from None
                     if observer is not None:
                         client.tell_plain(self._method, sent_at, grpc.StatusCode.OK, begun)
                     return reply
@@ -180,19 +193,21 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 # Refused beneath, where several targets are: nothing was sent.
                 client.complete(call, None)
                 raise
-            except grpc.RpcError as error:
-                call.decode = self._deserializer
-                exchange = BlockingExchange(
-                    client,
-                    self._invocation(sent_at, timeout, None, begun),
-                    self._sender(body, metadata, credentials, wait_for_ready, compression),
-                    call,
-                )
-                exchange.resume(sent_at, error, invalid_metadata(metadata))  # type: ignore[arg-type]
-                return self._run(exchange, with_call)
             except BaseException as error:
-                # Interrupted: the call may have run.
                 call.decode = self._deserializer
+                status = error if isinstance(error, grpc.RpcError) else None
+                if isinstance(error, ValueError) and self._replaced(invoke):
+                    status = CLOSED
+                if status is not None:
+                    exchange = BlockingExchange(
+                        client,
+                        self._invocation(sent_at, timeout, None, begun),
+                        self._sender(body, metadata, credentials, wait_for_ready, compression),
+                        call,
+                    )
+                    exchange.resume(sent_at, status, invalid_metadata(metadata))
+                    return self._run(exchange, with_call)
+                # Interrupted: the call may have run.
                 with client.lock:
                     client.session.abandon(call, client.now())
                 if observer is not None:
@@ -250,12 +265,14 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         compression: grpc.Compression | None,
     ) -> Sender:
         given = tuple(metadata or ())
-        self._take_path()
+        self._take_inner()
+        # Which sees itself that its connection was replaced.
+        sends = self._method_here if self._path is None else self._inner
 
         def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             entries = given if header is None else (*given, header)
             try:
-                return self._inner.future(
+                return sends.future(
                     body, timeout_s, entries, credentials, wait_for_ready, compression
                 )
             except ValueError:
@@ -264,13 +281,30 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
 
         return send
 
-    def _take_path(self) -> None:
+    def look_beneath(self) -> None:
+        """See ``Stub``."""
+        self._lease = None
+
+    def _replaced(self, invoked: Any) -> bool:
+        """Whether what was just invoked is of a connection that was replaced meanwhile."""
+        if self._client.closed or self._path is not None:
+            return False
+        self._take_inner()
+        return invoked not in (self._inner, self._inner_with_call)
+
+    def _take_inner(self) -> None:
         path = self._client.path
-        if path is not None and path is not self._path:
+        if path is None:
+            inner = self._method_here.now()
+        elif path is not self._path:
             self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
-            self._inner = path.unary_unary(self._method, self._direct)
-            self._inner_with_call = self._inner.with_call
+            inner = path.unary_unary(self._method, self._method_here)
             self._path = path
+        else:
+            return
+        if inner is not self._inner:
+            self._inner = inner
+            self._inner_with_call = inner.with_call
 
     def _serialise(self, request: Any) -> bytes:
         if self._serializer is None:

@@ -1,4 +1,4 @@
-"""A sync channel over several targets: each attempt goes where the rule says (DESIGN §3)."""
+"""A sync channel over connections: attempts go where the rule says (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,31 @@ import grpc
 
 from _rifl_ground.owned_lock import OneByOne, OwnedLock
 from rifl._client.errors import reentrant
+from rifl._client.grpc_channels import Connect
 from rifl._client.routing import LEASE_SERVICE, Router
-from rifl.core._calling.targets import best_connectivity
+from rifl.core._calling.targets import Targets, best_connectivity
 
 _Connectivity = Callable[[grpc.ChannelConnectivity], None]
 
 
-class SeveralTargets(grpc.Channel):
+class TargetsChannel(grpc.Channel):
     """One inner channel a target, below all retries: sends, and tells the router. Any thread.
+
+    The channel of a target can be replaced by a new one, on a connection of its own.
 
     Connectivity is that of the best of the targets: READY if one of those given is.
     ``subscribe`` with ``try_to_connect`` connects to all of them.
     """
 
-    def __init__(self, router: Router, connect: Callable[[str], grpc.Channel]) -> None:
-        self.router = router
+    def __init__(self, targets: Targets, connect: Connect[grpc.Channel]) -> None:
+        self.router = Router(targets) if targets.several else None
+        self._targets = targets
         self._connect = connect
         self._lock = OwnedLock(reentrant)
         self._closed = False
-        self._channels = [connect(address) for address in router.targets.addresses]
+        self._channels = [connect(address) for address in targets.addresses]
+        # To be closed with it, too.
+        self._tried: grpc.Channel | None = None
         self._given = len(self._channels)
         self._watches: list[_Watch] = []
 
@@ -36,12 +42,42 @@ class SeveralTargets(grpc.Channel):
         """Return the channel of a target, opened if it is a leader that was followed."""
         if index >= len(self._channels):
             with self._lock:
-                addresses = self.router.targets.addresses
+                addresses = self._targets.addresses
                 while index >= len(self._channels):
                     if self._closed:
                         raise ValueError("Cannot invoke RPC on closed channel!")
                     self._channels.append(self._connect(addresses[len(self._channels)]))
         return self._channels[index]
+
+    @property
+    def current(self) -> int:
+        """The index of the target that calls go to."""
+        return self._targets.current
+
+    def address(self, index: int) -> str:
+        """Return the address of a target."""
+        return self._targets.addresses[index]
+
+    def another(self, index: int) -> grpc.Channel:
+        """Open a channel to a target with a connection of its own; ``replace`` takes it."""
+        channel = self._connect(self._targets.addresses[index], own=True)
+        with self._lock:
+            self._tried = channel
+            closed = self._closed
+        if closed:
+            channel.close()
+        return channel
+
+    def replace(self, index: int, channel: grpc.Channel) -> grpc.Channel:
+        """Send to a target by another channel from now on; return the one until now."""
+        with self._lock:
+            before, self._channels[index] = self._channels[index], channel
+            self._tried = None
+            watches = list(self._watches) if index < self._given else []
+        for watch in watches:
+            before.unsubscribe(watch.inner[index])
+            channel.subscribe(watch.of(index))
+        return before
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.Channel.unary_unary``."""
@@ -64,8 +100,9 @@ class SeveralTargets(grpc.Channel):
         watch = _Watch(callback)
         with self._lock:
             self._watches.append(watch)
-        for index in range(self._given):
-            self._channels[index].subscribe(watch.of(index), bool(try_to_connect))
+            channels = self._channels[: self._given]
+        for index, channel in enumerate(channels):
+            channel.subscribe(watch.of(index), bool(try_to_connect))
 
     def unsubscribe(self, callback: _Connectivity) -> None:
         """See ``grpc.Channel.unsubscribe``."""
@@ -81,10 +118,13 @@ class SeveralTargets(grpc.Channel):
         """Close every target's channel."""
         with self._lock:
             self._closed = True
+            tried = self._tried
         for channel in self._channels:
             channel.close()
+        if tried is not None:
+            tried.close()
 
-    def __enter__(self) -> SeveralTargets:
+    def __enter__(self) -> TargetsChannel:
         return self
 
     def __exit__(
@@ -100,55 +140,76 @@ class _Method:
     """One method, with a multicallable for each target, made when first needed."""
 
     def __init__(
-        self, channel: SeveralTargets, method: str, make: Callable[[grpc.Channel], Any]
+        self, channel: TargetsChannel, method: str, make: Callable[[grpc.Channel], Any]
     ) -> None:
         self._channel = channel
         self._router = channel.router
         self._heartbeat = method.startswith(LEASE_SERVICE)
         self._make = make
-        self._callables: dict[int, Any] = {}
+        # With the channels that they are of.
+        self._callables: dict[int, tuple[grpc.Channel, Any]] = {}
+
+    def now(self) -> Any:
+        """Return what sends now: gRPC's own multicallable where there is one target."""
+        return self if self._router is not None else self._at(0)
 
     def _at(self, index: int) -> Any:
+        channel = self._channel.at(index)
         found = self._callables.get(index)
-        if found is None:
+        if found is None or found[0] is not channel:
             # Two threads may make one each: either will do.
-            found = self._callables[index] = self._make(self._channel.at(index))
-        return found
+            found = self._callables[index] = channel, self._make(channel)
+        return found[1]
+
+    def _choose(self) -> int:
+        return 0 if self._router is None else self._router.choose()
+
+    def _send(self, index: int, send: Callable[[Any], Any]) -> Any:
+        while True:
+            inner = self._at(index)
+            try:
+                return send(inner)
+            except ValueError:
+                # Nothing is sent on a closed channel, which may have been replaced just now.
+                if self._at(index) is inner:
+                    raise
 
     def _ended(self, index: int, status: Any) -> None:
-        self._router.ended(index, status, heartbeat=self._heartbeat)
+        if self._router is not None:
+            self._router.ended(index, status, heartbeat=self._heartbeat)
 
 
 class _Unary(_Method, grpc.UnaryUnaryMultiCallable, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        index = self._router.choose()
+        index = self._choose()
         try:
-            return self._at(index)(*args, **kwargs)
+            return self._send(index, lambda inner: inner(*args, **kwargs))
         except grpc.RpcError as error:
             self._ended(index, error)
             raise
 
     def with_call(self, *args: Any, **kwargs: Any) -> Any:
-        index = self._router.choose()
+        index = self._choose()
         try:
-            return self._at(index).with_call(*args, **kwargs)
+            return self._send(index, lambda inner: inner.with_call(*args, **kwargs))
         except grpc.RpcError as error:
             self._ended(index, error)
             raise
 
     def future(self, *args: Any, **kwargs: Any) -> Any:
-        index = self._router.choose()
-        future = self._at(index).future(*args, **kwargs)
-        # Before whoever sends the next attempt is told.
-        future.add_done_callback(lambda done: self._ended(index, done))
+        index = self._choose()
+        future = self._send(index, lambda inner: inner.future(*args, **kwargs))
+        if self._router is not None:
+            # Before whoever sends the next attempt is told.
+            future.add_done_callback(lambda done: self._ended(index, done))
         return future
 
 
 class _Streaming(_Method, grpc.UnaryStreamMultiCallable, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        index = self._router.choose()
-        call = self._at(index)(*args, **kwargs)
-        if not call.add_callback(lambda: self._ended(index, call)):
+        index = self._choose()
+        call = self._send(index, lambda inner: inner(*args, **kwargs))
+        if self._router is not None and not call.add_callback(lambda: self._ended(index, call)):
             self._ended(index, call)
         return call
 

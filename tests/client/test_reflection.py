@@ -17,12 +17,12 @@ import rifl.aio
 from rifl._client.aio_call import UnaryUnaryCall
 from rifl._client.aio_channel import AioChannel
 from rifl._client.aio_multicallable import AioUnaryUnaryMultiCallable
-from rifl._client.aio_targets import AioSeveralTargets
+from rifl._client.aio_targets import AioTargetsChannel
 from rifl._client.errors import CallError
 from rifl._client.sync_channel import Channel
 from rifl._client.sync_exchange import CallFuture
 from rifl._client.sync_multicallable import UnaryUnaryMultiCallable
-from rifl._client.sync_targets import SeveralTargets
+from rifl._client.sync_targets import TargetsChannel
 
 # What gRPC's concrete classes offer beyond their interfaces, and users reach for.
 _CONCRETE: dict[type, Any] = {
@@ -46,8 +46,8 @@ def _public(cls: Any) -> set[str]:
     ("ours", "interfaces"),
     [
         (Channel, [grpc.Channel]),
-        (SeveralTargets, [grpc.Channel]),
-        (AioSeveralTargets, [grpc.aio.Channel]),
+        (TargetsChannel, [grpc.Channel]),
+        (AioTargetsChannel, [grpc.aio.Channel]),
         (UnaryUnaryMultiCallable, [grpc.UnaryUnaryMultiCallable]),
         (CallFuture, [grpc.Call, grpc.Future]),
         (CallError, [grpc.Call, grpc.Future, grpc.aio.AioRpcError]),

@@ -2,6 +2,7 @@
 
 - ``request_tracker``: the client's calls that are incomplete, and the first of them.
 - ``client_lease``, ``lease_upkeep``: a client id and its term; when it is asked for and renewed.
+- ``silence``: when a connection is asked for a sign of life, and replaced.
 - ``client_session``: a channel's identities, and what it acknowledges.
 - ``invocation``, ``issued_call``: a call before it has an identity, and with it.
 - ``call_flow``: one call from begin to end; ``answer`` judges what an attempt was answered,

@@ -248,6 +248,17 @@ class ClientSession(LeaseUpkeep):
         lingering = sum(1 for call, _ in self._lingering if call.lease is lease)
         return lease is None or lease.tracker.incomplete == lingering
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether a call of the current client id that has no key waits for its answer."""
+        lease = self.lease
+        if lease is None:
+            return False
+        ended = [call for call, _ in (*self._lingering, *self._unresolved.values())]
+        return lease.tracker.incomplete > sum(
+            1 for call in ended if call.lease is lease and call.key is None
+        )
+
     def _drop_lingering(self, now: float, limit: int = _LINGER_CALLS) -> None:
         while self._lingering:
             call, until = self._lingering[0]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.retry import RetryPolicy, shortened_s
+from rifl.core._calling.silence import ConnectionWatch
 from rifl.core._shared.identity import ALSO_AT_MOST
 
 # Between two requests for a lease, however little time the calls have that wait for it.
@@ -23,6 +24,8 @@ class LeaseStep(enum.Enum):
 
     GRANT = "grant"
     RENEW = "renew"
+    # Ask for a sign of life of the connection, by a renewal: see ``ConnectionWatch``.
+    PROBE = "probe"
     WAIT = "wait"
 
 
@@ -100,14 +103,21 @@ class LeaseUpkeep:
         return losses
 
     def lease_step(
-        self, now: float, *, wanted: bool, ends_at: float | None = None
+        self,
+        now: float,
+        *,
+        wanted: bool,
+        ends_at: float | None = None,
+        watch: ConnectionWatch | None = None,
+        in_flight: bool = False,
     ) -> tuple[LeaseStep, float | None]:
         """Decide what to do for the lease, and when to look again.
 
         ``wanted`` tells that a call waits for a usable lease, ``ends_at`` until when: a
         pause that would outlast it is shortened, as those of calls are. A lease whose time
         is over by our count is renewed before it is given up: the server counts
-        later, and gives everybody a full term after a restart (DESIGN §5).
+        later, and gives everybody a full term after a restart (DESIGN §5). ``watch``: of
+        a connection that can be replaced; ``in_flight``: whether a call waits for its answer.
         """
         lease = self.lease
         retry_at = self._lease_retry_at if self._lease_failures else now
@@ -125,7 +135,14 @@ class LeaseUpkeep:
         if wanted and now >= lease.expires_at:
             due = retry_at
         due = max(due, lease.asked_until)
-        return (LeaseStep.RENEW, None) if now >= due else (LeaseStep.WAIT, due)
+        if now >= due:
+            return LeaseStep.RENEW, None
+        if watch is not None:
+            ask_at = max(watch.ask_at(now, lease.renewed_at, in_flight=in_flight), retry_at)
+            if now >= ask_at:
+                return LeaseStep.PROBE, None
+            due = min(due, ask_at)
+        return LeaseStep.WAIT, due
 
     # Renewals that several channels of a process share (DESIGN §5).
 

@@ -49,7 +49,10 @@ class RetryPolicy:
     longer time. ``attempt_timeout_s`` bounds one attempt (None: the caller's
     deadline alone does). ``max_elapsed_s`` bounds the retries of calls without
     a deadline (None: for ever); it never cuts an attempt short.
-    ``max_attempts`` bounds their number (None: no bound). Raises ``ValueError``
+    ``max_attempts`` bounds their number (None: no bound). If a call is in flight on a channel
+    of ``connect``, and nothing was answered on it for ``silence_s``, the channel asks
+    the lease service for a sign of life, and replaces a connection that gives none within
+    ``silence_s``, while another one does; None: never. Raises ``ValueError``
     when built of numbers that make no sense together.
     """
 
@@ -59,6 +62,7 @@ class RetryPolicy:
     attempt_timeout_s: float | None = None
     max_elapsed_s: float | None = 60.0
     max_attempts: int | None = None
+    silence_s: float | None = 2.0
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
@@ -72,6 +76,8 @@ class RetryPolicy:
             raise ValueError("max_elapsed_s must not be negative")
         if self.max_attempts is not None and self.max_attempts < 1:
             raise ValueError("max_attempts must be at least 1, or None")
+        if self.silence_s is not None and self.silence_s <= 0:
+            raise ValueError("silence_s must be positive, or None")
 
     def backoff_s(self, attempts: int, jitter: float) -> float:
         """Seconds to wait after ``attempts`` attempts; ``jitter`` in [0, 1)."""

@@ -59,6 +59,11 @@ class Targets:
         self._follow = follow
         self._failed_at: dict[int, float] = {}
 
+    @property
+    def several(self) -> bool:
+        """Whether there is a choice, or there may be one."""
+        return self._follow or self._given > 1
+
     def choose(self, avoid: Collection[int] = ()) -> int:
         """Return where an attempt goes: to the current target, unless that is to be avoided.
 
