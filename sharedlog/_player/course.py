@@ -242,8 +242,8 @@ class Course:
         finally:
             self._delivering = None
             self.feeder.cut(Trouble(Cause.BROKEN))
-            if self.feeder.trouble.cause in (Cause.NOT_ALLOWED, Cause.CONFIG):
-                # Its files may have changed.
+            if self.feeder.trouble.cause in (Cause.NOT_ALLOWED, Cause.CONFIG, Cause.LATE):
+                # Its files may have changed, or its connection answers nothing.
                 await self._unlink()
 
     def _found(self, feeder: Feeding, suspended: Suspended) -> None:

@@ -33,6 +33,8 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 5_000),
     # A connection that nothing is sent on stays: that it has ended says that its target has.
     ("grpc.client_idle_timeout_ms", 2**31 - 1),
+    # Another link does not get the connection that this one was left for.
+    ("grpc.use_local_subchannel_pool", 1),
     # A target that restarts is found again soon.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from sharedlog._core.player.rows import wish
 from sharedlog._player.course import Course
 from sharedlog._player.link import Link
 from sharedlog.v1.target_pb2 import DeliveryAnswer
+from tests.helpers.forgetting import ForgettingProxy
 from tests.helpers.waiting import until
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.fake_target import Store, answer
@@ -49,6 +51,21 @@ def test_what_is_there_and_what_comes_is_delivered(house, log, streams):
     assert in_order(log, fake.store)
     assert {each.method for each in fake.store.done} == {CALL}
     assert [each.player for each in fake.connects] == ["player"]
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "batches"])
+def test_a_connection_that_answers_nothing_is_left(house, log, streams):
+    """What a middle box takes and does not pass on is delivered by another one (P4)."""
+    fake = house.target(streams=streams)
+    with closing(ForgettingProxy(int(fake.address.rpartition(":")[2]))) as proxy:
+        given = declared(fake, address=proxy.target, patience=timedelta(milliseconds=400))
+        house.player(given)
+        publish(log, 10)
+        fake.store.wait_for(lambda: len(fake.store.done) == 10)
+        proxy.swallow()
+        publish(log, 10, 10)
+        fake.store.wait_for(lambda: len(fake.store.done) == 20)
+        assert in_order(log, fake.store)
 
 
 def publish_at_once(log, count):
