@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -30,12 +30,15 @@ _OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
+    # Another channel does not get the connection of one that was left.
+    ("grpc.use_local_subchannel_pool", 1),
     # A server that restarts is found again soon.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 
 
+_LATE = grpc.StatusCode.DEADLINE_EXCEEDED
 # Whatever becomes of these, nothing was appended by what asks for them. What is asked behind an
 # append, GetProducer and GetNamed, is not among them.
 _READING = (
@@ -44,23 +47,29 @@ _READING = (
 )
 
 
+class _Using(NamedTuple):
+    channel: grpc.Channel
+    calls: dict[str, Any]
+
+
 class Channel:
     """To one server. Any thread."""
 
     def __init__(self, address: Address) -> None:
         """Nothing is sent yet."""
         self._address = address
-        self._channel = self._opened()
+        self._using = self._opened()
         self._timeout_s = address.timeout_s
         self._metadata = ((TOKEN_KEY, TOKEN_PREFIX + address.token),) if address.token else ()
-        self._calls: dict[str, Any] = {}
         self._closed = False
 
     def ask(self, method: str, request: Any) -> Any:
         """Return the one answer; raises ``LogError``."""
+        used = self._using
         try:
             return self._call(method)(request, timeout=self._timeout_s, metadata=self._metadata)
         except (grpc.RpcError, ValueError) as error:
+            self._leave(used, error)
             told = self.told(error)
             if method in _READING:
                 told.appended = False
@@ -71,11 +80,13 @@ class Channel:
 
     def read_all(self, method: str, request: Any) -> list[Any]:
         """Return all answers of a stream that ends; raises ``LogError``."""
+        used = self._using
         try:
             return list(
                 self._call(method)(request, timeout=self._timeout_s, metadata=self._metadata)
             )
         except (grpc.RpcError, ValueError) as error:
+            self._leave(used, error)
             told = self.told(error)
             told.appended = False
             raise told from error
@@ -103,32 +114,38 @@ class Channel:
     def close(self) -> None:
         """Let go of the connection; idempotent."""
         self._closed = True
-        self._channel.close()
+        self._using.channel.close()
 
-    def _opened(self) -> grpc.Channel:
+    def _opened(self) -> _Using:
         address = self._address
         if address.credentials is None:
-            return grpc.insecure_channel(address.target, _OPTIONS)
-        return grpc.secure_channel(address.target, address.credentials, _OPTIONS)
+            return _Using(grpc.insecure_channel(address.target, _OPTIONS), {})
+        return _Using(grpc.secure_channel(address.target, address.credentials, _OPTIONS), {})
+
+    def _leave(self, used: _Using, error: Exception) -> None:
+        """Ask on another connection after a try without an answer: this one may be forgotten.
+
+        What else goes on there ends by itself, or by pings.
+        """
+        late = isinstance(error, grpc.RpcError) and error.code() is _LATE
+        if late and self._using is used and not self._closed:
+            self._using = self._opened()
 
     def _interrupted(self) -> None:
         """Use another channel: a signal's exception may leave a lock of gRPC's taken."""
         if self._closed:
             return
-        old, self._channel, self._calls = self._channel, self._opened(), {}
+        old, self._using = self._using, self._opened()
         # It may be stuck: in a thread that nobody waits for.
-        threading.Thread(target=old.close, name="sharedlog-close", daemon=True).start()
+        threading.Thread(target=old.channel.close, name="sharedlog-close", daemon=True).start()
 
     def _call(self, method: str) -> Any:
-        found = self._calls.get(method)
+        channel, calls = self._using
+        found = calls.get(method)
         if found is None:
             service, described, module = _METHODS[method]
-            make = (
-                self._channel.unary_stream
-                if described.server_streaming
-                else self._channel.unary_unary
-            )
-            found = self._calls[method] = make(
+            make = channel.unary_stream if described.server_streaming else channel.unary_unary
+            found = calls[method] = make(
                 f"/{service}/{described.name}",
                 request_serializer=_serialized,
                 response_deserializer=getattr(module, described.output_type.name).FromString,

@@ -21,7 +21,7 @@ class Served:
     def __init__(self, log: sharedlog.Log, options: Options) -> None:
         self._log = log
         self.options = options
-        self._loop = asyncio.new_event_loop()
+        self.loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.address = ""

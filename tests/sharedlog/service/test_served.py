@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import json
+import time
+from contextlib import closing
 
 import pyarrow.parquet
 import pytest
@@ -11,6 +13,8 @@ import sharedlog
 import sharedlog.aio
 from sharedlog._cli import ExitCode, main
 from sharedlog._core.roster import granted_producers
+from tests.helpers.forgetting import ForgettingProxy
+from tests.sharedlog.served import served
 
 
 def test_published_is_followed(log, behind):
@@ -24,6 +28,39 @@ def test_published_is_followed(log, behind):
     with behind.follow("orders") as orders:
         assert list(itertools.islice(orders, 20)) == found
     assert sharedlog.Position.parse(str(placed[3])) == placed[3]
+
+
+def test_a_connection_that_answers_nothing_is_left(behind):
+    """What a middle box took, and did not pass on, is appended by another one, once (C1)."""
+    behind.stream("s", 1)
+    with (
+        served(behind) as server,
+        closing(ForgettingProxy(int(server.address.rpartition(":")[2]))) as proxy,
+        sharedlog.open(f"grpc://{proxy.target}?timeout_s=0.5") as log,
+    ):
+        log.publish("s", "a")
+        for text in "bc":
+            proxy.swallow()
+            log.publish("s", text)
+        assert [each.text for each in log.read("s", 0)] == ["a", "b", "c"]
+        assert [each.text for each in behind.read("s", 0)] == ["a", "b", "c"]
+
+
+def test_a_slow_answer_ends_no_stream(behind):
+    """A try that got no answer in its time is no reason to end what else goes on (C3)."""
+    behind.stream("s", 1)
+    with (
+        served(behind) as server,
+        sharedlog.open(f"grpc://{server.address}?timeout_s=0.5") as log,
+        log.follow("s") as messages,
+    ):
+        log.publish("s", "a")
+        assert next(messages).text == "a"
+        stream = messages._follower._call
+        server.loop.call_soon_threadsafe(time.sleep, 1.5)
+        log.publish("s", "b")
+        assert next(messages).text == "b"
+        assert messages._follower._call is stream
 
 
 def test_an_operator_ends_producers_over_grpc(log, url, behind):
