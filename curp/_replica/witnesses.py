@@ -32,7 +32,16 @@ from curp.witness._client import WitnessClient
 _log = get_logger("curp.replica")
 # Once a witness was started, the others have so long to be started with it.
 _GRACE_S = 0.5
-_OPTIONS = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500))
+_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # A middle box may take all, and pass nothing on. Witnesses permit pings each ten seconds.
+    ("grpc.keepalive_time_ms", 15_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Of gRPC's other pings, which one of these waits for.
+    ("grpc.http2.ping_timeout_ms", 5_000),
+)
 
 
 class Witnesses:

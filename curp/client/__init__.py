@@ -24,6 +24,7 @@ from curp.client._aio_path import AioPath
 from curp.client._caller_keys import CallerKeys
 from curp.client._group_knowledge import Statistics
 from curp.client._sync_path import SyncPath
+from rifl._client.grpc_channels import Connect
 from rifl._client.settings import DEFAULT_GROUP_PATH
 
 __all__ = ["AioPath", "Statistics", "SyncPath", "open_path", "statistics"]
@@ -31,7 +32,7 @@ __all__ = ["AioPath", "Statistics", "SyncPath", "open_path", "statistics"]
 
 def open_path(
     channel: Any,
-    connect: Callable[[str], Any],
+    connect: Connect[Any],
     conflict_keys: Mapping[str, Callable[[Any], Any]],
     group_path: str = DEFAULT_GROUP_PATH,
 ) -> SyncPath | AioPath:

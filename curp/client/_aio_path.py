@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -23,6 +22,7 @@ from curp.client._record import Record
 from curp.client._stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
 from curp.v1 import curp_pb2
 from rifl._client.aio_status import at_hand
+from rifl._client.grpc_channels import Connect
 from rifl._client.settings import DEFAULT_GROUP_PATH
 
 
@@ -35,7 +35,7 @@ class AioPath:
     def __init__(
         self,
         channel: grpc.aio.Channel,
-        connect: Callable[[str], grpc.aio.Channel],
+        connect: Connect[grpc.aio.Channel],
         keys: CallerKeys,
         group_path: str = DEFAULT_GROUP_PATH,
     ) -> None:
@@ -45,6 +45,8 @@ class AioPath:
         self._connect = connect
         self._closed = False
         self._witnesses: dict[str, tuple[grpc.aio.Channel, AioRecords]] = {}
+        # Those of which a connection answered nothing: gRPC's channels share theirs.
+        self._left: set[str] = set()
         self._configuration: Any = configuration_stub(channel)
         self.sync: Any = sync_stub(channel)
         # Kept, since a loop does not keep its tasks.
@@ -108,7 +110,9 @@ class AioPath:
         """Send a record."""
         record = Record(request)
         try:
-            self._records(address).send(record)
+            records = self._records(address)
+            if not records.send(record):
+                self._leave(address, records)
         except (grpc.aio.UsageError, ValueError):
             # The channel is closed.
             record.end(None, sent=False)
@@ -119,10 +123,17 @@ class AioPath:
         if found is None:
             if self._closed:
                 raise grpc.aio.UsageError("Channel is closed.")
-            channel = self._connect(address)
+            channel = self._connect(address, own=address in self._left)
             found = (channel, AioRecords(channel, self.knowledge.leader))
             self._witnesses[address] = found
         return found[1]
+
+    def _leave(self, address: str, records: AioRecords) -> None:
+        """Ask a witness on another connection from now on: this one answers nothing."""
+        self._left.add(address)
+        channel, _ = self._witnesses.pop(address)
+        records.close()
+        self.start(channel.close())
 
     async def _refresh(self) -> None:
         reply = None

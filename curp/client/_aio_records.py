@@ -35,11 +35,14 @@ class AioRecords:
         self._stream: _Stream | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
-    def send(self, record: Record) -> None:
-        """Have a record sent soon. UsageError: the channel is closed."""
+    def send(self, record: Record) -> bool:
+        """Have a record sent soon; return whether anything was answered of late.
+
+        UsageError: the channel is closed.
+        """
         if self._unary.instead:
             self._unary.send(record)
-            return
+            return True
         stream = self._stream
         if stream is None or stream.over:
             call = self._open()
@@ -50,8 +53,10 @@ class AioRecords:
             self._finalizer = weakref.finalize(self, tell_loop, loop, call.cancel)
             self._finalizer.atexit = False
         stream.send(record)
-        if stream.pending.oldest_s(time.monotonic()) > SILENT_S:
+        silent = stream.pending.oldest_s(time.monotonic()) > SILENT_S
+        if silent:
             stream.close()
+        return not silent
 
     def again(self) -> None:
         """Try a stream again: the witness may be another program by now."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -22,6 +21,7 @@ from curp.client._sync_recorded_call import SyncRecordedCall, is_ok
 from curp.client._sync_records import SyncRecords
 from curp.v1 import curp_pb2
 from rifl._client.errors import reentrant
+from rifl._client.grpc_channels import Connect
 from rifl._client.settings import DEFAULT_GROUP_PATH
 
 
@@ -50,7 +50,7 @@ class SyncPath:
     def __init__(
         self,
         channel: grpc.Channel,
-        connect: Callable[[str], grpc.Channel],
+        connect: Connect[grpc.Channel],
         keys: CallerKeys,
         group_path: str = DEFAULT_GROUP_PATH,
     ) -> None:
@@ -64,6 +64,8 @@ class SyncPath:
         self._streams = OwnedLock(reentrant)
         self._closed = False
         self._witnesses: dict[str, SyncWitness] = {}
+        # Those of which a connection answered nothing: gRPC's channels share theirs.
+        self._left: set[str] = set()
         self._configuration: Any = configuration_stub(channel)
         self.sync: Any = sync_stub(channel)
         self._search = SyncLeaderSearch(channel, self._told)
@@ -135,7 +137,9 @@ class SyncPath:
         """Send a record."""
         record = Record(request)
         try:
-            self._witness(address).records.send(record)
+            witness = self._witness(address)
+            if not witness.records.send(record):
+                self._leave(address, witness)
         except ValueError:
             if self._closed:
                 raise
@@ -151,10 +155,18 @@ class SyncPath:
                     raise ValueError("Cannot invoke RPC on closed channel!")
                 found = self._witnesses.get(address)
                 if found is None:
-                    channel = self._connect(address)
+                    channel = self._connect(address, own=address in self._left)
                     found = SyncWitness(channel, self.knowledge.leader, self._streams)
                     self._witnesses[address] = found
         return found
+
+    def _leave(self, address: str, witness: SyncWitness) -> None:
+        """Ask a witness on another connection from now on: this one answers nothing."""
+        with self._lock:
+            self._left.add(address)
+            if self._witnesses.get(address) is witness:
+                del self._witnesses[address]
+        witness.close()
 
     def _asked(self, reply: Any) -> None:
         self._take(reply.result() if is_ok(reply) else None)

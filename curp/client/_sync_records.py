@@ -44,17 +44,22 @@ class SyncRecords:
         self._stream: _Stream | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
-    def send(self, record: Record) -> None:
-        """Have a record sent soon. ValueError: the channel is closed."""
+    def send(self, record: Record) -> bool:
+        """Have a record sent soon; return whether anything was answered of late.
+
+        ValueError: the channel is closed.
+        """
         if self._unary.instead:
             self._unary.send(record)
-            return
+            return True
         stream = self._stream
         if stream is None or stream.over:
             stream = self._begin()
         stream.send(record)
-        if stream.pending.oldest_s(time.monotonic()) > SILENT_S:
+        silent = stream.pending.oldest_s(time.monotonic()) > SILENT_S
+        if silent:
             stream.close()
+        return not silent
 
     def again(self) -> None:
         """Try a stream again: the witness may be another program by now."""

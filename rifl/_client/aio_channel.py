@@ -23,6 +23,7 @@ from rifl._client.aio_targets import AioTargetsChannel
 from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
 from rifl._client.grpc_channels import (
+    Connect,
     inner_method,
     likeness,
     open_aio,
@@ -132,7 +133,7 @@ class AioChannel(grpc.aio.Channel):
         self,
         inner: grpc.aio.Channel,
         settings: Settings,
-        connect: Callable[[str], grpc.aio.Channel] | None = None,
+        connect: Connect[grpc.aio.Channel] | None = None,
         *,
         intercepted: bool = False,
         alike: Hashable = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 import grpc
@@ -15,6 +15,7 @@ from _rifl_ground.loops import tell_loop
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import NO_STATUS, USAGE_CLOSED, FinalStatus
 from rifl._client.errors import Status
+from rifl._client.grpc_channels import Connect
 from rifl._client.lease_requests import (
     REPLIES,
     LeaseRequest,
@@ -45,7 +46,7 @@ class AioClient(ClientState):
         self,
         channel: grpc.aio.Channel,
         settings: Settings,
-        connect: Callable[[str], grpc.aio.Channel] | None = None,
+        connect: Connect[grpc.aio.Channel] | None = None,
         alike: Hashable = None,
     ) -> None:
         """``alike``: equal for channels that may renew each other's leases; None: no other's."""

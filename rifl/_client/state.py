@@ -18,6 +18,7 @@ from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import ENDED_BY_CHANNEL, REPLACED, FinalStatus, read_answer
 from rifl._client.call_error import Status
 from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, ForkedProcessError, reentrant
+from rifl._client.grpc_channels import Connect
 from rifl._client.keys import take_key
 from rifl._client.routing import Router
 from rifl._client.settings import Settings
@@ -51,15 +52,15 @@ _getrandbits = _dice.getrandbits
 def open_path(
     name: str,
     channel: Any,
-    connect: Callable[[str], Any],
+    connect: Connect[Any],
     conflict_keys: Mapping[str, Callable[[Any], Any]],
     group_path: str,
 ) -> Any:
     """Return the path of that name over a channel, None if it is not installed or fails.
 
     The entry point is called with ``channel``, sync or aio, which reaches the server
-    that named the path, ``connect``, which opens such a channel to any ``host:port``, and
-    ``conflict_keys`` and ``group_path`` as the application gave them.
+    that named the path, ``connect``, which opens such a channel to any ``host:port`` (see
+    ``Connect``), and ``conflict_keys`` and ``group_path`` as the application gave them.
     What it returns has ``unary_unary(method, inner)``, which gives a multicallable to
     send attempts by in the place of ``inner``, ``close()``, and ``retry``: the policy for
     applications that gave none. A call sent by ``inner`` instead is as safe, but may take
@@ -117,7 +118,7 @@ class ClientState:
         self,
         settings: Settings,
         router: Router | None = None,
-        connect: Callable[[str], Any] | None = None,
+        connect: Connect[Any] | None = None,
     ) -> None:
         self.settings = settings
         # Opens a channel to another server, with the options of this one.

@@ -16,6 +16,7 @@ from rifl._client.answers import CLOSED
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
 from rifl._client.errors import reentrant
 from rifl._client.grpc_channels import (
+    Connect,
     inner_method,
     likeness,
     open_sync,
@@ -209,7 +210,7 @@ class Channel(grpc.Channel):
         self,
         inner: grpc.Channel,
         settings: Settings,
-        connect: Callable[[str], grpc.Channel] | None = None,
+        connect: Connect[grpc.Channel] | None = None,
         alike: Hashable = None,
     ) -> None:
         self._inner = inner

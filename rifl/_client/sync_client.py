@@ -18,6 +18,7 @@ from _rifl_ground.owned_lock import OwnedLock
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import NO_STATUS, FinalStatus
 from rifl._client.errors import Status, reentrant
+from rifl._client.grpc_channels import Connect
 from rifl._client.lease_requests import (
     REPLIES,
     LeaseRequest,
@@ -114,7 +115,7 @@ class SyncClient(ClientState):
         self,
         channel: grpc.Channel,
         settings: Settings,
-        connect: Callable[[str], grpc.Channel] | None = None,
+        connect: Connect[grpc.Channel] | None = None,
         alike: Hashable = None,
     ) -> None:
         """``alike``: equal for channels that may renew each other's leases; None: no other's."""

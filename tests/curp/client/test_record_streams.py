@@ -16,12 +16,16 @@ import grpc
 import pytest
 
 import rifl
+from _rifl_ground.pings import SERVER_OPTIONS
 from curp._core.pending_records import PendingRecords, QuickDuration
+from curp._replica.witnesses import _OPTIONS
+from curp.client import _aio_records, _sync_records
 from curp.client._record import Record
 from curp.client._sync_records import _Stream, _Unary
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessClient, WitnessHandlers
 from tests.curp.client.scripted import CLIENTS, GROUP, METHOD, ScriptedGroup, calling, field
+from tests.helpers.forgetting import ForgettingProxy
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
 
@@ -98,6 +102,52 @@ def witnessed() -> Iterator[ScriptedGroup]:
     """A leader and two witnesses, in this process."""
     with ScriptedGroup() as made:
         yield made
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_a_connection_to_a_witness_that_answers_nothing_is_left(
+    kind: str, witnessed: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls go to the leader alone meanwhile, and are recorded again on another connection."""
+    for module in (_sync_records, _aio_records):
+        monkeypatch.setattr(module, "SILENT_S", 0.2)
+    ports = [int(each.rpartition(":")[2]) for each in witnessed.addresses]
+    with contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(contextlib.closing(ForgettingProxy(at))) for at in ports]
+        witnessed.addresses = [each.target for each in proxies]
+        async with calling(kind, witnessed) as call:
+            await _fast_again(call, witnessed)
+            for proxy in proxies:
+                proxy.swallow()
+            await _fast_again(call, witnessed)
+
+
+def test_a_leader_pings_witnesses_no_more_often_than_they_permit() -> None:
+    """And finds a connection that answers nothing within half a minute."""
+    pings, permitted = dict(_OPTIONS), dict(SERVER_OPTIONS)
+    least_ms = permitted["grpc.http2.min_ping_interval_without_data_ms"]
+    assert least_ms < pings["grpc.keepalive_time_ms"]
+    assert pings["grpc.keepalive_time_ms"] + pings["grpc.keepalive_timeout_ms"] < 30_000
+
+
+@pytest.mark.long
+def test_a_leader_has_a_forgotten_witness_again(witnessed: ScriptedGroup) -> None:
+    """By its pings: each of its requests is short, and none was answered."""
+    port = int(witnessed.addresses[0].rpartition(":")[2])
+    with (
+        contextlib.closing(ForgettingProxy(port)) as proxy,
+        WitnessClient(proxy.target, options=_OPTIONS) as client,
+    ):
+        assert client.status(timeout_s=WAIT_S).group
+        proxy.swallow()
+
+        def answers() -> bool:
+            with contextlib.suppress(grpc.RpcError):
+                return bool(client.status(timeout_s=1.0).group)
+            return False
+
+        assert not answers()
+        until(answers, "the witness", 40.0)
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
