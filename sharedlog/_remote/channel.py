@@ -30,6 +30,8 @@ _OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
+    # Of gRPC's other pings, which one of these waits for.
+    ("grpc.http2.ping_timeout_ms", 10_000),
     # Another channel does not get the connection of one that was left.
     ("grpc.use_local_subchannel_pool", 1),
     # A server that restarts is found again soon.
