@@ -105,6 +105,11 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
     if lease is None:
         state.grant_failed(status)
         return
+    if request.probes and not says_something(status):
+        # Whether there is a lease is for the renewals to find.
+        with state.lock:
+            state.session.lease_failed(state.now(), state.jitter())
+        return
     if request.streamed and status.code() in NO_STREAM:
         # There is no heartbeat stream for us: unary calls renew as well.
         lease.streams = False

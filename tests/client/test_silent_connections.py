@@ -256,6 +256,7 @@ def test_a_slow_handler_is_waited_for(
         assert answer.result(SOON_S) == b"one"
         assert [arrival.attempt for arrival in server.arrivals] == [1]
         assert caller.channel._inner.at(0) is at_first
+        assert not caplog.records, "there is a client id, and nothing to tell of it"
         assert not replaced(caplog)
 
 
