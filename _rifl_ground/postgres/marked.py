@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import weakref
-from collections.abc import Generator
 from typing import Any
 
 import psycopg
-from psycopg import generators
+from psycopg.generators import execute
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from _rifl_ground.counting import noted
@@ -16,8 +14,8 @@ from _rifl_ground.postgres.owned import READ_COMMITTED, READ_MARK, Fate, Transac
 
 _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
-# Those on which psycopg refuses commit() and rollback() for us.
-_held: weakref.WeakSet[Any] = weakref.WeakSet()
+# In the dictionary of a connection on which psycopg refuses commit() and rollback() for us.
+_HELD = "_rifl_held"
 
 
 def mark_open(
@@ -41,7 +39,7 @@ async def mark_open_async(connection: psycopg.AsyncConnection[Any]) -> Transacti
 
 def _beginning(connection: _Any) -> bytes:
     """Return what begins a transaction as the connection says; nothing where one is open."""
-    if connection.info.transaction_status == TransactionStatus.INTRANS:
+    if connection.pgconn.transaction_status == TransactionStatus.INTRANS:
         return b""
     return _begun_as(connection.isolation_level, connection.read_only, connection.deferrable)
 
@@ -64,22 +62,21 @@ def send(connection: psycopg.Connection[Any], message: bytes) -> list[Any]:
     """Send statements without parameters in one message; returns libpq's results."""
     with connection.lock:
         connection.pgconn.send_query(message)
-        return connection.wait(answered(connection))
+        return answered(connection.wait(execute(connection.pgconn)))
 
 
 async def send_async(connection: psycopg.AsyncConnection[Any], message: bytes) -> list[Any]:
     """The same for an asynchronous connection."""
     async with connection.lock:
         connection.pgconn.send_query(message)
-        return await connection.wait(answered(connection))
+        return answered(await connection.wait(execute(connection.pgconn)))
 
 
-def answered(connection: _Any) -> Generator[Any, Any, list[Any]]:
+def answered(results: list[Any]) -> list[Any]:
     """Return what the commands of a message were answered; raises what one failed with."""
-    results: list[Any] = yield from generators.execute(connection.pgconn)
-    for result in results:
-        if result.status not in _DONE:
-            raise psycopg.errors.error_from_result(result)
+    # No command follows one that failed.
+    if results[-1].status not in _DONE:
+        raise psycopg.errors.error_from_result(results[-1])
     return results
 
 
@@ -128,18 +125,17 @@ def hold(connection: _Any) -> None:
     """Have psycopg refuse commit() and rollback(), as it does within its own blocks."""
     # What those look at; nothing says so in public.
     connection._num_transactions += 1
-    _held.add(connection)
+    connection.__dict__[_HELD] = True
 
 
 def is_held(connection: _Any) -> bool:
     """Whether psycopg refuses them for us."""
-    return connection in _held
+    return _HELD in connection.__dict__
 
 
 def let_go(connection: _Any) -> None:
     """Have it refuse them no more; idempotent."""
-    if connection in _held:
-        _held.discard(connection)
+    if connection.__dict__.pop(_HELD, False):
         connection._num_transactions -= 1
 
 

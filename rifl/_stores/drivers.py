@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -88,8 +89,19 @@ def holder(transaction: Any) -> Any:
 
 def check_blocking(transaction: Any, use: str) -> None:
     """Raise ``WrongDatabase`` for an asynchronous connection, and what to use instead."""
-    if inspect.iscoroutinefunction(getattr(holder(transaction), "commit", None)):
+    held = holder(transaction)
+    commits = _commits_async(type(held))
+    if commits is None:
+        # What stands for a connection, and hands on what it is asked for.
+        commits = inspect.iscoroutinefunction(getattr(held, "commit", None))
+    if commits:
         raise WrongDatabase(f"an asynchronous connection needs `{use}`")
+
+
+@functools.lru_cache(maxsize=256)
+def _commits_async(kind: type) -> bool | None:
+    commit = getattr(kind, "commit", None)
+    return None if commit is None else inspect.iscoroutinefunction(commit)
 
 
 def check_begins(transaction: Any) -> None:

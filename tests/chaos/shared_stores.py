@@ -14,11 +14,11 @@ from chaos.sim.faults import Coverage
 from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import StoreBackend, StoreServer
 from chaos.sim.world import World
-from rifl._stores.postgres.commits import with_literals
+from rifl._stores.postgres.commits import or_fail, with_literals
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend as open_postgres
 from rifl._stores.postgres.store_address import store_address
-from rifl._stores.postgres.transaction import SHAPES, arguments_of
+from rifl._stores.postgres.transaction import arguments_of
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend as open_redis
 from rifl._stores.redis.store_address import RedisStoreAddress
@@ -188,8 +188,9 @@ class PostgresStore(Subject):
 
     def commit(self, request: RecordUnclaimed) -> Ending:
         backend = self.backends["a"]
-        function, types = "record_unclaimed_or_fail_1", SHAPES[type(request)][1]
-        called = with_literals("same", function, types, arguments_of(backend, request))
+        called = with_literals(
+            "same", *or_fail(type(request)), (*arguments_of(backend, request), "")
+        )
         try:
             self._connection.execute(called.encode())
         except psycopg.Error as error:

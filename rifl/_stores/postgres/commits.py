@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
+from psycopg.generators import execute
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from _rifl_ground.postgres.marked import (
@@ -40,6 +41,7 @@ _CURSORS = (psycopg.Cursor, psycopg.AsyncCursor)
 _CONNECTIONS = (psycopg.Connection, psycopg.AsyncConnection)
 # What our function says by an error, which keeps the COMMIT behind it from being done.
 _REFUSED = "RIFL1"
+_NONE_OPEN = (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
 # A larger record is sent on its own, in binary.
 _IN_TEXT = 16 * 1024
 
@@ -85,13 +87,13 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Written) -
         with connection.lock:
             alone = len(finish.record) > _IN_TEXT
             if alone:
-                if begun.mark is not None:
-                    connection.pgconn.send_query(begun.mark.check)
-                    connection.wait(answered(connection))
-                _send_alone(connection, backend, finish)
-                connection.wait(answered(connection))
+                if put_back := _put_back(begun):
+                    connection.pgconn.send_query(put_back)
+                    answered(connection.wait(execute(connection.pgconn)))
+                _send_alone(connection, backend, finish, begun)
+                answered(connection.wait(execute(connection.pgconn)))
             _send_commit(connection, backend, None if alone else finish, begun)
-            check_committed(connection.wait(answered(connection)))
+            check_committed(answered(connection.wait(execute(connection.pgconn))))
     except psycopg.Error as error:
         _refuse(error, connection, backend, finish, begun)
         raise
@@ -109,13 +111,13 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
         async with connection.lock:
             alone = len(finish.record) > _IN_TEXT
             if alone:
-                if begun.mark is not None:
-                    connection.pgconn.send_query(begun.mark.check)
-                    await connection.wait(answered(connection))
-                _send_alone(connection, backend, finish)
-                await connection.wait(answered(connection))
+                if put_back := _put_back(begun):
+                    connection.pgconn.send_query(put_back)
+                    answered(await connection.wait(execute(connection.pgconn)))
+                _send_alone(connection, backend, finish, begun)
+                answered(await connection.wait(execute(connection.pgconn)))
             _send_commit(connection, backend, None if alone else finish, begun)
-            check_committed(await connection.wait(answered(connection)))
+            check_committed(answered(await connection.wait(execute(connection.pgconn))))
     except psycopg.Error as error:
         _refuse(error, connection, backend, finish, begun)
         raise
@@ -161,12 +163,34 @@ def _connection(transaction: Any) -> Any:
     return transaction
 
 
-def _send_alone(connection: _Any, backend: PostgresBackend, finish: Written) -> None:
+def _put_back(begun: Begun) -> bytes:
+    return b"" if begun.mark is None else begun.mark.put_back
+
+
+def _call_of(
+    backend: PostgresBackend, finish: Written, begun: Begun
+) -> tuple[str, tuple[str, ...], tuple[Any, ...]]:
+    """Return the function that writes it where all is put back, its types, and what it is told."""
+    function, types = or_fail(type(finish))
+    token = "" if begun.mark is None else begun.mark.token
+    return function, types, (*arguments_of(backend, finish), token)
+
+
+@functools.cache
+def or_fail(kind: type[Written]) -> tuple[str, tuple[str, ...]]:
+    """Return the function that writes it or fails, in a marked transaction, and its types."""
+    function, types = SHAPES[kind]
+    return f"{function}_or_fail_2", (*types, "text")
+
+
+def _send_alone(
+    connection: _Any, backend: PostgresBackend, finish: Written, begun: Begun
+) -> None:
     """Send a large record by itself."""
-    function, types = SHAPES[type(finish)]
+    function, types, arguments = _call_of(backend, finish, begun)
     parameter_list = placeholders(lambda at: f"${at}", types)
-    called = f"SELECT {backend.schema}.{function}_or_fail_1({parameter_list})".encode()
-    connection.pgconn.send_query_params(called, *parameters(types, arguments_of(backend, finish)))
+    called = f"SELECT {backend.schema}.{function}({parameter_list})".encode()
+    connection.pgconn.send_query_params(called, *parameters(types, arguments))
 
 
 def _send_commit(
@@ -177,17 +201,16 @@ def _send_commit(
     All in one text, since what has no parameters goes by the simple protocol: there an
     error ends the message, and what follows is not done.
     """
-    message = [b"COMMIT"]
+    message = b"COMMIT"
     if begun.riders:
-        message.insert(0, last_statements(begun.riders).encode())
+        message = last_statements(begun.riders).encode() + b"; " + message
     if finish is not None:
-        function, types = SHAPES[type(finish)]
-        arguments = arguments_of(backend, finish)
-        called = with_literals(backend.schema, f"{function}_or_fail_1", types, arguments)
-        message.insert(0, called.encode())
-        if begun.mark is not None:
-            message.insert(0, begun.mark.check)
-    connection.pgconn.send_query(b"; ".join(message))
+        message = with_literals(backend.schema, *_call_of(backend, finish, begun)).encode() + (
+            b"; " + message
+        )
+        if put_back := _put_back(begun):
+            message = put_back + b"; " + message
+    connection.pgconn.send_query(message)
 
 
 def with_literals(
@@ -215,10 +238,7 @@ def _literals(schema: str, function: str, types: tuple[str, ...]) -> tuple[str, 
 
 def _check_idle(connection: _Any) -> None:
     check_mode(connection)
-    if connection.info.transaction_status not in (
-        TransactionStatus.IDLE,
-        TransactionStatus.UNKNOWN,
-    ):
+    if connection.pgconn.transaction_status not in _NONE_OPEN:
         raise WrongDatabase("a transaction is open on the connection already")
 
 
@@ -227,7 +247,7 @@ def _check_open(connection: _Any) -> None:
     check_mode(connection)
     if connection.closed:
         raise psycopg.OperationalError("the connection is closed")
-    status = connection.info.transaction_status
+    status = connection.pgconn.transaction_status
     if status == TransactionStatus.INERROR:
         raise psycopg.errors.InFailedSqlTransaction(
             "a statement of the transaction has failed: it cannot be committed"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from _rifl_ground.postgres.address import PostgresAddress
+from _rifl_ground.postgres.owned import CHECKING_ITSELF
 from _rifl_ground.postgres.settings import Tables
 from rifl._stores.errors import (
     StoreCorrupt,
@@ -25,7 +26,7 @@ LAYOUT = 1
 # The first replica that knows a higher number than the store has makes its functions, for all.
 # Older replicas call them meanwhile: a function whose arguments or results change gets a new
 # number in its name, and stands beside the one before.
-FUNCTIONS = 1
+FUNCTIONS = 2
 _OLDEST_SERVER = 140000
 _DIRECTORY = files("rifl._stores.postgres") / "sql"
 _TABLE = re.compile(r"CREATE TABLE @schema@\.(\w+)")
@@ -45,7 +46,7 @@ def script(schema: str) -> str:
 def functions(schema: str) -> str:
     """Return the statements that bring the functions of a schema up to date."""
     text = "\n".join([*map(_read, _PARTS), _NOTE])
-    given = {"schema": schema, "functions": FUNCTIONS}
+    given = {"owned": CHECKING_ITSELF, "schema": schema, "functions": FUNCTIONS}
     given |= {"kept_s": VERDICTS_KEPT_S, "most_kept": NOTES_KEPT}
     for name, value in given.items():
         text = text.replace(f"@{name}@", str(value))

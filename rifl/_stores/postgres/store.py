@@ -34,6 +34,7 @@ from rifl._stores.postgres.shared_blocks import PostgresBlocks
 from rifl._stores.postgres.store_address import store_address
 from rifl._stores.postgres.telling import Teller
 from rifl._stores.postgres.transaction import write_record, write_record_async
+from rifl._stores.rows import RowCall
 from rifl._stores.shared.attempts import SharedAttempt, of_shared
 from rifl._stores.shared.requests import Written
 from rifl._stores.shared.store import LATE_AFTER, SharedStore
@@ -118,7 +119,8 @@ class PostgresTransactions(FencedTransactions):
 
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""
-        self._forget_errors(transaction)
+        if isinstance(attempt.call, RowCall):
+            self._forget_errors(transaction)
         finish = self._noted(attempt, record)
         began = self._teller.begun()
         try:
@@ -145,7 +147,8 @@ class PostgresTransactions(FencedTransactions):
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection."""
-        self._forget_errors(transaction)
+        if isinstance(attempt.call, RowCall):
+            self._forget_errors(transaction)
         finish = self._noted(attempt, record)
         began = self._teller.begun()
         try:

@@ -13,6 +13,7 @@ import pytest
 
 import rifl
 import rifl.aio
+from rifl._wire.records import record_to_bytes
 from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import Later
@@ -153,10 +154,15 @@ def test_a_late_copy_of_an_acknowledged_call_is_rolled_back(replicas, handler, e
     assert (rows(one), effects(), handler.runs) == ([(2, True)], 2, 1)
 
 
-def test_a_record_that_comes_and_goes_while_another_is_written_is_noticed(
-    replicas, handler, effects, database, schema
+@pytest.mark.parametrize("applying", [True, False])
+def test_a_record_that_comes_while_another_is_written_is_noticed(
+    replicas, handler, effects, database, schema, applying
 ):
-    """What was acknowledged is judged in a later statement than the one that writes (DESIGN §4)."""
+    """Acknowledged meanwhile it goes only while another call applies its own (DESIGN §4).
+
+    So what was acknowledged is judged in a later statement than the one that writes, unless the
+    client's row is locked.
+    """
     one, two = replicas(), replicas()
     client = one.client()
     database.execute(
@@ -173,6 +179,10 @@ def test_a_record_that_comes_and_goes_while_another_is_written_is_noticed(
     other = Handler(handler.server)
     with psycopg.connect(handler.server.url()) as gate, ThreadPoolExecutor(1) as pool:
         gate.execute("SELECT pg_advisory_lock(4711)")
+        if applying:
+            gate.execute(
+                f"SELECT FROM {schema}.clients WHERE client_id = %s FOR NO KEY UPDATE", (client,)
+            )
         try:
             late = pool.submit(handler.serve, one, call(client, 1))
             until(
@@ -184,16 +194,20 @@ def test_a_record_that_comes_and_goes_while_another_is_written_is_noticed(
             # A claim of the call would wait for it: as its record was, with another token.
             gate.execute(
                 f"INSERT INTO {schema}.calls (client_id, seq, key, fingerprint, method, kind, "
-                "token, owner, record) VALUES (%s, 1, '', 'p', '/s/M', 'atomic', 'x', '', 'y')",
-                (client,),
+                "token, owner, record) VALUES (%s, 1, '', 'p', '/s/M', 'atomic', 'x', '', %s)",
+                (client, record_to_bytes(OTHER)),
             )
             gate.commit()
             other.serve(two, call(client, 2, first=2))
+            assert rows(two) == ([(2, True)] if applying else [(1, True), (2, True)])
         finally:
             gate.execute("SELECT pg_advisory_unlock(4711)")
             gate.commit()
-        with pytest.raises(StaleRpc):
-            late.result()
+        if applying:
+            with pytest.raises(StaleRpc):
+                late.result()
+        else:
+            assert late.result() == (OTHER, Outcome.REPLAYED)
     assert effects() == 1
 
 
@@ -609,7 +623,7 @@ def test_a_call_takes_one_message_to_begin_and_one_to_end(
     assert [each for each in requests if type(each).__name__ != "Beat"] == []
     assert statements[0].startswith("BEGIN; SET LOCAL rifl.transaction = ")
     assert statements[1] == INSERT
-    assert f"; SELECT {schema}.record_unclaimed_or_fail_1(" in statements[2]
+    assert f"; SELECT {schema}.record_unclaimed_or_fail_2(" in statements[2]
     assert statements[2].endswith("; COMMIT")
     assert len(statements) == 3
 

@@ -163,15 +163,18 @@ BEGIN
 END $$;
 
 -- The same for one who commits in the same breath: whatever has to roll back is an error,
--- and the server does not carry out the COMMIT that follows it.
-CREATE OR REPLACE FUNCTION @schema@.record_or_fail_1(
+-- and the server does not carry out the COMMIT that follows it. p_mark: the token of the
+-- transaction's mark, empty if it has none. Another transaction is an error, too.
+CREATE OR REPLACE FUNCTION @schema@.record_or_fail_2(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
-    p_fingerprint bytea, p_durable boolean
+    p_fingerprint bytea, p_durable boolean, p_mark text
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    result text := @schema@.record_1(
-        p_store, p_client, p_seq, p_key, p_token, p_record, p_fingerprint, p_durable);
+    result text;
 BEGIN
+    @owned@
+    result := @schema@.record_1(
+        p_store, p_client, p_seq, p_key, p_token, p_record, p_fingerprint, p_durable);
     IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
 END $$;
 

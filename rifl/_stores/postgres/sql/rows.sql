@@ -61,12 +61,14 @@ BEGIN
     RETURN 'done';
 END $$;
 
--- The same for one who commits in the same breath, as ``record_or_fail_1``.
-CREATE OR REPLACE FUNCTION @schema@.move_or_fail_1(
-    p_store text, p_key bytea, p_expected bytea, p_value bytea, p_durable boolean
+-- The same for one who commits in the same breath, as ``record_or_fail_2``.
+CREATE OR REPLACE FUNCTION @schema@.move_or_fail_2(
+    p_store text, p_key bytea, p_expected bytea, p_value bytea, p_durable boolean, p_mark text
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    result text := @schema@.move_1(p_store, p_key, p_expected, p_value, p_durable);
+    result text;
 BEGIN
+    @owned@
+    result := @schema@.move_1(p_store, p_key, p_expected, p_value, p_durable);
     IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
 END $$;

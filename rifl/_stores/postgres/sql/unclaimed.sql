@@ -53,13 +53,13 @@ EXCEPTION WHEN lock_not_available THEN
 END $$;
 
 -- Record a call that nobody claimed, in the handler's own transaction, which commits in the same
--- breath: whatever has to roll back is an error, as in ``record_or_fail_1``. Without p_at_once
+-- breath: whatever has to roll back is an error, as in ``record_or_fail_2``. Without p_at_once
 -- it is what is returned, and what the call acknowledges is left: the client's row would be
 -- locked for as long as the transaction is open.
-CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_or_fail_1(
+CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_or_fail_2(
     p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
     p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
-    p_durable boolean, p_at_once boolean DEFAULT true
+    p_durable boolean, p_mark text, p_at_once boolean DEFAULT true
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     result text;
@@ -68,24 +68,38 @@ DECLARE
     old_first bigint;
     old_acks int8multirange;
     is_due boolean;
-    is_mine boolean;
+    is_mine boolean := false;
     -- An expression costs a fraction of a PERFORM.
     ignored text;
 BEGIN
+    @owned@
     <<judging>>
     BEGIN
         result := 'isolation';
         -- Else no later statement would see what was committed meanwhile.
         EXIT judging WHEN current_setting('transaction_isolation') <> 'read committed';
-        -- Against its removal, and the end of its lease, until this transaction has ended; not
-        -- against its other calls.
-        SELECT state, (SELECT max(seq) FROM @schema@.calls WHERE client_id = p_client AND seq > 0)
-        INTO client_state, top
-        FROM @schema@.clients
-        WHERE client_id = p_client
-          AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
-        FOR KEY SHARE SKIP LOCKED;
-        IF NOT FOUND THEN
+        -- Against its removal, and the end of its lease, until this transaction has ended. Also
+        -- against other calls' acknowledgements, unless one of them applies its own just now.
+        IF p_at_once THEN
+            SELECT state, first_incomplete, acknowledged, due < clock_timestamp() + term,
+                (SELECT max(seq) FROM @schema@.calls WHERE client_id = p_client AND seq > 0)
+            INTO client_state, old_first, old_acks, is_due, top
+            FROM @schema@.clients
+            WHERE client_id = p_client
+              AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
+            FOR NO KEY UPDATE SKIP LOCKED;
+            is_mine := FOUND;
+        END IF;
+        IF NOT is_mine THEN
+            SELECT state, (SELECT max(seq) FROM @schema@.calls
+                           WHERE client_id = p_client AND seq > 0)
+            INTO client_state, top
+            FROM @schema@.clients
+            WHERE client_id = p_client
+              AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
+            FOR KEY SHARE SKIP LOCKED;
+        END IF;
+        IF client_state IS NULL THEN
             -- Where it is there, it is being removed just now, or a foreign session holds it: a
             -- claim waits for that, and not for long.
             result := CASE WHEN NOT @schema@.same_store_1(p_store) THEN 'wrong'
@@ -115,15 +129,9 @@ BEGIN
                 p_token, p_owner, p_record, clock_timestamp())
         ON CONFLICT DO NOTHING;
         EXIT judging WHEN NOT FOUND;
-        -- Only now: a record that stood when this began may have been acknowledged, and be gone.
-        -- From here on none can come, and so none can go.
-        IF p_at_once THEN
-            SELECT first_incomplete, acknowledged, due < clock_timestamp() + term
-            INTO old_first, old_acks, is_due
-            FROM @schema@.clients WHERE client_id = p_client FOR NO KEY UPDATE SKIP LOCKED;
-            is_mine := FOUND;
-        END IF;
-        IF is_mine IS NOT TRUE THEN
+        IF NOT is_mine THEN
+            -- Only now: a record that stood when this began may have been acknowledged, and be
+            -- gone. From here on none can come, and so none can go.
             SELECT first_incomplete, acknowledged INTO old_first, old_acks
             FROM @schema@.clients WHERE client_id = p_client;
         END IF;
@@ -147,9 +155,9 @@ CREATE OR REPLACE FUNCTION @schema@.record_unclaimed_1(
     p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
     p_durable boolean
 ) RETURNS text LANGUAGE sql AS $$
-    SELECT @schema@.record_unclaimed_or_fail_1(
+    SELECT @schema@.record_unclaimed_or_fail_2(
         p_store, p_client, p_seq, p_token, p_owner, p_record, p_fingerprint, p_method, p_first,
-        p_acks, p_window, p_durable, false)
+        p_acks, p_window, p_durable, '', false)
 $$;
 
 -- Record a call of an idempotent method that nobody claimed, where no record stands: what ends
