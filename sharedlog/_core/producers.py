@@ -185,9 +185,9 @@ def append(
     """
     if not messages:
         raise InvalidRequest("an append has at least one message")
-    bodies = committed_bodies([each.envelope for each in messages], producer.id, seq)
+    bodies = committed_bodies([envelope for envelope, _ in messages], producer.id, seq)
     entries = tuple(
-        [NewEntry(body, each.tags) for body, each in zip(bodies, messages, strict=True)]
+        [NewEntry(body, tags) for body, (_, tags) in zip(bodies, messages, strict=True)]
     )
     fingerprint = fingerprint_of(Kind.COMMITTED, messages, ())
     return (yield from once(producer, seq, fingerprint, Commit(entries=entries), fence))
@@ -206,25 +206,19 @@ def once(
     """
     if seq < 1:
         raise InvalidRequest("seqs begin at 1")
-    shown, highest = identity_of(producer.window, producer.token), seq_key(producer.id)
     answer = answer_key(producer.id, seq, producer.window)
-    mine = [
-        Condition(identity_key(producer.id), shown),
-        Condition(retired_key(producer.id), None),
-        Condition(highest, number(seq - 1)),
-    ]
+    mine, highest = _shown_by(producer)
+    mine = (*mine, Condition(highest, number(seq - 1)))
     if fence is not None:
-        mine.append(condition_of(fence))
+        mine = (*mine, condition_of(fence))
+    conditions, puts, entries, _ = commit
+    said = number(seq)
     whole = Commit(
-        (*mine, *commit.conditions),
-        (
-            Put(highest, number(seq)),
-            Put(answer, number(seq) + fingerprint, Stamp.LAST),
-            *commit.puts,
-        ),
-        commit.entries,
+        mine + conditions,
+        (Put(highest, said), Put(answer, said + fingerprint, Stamp.LAST), *puts),
+        entries,
     )
-    checksum = checksum_of(commit.entries[-1].body)
+    checksum = checksum_of(entries[-1].body)
     while True:
         try:
             lsns: Lsns = yield whole
@@ -240,6 +234,14 @@ def once(
                 continue
             raise
         return Appended(lsns.last, lsns.first, checksum)
+
+
+# All appends of a producer have them.
+@lru_cache(maxsize=256)
+def _shown_by(producer: ProducerId) -> tuple[tuple[Condition, ...], str]:
+    """Return what holds as long as the producer may append, and the key of its highest seq."""
+    shown = Condition(identity_key(producer.id), identity_of(producer.window, producer.token))
+    return (shown, Condition(retired_key(producer.id), None)), seq_key(producer.id)
 
 
 def judge(

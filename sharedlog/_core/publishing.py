@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from sharedlog._core.position import Position
@@ -28,6 +29,9 @@ class Placed(NamedTuple):
     content: bytes = b""
 
 
+_tag = itemgetter(Placed._fields.index("tag"))
+
+
 def size_of(envelope: bytes, tag: str) -> int:
     """Return about how many bytes of an append a message takes."""
     return len(envelope) + 2 * len(tag) + ENTRY_BYTES
@@ -37,9 +41,10 @@ def committing(messages: Sequence[Placed]) -> list[NewMessage]:
     """Return the messages of an append that commits itself: the last one has its streams' tags."""
     if not messages:
         return []
-    found = [NewMessage(each.envelope, (each.tag,)) for each in messages[:-1]]
-    commits = sorted({commits_tag(stream_of(tag)) for tag in {each.tag for each in messages}})
-    found.append(NewMessage(messages[-1].envelope, (messages[-1].tag, *commits)))
+    found = [NewMessage(each.envelope, (each.tag,)) for each in messages]
+    commits = {commits_tag(stream_of(tag)) for tag in set(map(_tag, messages))}
+    envelope, tags = found[-1]
+    found[-1] = NewMessage(envelope, (*tags, *sorted(commits)))
     return found
 
 
@@ -58,5 +63,7 @@ def positions(tags: Sequence[str], lsn: int, checksum: int, incarnation: str) ->
     for tag in tags:
         ordinal = ordinals.get(tag, 0)
         ordinals[tag] = ordinal + 1
-        found.append(Position(lsn, ordinal, checksum, incarnation, substream_number(tag)))
+        # What ``Position`` does by itself, a third less of it.
+        place = (lsn, ordinal, checksum, incarnation, substream_number(tag))
+        found.append(tuple.__new__(Position, place))
     return found

@@ -44,6 +44,7 @@ def tag_of(stream: str, substream: int) -> str:
     return f"{stream}/{substream}"
 
 
+@lru_cache(maxsize=8192)
 def commits_tag(stream: str) -> str:
     """Return the tag of what commits messages of the stream: its last one is one look-up.
 

@@ -17,32 +17,31 @@ _FOR_EVER_S = 10**9
 
 def check_commit(commit: Commit, limits: Limits) -> None:
     """Raise ``InvalidRequest`` for a commit that is beyond the limits, or makes no sense."""
-    if len(commit.entries) > limits.entries:
+    conditions, puts, entries, _ = commit
+    if len(entries) > limits.entries:
         raise InvalidRequest(
-            f"{len(commit.entries)} entries in one append; this log takes {limits.entries}"
+            f"{len(entries)} entries in one append; this log takes {limits.entries}"
         )
     size = 0
-    for entry in commit.entries:
-        size += len(entry.body)
-        size += _bytes_of_tags(entry.tags)
+    for body, tags in entries:
+        size += len(body) + _bytes_of_tags(tags)
     if size > limits.append_bytes:
         raise InvalidRequest(f"{size} bytes in one append; this log takes {limits.append_bytes}")
-    if len(commit.conditions) + len(commit.puts) > limits.operations:
+    if len(conditions) + len(puts) > limits.operations:
         raise InvalidRequest(
-            f"{len(commit.conditions) + len(commit.puts)} keys in one step; "
-            f"this log takes {limits.operations}"
+            f"{len(conditions) + len(puts)} keys in one step; this log takes {limits.operations}"
         )
-    for key, _ in commit.conditions:
+    for key, _ in conditions:
         check_key(key)
     keys: set[str] = set()
-    for key, value, _, term_s in commit.puts:
+    for key, value, _, term_s in puts:
         check_key(key)
         keys.add(key)
         if term_s is not None and not (value is not None and 0 < term_s < _FOR_EVER_S):
             raise InvalidRequest(f"a value's term is some seconds, up to {_FOR_EVER_S}")
-    if len(keys) < len(commit.puts):
+    if len(keys) < len(puts):
         raise InvalidRequest("a key is put twice in one step")
-    if not commit.entries and any(put.stamp is not Stamp.NONE for put in commit.puts):
+    if not entries and any(put.stamp is not Stamp.NONE for put in puts):
         raise InvalidRequest("a stamp needs an entry")
 
 

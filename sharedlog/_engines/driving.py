@@ -24,6 +24,8 @@ def carry_out(
     """
     if isinstance(engine, Elsewhere):
         return engine.carry_out(rule)
+    # Here only its steps are of interest, not what it is (``CalledRule``).
+    rule = iter(rule)
     act = act or do
     answer: Any = None
     refused: Refused | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import TIMEOUT_MAX, allocate_lock, get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from _rifl_ground.owned_lock import LONGEST_S, WITHIN, OwnedLock, too_long
@@ -13,11 +13,15 @@ from sharedlog._core.errors import LogUnavailable, ReentrantCall
 class Candidate:
     """One thread's: it waits until somebody did its work, or for the lead."""
 
-    __slots__ = ("_told", "leads", "thread", "waited", "waits")
+    __slots__ = ("_told", "leads", "thread", "timed", "waited", "waits")
+
+    # That it comes in; there once it waits or leads.
+    thread: int
+    # It waits with a timeout; there once it waits.
+    timed: bool
 
     def __init__(self) -> None:
-        # That it comes in.
-        self.thread = 0
+        # Until its work was done, or it leads.
         self.waits = False
         # It came while another one led.
         self.waited = False
@@ -37,6 +41,9 @@ class Candidate:
 
 
 T = TypeVar("T", bound=Candidate)
+# So many of those that wait do so with a timeout: the next one to lead, and one it may take along.
+# A timeout costs a seventh of the wait: the kernel sets a timer. The others rely on these.
+_TIMED = 2
 
 
 class Lead(Generic[T]):
@@ -68,8 +75,8 @@ class Lead(Generic[T]):
 
         Raises ``ReentrantCall`` in a thread that is in the middle of this, by a signal's handler,
         say; ``LogUnavailable`` with ``appended`` False if neither the lead nor a thread that takes
-        it along comes within ``longest_s``. It returns after that time, too, if a thread has taken
-        it along and is not done.
+        it along comes within ``longest_s``, or twice that if others wait, too. It returns after
+        that time, too, if a thread has taken it along and is not done.
         """
         try:
             try:
@@ -88,12 +95,16 @@ class Lead(Generic[T]):
             # Whoever comes now comes too late, as behind the gate.
             return []
         with self._gate:
-            waiting = list(self._waiting.items())
-            count = 0
-            while count < len(waiting) and fits(waiting[count][1]):
-                count += 1
-            self._riding = riding = dict(waiting[:count])
-            self._waiting = dict(waiting[count:])
+            waiting = self._waiting
+            riding: dict[int, T] = {}
+            for thread, each in waiting.items():
+                if not fits(each):
+                    break
+                riding[thread] = each
+            self._riding = riding
+            self._waiting = dict(list(waiting.items())[len(riding) :])
+            _time(riding)
+            _time(self._waiting)
             return list(riding.values())
 
     def gather(self, mine: T, more: int, timeout_s: float) -> bool:
@@ -116,22 +127,31 @@ class Lead(Generic[T]):
                 mine.leads = True
                 self._leader = mine
                 return True
-            if leader.thread == thread or thread in waiting or thread in self._riding:
-                raise ReentrantCall(WITHIN)
+            mine.timed = len(waiting) < _TIMED
             mine.waited = mine.waits = True
-            waiting[thread] = mine
+            if (
+                leader.thread == thread
+                or thread in self._riding
+                or waiting.setdefault(thread, mine) is not mine
+            ):
+                mine.waits = False
+                raise ReentrantCall(WITHIN)
             gathering = self._gathering
             if gathering is not None and len(waiting) >= gathering[1]:
                 self._gathering = None
                 gathering[0].wake()
-        if not mine.wait(self._longest_s):
-            with self._gate:
-                if self._waiting.get(thread) is mine:
-                    late = LogUnavailable(too_long("appends", self._longest_s))
-                    late.appended = False
-                    raise late
-        mine.waits = False
-        return mine.leads
+        wait = mine._told.acquire
+        while True:
+            in_time = wait(True, self._longest_s if mine.timed else -1)
+            if not mine.waits:
+                return mine.leads
+            if not in_time:
+                with self._gate:
+                    if self._waiting.get(thread) is mine:
+                        late = LogUnavailable(too_long("appends", self._longest_s))
+                        late.appended = False
+                        raise late
+                return mine.leads
 
     def _leave(self, mine: T) -> None:
         """Wait for nothing any more; who leads wakes those it led, and gives the lead on."""
@@ -143,19 +163,37 @@ class Lead(Generic[T]):
                 for those in (waiting, riding):
                     if those.get(mine.thread) is mine:
                         del those[mine.thread]
+                    _time(those)
                 mine.waits = False
             if self._leader is mine:
                 self._gathering = None
-                for thread, each in riding.items():
-                    # Those who still wait were not taken along.
-                    if waiting.get(thread) is not each:
-                        each.wake()
+                # Those who still wait were not taken along: an interrupt came between.
+                for thread in waiting.keys() & riding:
+                    riding.pop(thread)
+                for each in riding.values():
+                    each.waits = False
+                    # What ``wake`` does, once for each message.
+                    told = each._told
+                    if told.locked():
+                        told.release()
                 self._riding = {}
                 self._leader = next(iter(waiting.values()), None)
             leader = self._leader
             if leader is not None:
                 if waiting.get(leader.thread) is leader:
                     del waiting[leader.thread]
+                    _time(waiting)
                 leader.leads = True
+                leader.waits = False
                 leader.wake()
             mine.leads = False
+
+
+def _time(those: Mapping[int, Candidate]) -> None:
+    """Have all of them wait with a timeout if none does."""
+    for each in those.values():
+        if each.timed:
+            return
+    for each in those.values():
+        each.timed = True
+        each.wake()

@@ -135,13 +135,14 @@ class Appender:
             raise
 
     def _appended(self, _: ProducerId, found: Appended) -> None:
+        group = self._group
         places = positions(
-            [each.message.tag for each in self._group],
+            [each.message.tag for each in group],
             found.lsn,
             found.checksum,
             self._place.incarnation,
         )
-        for each, position in zip(self._group, places, strict=True):
+        for each, position in zip(group, places, strict=True):
             each.position, each.error = position, None
         self._group = ()
 

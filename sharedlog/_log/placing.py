@@ -63,7 +63,7 @@ class Placing:
             tags = self._tags[name]
         if headers is not None and (about is None or isinstance(about, About)):
             about = (about or About())._replace(headers=headers)
-        data = key_bytes(key)
+        data = None if key is None else key_bytes(key)
         count = len(tags)
         tag = tags[next(self._rounds) % count if data is None else substream_of(data, count)]
         envelope = pack(value, data, about, time.time_ns() // 1000)

@@ -52,8 +52,9 @@ class Publisher:
         mine = _Publishing()
         mine.publication = publication = Publication(message)
         self._lead.run(mine, self._append)
-        if publication.position is None:
-            self._appender.left(publication)
+        if publication.position is not None:
+            return publication.position
+        self._appender.left(publication)
         return publication.outcome()
 
     def settle(self, ticket: str) -> Position:

@@ -219,30 +219,33 @@ class WriteBatch:
 
     def add(self, commit: Commit) -> Lsns | Refused:
         """Judge a commit behind those before it, and take its rows; or say what refuses it."""
-        values = self._values
-        holds, terms = True, self._terms.any
-        for key, value in commit.conditions:
+        values, terms = self._values, self._terms
+        some = terms.any
+        conditions, puts, entries, now_us = commit
+        holds = True
+        for key, value in conditions:
             if key not in values:
                 values[key] = self._value(key)
-            if terms and self._terms.over(key):
+            if some and terms.over(key):
                 values[key] = None
-            holds = holds and values[key] == value
+            if values[key] != value:
+                holds = False
         if not holds:
-            return Refused({key: values[key] for key, _ in commit.conditions})
+            return Refused({key: values[key] for key, _ in conditions})
         tail, removed, at_us, silent, indexed = self.head
-        first = tail + 1 if commit.entries else tail
-        last = tail + len(commit.entries)
-        for put in commit.puts:
-            key = put.key
+        first, last = (tail + 1, tail + len(entries)) if entries else (tail, tail)
+        for put in puts:
+            key, _, _, term_s = put
             self._puts[key] = value = stamped(put, first, last)
-            self._terms.put(key, put.term_s)
+            if some or term_s is not None:
+                terms.put(key, term_s)
             if key in values:
                 values[key] = value
-        if commit.entries:
-            at_us = max(at_us, commit.at_us)
-            for lsn, entry in enumerate(commit.entries, first):
-                text = tags.BETWEEN.join(entry.tags)
-                body, mark = entry.body, tags.mark_of(lsn, at_us, text)
+        if entries:
+            at_us = max(at_us, now_us)
+            for lsn, (body, names) in enumerate(entries, first):
+                text = tags.BETWEEN.join(names)
+                mark = tags.mark_of(lsn, at_us, text)
                 self._entries.append((lsn, at_us, text, mark, zlib.crc32(body, mark), body))
                 self._newest.append((lsn, text))
             self.head = Head(last, removed, at_us, silent, indexed)

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from sharedlog._core.errors import LogUnavailable
 from sharedlog._engines import lead as lead_module
 from sharedlog._engines.lead import Candidate, Lead
 from tests.helpers.waiting import until
@@ -92,6 +93,52 @@ def test_who_leads_gathers_until_as_many_wait_as_it_expects():
         thread.join(20)
     assert told == [True]
     assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("along", [0, 2, 5], ids=["none", "some", "all"])
+def test_all_that_wait_for_a_thread_that_hangs_go_on(along):
+    """Also those that wait without a timeout of their own, in vain or taken along."""
+    lead, told = Lead(), []
+    begun, ends, hangs, gone = (threading.Event() for _ in range(4))
+
+    def act(mine):
+        begun.set()
+        assert ends.wait(20)
+        taken = iter(range(along))
+        lead.take(lambda _: next(taken, None) is not None)
+        hangs.set()
+        assert gone.wait(20)
+
+    def wait():
+        try:
+            lead.run(Candidate(), lambda _: told.append("led"))
+            told.append("along")
+        except LogUnavailable as error:
+            told.append(error.appended)
+
+    hanging = threading.Thread(target=lead.run, args=(Candidate(), act), daemon=True)
+    hanging.start()
+    assert begun.wait(20)
+    waiting = [threading.Thread(target=wait, daemon=True) for _ in range(5)]
+    for count, thread in enumerate(waiting, start=1):
+        thread.start()
+        until(lambda count=count: lead.waiting == count, "it waits")
+    timed = [each.timed for each in lead._waiting.values()]
+    ends.set()
+    assert hangs.wait(20)
+    # Those with a timeout begin to wait anew, with a shorter one.
+    lead._longest_s = 0.01
+    for each in (*lead._waiting.values(), *lead._riding.values()):
+        if each.timed:
+            each.wake()
+    for thread in waiting:
+        thread.join(20)
+        assert not thread.is_alive()
+    gone.set()
+    hanging.join(20)
+    assert timed == [True, True, False, False, False]
+    assert sorted(told, key=str) == [False] * (5 - along) + ["along"] * along
+    assert lead._leader is None
 
 
 def test_who_gathers_in_vain_is_told():
