@@ -170,7 +170,7 @@ def in_postgres(url: str) -> Callable[[bytes, Any], bytes]:
         ("sqlite", MethodPolicy(), echo, 3310),
         ("sqlite", MethodPolicy(kind="atomic"), in_sqlite, 2480),
         ("sqlite", MethodPolicy(kind="atomic"), in_a_shared_block, 3460),
-        ("postgres", MethodPolicy(kind="atomic"), in_postgres, 2445),
+        ("postgres", MethodPolicy(kind="atomic"), in_postgres, 2390),
         ("redis", MethodPolicy(kind="idempotent"), echo, 3215),
         ("redis", MethodPolicy(kind="idempotent", claim="never"), echo, 2325),
     ],

@@ -21,10 +21,10 @@ _MARK, _COMMITTED = "rifl.transaction", "rifl.committed"
 _ENDED = "rifl.transaction_was_ended"
 _NO_SETTING = "42704"
 # What other code may leave set, and our statements, which are qualified, need as it was.
-_PUT_BACK = ("role",)
+_PUT_BACK = "role"
 # In our own sessions also what would hold for the next transaction.
 OF_SESSIONS = (
-    *_PUT_BACK,
+    _PUT_BACK,
     "search_path",
     "default_transaction_read_only",
     "default_transaction_isolation",
@@ -97,7 +97,7 @@ class TransactionMark(NamedTuple):
         """Return it with the settings, by libpq's results of the message."""
         if self.lasting:
             return self
-        return TransactionMark(self.token, settings_of(_PUT_BACK, results))
+        return TransactionMark(self.token, ((_PUT_BACK, results[-1].get_value(0, 0) or b""),))
 
     @property
     def put_back(self) -> bytes:
@@ -133,7 +133,7 @@ class TransactionMark(NamedTuple):
 
 
 _MARKED = f"SET LOCAL {_MARK} = '%(token)s'; SET {_COMMITTED} = '%(token)s'".encode()
-_MARKED_AND_SHOWN = b"; ".join((_MARKED, *(f"SHOW {each}".encode() for each in _PUT_BACK)))
+_MARKED_AND_SHOWN = _MARKED + f"; SHOW {_PUT_BACK}".encode()
 
 
 @functools.lru_cache(maxsize=256)

@@ -90,7 +90,8 @@ def holder(transaction: Any) -> Any:
 def check_blocking(transaction: Any, use: str) -> None:
     """Raise ``WrongDatabase`` for an asynchronous connection, and what to use instead."""
     held = holder(transaction)
-    commits = _commits_async(type(held))
+    kind: Any = type(held)
+    commits = _commits_async(kind)
     if commits is None:
         # What stands for a connection, and hands on what it is asked for.
         commits = inspect.iscoroutinefunction(getattr(held, "commit", None))

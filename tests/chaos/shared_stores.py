@@ -18,7 +18,6 @@ from rifl._stores.postgres.commits import or_fail, with_literals
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend as open_postgres
 from rifl._stores.postgres.store_address import store_address
-from rifl._stores.postgres.transaction import arguments_of
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend as open_redis
 from rifl._stores.redis.store_address import RedisStoreAddress
@@ -188,9 +187,7 @@ class PostgresStore(Subject):
 
     def commit(self, request: RecordUnclaimed) -> Ending:
         backend = self.backends["a"]
-        called = with_literals(
-            "same", *or_fail(type(request)), (*arguments_of(backend, request), "")
-        )
+        called = with_literals("same", *or_fail(backend, request, None))
         try:
             self._connection.execute(called.encode())
         except psycopg.Error as error:

@@ -21,7 +21,7 @@ from _rifl_ground.postgres.marked import (
     undo,
     undo_async,
 )
-from _rifl_ground.postgres.owned import Fate, is_ended
+from _rifl_ground.postgres.owned import Fate, TransactionMark, is_ended
 from _rifl_ground.postgres.riders import Begun, begins, ends, last_statements, meaning_of
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.postgres.backend import PostgresBackend
@@ -87,10 +87,10 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Written) -
         with connection.lock:
             alone = len(finish.record) > _IN_TEXT
             if alone:
-                if put_back := _put_back(begun):
-                    connection.pgconn.send_query(put_back)
+                if begun.mark is not None:
+                    connection.pgconn.send_query(begun.mark.put_back)
                     answered(connection.wait(execute(connection.pgconn)))
-                _send_alone(connection, backend, finish, begun)
+                _send_alone(connection, backend, finish, begun.mark)
                 answered(connection.wait(execute(connection.pgconn)))
             _send_commit(connection, backend, None if alone else finish, begun)
             check_committed(answered(connection.wait(execute(connection.pgconn))))
@@ -111,10 +111,10 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
         async with connection.lock:
             alone = len(finish.record) > _IN_TEXT
             if alone:
-                if put_back := _put_back(begun):
-                    connection.pgconn.send_query(put_back)
+                if begun.mark is not None:
+                    connection.pgconn.send_query(begun.mark.put_back)
                     answered(await connection.wait(execute(connection.pgconn)))
-                _send_alone(connection, backend, finish, begun)
+                _send_alone(connection, backend, finish, begun.mark)
                 answered(await connection.wait(execute(connection.pgconn)))
             _send_commit(connection, backend, None if alone else finish, begun)
             check_committed(answered(await connection.wait(execute(connection.pgconn))))
@@ -163,31 +163,26 @@ def _connection(transaction: Any) -> Any:
     return transaction
 
 
-def _put_back(begun: Begun) -> bytes:
-    return b"" if begun.mark is None else begun.mark.put_back
-
-
-def _call_of(
-    backend: PostgresBackend, finish: Written, begun: Begun
+def or_fail(
+    backend: PostgresBackend, finish: Written, mark: TransactionMark | None
 ) -> tuple[str, tuple[str, ...], tuple[Any, ...]]:
-    """Return the function that writes it where all is put back, its types, and what it is told."""
-    function, types = or_fail(type(finish))
-    token = "" if begun.mark is None else begun.mark.token
+    """Return the function that writes it or fails, its types, and what it is told."""
+    function, types = _shape(type(finish))
+    token = "" if mark is None else mark.token
     return function, types, (*arguments_of(backend, finish), token)
 
 
 @functools.cache
-def or_fail(kind: type[Written]) -> tuple[str, tuple[str, ...]]:
-    """Return the function that writes it or fails, in a marked transaction, and its types."""
+def _shape(kind: type[Written]) -> tuple[str, tuple[str, ...]]:
     function, types = SHAPES[kind]
     return f"{function}_or_fail_2", (*types, "text")
 
 
 def _send_alone(
-    connection: _Any, backend: PostgresBackend, finish: Written, begun: Begun
+    connection: _Any, backend: PostgresBackend, finish: Written, mark: TransactionMark | None
 ) -> None:
     """Send a large record by itself."""
-    function, types, arguments = _call_of(backend, finish, begun)
+    function, types, arguments = or_fail(backend, finish, mark)
     parameter_list = placeholders(lambda at: f"${at}", types)
     called = f"SELECT {backend.schema}.{function}({parameter_list})".encode()
     connection.pgconn.send_query_params(called, *parameters(types, arguments))
@@ -201,15 +196,15 @@ def _send_commit(
     All in one text, since what has no parameters goes by the simple protocol: there an
     error ends the message, and what follows is not done.
     """
+    mark, riders = begun
     message = b"COMMIT"
-    if begun.riders:
-        message = last_statements(begun.riders).encode() + b"; " + message
+    if riders:
+        message = b"%b; %b" % (last_statements(riders).encode(), message)
     if finish is not None:
-        message = with_literals(backend.schema, *_call_of(backend, finish, begun)).encode() + (
-            b"; " + message
-        )
-        if put_back := _put_back(begun):
-            message = put_back + b"; " + message
+        called = with_literals(backend.schema, *or_fail(backend, finish, mark))
+        message = b"%b; %b" % (called.encode(), message)
+        if mark is not None:
+            message = b"%b; %b" % (mark.put_back, message)
     connection.pgconn.send_query(message)
 
 
