@@ -167,7 +167,8 @@ def or_fail(
     backend: PostgresBackend, finish: Written, mark: TransactionMark | None
 ) -> tuple[str, tuple[str, ...], tuple[Any, ...]]:
     """Return the function that writes it or fails, its types, and what it is told."""
-    function, types = _shape(type(finish))
+    kind: Any = type(finish)
+    function, types = _shape(kind)
     token = "" if mark is None else mark.token
     return function, types, (*arguments_of(backend, finish), token)
 
