@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rifl._stores.postgres.backend import Stalls
+from rifl._stores.shared.stalls import Stalls
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import StoreUnavailable
 from rifl.core._shared.outcome import Outcome
