@@ -15,7 +15,8 @@ Commands of their own:
   disk that is slow.
 - ``ceiling``: what a compiled module could gain, by ``constant`` rules;
   ``switches``: how often threads sleep and are woken.
-- ``batches``, ``steps``: a batch's row; a call's steps in Redis and PostgreSQL.
+- ``batches``, ``steps``: a batch's row; a call's steps in the shared stores, of which
+  ``postgres_dialect`` has one stand over PostgreSQL that is for any SQL database.
 - ``scale``: one server that holds much; ``spark``: rows from Spark; ``log``: the shared log's
   engines; ``group_logs``: those of groups; ``deliver``: a player and its targets;
   ``consume``: consumers; ``nexmark``: queries of Spark over the log.

@@ -42,21 +42,33 @@ class RecordCodec:
             raise ValueError("seal and unseal are given together, or not at all")
         self._seal = seal
         self._unseal = unseal
+        self._most_bytes: int | None = None
+
+    def bounded(self, most_bytes: int) -> RecordCodec:
+        """Return one that refuses to serialise a record of more bytes: ``of_a_run`` tells so."""
+        made = RecordCodec(self._seal, self._unseal)
+        made._most_bytes = most_bytes
+        return made
 
     def to_bytes(self, record: CompletionRecord, at_s: float | None = None, seed: int = 0) -> bytes:
         """Serialise a record with its call's seed, completed at ``at_s`` where that is kept.
 
-        What ``seal`` raises is raised: the call's record cannot be written then.
+        What ``seal`` raises is raised, and ``ValueError`` beyond what ``bounded`` says: the call's
+        record cannot be written then.
         """
         data = record_to_bytes(record)
         if seed:
             data += seed_field(seed)
-        if self._seal is None and at_s is None:
-            return data
-        flags = 0
-        if self._seal is not None:
-            flags, data = _SEALED, self._seal(data)
-        return bytes((_ENVELOPE, flags)) + int(at_s or 0).to_bytes(4, "big") + data
+        if self._seal is not None or at_s is not None:
+            flags = 0
+            if self._seal is not None:
+                flags, data = _SEALED, self._seal(data)
+            data = bytes((_ENVELOPE, flags)) + int(at_s or 0).to_bytes(4, "big") + data
+        if self._most_bytes is not None and len(data) > self._most_bytes:
+            raise ValueError(
+                f"the record has {len(data)} bytes, and the store's server takes {self._most_bytes}"
+            )
+        return data
 
     def of_a_run(
         self, record: CompletionRecord, call: Call, at_s: float | None = None

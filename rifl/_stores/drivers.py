@@ -47,6 +47,14 @@ class DbApiTransaction:
 
     def fetch(self, statement: str, arguments: Sequence[Any]) -> Any:
         """Execute a statement in the transaction; its first row, None if there is none."""
+        cursor = self.begun(statement, arguments)
+        try:
+            return cursor.fetchone()
+        finally:
+            cursor.close()
+
+    def begun(self, statement: str, arguments: Sequence[Any]) -> Any:
+        """Execute a statement in the transaction; the cursor, which the caller closes."""
         given: Any = arguments
         if self._by_name:
             given = {f"p{number}": value for number, value in enumerate(arguments, 1)}
@@ -56,9 +64,10 @@ class DbApiTransaction:
                 cursor.execute(statement, given)
             else:
                 cursor.execute(statement)
-            return cursor.fetchone()
-        finally:
+        except BaseException:
             cursor.close()
+            raise
+        return cursor
 
     def execute(self, statement: str) -> None:
         """Execute a statement that returns nothing."""
