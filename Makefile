@@ -41,7 +41,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,$(abspath $(VENV))))
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package redis-server demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house spin debootstrap clean
+.PHONY: help package redis-server demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house spin debootstrap clean
 
 help:
 	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
@@ -52,7 +52,7 @@ SAYS_base := rifl and rich, 60 MB
 SAYS_redis := a client of Redis, 65 MB
 SAYS_postgres := a client of PostgreSQL, 75 MB
 SAYS_chaos := the simulator's needs, 70 MB
-SAYS_faults := clients of Redis, PostgreSQL and Toxiproxy, 90 MB
+SAYS_faults := clients of Redis, PostgreSQL, MariaDB and Toxiproxy, 90 MB
 SAYS_spark := PySpark and Arrow, 900 MB
 SAYS_flights := PySpark, Arrow and the data of flights, 910 MB
 SAYS_types := mypy and all that the tree imports, 1030 MB
@@ -215,6 +215,8 @@ endef
 
 postgresql:
 	@$(call by_apt,This needs a PostgreSQL server and PgBouncer,initdb=postgresql pgbouncer=pgbouncer)
+mariadb:
+	@$(call by_apt,This needs a MariaDB server,mariadbd=mariadb-server)
 redis-server:
 	@$(call by_apt,This needs a redis-server,redis-server=redis-server)
 browser:
@@ -293,7 +295,7 @@ model: $(PYTHON) spin
 
 # Much of it waits for servers and processes: more workers than cores are not too many.
 TEST_WORKERS ?= 5
-test: $(call stage,dev) postgresql redis-server spin toxiproxy etcd java
+test: $(call stage,dev) postgresql mariadb redis-server spin toxiproxy etcd java
 	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; \
 	trap '$(PYTHON) -m tests.helpers.leftovers "$$scratch"; rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \

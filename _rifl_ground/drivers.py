@@ -32,12 +32,16 @@ def _of_cursor(given: Any) -> Any:
 
 
 def driver_connection(transaction: Any) -> Any:
-    """Return the driver's connection in a SQLAlchemy ``Session`` or ``Connection``.
+    """Return the driver's connection in a SQLAlchemy ``Session`` or ``Connection``, or Django's.
 
-    Its transaction is begun if it is not, so that its commit commits ours. Anything else
-    is returned as it is.
+    SQLAlchemy's transaction is begun if it is not, so that its commit commits ours. Anything
+    else is returned as it is.
     """
     connection = session_of(transaction)
+    if callable(ensure := getattr(connection, "ensure_connection", None)):
+        # Django's, and its proxy of this thread's.
+        ensure()
+        return connection.connection
     if is_of(connection, "sqlalchemy.orm.session", "Session"):
         connection = connection.connection()
     if not is_of(connection, "sqlalchemy.engine.base", "Connection"):

@@ -24,6 +24,7 @@ class Databases:
         self._numbers = itertools.count(1)
         self._redis: Any = None
         self._postgres: Any = None
+        self._mariadb: Any = None
 
     def __enter__(self) -> Self:
         return self
@@ -34,7 +35,7 @@ class Databases:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for server in (self._redis, self._postgres):
+        for server in (self._redis, self._postgres, self._mariadb):
             if server is not None:
                 server.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -42,7 +43,7 @@ class Databases:
     def urls(self, name: str) -> tuple[str, str]:
         """Return URLs of a fresh database: rifl's, and the one for a handler's own use.
 
-        ``name``: none, memory, sqlite, redis or postgres.
+        ``name``: none, memory, sqlite, redis, postgres or mariadb.
         """
         number = next(self._numbers)
         if name == "redis":
@@ -57,6 +58,12 @@ class Databases:
 
                 self._postgres = PostgresServer()
             return self._postgres.url(schema=f"bench{number}"), self._postgres.url()
+        if name == "mariadb":
+            if self._mariadb is None:
+                from chaos.mariadb_server import MariaDbServer
+
+                self._mariadb = MariaDbServer()
+            return self._mariadb.url(prefix=f"bench{number}_"), self._mariadb.url()
         if name == "sqlite":
             url = f"sqlite:///{self._folder / f'bench{number}.db'}"
             return url, url

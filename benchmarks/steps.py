@@ -1,4 +1,6 @@
-"""``python -m benchmarks.steps``: what a call's steps in Redis and PostgreSQL cost, one by one.
+"""``python -m benchmarks.steps``: what a call's steps in the stores cost, one by one.
+
+In Redis, PostgreSQL, MariaDB, and in PostgreSQL by the backend that is for any SQL database.
 
 Beside what they are compared with: a ``SET``, an empty script with as many arguments, a
 handler's own transaction, with what one would write by hand in its last message, too, an empty
@@ -61,12 +63,17 @@ class _Clocks:
 
 def _spent_us(pid: int) -> float:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return (
-        sum(
-            int(Path(f"/proc/{each}/schedstat").read_text().split()[0]) for each in (pid, *children)
-        )
-        / 1e3
-    )
+    threads = [task for each in (pid, *children) for task in Path(f"/proc/{each}/task").iterdir()]
+    # One that has ended since is gone.
+    spent = [_read(task / "schedstat") for task in threads]
+    return sum(int(text.split()[0]) for text in spent if text) / 1e3
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _attempts(store: Any, policy: MethodPolicy, times: int) -> Iterator[Call]:
@@ -142,12 +149,67 @@ def _postgres(databases: Databases, times: int, pause_s: float) -> Costs:
     return clocks.costs
 
 
+def _mariadb(databases: Databases, times: int, pause_s: float) -> Costs:
+    from rifl._stores.mysql.dialect import MySqlDialect
+    from rifl._stores.mysql.store_address import MySqlStoreAddress
+
+    where, own = databases.urls("mariadb")
+    store: Any = open_store(where)
+    connection = MySqlDialect(MySqlStoreAddress.parse(own)).connect()
+    cursor = connection.cursor()
+    cursor.execute("CREATE TABLE effect (id VARBINARY(64)) ENGINE=InnoDB")
+    cursor.execute("SELECT @@pid_file")
+    clocks = _Clocks(int(Path(cursor.fetchone()[0]).read_text()), pause_s)
+    connection.commit()
+
+    def insert() -> None:
+        cursor.execute("INSERT INTO effect VALUES ('a-key-of-no-meaning')")
+
+    policy, atomic = MethodPolicy(), MethodPolicy(kind=Kind.ATOMIC)
+    calls = _attempts(store, policy, 2 * times)
+    for call in calls:
+        insert()
+        clocks.charge("commit", connection.commit)
+        attempt = clocks.charge("claim", store.claim(call, policy).wait).attempt
+        clocks.charge("finish", store.finish(attempt, _ANSWER).wait)
+        attempt = store.claim(next(calls), atomic).wait().attempt
+        clocks.charge("begin", lambda: store.transactions.begin(connection))
+        insert()
+        commit = store.transactions.commit
+        clocks.charge("record and commit", lambda: commit(attempt, _ANSWER, connection))  # noqa: B023 - at once
+        store.adopt(attempt, _ANSWER)
+    connection.close()
+    store.close()
+    return clocks.costs
+
+
+def _generic(databases: Databases, times: int, pause_s: float) -> Costs:
+    import psycopg
+
+    from benchmarks.postgres_dialect import PostgresDialect
+    from rifl._stores.sql.store import SqlStore
+
+    _, own = databases.urls("postgres")
+    store = SqlStore(PostgresDialect(own, "generic"))
+    with psycopg.connect(own) as connection:
+        row = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone()
+    clocks, policy = _Clocks(int(str(row and row[0]).split("\n", 1)[0]), pause_s), MethodPolicy()
+    for call in _attempts(store, policy, times):
+        claimed: Any = store.claim(call, policy)
+        attempt = clocks.charge("claim", claimed.wait).attempt
+        clocks.charge("finish", store.finish(attempt, _ANSWER).wait)
+    store.close()
+    return clocks.costs
+
+
 def measure(times: int, pause_s: float) -> dict[str, Costs]:
     """Return what each step cost, by store, without those of the warm-up."""
     with Databases() as databases:
         costs = {
             "Redis": _redis(databases, times, pause_s),
             "PostgreSQL": _postgres(databases, times, pause_s),
+            "MariaDB": _mariadb(databases, times, pause_s),
+            "PostgreSQL, generic": _generic(databases, times, pause_s),
         }
     first = int(times * _WARM_UP)
     return {name: {step: some[first:] for step, some in of.items()} for name, of in costs.items()}

@@ -18,9 +18,11 @@ from chaos.programs import NotInstalled
 from tests.helpers.log_servers import (
     kept_etcd,
     own_etcd,
+    own_mariadb,
     own_postgres,
     own_redis,
     shared_etcd,
+    shared_mariadb,
     shared_postgres,
     shared_redis,
 )
@@ -30,9 +32,11 @@ from tests.helpers.raw import SESSION_SECRET
 __all__ = [
     "kept_etcd",
     "own_etcd",
+    "own_mariadb",
     "own_postgres",
     "own_redis",
     "shared_etcd",
+    "shared_mariadb",
     "shared_postgres",
     "shared_redis",
 ]

@@ -19,6 +19,7 @@ import curp
 import rifl
 from benchmarks.house.imports import PRODUCT, files, nodes_of
 from rifl._cli import ExitCode
+from rifl._stores.mysql import MySqlStoreAddress
 from rifl._stores.postgres import PostgresStoreAddress
 from rifl._stores.redis import RedisStoreAddress
 from rifl.core._serving.policy import MethodPolicy
@@ -118,6 +119,7 @@ def test_every_exit_code_is_listed() -> None:
     [
         ("stores-redis.md", RedisStoreAddress.OPTIONS),
         ("stores-postgresql.md", PostgresStoreAddress.OPTIONS),
+        ("stores-mysql.md", MySqlStoreAddress.OPTIONS),
         ("curp-logs.md", etcd_address._OPTIONS),
     ],
 )

@@ -22,6 +22,7 @@ BROUGHT = {
     "psycopg",
     "psycopg_pool",
     "pyarrow",
+    "pymysql",
     "pyspark",
     "redis",
     "rich",
@@ -69,6 +70,7 @@ with rifl.Deduplicator("memory:"):
     [
         ('rifl.Deduplicator("redis://127.0.0.1:1")', "redis"),
         ('rifl.Deduplicator("postgresql://127.0.0.1:1/x")', "postgres"),
+        ('rifl.Deduplicator("mysql://127.0.0.1:1/x")', "mysql"),
         ("import rifl.spark; rifl.spark.register(None)", "spark"),
         ("import rifl.spark; rifl.spark.call(None)", "spark"),
         ("import rifl.metrics", "metrics"),

@@ -4,8 +4,8 @@
   ``rows``: of those that can say how far somebody is.
 - ``opening``: a store by its URL.
 - ``memory``, over ``embedded``, which ``sqlite`` and groups are over, too.
-- ``postgres`` and ``redis``, over ``shared``: many servers, one store. ``sql``: for
-  any SQL database, by its dialect.
+- ``postgres`` and ``redis``, over ``shared``: many servers, one store. ``mysql``, over ``sql``,
+  which is for any SQL database.
 - ``inspection``, ``settling``: a store from outside its server, and calls settled there.
 - ``codec``, ``drivers``, ``alchemy``, ``held_answers``, ``pending``, ``forks``, ``errors``: their
   parts.

@@ -15,9 +15,9 @@ from rifl._stores.memory import MemoryStore
 def open_store(
     url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, codec: RecordCodec | None = None
 ) -> Store:
-    """Open ``memory:``, ``sqlite:///file``, a Redis (see ``RedisStoreAddress``) or a PostgreSQL.
+    """Open ``memory:``, ``sqlite:///file``, a Redis, a PostgreSQL, or a MariaDB or MySQL.
 
-    For the latter's URL see ``PostgresStoreAddress``.
+    For their URLs see ``RedisStoreAddress``, ``PostgresStoreAddress``, ``MySqlStoreAddress``.
 
     ``lock_timeout_s``: how long to wait for another process that owns the store.
     ``codec``: how records look there (``memory:`` keeps them as they are).
@@ -35,8 +35,12 @@ def open_store(
     if _is_postgres(url):
         shared: Store = _postgres().PostgresStore(url, codec=codec)
         return shared
+    if _is_mysql(url):
+        generic: Store = _mysql().MySqlStore(url, codec=codec)
+        return generic
     raise UnsupportedStore(
-        f"{_scheme(url)!r} is none of memory:, sqlite:///file, redis://host, postgresql://host/db"
+        f"{_scheme(url)!r} is none of memory:, sqlite:///file, redis://host, postgresql://host/db, "
+        "mysql://host/db"
     )
 
 
@@ -49,7 +53,12 @@ def open_lease_storage(url: str) -> SharedLeaseStorage:
     if _is_postgres(url):
         kept: SharedLeaseStorage = _postgres().PostgresLeaseStorage.alone(url)
         return kept
-    raise UnsupportedStore(f"{_scheme(url)!r} is no store that servers share: redis, postgresql")
+    if _is_mysql(url):
+        held: SharedLeaseStorage = _mysql().open_lease_storage(url)
+        return held
+    raise UnsupportedStore(
+        f"{_scheme(url)!r} is no store that servers share: redis, postgresql, mysql"
+    )
 
 
 def open_inspection(url: str) -> Inspection:
@@ -70,9 +79,14 @@ def open_inspection(url: str) -> Inspection:
         from rifl._stores.postgres.inspection import PostgresInspection
 
         return PostgresInspection(url)
+    if _is_mysql(url):
+        _mysql()
+        from rifl._stores.mysql.inspection import MySqlInspection
+
+        return MySqlInspection(url)
     raise UnsupportedStore(
         f"{_scheme(url)!r} is no store that can be inspected: sqlite:///file, redis://host, "
-        "postgresql://host/db"
+        "postgresql://host/db, mysql://host/db"
     )
 
 
@@ -96,6 +110,10 @@ def _is_postgres(url: str) -> bool:
     return _scheme(url) in ("postgresql", "postgres")
 
 
+def _is_mysql(url: str) -> bool:
+    return _scheme(url) in ("mysql", "mariadb")
+
+
 def _scheme(url: str) -> str:
     # A URL may hold a password: no more of it than this goes into a message.
     return url.partition(":")[0]
@@ -115,3 +133,11 @@ def _redis() -> ModuleType:
     except ModuleNotFoundError as error:
         raise MissingExtra(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
     return rifl._stores.redis
+
+
+def _mysql() -> ModuleType:
+    try:
+        import rifl._stores.mysql
+    except ImportError as error:
+        raise MissingExtra(f"mysql:// needs the extra rifl-grpc[mysql]: {error}") from error
+    return rifl._stores.mysql

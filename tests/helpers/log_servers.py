@@ -76,3 +76,23 @@ def own_postgres():
     server = PostgresServer()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_mariadb():
+    """One server; tests keep apart by the prefix of their tables."""
+    from chaos.mariadb_server import MariaDbServer
+
+    server = MariaDbServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def own_mariadb():
+    """A server that a test may kill or weaken, if it mends it afterwards."""
+    from chaos.mariadb_server import MariaDbServer
+
+    server = MariaDbServer()
+    yield server
+    server.stop()

@@ -112,6 +112,10 @@ refuses(StoreUnreachable, rifl.Deduplicator, "postgresql://127.0.0.1:1/orders")
 url = "postgresql://127.0.0.1:1/orders?log=orders"
 refuses(sharedlog.LogUnavailable, sharedlog.open, url, timeout=SHORT)
 """,
+    "mysql": """
+from rifl._stores.errors import StoreUnreachable
+refuses(StoreUnreachable, rifl.Deduplicator, "mysql://127.0.0.1:1/orders")
+""",
     # Spark's own processes run such a source, without Java.
     "spark": """
 import rifl.spark._call, rifl.spark._sink, rifl.spark._source, rifl.spark._write
@@ -163,6 +167,7 @@ assert pyarrow.parquet.read_table("o.parquet").num_rows == 2
 _BRINGS = {
     "redis": {"redis"},
     "postgres": {"psycopg", "psycopg_pool"},
+    "mysql": {"pymysql"},
     "spark": {"pyspark", "pandas", "pyarrow", "numpy", "grpc_reflection"},
     "metrics": {"prometheus_client"},
     "tracing": {"opentelemetry"},

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import aiosqlite
 import pg8000.dbapi
 import psycopg
+import pymysql
 import sqlalchemy
 import sqlalchemy.ext.asyncio
 import sqlalchemy.orm
@@ -259,6 +261,51 @@ class PostgresAioAlchemy(AioAlchemy):
     postgres = True
 
 
+class PyMySql(Driver):
+    """PyMySQL, as it comes."""
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        self.held = mariadb_connection(self._url)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(pymysql.Error):
+                self.held.close()
+
+    async def sql(self, statement: str) -> None:
+        with self.held.cursor() as cursor:
+            cursor.execute(statement)
+
+
+class MariaDbAlchemy(Alchemy):
+    """SQLAlchemy's ``Session`` over PyMySQL."""
+
+    def _address(self) -> str:
+        where = self._url.partition("?")[0].replace("mysql://", "mysql+pymysql://")
+        return f"{where}?ssl_disabled=true"
+
+
+class MariaDbAlchemyCore(AlchemyCore):
+    """The same for a ``Connection``."""
+
+    def _address(self) -> str:
+        where = self._url.partition("?")[0].replace("mysql://", "mysql+pymysql://")
+        return f"{where}?ssl_disabled=true"
+
+
+def mariadb_connection(url: str) -> Any:
+    """Connect to the server of a store's URL."""
+    where = urlsplit(url)
+    return pymysql.connect(
+        host=where.hostname,
+        port=where.port or 0,
+        user=where.username,
+        database=where.path[1:],
+        ssl_disabled=True,
+    )
+
+
 OVER_SQLITE: dict[str, type[Driver]] = {
     "sqlite3": Sqlite3,
     "sqlite3 begun by hand": Sqlite3ByHand,
@@ -276,6 +323,11 @@ OVER_POSTGRES: dict[str, type[Driver]] = {
     "AsyncSession": PostgresAioAlchemy,
     "DbApiTransaction": Named,
     "pg8000": Pg8000,
+}
+OVER_MARIADB: dict[str, type[Driver]] = {
+    "PyMySQL": PyMySql,
+    "Session": MariaDbAlchemy,
+    "Connection": MariaDbAlchemyCore,
 }
 Way = Callable[[Driver], Awaitable[None]]
 
@@ -323,7 +375,9 @@ async def autocommit(driver: Driver) -> None:
     """Switch the driver to autocommit."""
     if driver.shared or isinstance(driver, Alchemy):
         raise NotInThisDriver
-    if not driver.postgres:
+    if isinstance(driver, PyMySql):
+        driver.held.autocommit(True)
+    elif not driver.postgres:
         driver.held.isolation_level = None
     elif driver.aio:
         await driver.held.set_autocommit(True)
@@ -342,6 +396,20 @@ async def interrupt(driver: Driver) -> None:
     await maybe(held.create_function("stop", 1, stop))
     with contextlib.suppress(sqlite3.Error):
         await driver.sql("INSERT INTO other SELECT stop(1) FROM effects")
+
+
+async def deadlock(driver: Driver) -> None:
+    """Wait for a row of a transaction that waits for one of ours, and has more to undo."""
+    with contextlib.closing(mariadb_connection(driver._url)) as other, other.cursor() as cursor:
+        cursor.executemany("INSERT INTO other VALUES (%s)", [(number,) for number in range(50)])
+        cursor.execute("UPDATE one SET n = 2 WHERE k = 2")
+        await driver.sql("UPDATE one SET n = 1 WHERE k = 1")
+        waits = threading.Thread(target=cursor.execute, args=("UPDATE one SET n = 2 WHERE k = 1",))
+        waits.start()
+        try:
+            await driver.sql("UPDATE one SET n = 1 WHERE k = 2")
+        finally:
+            waits.join()
 
 
 class NotInThisDriver(Exception):
@@ -390,5 +458,26 @@ POSTGRES: dict[str, Way] = {
     "`SET ROLE`": by_sql("SET ROLE nobody_in_particular"),
     "`SET search_path`": by_sql("SET search_path = elsewhere"),
     "`autocommit = True`": autocommit,
+    "`close()`": lambda driver: driver.close(),
+}
+MARIADB: dict[str, Way] = {
+    "`commit()`": lambda driver: driver.commit(),
+    "`rollback()`": lambda driver: driver.rollback(),
+    "SQL `COMMIT`": by_sql("COMMIT"),
+    "SQL `COMMIT AND CHAIN`": by_sql("COMMIT AND CHAIN"),
+    "SQL `ROLLBACK`": by_sql("ROLLBACK"),
+    "SQL `ROLLBACK AND CHAIN`": by_sql("ROLLBACK AND CHAIN"),
+    "SQL `COMMIT`, then `BEGIN`": _caught("COMMIT", "BEGIN"),
+    "SQL `BEGIN`": by_sql("BEGIN"),
+    "DDL": by_sql("CREATE TABLE IF NOT EXISTS made (n INTEGER)"),
+    "`SET autocommit = 1`": by_sql("SET autocommit = 1"),
+    "`SET autocommit = 1`, then `0`": _caught("SET autocommit = 1", "SET autocommit = 0"),
+    "`LOCK TABLES`": by_sql("LOCK TABLES effects WRITE"),
+    "a procedure that commits": by_sql("CALL commits()"),
+    "a deadlock": deadlock,
+    "a failing statement": _caught("SELECT nothing FROM effects"),
+    "a savepoint, released": by_sql("SAVEPOINT mine", "RELEASE SAVEPOINT mine"),
+    "a savepoint, rolled back": by_sql("SAVEPOINT mine", "ROLLBACK TO SAVEPOINT mine"),
+    "`connection.autocommit(True)`": autocommit,
     "`close()`": lambda driver: driver.close(),
 }

@@ -16,6 +16,8 @@ import rifl
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
 from tests.server.endings import (
+    MARIADB,
+    OVER_MARIADB,
     OVER_POSTGRES,
     OVER_SQLITE,
     POSTGRES,
@@ -172,6 +174,42 @@ def postgres() -> Iterator[World]:
     server.stop()
 
 
+class Reader:
+    """A connection to MariaDB that has ``execute``."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str) -> Any:
+        """Execute a statement; its cursor."""
+        cursor = self._connection.cursor()
+        cursor.execute(statement)
+        return cursor
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+
+@pytest.fixture(scope="module")
+def mariadb(shared_mariadb: Any) -> Iterator[World]:
+    """Handlers over a MariaDB store."""
+    server = shared_mariadb
+    with contextlib.closing(Reader(server.connect(autocommit=True))) as reader:
+        for statement in (
+            "CREATE OR REPLACE TABLE effects (name VARCHAR(99))",
+            "CREATE OR REPLACE TABLE one (k INTEGER PRIMARY KEY, n INTEGER)",
+            "CREATE OR REPLACE TABLE other (n INTEGER)",
+            "INSERT INTO one VALUES (1, 0), (2, 0)",
+            "CREATE OR REPLACE PROCEDURE commits() COMMIT",
+        ):
+            reader.execute(statement)
+    url = server.url(prefix="endings_")
+    world = World(url, None, lambda: Reader(server.connect()), OVER_MARIADB, "effects")
+    with served(world):
+        yield world
+
+
 def check_rows(world: World, ways: dict[str, Way]) -> None:
     """Compare what becomes of each way over each driver with the table in the docs."""
     found = [f"| | {' | '.join(world.drivers)} |"]
@@ -190,3 +228,8 @@ def test_what_a_handler_ends_over_sqlite(sqlite: World) -> None:
 def test_what_a_handler_ends_over_postgresql(postgres: World) -> None:
     """As the table in the docs: never *not executed* with an effect, or half an effect (§6)."""
     check_rows(postgres, POSTGRES)
+
+
+def test_what_a_handler_ends_over_mariadb(mariadb: World) -> None:
+    """As the table in the docs: never *not executed* with an effect, or half an effect (§6)."""
+    check_rows(mariadb, MARIADB)

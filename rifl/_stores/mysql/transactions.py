@@ -1,0 +1,232 @@
+"""Handlers' own transactions in MariaDB and MySQL, with the record in them (DESIGN §6)."""
+
+from __future__ import annotations
+
+import secrets as randomness
+from typing import Any
+
+import pymysql
+
+from _rifl_ground.counting import all_of
+from _rifl_ground.drivers import driver_connection
+from rifl._stores.alchemy import watch
+from rifl._stores.drivers import DbApiTransaction, check_blocking, committer, holder, roll_back
+from rifl._stores.errors import TransactionEnded, WrongDatabase
+from rifl._stores.mysql.failures import NO_SAVEPOINT, OPEN_ALREADY, failure_of, number_of
+from rifl._stores.mysql.lent import LentConnection
+from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.requests import Written
+from rifl._stores.shared.transactions import FencedTransactions, FinishOf
+from rifl._stores.sql.backend import SqlBackend
+from rifl._stores.sql.dialect import Failure
+from rifl._stores.sql.transaction import LentSession, write
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._shared.record import CompletionRecord
+
+_BY_NAME = "name any other DB-API connection by rifl.DbApiTransaction"
+_AUTOCOMMIT = "the connection is in autocommit mode: begin a transaction first"
+_TRIED = "rifl_tried"
+
+
+class Begun:
+    """A transaction that a ``rifl.transaction`` has begun, until its end.
+
+    A savepoint at its bottom shows whether it is the one that was begun: every implicit commit
+    (DDL, BEGIN, SET autocommit, LOCK TABLES) and every rollback takes it away. A mark, a row
+    that the transaction inserts and deletes, shows which of the two that was.
+    """
+
+    def __init__(self, backend: SqlBackend, transaction: Any, connection: Any) -> None:
+        self._backend = backend
+        self._mark = randomness.token_bytes(16)
+        self._savepoint = f"rifl_{self._mark.hex()}"
+        self.sql = LentSession(backend.dialect, DbApiTransaction(connection, "format"))
+        try:
+            # Harmless, and an error within a transaction, which a read begins, too.
+            self.sql.run("SET TRANSACTION READ WRITE")
+            if self.sql.rows("SELECT @@autocommit")[0][0]:
+                raise WrongDatabase(_AUTOCOMMIT)
+            self.sql.run(f"SAVEPOINT {self._savepoint}")
+            self.sql.run(
+                f"INSERT INTO @.marks (mark, marked_at) VALUES (%s, {backend.dialect.now})",
+                self._mark,
+            )
+        except pymysql.Error as error:
+            if number_of(error) == OPEN_ALREADY:
+                raise WrongDatabase("a transaction is open on the connection already") from error
+            roll_back(connection)
+            if failure_of(error) is Failure.MISSING:
+                raise WrongDatabase(
+                    f"the transaction is in another database than {backend.place}, or its user may "
+                    "not use the tables"
+                ) from error
+            raise
+        self._watched = watch(transaction)
+        self._lent = LentConnection(connection, may_roll_back=self._watched is not None)
+        # Whether it was found to be whole: from then on nothing of the handler's is executed.
+        self._checked = False
+        # Whether the COMMIT was sent and failed: what became of it the store is asked.
+        self.in_doubt = False
+
+    def check(self) -> None:
+        """Have the connection be ours, in the transaction that was begun.
+
+        Raises ``TransactionEnded`` where it is another one.
+        """
+        over = self._free()
+        try:
+            if over:
+                raise TransactionEnded(
+                    "the transaction was rolled back before its block's end, by the server or by a "
+                    "statement. Let what failed leave the block, or use a savepoint"
+                )
+            self.sql.run(f"RELEASE SAVEPOINT {self._savepoint}")
+        except pymysql.Error as error:
+            if number_of(error) == NO_SAVEPOINT:
+                raise TransactionEnded("the transaction was ended before its block") from error
+            raise
+        self.sql.run("DELETE FROM @.marks WHERE mark = %s", self._mark)
+        self._checked = True
+
+    def rollback(self, transaction: Any) -> bool:
+        """Roll back what is open; false if it may be committed. Raises ``TransactionEnded``."""
+        over = self._free()
+        intact, cut_off = self._checked, False
+        if not over and not intact:
+            try:
+                self.sql.run(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
+                intact = True
+            except (pymysql.Error, OSError) as error:
+                cut_off = number_of(error) != NO_SAVEPOINT
+        roll_back(transaction)
+        if self.sql.connection is not holder(transaction):
+            roll_back(self.sql.connection)
+        if intact:
+            return not self.in_doubt
+        committed = self._is_committed()
+        # Where it was rolled back and the connection refused the rest, or is gone, with what was
+        # open on it, nothing is there.
+        if committed or not (over or cut_off):
+            raise TransactionEnded(
+                "the transaction of the rifl.transaction was ended within its block, by a "
+                "statement that commits or rolls back (also DDL, BEGIN, SET autocommit, LOCK "
+                "TABLES). What it wrote may be committed, without the call's record. Let neither "
+                "the handler nor the repositories that it calls do so; see guarantees.md"
+            )
+        return not cut_off
+
+    def _free(self) -> bool:
+        """Take the connection back; whether the transaction was rolled back, or is over."""
+        self._lent.free()
+        if self._watched is not None:
+            self._watched.end()
+        return self._lent.is_over or (self._watched is not None and self._watched.is_over)
+
+    def _is_committed(self) -> bool:
+        """Whether the mark was committed: then so was all that was written before it was."""
+        mark = self._mark
+        try:
+            found = self._backend.transact(
+                lambda sql: sql.rows("SELECT mark FROM @.marks WHERE mark = %s", mark)
+            )
+            if found:
+                self._backend.transact(
+                    lambda sql: sql.run("DELETE FROM @.marks WHERE mark = %s", mark)
+                )
+        except BackendError:
+            return True
+        return bool(found)
+
+
+class MySqlTransactions(FencedTransactions):
+    """Records inside transactions of PyMySQL, SQLAlchemy over it, or named DB-API connections."""
+
+    def __init__(self, backend: SqlBackend, finish_of: FinishOf) -> None:
+        super().__init__(finish_of, lambda method, reason: None)
+        self._backend = backend
+        # By the id of what holds them.
+        self._begun: dict[int, Begun] = {}
+
+    def _write(self, transaction: Any, finish: Written) -> None:
+        sql = LentSession(self._backend.dialect, self._named(transaction))
+        if sql.rows("SELECT @@autocommit")[0][0]:
+            # Unless a transaction was begun by hand, each statement has one of its own.
+            sql.run(f"SAVEPOINT {_TRIED}")
+            try:
+                sql.run(f"RELEASE SAVEPOINT {_TRIED}")
+            except Exception as error:
+                if number_of(error) == NO_SAVEPOINT:
+                    raise WrongDatabase(_AUTOCOMMIT) from error
+                raise
+        write(sql, self._backend, finish)
+
+    async def _write_async(self, transaction: Any, finish: Written) -> None:
+        self._write(transaction, finish)
+
+    def _named(self, transaction: Any) -> DbApiTransaction:
+        connection = driver_connection(transaction)
+        if isinstance(connection, DbApiTransaction):
+            connection.check()
+            return connection
+        return DbApiTransaction(_own(connection), "format")
+
+    def begin(self, transaction: Any) -> None:
+        """Begin the transaction that ``commit`` ends."""
+        self._begun[id(holder(transaction))] = Begun(
+            self._backend, transaction, _own(driver_connection(transaction))
+        )
+
+    async def begin_async(self, transaction: Any) -> None:
+        """The same: a blocking connection is fine on an event loop, if its owner thinks so."""
+        self.begin(transaction)
+
+    def rollback(self, transaction: Any) -> bool:
+        """Roll back what ``begin`` began."""
+        begun = self._begun.pop(id(holder(transaction)), None)
+        if begun is None:
+            return super().rollback(transaction)
+        return begun.rollback(transaction)
+
+    async def rollback_async(self, transaction: Any) -> bool:
+        """The same."""
+        return self.rollback(transaction)
+
+    def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's own transaction, then commit that."""
+        finish = self._noted(attempt, record)
+        begun = self._begun[id(holder(transaction))]
+        if callable(flush := getattr(transaction, "flush", None)):
+            flush()
+        begun.check()
+        with self._noting(attempt):
+            write(begun.sql, self._backend, finish)
+        try:
+            committer(transaction)()
+        except BaseException as error:
+            # SQLAlchemy may refuse to, by itself.
+            begun.in_doubt = not isinstance(error, Exception) or any(
+                isinstance(each, self._backend.dialect.errors) for each in all_of(error)
+            )
+            raise
+        self._begun.pop(id(holder(transaction)), None)
+        # An error leaves it to be read back.
+        attempt.committed = record
+
+    async def commit_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same."""
+        self.commit(attempt, record, transaction)
+
+
+def _own(connection: Any) -> Any:
+    """Return PyMySQL's connection; raises ``WrongDatabase`` for anything else."""
+    if isinstance(connection, pymysql.cursors.Cursor):
+        connection = connection.connection
+    if not isinstance(connection, pymysql.connections.Connection):
+        check_blocking(connection, "PyMySQL: asynchronous drivers are not supported over mysql://")
+        raise WrongDatabase(
+            f"a PyMySQL connection or cursor, or SQLAlchemy's over PyMySQL, is wanted, not a "
+            f"{type(connection)!r}; for rifl.record {_BY_NAME}"
+        )
+    return connection
