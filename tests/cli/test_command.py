@@ -246,7 +246,7 @@ def test_the_secret_is_rotated_beside_a_server(url: str, capsys: Any) -> None:
     assert json.loads(capsys.readouterr().out) == {"key_id": 1}
 
 
-@pytest.mark.parametrize("extra", ["redis", "postgres"])
+@pytest.mark.parametrize("extra", ["redis", "postgres", "mysql"])
 def test_a_store_without_its_extra(
     extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

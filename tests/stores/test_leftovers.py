@@ -23,7 +23,7 @@ METHOD = "/p.S/M"
 Left = Callable[[], list[Any]]
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql", "mariadb"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Any]]:
     """A store's URL, and what tells of all that is kept of clients there."""
     if request.param == "redis":
@@ -37,6 +37,18 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
         yield redis_server.url(beat_s=0.05), keys
         redis_server.stop()
+    elif request.param == "mariadb":
+        server = request.getfixturevalue("shared_mariadb")
+        prefix = f"{request.node.originalname[-20:]}_"
+
+        def rows_there(_: Any) -> list[Any]:
+            tables = ("clients", "calls", "key_changes", "sessions")
+            wanted = [f"SELECT client_id FROM {prefix}{table}" for table in tables]  # noqa: S608 - ours
+            with server.connect() as connection, connection.cursor() as cursor:
+                cursor.execute(" UNION ALL ".join(wanted))
+                return list(cursor.fetchall())
+
+        yield server.url(prefix=prefix, beat_s=0.1), rows_there
     elif request.param == "postgresql":
         postgres_server = PostgresServer()
 

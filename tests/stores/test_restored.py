@@ -62,11 +62,16 @@ class Running:
         self._stack.close()
 
 
-@pytest.fixture(params=["sqlite", "redis", "postgresql"])
+@pytest.fixture(params=["sqlite", "redis", "postgresql", "mariadb"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, servers: dict[str, Any]) -> Iterator[str]:
     """A store of the test's own, whose replicas die quickly."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'store.db'}"
+        return
+    if request.param == "mariadb":
+        prefix = f"{request.node.originalname.removeprefix('test_')[:30]}_"
+        shared = request.getfixturevalue("shared_mariadb")
+        yield shared.url(prefix=prefix, beat_s=0.05, dead_after_s=0.5)
         return
     name = request.node.originalname.removeprefix("test_")[:40]
     if request.param not in servers:

@@ -42,12 +42,14 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["redis", "postgresql"])
+@pytest.fixture(params=["redis", "postgresql", "mariadb"])
 def make(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Callable[..., SharedAuthority]]:
     """Make any number of servers' authorities over one store."""
     name = f"series{next(_NUMBERS)}"
     if request.param == "redis":
         url = request.getfixturevalue("shared_redis").url(namespace=name, beat_s=0.05)
+    elif request.param == "mariadb":
+        url = request.getfixturevalue("shared_mariadb").url(prefix=f"{name}_", beat_s=0.1)
     else:
         url = request.getfixturevalue("shared_postgres").url(schema=name, beat_s=0.1)
     opened = []

@@ -20,7 +20,7 @@ _NUMBERS = itertools.count()
 MINE, OTHERS = b"my secret, drawn at random", b"another's, drawn at random"
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql", "mariadb"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":
         return "memory:"
@@ -29,6 +29,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     name = f"secrets{next(_NUMBERS)}"
     if request.param == "redis":
         made: str = request.getfixturevalue("shared_redis").url(namespace=name)
+    elif request.param == "mariadb":
+        made = request.getfixturevalue("shared_mariadb").url(prefix=f"{name}_")
     else:
         made = request.getfixturevalue("shared_postgres").url(schema=name)
     return made

@@ -14,7 +14,7 @@ from rifl._stores import open_store
 _NUMBERS = itertools.count()
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql", "mariadb"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store of its own."""
     name = f"sources{next(_NUMBERS)}"
@@ -22,6 +22,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(request.getfixturevalue("shared_redis").url(namespace=name))
     if request.param == "postgresql":
         return str(request.getfixturevalue("shared_postgres").url(schema=name))
+    if request.param == "mariadb":
+        return str(request.getfixturevalue("shared_mariadb").url(prefix=f"{name}_"))
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 's.db'}"
 
 

@@ -24,13 +24,15 @@ _NUMBERS = itertools.count()
 _TERM_S = 0.4
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql", "mariadb"])
 def dedup(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     name = f"unused{next(_NUMBERS)}"
     if request.param == "redis":
         url = request.getfixturevalue("shared_redis").url(namespace=name, beat_s=0.05)
     elif request.param == "postgresql":
         url = request.getfixturevalue("shared_postgres").url(schema=name, beat_s=0.1)
+    elif request.param == "mariadb":
+        url = request.getfixturevalue("shared_mariadb").url(prefix=f"{name}_", beat_s=0.1)
     else:
         url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 's.db'}"
     with rifl.Deduplicator(url, term_s=_TERM_S) as made:
