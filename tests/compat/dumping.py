@@ -7,7 +7,12 @@ from typing import Any
 
 import psycopg
 
-__all__ = ["dump_postgres", "dump_redis", "load_postgres", "load_redis"]
+from rifl._stores.sql.schema import TABLES
+
+__all__ = [
+    *("dump_mariadb", "dump_postgres", "dump_redis"),
+    *("load_mariadb", "load_postgres", "load_redis"),
+]
 
 _NAMESPACE = "rifl:"
 _TABLES = (
@@ -76,3 +81,35 @@ def load_postgres(url: str, text: str) -> None:
         connection.execute(text.encode())
         # It was written on another server, which an operator would have to accept.
         connection.execute("DELETE FROM rifl.meta WHERE name = 'history'")
+
+
+def dump_mariadb(connection: Any) -> str:
+    """Return the SQL that makes the tables with the prefix ``rifl_``, and their rows."""
+    lines = []
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            name = f"rifl_{table.name}"
+            cursor.execute(f"SHOW CREATE TABLE {name}")
+            lines.append(f"{cursor.fetchone()[1]};")
+            cursor.execute(f"SELECT * FROM {name}")  # noqa: S608 - a name of ours
+            for row in sorted(cursor.fetchall(), key=repr):
+                values = ", ".join(map(_literal, row))
+                lines.append(f"INSERT INTO {name} VALUES ({values});")  # noqa: S608 - ours
+    return "\n".join(lines) + "\n"
+
+
+def _literal(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return f"X'{value.hex()}'" if isinstance(value, bytes) else repr(value)
+
+
+def load_mariadb(connection: Any, text: str) -> None:
+    """Carry the SQL out in a database that has no such tables."""
+    with connection.cursor() as cursor:
+        for statement in text.split(";\n"):
+            if statement:
+                cursor.execute(statement)
+        # It was written on another server, which an operator would have to accept.
+        cursor.execute("DELETE FROM rifl_meta WHERE name = 'history'")
+    connection.commit()

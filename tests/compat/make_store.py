@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from chaos.mariadb_server import MariaDbServer
 from lease_server import LeaseAuthority, SharedLeaseStorage, open_authority
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from rifl._stores import open_store
@@ -26,7 +27,7 @@ from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord
-from tests.compat.dumping import dump_postgres, dump_redis
+from tests.compat.dumping import dump_mariadb, dump_postgres, dump_redis
 from tests.echo import METHOD
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
@@ -126,11 +127,22 @@ def _postgres() -> str:
         server.stop()
 
 
+def _mariadb() -> str:
+    server = MariaDbServer()
+    try:
+        make(server.url())
+        with server.connect() as connection:
+            return dump_mariadb(connection)
+    finally:
+        server.stop()
+
+
 # What the fixtures of this release are called, and what makes them.
 CURRENT: dict[str, Callable[[], str]] = {
     "sqlite.sql": _sqlite,
     "redis.json": _redis,
     "postgres.sql": _postgres,
+    "mariadb.sql": _mariadb,
 }
 
 

@@ -1,4 +1,4 @@
-"""Redis and PostgreSQL stores that an earlier build left go on where they stopped (DESIGN §6)."""
+"""Shared stores that an earlier build left go on where they stopped (DESIGN §6)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rifl._stores.opening import open_inspection
 from rifl._wire.labels import OUTCOME_KEY, read_refusal
 from rifl.core._shared.identity import RpcId
 from rifl.v1 import rifl_pb2
-from tests.compat.dumping import load_postgres, load_redis
+from tests.compat.dumping import load_mariadb, load_postgres, load_redis
 from tests.compat.make_store import ANSWER, CURRENT, NAMESPACE, REFUSAL, REQUEST
 from tests.echo import METHOD, served
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 
 HERE = Path(__file__).parent
-FIXTURES = [HERE / name for name in CURRENT if name.startswith(("redis", "postgres"))]
+FIXTURES = [HERE / name for name in CURRENT if name.startswith(("redis", "postgres", "maria"))]
 OPTIONS = {"beat_s": 0.1, "dead_after_s": 0.6}
 _NUMBERS = itertools.count()
 
@@ -54,6 +54,13 @@ def url(request: pytest.FixtureRequest) -> str:
         with redis_server.client() as client:
             load_redis(client, text, f"n{number}")
         return redis_server.url(namespace=f"n{number}", **OPTIONS)
+    if request.param.stem == "mariadb":
+        mariadb = request.getfixturevalue("shared_mariadb")
+        with mariadb.connect() as maria:
+            maria.cursor().execute(f"CREATE OR REPLACE DATABASE compat{number}")
+            maria.select_db(f"compat{number}")
+            load_mariadb(maria, text)
+        return str(mariadb.url(**OPTIONS)).replace("/rifl?", f"/compat{number}?")
     postgres_server: PostgresServer = request.getfixturevalue("postgres_server")
     with postgres_server.connect(autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE n{number}".encode())
@@ -65,7 +72,7 @@ def url(request: pytest.FixtureRequest) -> str:
 def test_there_is_a_fixture_of_what_this_release_writes() -> None:
     """No layout is released without a store of it to read (DESIGN §6)."""
     assert set(CURRENT) <= {file.name for file in HERE.iterdir()}
-    assert len(FIXTURES) == 2
+    assert len(FIXTURES) == 3
     assert all(file.stat().st_size < 100_000 for file in FIXTURES)
 
 
