@@ -122,8 +122,15 @@ class MySqlDialect:
 
     def lock_schema(self, connection: Any) -> None:
         """Wait for others that make the tables."""
-        if _one(connection, "SELECT GET_LOCK(%s, %s)", self._lock(), _SCHEMA_S) != 1:
-            raise StoreUnreachable(f"{self.place}: another process is making the tables")
+        # Each answer has to come in the time of a statement.
+        wait_s = max(1, int(self.timeout_s / 2))
+        for _ in range(0, _SCHEMA_S, wait_s):
+            if _one(connection, "SELECT GET_LOCK(%s, %s)", self._lock(), wait_s) == 1:
+                return
+        raise StoreUnreachable(
+            f"{self.place}: another process has been making the tables for {_SCHEMA_S} s. Look at "
+            "what it waits for, and start again"
+        )
 
     def unlock_schema(self, connection: Any) -> None:
         """Let others make the tables."""

@@ -24,7 +24,7 @@ from lease_server._session_secret import not_yours
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from lease_server._storage import RANDOM_BITS, Standing, short_store_id
 from lease_server._tokens import SECRET_BYTES, Secret
-from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.backend import BackendError, NotCarriedOut
 from rifl._stores.shared.lease_watch import LeaseWatch
 from rifl._stores.sql.backend import SqlBackend
 from rifl._stores.sql.rows import (
@@ -131,15 +131,22 @@ class SqlLeaseStorage:
             )
             dropped = 0
             for (client_id,) in due:
-                dropped += self._transact(
-                    partial(self._retire, client_id=client_id, unix_s=float(unix_s))
-                )
+                dropped += self._retired(client_id, float(unix_s))
             for client_id in self._forgettable(unix_s, refuse_for_s):
                 self.forget_session(client_id)
             return dropped
         except StorageUnavailable:
             self._watch.lost()
             raise
+
+    def _retired(self, client_id: int, unix_s: float) -> bool:
+        try:
+            return self._backend.transact(partial(self._retire, client_id=client_id, unix_s=unix_s))
+        except NotCarriedOut:
+            # A transaction of a handler that is gone holds a call of it: a later sweep's.
+            return False
+        except BackendError as error:
+            raise StorageUnavailable(f"the store cannot be used: {error}") from error
 
     def _retire(self, sql: SqlSession, client_id: int, unix_s: float) -> bool:
         """Refuse new calls, and drop all of it as soon as no living replica runs a call of it."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rifl._stores import open_store
 from rifl._stores.shared import Claim, Found
 from rifl._stores.shared.requests import TakeBack
 from rifl._stores.sql.carrying import claim
@@ -24,7 +26,7 @@ from tests.stores.postgres.test_replicas import (  # noqa: F401 - what every SQL
     test_calls_of_hopping_clients_run_once,
     test_the_window_counts_what_is_known_not_how_far_seqs_reach,
 )
-from tests.stores.redis.replica import IDEMPOTENT, call
+from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, call
 from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared store has to pass
     test_a_call_acknowledged_while_it_runs_keeps_nothing,
     test_a_call_of_a_dead_replica_is_not_run_in_a_session_that_closed,
@@ -111,6 +113,36 @@ def test_a_client_whose_row_a_session_holds_is_its_own_trouble(replicas, shared_
         one.finish(one.begin(call(other, 1)))
         foreign.rollback()
     until(lambda: _claimed(one, call(held, 4)), "its calls are taken again")
+
+
+def test_a_call_that_a_transaction_holds_keeps_no_other_client(replicas, database):
+    """Its client's sweep waits for a later one; the leases of others end (DESIGN §5)."""
+    one, two = replicas(), replicas()
+    held, gone = two.client(), two.client()
+    attempt = one.begin(call(held, 1), ATOMIC)
+    one.store.transactions.record(attempt, FIRST, database)
+    one.close()
+    two.store.leases.release(held)
+    two.store.leases.release(gone)
+    leases = two.store.leases
+    until(lambda: leases.sweep(60.0, 60.0, 0.0) is not None and _is_gone(leases, gone), "it goes")
+    assert not _is_gone(leases, held)
+    database.commit()
+    leases.sweep(60.0, 60.0, 0.0)
+    assert _is_gone(leases, held)
+
+
+def _is_gone(leases, client_id):
+    return client_id not in leases.known_clients()
+
+
+def test_replicas_that_start_at_once_make_one_store(url):
+    """One makes the tables, the others find them (DESIGN §6)."""
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(lambda _: open_store(url), range(4)))
+    assert len({store.leases.store_id() for store in stores}) == 1
+    for store in stores:
+        store.close()
 
 
 def _claimed(replica, arriving):
