@@ -56,12 +56,12 @@ class TestStopping(KeptUntilTheLastHandler):
 
 def sweep(replica, passed_s):
     """Let time pass in the store, then sweep."""
-    replica.store.leases._transact(
-        lambda sql: sql.run(
-            "UPDATE @.calls SET claimed_at = claimed_at - %s, expires_at = expires_at - %s",
-            *(float(passed_s), float(passed_s)),
-        )
-    )
+
+    def passing(sql):
+        sql.run("UPDATE @.age SET lived = lived + %s", float(passed_s))
+        sql.run("UPDATE @.calls SET claimed_at = claimed_at - %s", float(passed_s))
+
+    replica.store.leases._transact(passing)
     replica.store.expire_keys()
 
 
@@ -80,12 +80,12 @@ def test_a_key_is_new_after_its_retention_and_nothing_is_left_of_it(replicas, da
     """Retention counts from completion, also of a handler's own transaction (DESIGN §3, §4)."""
     one, two = replicas(key_bounds=HOUR), replicas(key_bounds=HOUR)
     attempt = one.begin(keyed(PEER, b"k"))
-    sweep(two, 5000)
-    one.finish(attempt)
-    # Seen at the beginning, the time that was lived through would be too short by all this.
+    own = one.begin(keyed(PEER, b"own"), ATOMIC)
+    # REPEATABLE READ: by what it sees, the time that was lived through is too short by all this.
     with database.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM effects")
-    own = one.begin(keyed(PEER, b"own"), ATOMIC)
+    sweep(two, 5000)
+    one.finish(attempt)
     one.store.transactions.record(own, FIRST, database)
     database.commit()
     two.store.expire_keys()

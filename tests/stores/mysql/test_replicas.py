@@ -69,13 +69,15 @@ def test_a_claim_that_has_begun_is_waited_for_by_who_takes_it_back(replicas):
     )
     backend = one.store._sql
     with backend.pool.session() as slow:
-        assert claim(slow, request, backend.store_id).found is Found.NEW
+        # A claim's first statement: nothing of it shows yet.
+        lock_client(slow, arriving.client_id)
         taking = threading.Thread(
             target=backend.ask, args=(TakeBack(arriving, attempt.token),), daemon=True
         )
         taking.start()
         taking.join(0.2)
         assert taking.is_alive(), "it waits"
+        assert claim(slow, request, backend.store_id).found is Found.NEW
         slow.connection.commit()
     taking.join(20)
     assert one.store.leases._rows("SELECT seq FROM @.calls") == []
