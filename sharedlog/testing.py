@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sharedlog._consumer.consumer import Consumer
-from sharedlog._consumer.working import Work
+from sharedlog._consumer.working import ShardWork
 from sharedlog._core.commit import Commit
 from sharedlog._core.consumer.asked import (
     AppendWithin,
@@ -30,21 +30,21 @@ from sharedlog._core.consumer.asked import (
     CommitStore,
     Died,
     Fire,
-    Note,
+    NoteBegun,
     Rewind,
     Run,
     StoreStep,
     TakeStore,
 )
-from sharedlog._core.consumer.calls import Answered, CallStep, Intend, Send, Unanswered
+from sharedlog._core.consumer.calls import CallStep, Intend, KeepAnswer, SendCall, Unanswered
 from sharedlog._core.errors import LogUnavailable, StoreUnavailable
 from sharedlog._core.steps import Step
 
 __all__ = ["Driven", "die", "drain", "driven", "lose"]
 
 _CHANGES = (
-    *(Commit, TakeStore, Rewind, Note, Run, Fire, Bury, AppendWithin, CommitStore),
-    *(Intend, Send, Answered),
+    *(Commit, TakeStore, Rewind, NoteBegun, Run, Fire, Bury, AppendWithin, CommitStore),
+    *(Intend, SendCall, KeepAnswer),
 )
 # So much later is each round: whatever waits for a time has waited.
 _LATER_S = 1000.0
@@ -58,7 +58,7 @@ class Driven:
     in the store, by handlers, or at a service that one of them calls.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ShardWork) -> None:
         """Use ``driven``."""
         self.steps: list[str] = []
         self.dead = False
@@ -176,7 +176,7 @@ def _name(step: Step | StoreStep | CallStep) -> str:
             return "store: take"
         case Rewind():
             return "store: rewind"
-        case Note():
+        case NoteBegun():
             return "store: note"
         case AppendWithin():
             return "store: append"
@@ -184,8 +184,8 @@ def _name(step: Step | StoreStep | CallStep) -> str:
             return "store: commit"
         case Intend():
             return "store: intend"
-        case Send():
+        case SendCall():
             return "service: call"
-        case Answered():
+        case KeepAnswer():
             return "store: answer"
     return f"handlers: {type(step).__name__.lower()}"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rifl._wire.header import parse_call
 from rifl._wire.packed_header import KnownClients, encode_header
 from rifl.core import BadHeader
-from rifl.core._calling.client_lease import ClientLease, Grant
+from rifl.core._calling.client_lease import ClientLease, LeaseGrant
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.call import Call
 from rifl.v1 import rifl_pb2
@@ -22,7 +22,7 @@ _MORE = ("attempt", "fingerprint", "method", "stamp", "max_response_bytes", "pee
 
 
 def lease(client_id: int = 7, token: bytes = TOKEN) -> ClientLease:
-    grant = Grant(client_id=client_id, token=token, term_s=30.0, deduplicated=("*",))
+    grant = LeaseGrant(client_id=client_id, token=token, term_s=30.0, deduplicated=("*",))
     return ClientLease(grant, 512, 0.0)
 
 

@@ -24,7 +24,7 @@ from _rifl_ground.places import places
 from _rifl_ground.redis.address import RedisAddress, Topology
 from _rifl_ground.redis.settings import (
     WANTED,
-    NotDurable,
+    ServerNotDurable,
     hidden,
     refuse_weak,
     weaknesses,
@@ -127,7 +127,7 @@ class Clients:
                 # One by one: servers before 7.0 take no list.
                 for name in WANTED:
                     settings |= _settings(client.config_get(name, **options))
-            except NotDurable as error:
+            except ServerNotDurable as error:
                 found += error.found
             except redis.exceptions.ResponseError as error:
                 found.append(hidden(error))

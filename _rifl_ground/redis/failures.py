@@ -8,7 +8,7 @@ import redis
 
 from _rifl_ground.counting import Counts, is_noted
 from _rifl_ground.redis.clients import what_was_said
-from _rifl_ground.redis.settings import NotDurable as WeakServer
+from _rifl_ground.redis.settings import ServerNotDurable as WeakServer
 
 # Not the commands' fault: what is in the way now.
 _PASSING = re.compile(

@@ -32,7 +32,7 @@ WANTED = {
 }
 
 
-class NotDurable(redis.ResponseError):
+class ServerNotDurable(redis.ResponseError):
     """A new connection leads to a server that may forget what it acknowledges.
 
     Of a kind that redis-py does not try again. ``found``: what is weak.
@@ -62,6 +62,6 @@ def hidden(error: Exception) -> Weakness:
 
 
 def refuse_weak(settings: Mapping[str, str]) -> None:
-    """Raise ``NotDurable`` for settings that are weak."""
+    """Raise ``ServerNotDurable`` for settings that are weak."""
     if found := weaknesses(settings):
-        raise NotDurable(found)
+        raise ServerNotDurable(found)

@@ -21,7 +21,7 @@ _TRANSACTION = sqlite3.SQLITE_TRANSACTION
 _interrupting = threading.RLock()
 
 
-class State(Enum):
+class LentState(Enum):
     """What became of a transaction while it was lent."""
 
     OPEN = "open, or to be begun by the first write"
@@ -70,7 +70,7 @@ class Owned:
         self._revoker = None
         self.lent = True
 
-    def take_back(self) -> State:
+    def take_back(self) -> LentState:
         """Have our own statements end the transaction; no others run until ``free``.
 
         Returns what became of it.
@@ -106,7 +106,7 @@ class Owned:
         self.lent = self._ours = False
         self._connection = None
 
-    def state(self) -> State:
+    def state(self) -> LentState:
         """Return what became of the transaction while it was lent."""
         connection = self._connection
         try:
@@ -115,15 +115,15 @@ class Owned:
         except sqlite3.ProgrammingError:
             # It is closed, and COMMIT was refused.
             known = self._by_itself and self._begun is not None and not self._outside
-            return State.UNDONE if known else State.UNKNOWN
+            return LentState.UNDONE if known else LentState.UNKNOWN
         if self._outside or (self._begun is None and changes != self._before):
-            return State.UNKNOWN
+            return LentState.UNKNOWN
         if self._revoker is not None:
-            return State.UNDONE
+            return LentState.UNDONE
         if begun or self._begun is None or (by_itself and changes == self._begun):
-            return State.OPEN
+            return LentState.OPEN
         # A driver begins before it writes, which was refused.
-        return State.UNDONE if by_itself or changes == self._begun else State.UNKNOWN
+        return LentState.UNDONE if by_itself or changes == self._begun else LentState.UNKNOWN
 
     @property
     def has_written(self) -> bool:

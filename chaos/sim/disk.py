@@ -20,8 +20,8 @@ from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.loop import Loop, Process, Timer
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal import Journal
-from rifl._stores.sqlite.journal_entries import Entry
-from rifl._stores.sqlite.medium import Medium, Owned
+from rifl._stores.sqlite.journal_entries import JournalEntry
+from rifl._stores.sqlite.medium import Medium, OwnedFile
 
 __all__ = ["Disk", "SimulatedJournal", "SimulatedMedium", "was_written"]
 
@@ -155,7 +155,7 @@ class SimulatedMedium(Medium):
         self._disk = disk
         self.journals: list[SimulatedJournal] = []
 
-    def own(self, path: Path, lock_timeout_s: float) -> Owned:
+    def own(self, path: Path, lock_timeout_s: float) -> OwnedFile:
         """Nobody else is there: a dead process holds nothing."""
         return _Held()
 
@@ -235,7 +235,7 @@ class SimulatedJournal(Journal):
         self._ended = not self._write(taken)
         self._ring()
 
-    def submit(self, entry: Entry, *, awaited: bool = False) -> Entry:
+    def submit(self, entry: JournalEntry, *, awaited: bool = False) -> JournalEntry:
         """Queue an entry; who blocks for it commits by ``lead``."""
         super().submit(entry, awaited=awaited)
         if awaited:

@@ -12,7 +12,7 @@ from chaos.sim.loop import Process, Timer
 from chaos.sim.network import Network, Rpc
 from chaos.sim.service import METHODS, decode
 from chaos.sim.witness import FIRST_WITNESS
-from curp._core.group_call import Step
+from curp._core.group_call import AttemptStep
 from curp.client._attempt import OVER, GroupAttempt
 from curp.client._caller_keys import CallerKeys
 from curp.client._group_knowledge import GroupKnowledge
@@ -134,7 +134,7 @@ class AttemptShell:
             return
         self._status, self._reply = status, reply
         step = self._attempt.leader_answered(status)
-        if step is Step.WAIT:
+        if step is AttemptStep.WAIT:
             patience_s = self._attempt.patience_s()
             self._timer = self._path.process.after(patience_s, self._patience_over)
         self._take(step)
@@ -143,8 +143,8 @@ class AttemptShell:
         if not self._over:
             self._take(self._attempt.patience_over(self._unheard))
 
-    def _take(self, step: Step) -> None:
-        if step is Step.SYNC:
+    def _take(self, step: AttemptStep) -> None:
+        if step is AttemptStep.SYNC:
             self._ask()
         elif step in OVER:
             self._end(step)
@@ -174,11 +174,11 @@ class AttemptShell:
             )
         )
 
-    def _end(self, step: Step) -> None:
+    def _end(self, step: AttemptStep) -> None:
         self.cancel()
         self._attempt.end(step)
         status = self._attempt.error(step, self._status) or self._status
-        final = step is Step.FINAL and status.code() is grpc.StatusCode.OK
+        final = step is AttemptStep.FINAL and status.code() is grpc.StatusCode.OK
         self._on_end(status, self._reply if final else None)
 
 

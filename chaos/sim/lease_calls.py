@@ -11,7 +11,7 @@ from chaos.sim.service import POLICIES
 from lease_server._errors import LeaseError
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
-from rifl._leases.requests import LeaseRequests, Terms
+from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl._leases.service import status_of
 
 __all__ = ["LeaseCalls"]
@@ -25,7 +25,7 @@ class LeaseCalls:
 
     def __init__(self, life: ServerLife, window: int) -> None:
         self._life = life
-        terms = Terms(
+        terms = GrantTerms(
             deduplicated=POLICIES.deduplicated(),
             not_deduplicated=POLICIES.not_deduplicated(),
             window=window,

@@ -20,7 +20,7 @@ from lease_server._shared_authority import SharedAuthority
 from rifl._server.recording import record
 from rifl._stores.shared.attempts import SharedAttempt, of_shared
 from rifl._stores.shared.backend import BackendError, WentBackwards
-from rifl._stores.shared.requests import Beat, Ending, Finish, RecordUnclaimed, Written
+from rifl._stores.shared.requests import CountBeat, Ending, Finish, RecordUnclaimed, Written
 from rifl._stores.shared.store import SharedStore
 from rifl._stores.shared.transactions import FencedTransactions, FinishOf
 from rifl.core._serving.bounds import Bounds
@@ -199,5 +199,5 @@ class _OpenedReplica:
     def close(self) -> None:
         """Say that this replica is gone."""
         with contextlib.suppress(BackendError):
-            self._backend.ask(Beat(self.store.owner, leaving=True))
+            self._backend.ask(CountBeat(self.store.owner, leaving=True))
         self._backend.close()

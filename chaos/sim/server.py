@@ -17,7 +17,7 @@ from chaos.sim.server_life import Opened, ServerLife
 from chaos.sim.service import POLICIES
 from chaos.sim.world import World
 from lease_server._errors import LeaseError
-from rifl._server.engine import Engine, KeysFrom
+from rifl._server.engine import CallEngine, KeysFrom
 from rifl._server.sweeper import sweep
 from rifl._stores.errors import StoreError
 from rifl._stores.shared.backend import BackendError
@@ -109,7 +109,7 @@ class Server:
         if machine is not None:
             machine.die = self._killed
         store, authority = opened.store, opened.authority
-        make_engine: Any = getattr(opened, "engine", partial(Engine, store))
+        make_engine: Any = getattr(opened, "engine", partial(CallEngine, store))
         engine = make_engine(
             authority,
             POLICIES,

@@ -17,7 +17,7 @@ from chaos.sim.world import World
 from lease_server._authority import Authority
 from rifl._client.answers import FinalStatus
 from rifl._grpc.codes import STATUS_CODES
-from rifl._server.engine import Engine
+from rifl._server.engine import CallEngine
 from rifl._server.reply import Reply
 from rifl._stores.base import Store
 from rifl.core._serving.answer import Answer
@@ -54,7 +54,12 @@ class ServerLife:
     """What the parts of a server share, from a start to the death after it."""
 
     def __init__(
-        self, world: World, process: Process, opened: Opened, engine: Engine, clients: KnownClients
+        self,
+        world: World,
+        process: Process,
+        opened: Opened,
+        engine: CallEngine,
+        clients: KnownClients,
     ) -> None:
         self.world = world
         self.name = process.name

@@ -13,10 +13,10 @@ from typing import Any
 from rifl._stores.shared.requests import (
     MOST_LIVED_S,
     Abandon,
-    Beat,
     Beats,
     Claim,
     Claimed,
+    CountBeat,
     Ending,
     Finish,
     Finished,
@@ -116,7 +116,7 @@ class SharedData:
         """Carry a request out, in one atomic step."""
         if isinstance(request, Claim):
             return self._claim(request)
-        if isinstance(request, Beat):
+        if isinstance(request, CountBeat):
             return self._beat(request)
         if isinstance(request, TakeBack):
             self._end(Abandon(request.call, request.token))
@@ -357,7 +357,7 @@ class SharedData:
             return Finished(Ending.ACKNOWLEDGED)
         return Finished(Ending.FENCED)
 
-    def _beat(self, beat: Beat) -> Beats:
+    def _beat(self, beat: CountBeat) -> Beats:
         if beat.leaving:
             self.beats.pop(beat.owner, None)
         else:
@@ -369,7 +369,7 @@ class SharedData:
             self._live(beat)
         return Beats(dict(self.beats), self._clock())
 
-    def _live(self, beat: Beat) -> None:
+    def _live(self, beat: CountBeat) -> None:
         if self._sweeper == beat.owner:
             self.lived_s += max(0.0, min(MOST_LIVED_S, beat.reading_s - self._reading_s))
         elif self._sweeper in self.beats:

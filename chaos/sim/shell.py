@@ -14,7 +14,7 @@ from chaos.sim.faults import Point
 from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from rifl._server.aio import AioShell
-from rifl._server.engine import Engine
+from rifl._server.engine import CallEngine
 from rifl.core._serving.admission import Fetch, Wait
 from rifl.core._serving.client_entry import Attempt
 
@@ -27,7 +27,7 @@ _OF_SHELLS = ("rifl._server.aio_batches", "rifl._server.aio_streams")
 class Shell(AioShell):
     """The shell of one life of a server, and the requests in flight there."""
 
-    def __init__(self, process: Process, engine: Engine) -> None:
+    def __init__(self, process: Process, engine: CallEngine) -> None:
         super().__init__(engine)
         self.process = process
         self.served: dict[Served, None] = {}

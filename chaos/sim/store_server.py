@@ -15,7 +15,7 @@ from lease_server._storage import MemoryLeaseStorage
 from lease_server._tokens import Secret
 from rifl._stores.pending import Pending
 from rifl._stores.shared.backend import BackendError, WentBackwards
-from rifl._stores.shared.requests import Beat, Claim, Ending, Finish, FinishUnclaimed, Found
+from rifl._stores.shared.requests import Claim, CountBeat, Ending, Finish, FinishUnclaimed, Found
 from rifl.core._serving.later import Later
 
 __all__ = ["POINTS", "SECRET_BYTES", "ReplyLost", "StoreBackend", "StoreServer"]
@@ -27,7 +27,7 @@ POINTS = {
     Claim: Point.CLAIM_REQUEST,
     Finish: Point.FINISH_REQUEST,
     FinishUnclaimed: Point.FINISH_REQUEST,
-    Beat: Point.BEAT_REQUEST,
+    CountBeat: Point.BEAT_REQUEST,
 }
 
 

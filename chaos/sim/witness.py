@@ -13,7 +13,7 @@ from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from chaos.sim.world import World
 from curp._core.garbage_collection import Collectable
-from curp._core.witness_asking import AskFreeze, AskStart, Serves, Unanswered
+from curp._core.witness_asking import AskFreeze, AskStart, Serves, WitnessUnanswered
 from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, group_of_log
 from curp._replica.witnesses import read_status
 from curp._wire.witnessed_calls import collected_to_message
@@ -167,7 +167,7 @@ class Witness:
                 step = rule.send(reply) if error is None else rule.throw(error)
             except StopIteration as stop:
                 done(stop.value)
-            except Unanswered:
+            except WitnessUnanswered:
                 done(None)
             else:
                 self._ask_step(source, step, group, started, ended_of(step))
@@ -177,7 +177,7 @@ class Witness:
                 if status.code() is grpc.StatusCode.OK:
                     go_on(_reply_to(step, reply))
                 else:
-                    go_on(None, Unanswered())
+                    go_on(None, WitnessUnanswered())
 
             return ended
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-from curp._core.leader import Batch, Leader
-from curp._core.poison import Watch
+from curp._core.leader import EntryBatch, Leader
+from curp._core.poison import PoisonWatch
 from curp._core.poison_notes import NoteDown, PoisonNotes
 from curp._core.steps import ROUNDING_S, Rest
 from curp.log._errors import may_pass
@@ -23,7 +23,7 @@ class AppendBatch(NamedTuple):
     number that it is conditional on.
     """
 
-    batch: Batch
+    batch: EntryBatch
     configuration: int
     append_id: bytes
 
@@ -37,7 +37,7 @@ class Job(NamedTuple):
 class Settle(NamedTuple):
     """Take that a batch is in the log, which ends at ``tail`` now: ``appended``."""
 
-    batch: Batch
+    batch: EntryBatch
     tail: int
 
 
@@ -70,7 +70,7 @@ class Appending:
         self, leader: Leader, name: Callable[[], bytes], notes: PoisonNotes | None = None
     ) -> None:
         self._leader = leader
-        self.notes = notes or PoisonNotes(Watch())
+        self.notes = notes or PoisonNotes(PoisonWatch())
         self._name = name
         self._jobs: deque[Any] = deque()
         # An append that was given and is not known to be in the log.
@@ -105,7 +105,7 @@ class Appending:
         due_in_s = self._leader.due_in(now)
         return due_in_s is not None and now + due_in_s < self._looks_at - ROUNDING_S
 
-    def appended(self, tail: int) -> Batch:
+    def appended(self, tail: int) -> EntryBatch:
         """Take that the batch is in the log, which ends at ``tail``."""
         self.under_way = None
         self._in_hand = False

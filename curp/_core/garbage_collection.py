@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from curp._core.state import Witnessed
-from curp._core.steps import ROUNDING_S, Report, Rest
+from curp._core.steps import ROUNDING_S, ReportFailure, Rest
 from curp._core.witness_table import WitnessVerdict
 from curp._core.witnessed_call import WitnessedCall
 
@@ -70,7 +70,7 @@ class Untold:
             queue.extendleft(reversed(taken[max(0, len(taken) - room) :]))
 
 
-class Tell(NamedTuple):
+class TellWitness(NamedTuple):
     """Tell a witness, under that number, what it may let go of; then report ``told``."""
 
     witness: str
@@ -138,7 +138,7 @@ class GarbageCollection:
             self._plan(witness, now + _GATHER_S)
         return len(self._due) > planned
 
-    def next(self, now: float) -> Tell | Relist | Rest:
+    def next(self, now: float) -> TellWitness | Relist | Rest:
         """Decide what is to be done now."""
         if self._forgot:
             self._forgot = False
@@ -151,11 +151,11 @@ class GarbageCollection:
                 taken = self._collection.take(witness, _MAX_TOLD)
                 del self._due[witness]
                 self._being_told.add(witness)
-                return Tell(witness, self.configuration, tuple(taken))
+                return TellWitness(witness, self.configuration, tuple(taken))
             due_at = at if due_at is None else min(due_at, at)
         return Rest(None if due_at is None else due_at - now)
 
-    def told(self, tell: Tell, verdict: WitnessVerdict | None, now: float) -> None:
+    def told(self, tell: TellWitness, verdict: WitnessVerdict | None, now: float) -> None:
         """Take what a witness answered; None: nothing."""
         witness = tell.witness
         if tell.configuration != self.configuration:
@@ -189,7 +189,7 @@ class GarbageCollection:
 
 def collect(
     collecting: GarbageCollection, clock: Callable[[], float]
-) -> Generator[Tell | Relist | LookUp | RunAgain | Report | Rest, Any, None]:
+) -> Generator[TellWitness | Relist | LookUp | RunAgain | ReportFailure | Rest, Any, None]:
     """Tell one witness after the other, until it is over.
 
     Several of these go on side by side, one at a time between two steps, so that a witness
@@ -202,16 +202,16 @@ def collect(
             yield step
             continue
         try:
-            if isinstance(step, Tell):
+            if isinstance(step, TellWitness):
                 yield from _tell(collecting, step, clock)
             else:
                 yield step
         except Exception as error:  # noqa: BLE001 - reported; the next one may work
-            yield Report("collection_failed", error)
+            yield ReportFailure("collection_failed", error)
 
 
 def _tell(
-    collecting: GarbageCollection, tell: Tell, clock: Callable[[], float]
+    collecting: GarbageCollection, tell: TellWitness, clock: Callable[[], float]
 ) -> Generator[Any, Any, None]:
     verdict: WitnessVerdict | None = None
     stuck: list[WitnessedCall] = []

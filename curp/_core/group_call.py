@@ -10,7 +10,7 @@ from rifl.core._shared.errors import LeaseExpired
 from rifl.core._shared.outcome import Outcome
 
 
-class Step(enum.Enum):
+class AttemptStep(enum.Enum):
     """What the shell does next for an attempt."""
 
     # For the leader, for witnesses, or for as long as they may take.
@@ -79,23 +79,23 @@ class GroupCall:
         self.fast = False
         self.refresh = False
 
-    def leader_answered(self, answer: LeaderAnswer) -> Step:
+    def leader_answered(self, answer: LeaderAnswer) -> AttemptStep:
         """Take what the leader said."""
         self._answer = answer
         outcome = answer.outcome
         if outcome is None or answer.synced:
-            return Step.FINAL
+            return AttemptStep.FINAL
         if outcome in (Outcome.EXECUTED, Outcome.REPLAYED):
             return self._judge()
         if not self._pending and not self._accepted:
-            return Step.FINAL
+            return AttemptStep.FINAL
         if answer.reason == LeaseExpired.reason and answer.first:
             # A client id that is gone for this leader may live again for the next: a
             # new identity for a call that a witness holds would be a second call.
-            return Step.AGAIN
-        return Step.UNKNOWN if outcome is Outcome.NOT_EXECUTED else Step.FINAL
+            return AttemptStep.AGAIN
+        return AttemptStep.UNKNOWN if outcome is Outcome.NOT_EXECUTED else AttemptStep.FINAL
 
-    def witness_answered(self, verdict: WitnessVerdict | None) -> Step:
+    def witness_answered(self, verdict: WitnessVerdict | None) -> AttemptStep:
         """Take a witness's verdict; None: it could not be asked, or did not say."""
         self._pending -= 1
         if verdict is WitnessVerdict.ACCEPTED:
@@ -107,28 +107,28 @@ class GroupCall:
                 self._accepted += 1
         if verdict in (WitnessVerdict.OTHER_CONFIGURATION, WitnessVerdict.FROZEN):
             self.refresh = True
-        return Step.WAIT if self._answer is None or self._syncing else self._judge()
+        return AttemptStep.WAIT if self._answer is None or self._syncing else self._judge()
 
-    def patience_over(self) -> Step:
+    def patience_over(self) -> AttemptStep:
         """Wait no longer for witnesses: the leader answered, and may sync."""
         if self._answer is None or self._syncing:
-            return Step.WAIT
+            return AttemptStep.WAIT
         self._refused = True
         return self._judge()
 
-    def sync_answered(self, verdict: SyncVerdict | None) -> Step:
+    def sync_answered(self, verdict: SyncVerdict | None) -> AttemptStep:
         """Take the leader's answer to a sync request; None: there is none."""
         if verdict is SyncVerdict.SYNCED:
-            return Step.FINAL
+            return AttemptStep.FINAL
         # Another leader, or this one without the call: what it answered may be lost.
         self.refresh = True
-        return Step.AGAIN
+        return AttemptStep.AGAIN
 
-    def _judge(self) -> Step:
+    def _judge(self) -> AttemptStep:
         if self._refused:
             self._syncing = True
-            return Step.SYNC
+            return AttemptStep.SYNC
         if self._pending:
-            return Step.WAIT
+            return AttemptStep.WAIT
         self.fast = True
-        return Step.FINAL
+        return AttemptStep.FINAL

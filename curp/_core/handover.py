@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from curp._core.steps import Sync, Wait
+from curp._core.steps import Sync, VisibleWait
 
 _DRAIN_S = 5.0
 _SYNC_S = 5.0
@@ -56,10 +56,10 @@ def hand_over(clock: Callable[[], float]) -> Generator[Any, Any, None]:
     until = clock() + _DRAIN_S
     # A change that is under way ends by answering first again, under its own number.
     while (changing := (yield ChangesUnderWay())) and clock() < until:
-        yield Wait("a change of the witness list to end", _LOOK_S)
+        yield VisibleWait("a change of the witness list to end", _LOOK_S)
     yield RefuseCalls()
     while (yield CountRunning()) and clock() < until:
-        yield Wait("the calls that run to end", _LOOK_S)
+        yield VisibleWait("the calls that run to end", _LOOK_S)
     yield Sync(timeout_s=_SYNC_S)
     yield StepDown()
     if not changing:

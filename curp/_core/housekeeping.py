@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from curp._core.steps import Pause, Report
+from curp._core.steps import Pause, ReportFailure
 
 
 class WarnOfGrowth(NamedTuple):
@@ -41,4 +41,4 @@ def keep_house(every_s: float) -> Generator[Any, Any, None]:
             for step in _ROUND:  # noqa: UP028 - what a step gives is not for a tuple
                 yield step
         except Exception as error:  # noqa: BLE001 - reported; the next round may work
-            yield Report("housekeeping_failed", error)
+            yield ReportFailure("housekeeping_failed", error)

@@ -76,7 +76,7 @@ class Speed(enum.Enum):
     CHANGING = "changing"
 
 
-class Wish(NamedTuple):
+class SpeedWish(NamedTuple):
     """What decides whether an operation may be answered first.
 
     ``configuration``: the number in its header, 0 for none. ``registered``: its
@@ -125,7 +125,7 @@ class LeaderBounds:
         )
 
 
-class Placed(NamedTuple):
+class PlacedInLog(NamedTuple):
     """Something that has its place in the log: ``what`` is the shell's own."""
 
     lsn: int
@@ -135,11 +135,11 @@ class Placed(NamedTuple):
     at: float
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """What is appended next, in one step, behind ``expected_tail``."""
 
     expected_tail: int
-    placed: tuple[Placed, ...]
+    placed: tuple[PlacedInLog, ...]
 
 
 class Leader:
@@ -176,10 +176,10 @@ class Leader:
         # The last LSN in the log, and the last one given.
         self.synced = tail
         self.placed = tail
-        self._queue: deque[Placed] = deque()
+        self._queue: deque[PlacedInLog] = deque()
         self._unsynced = UnsyncedOperations()
         self._demanded = 0
-        self._appending: Batch | None = None
+        self._appending: EntryBatch | None = None
         self._changing = False
 
     @property
@@ -193,7 +193,7 @@ class Leader:
         return self._changing
 
     def place(
-        self, what: Any, size: int, now: float, keys: frozenset[int], wish: Wish
+        self, what: Any, size: int, now: float, keys: frozenset[int], wish: SpeedWish
     ) -> tuple[int, Speed]:
         """Give an operation that was executed its place; and whether it may answer first.
 
@@ -230,11 +230,11 @@ class Leader:
             return 0.0
         return max(0.0, self._queue[0].at + self._bounds.batch_delay_s - now)
 
-    def take(self) -> Batch:
+    def take(self) -> EntryBatch:
         """Begin to append: everything that waits, up to the bounds of one append."""
         invariant(self._appending is None, "two appends at once")
         invariant(bool(self._queue), "nothing to append")
-        taken: list[Placed] = []
+        taken: list[PlacedInLog] = []
         size = 0
         for placed in self._queue:
             size += placed.size
@@ -243,10 +243,10 @@ class Leader:
             ):
                 break
             taken.append(placed)
-        self._appending = Batch(self.synced, tuple(taken))
+        self._appending = EntryBatch(self.synced, tuple(taken))
         return self._appending
 
-    def appended(self, tail: int) -> Batch:
+    def appended(self, tail: int) -> EntryBatch:
         """Take that the batch is in the log, whose tail is ``tail`` now."""
         batch = self._appending
         if batch is None:
@@ -280,10 +280,10 @@ class Leader:
 
     def _enqueue(self, what: Any, size: int, now: float, keys: frozenset[int] | None) -> int:
         self.placed += 1
-        self._queue.append(Placed(self.placed, keys, what, size, now))
+        self._queue.append(PlacedInLog(self.placed, keys, what, size, now))
         return self.placed
 
-    def _speed(self, keys: frozenset[int], wish: Wish) -> Speed:
+    def _speed(self, keys: frozenset[int], wish: SpeedWish) -> Speed:
         if wish.configuration != self.configuration:
             return Speed.NO_NUMBER
         if not self.witnessed:

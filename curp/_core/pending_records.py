@@ -17,7 +17,7 @@ _WEIGHT = 1 / 8
 _FALLING, _RISING = 1 / 4, 65 / 64
 
 
-class OutOfOrder(ValueError):
+class UnaskedAnswer(ValueError):
     """A witness answered what it was not asked: nothing it said on that stream counts."""
 
 
@@ -59,7 +59,7 @@ class PendingRecords(Generic[_T]):
 
     1. A record has one number, and a verdict counts for the record of its number only.
        Messages are answered in the order in which they were sent, each as a whole:
-       anything else is ``OutOfOrder``, and the stream is at an end.
+       anything else is ``UnaskedAnswer``, and the stream is at an end.
     2. What had no verdict when the stream ended has none: ``broken`` gives it back, once.
     3. A record that comes alone is sent at once. One that comes soon after the last message
        waits for others, as long as the leader takes longer to answer than the witness: their
@@ -105,10 +105,10 @@ class PendingRecords(Generic[_T]):
     def answered(self, first: int, verdicts: int, now: float) -> Sequence[_T]:
         """Return the records that so many verdicts, from that number on, are about."""
         if not self._under_way:
-            raise OutOfOrder("nothing was asked")
+            raise UnaskedAnswer("nothing was asked")
         expected, records, sent_at = self._under_way[0]
         if first != expected or verdicts != len(records):
-            raise OutOfOrder(f"{verdicts} verdicts from {first} on, where {expected} is next")
+            raise UnaskedAnswer(f"{verdicts} verdicts from {first} on, where {expected} is next")
         self._under_way.popleft()
         self._witness.note(now - sent_at)
         return records

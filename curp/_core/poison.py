@@ -28,7 +28,7 @@ _MOST_SUSPECTS = 512
 _MOST_NUMBERS = 16
 
 
-class Death(NamedTuple):
+class ProcessDeath(NamedTuple):
     """A process is taken for dead: the number under which it noted the call, and when."""
 
     configuration: int
@@ -56,10 +56,10 @@ class Case(NamedTuple):
     why: str = ""
     closed: bool = False
     lsn: int = 0
-    died: tuple[Death, ...] = ()
+    died: tuple[ProcessDeath, ...] = ()
     awaited: bool = False
 
-    def killed(self, death: Death, at_least: int) -> Case:
+    def killed(self, death: ProcessDeath, at_least: int) -> Case:
         """Count a death, once."""
         if any(each.configuration == death.configuration for each in self.died):
             # The step that counted it was asked for again, after a lost reply.
@@ -126,7 +126,7 @@ class Ledger(NamedTuple):
             before = self.find(note.rpc_id) or note
             if len(notes) == 1:
                 before = before._replace(how=note.how, lsn=note.lsn)
-                before = before.killed(Death(configuration, now_us), at_least)
+                before = before.killed(ProcessDeath(configuration, now_us), at_least)
             found = found._with(before)
         return found._bounded()
 
@@ -172,7 +172,7 @@ class Ledger(NamedTuple):
         return self._replace(cases=(*suspects[-_MOST_SUSPECTS:], *cases[-_MOST_CASES:]))
 
 
-class Watch(NamedTuple):
+class PoisonWatch(NamedTuple):
     """What a leadership looks out for.
 
     ``condemned``: calls that are not to be run again. ``careful``: its predecessor died
@@ -186,12 +186,12 @@ class Watch(NamedTuple):
     wary: bool = False
 
 
-def watch_for(ledger: Ledger, bound: int, *, careful: bool, wary: bool) -> Watch:
+def watch_for(ledger: Ledger, bound: int, *, careful: bool, wary: bool) -> PoisonWatch:
     """Return what a leadership with that ledger looks out for."""
     condemned = {case.rpc_id: case for case in ledger.cases if case.condemned(bound)}
     suspects = frozenset(case.rpc_id for case in ledger.cases if not case.lsn)
     suspects = suspects.difference(condemned)
-    return Watch(condemned, suspects, careful, wary)
+    return PoisonWatch(condemned, suspects, careful, wary)
 
 
 def unknown_record(case: Case) -> CompletionRecord:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from curp._core.poison import Case, Watch
+from curp._core.poison import Case, PoisonWatch
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._shared.call import Call
 from rifl.core._shared.identity import RpcId
@@ -41,7 +41,7 @@ class PoisonNotes:
     its.
     """
 
-    def __init__(self, watch: Watch, now: float = 0.0) -> None:
+    def __init__(self, watch: PoisonWatch, now: float = 0.0) -> None:
         """``now``: when the leadership begins, seconds."""
         self.watch = watch
         self._wary_until = now + _WARY_S if watch.wary else now

@@ -29,7 +29,7 @@ class Way(enum.Enum):
     LEADER_ONLY = "leader-only"
 
 
-class Begun(NamedTuple):
+class BegunCall(NamedTuple):
     """A call that was begun: its way, and the stretch of calls it counts for; 0: for none."""
 
     way: Way
@@ -37,7 +37,7 @@ class Begun(NamedTuple):
 
 
 # A call that is recorded whatever was measured.
-UNCOUNTED = Begun(Way.RECORDED, 0)
+UNCOUNTED = BegunCall(Way.RECORDED, 0)
 
 
 class RecordingChoice:
@@ -86,7 +86,7 @@ class RecordingChoice:
         self._previous_s = 0.0
         self._begin_stretch(_FIRST_RUN * _LEAST_UNTOUCHED)
 
-    def begin(self) -> Begun:
+    def begin(self) -> BegunCall:
         """Begin a call; ``ended`` or ``failed`` follows."""
         self._in_flight += 1
         way = self.chosen
@@ -94,10 +94,10 @@ class RecordingChoice:
             way = Way.LEADER_ONLY if way is Way.RECORDED else Way.RECORDED
         if self._untouched:
             self._untouched -= 1
-            return Begun(way, 0)
-        return Begun(way, self._stretch)
+            return BegunCall(way, 0)
+        return BegunCall(way, self._stretch)
 
-    def failed(self, begun: Begun) -> None:
+    def failed(self, begun: BegunCall) -> None:
         """Take that a call came to no answer, which tells nothing."""
         self._in_flight -= 1
         if self._trial and begun.stretch == self._stretch:
@@ -106,7 +106,7 @@ class RecordingChoice:
                 # Nor does this trial.
                 self._end_trial()
 
-    def ended(self, begun: Begun, seconds: float) -> None:
+    def ended(self, begun: BegunCall, seconds: float) -> None:
         """Take how long a call took to its final answer."""
         self._in_flight -= 1
         if begun.stretch != self._stretch:

@@ -20,10 +20,10 @@ from curp._core.entries import (
     SetAside,
 )
 from curp._core.leader import LeaderBounds
-from curp._core.poison import POISON_DEATHS, Case, Watch, unknown_record
+from curp._core.poison import POISON_DEATHS, Case, PoisonWatch, unknown_record
 from curp._core.setting_aside import SettingAside
 from curp._core.state import GroupState, Witnessed
-from curp._core.steps import Wait
+from curp._core.steps import VisibleWait
 from curp._core.witness_list import Publish, WitnessList, start_witnesses
 from curp._core.witnessed_call import WitnessedCall
 from curp.log._errors import LogError, may_pass
@@ -78,7 +78,7 @@ class CheckNumbers(NamedTuple):
     """Raise if a witness served a number of this log that the log never gave: it went back."""
 
 
-class Run(NamedTuple):
+class RunRecovered(NamedTuple):
     """Run the call's handler; send back its completion record."""
 
     witnessed: WitnessedCall
@@ -109,7 +109,7 @@ class Recovered(NamedTuple):
     held: int
     replayed: int
     dropped: int
-    watch: Watch = Watch()
+    watch: PoisonWatch = PoisonWatch()
 
 
 def recover(
@@ -160,7 +160,7 @@ def recover(
         poison_deaths,
         died=old is not None and old.serving,
         may_be_final=lambda rpc_id: _may_be_final(rpc_id, frozen, old),
-        wait=lambda reason: Wait(reason, _ROUND_WAIT_S),
+        wait=lambda reason: VisibleWait(reason, _ROUND_WAIT_S),
     )
     yield from rule.begin()
     piece: list[Entry] = []
@@ -260,7 +260,7 @@ def _replay(
         # No leader took it (it refuses such a call before it runs), and none ever will.
         error = NotExecuted(f"{call.rpc_id} has a request that does not fit the log")
         return operation_of(call, b"", refusal_record(error), keys, refusal=True)
-    record: CompletionRecord = yield Run(witnessed)
+    record: CompletionRecord = yield RunRecovered(witnessed)
     entry = operation_of(
         call, witnessed.request, record, keys, application_version=application_version
     )
@@ -284,7 +284,7 @@ def _append(step: Append) -> Generator[Any, Any, int]:
         except LogError as error:
             if not may_pass(error):
                 raise
-            yield Wait(f"the log engine: {error}", _RETRY_S)
+            yield VisibleWait(f"the log engine: {error}", _RETRY_S)
         else:
             return tail
 
@@ -328,7 +328,7 @@ def _freeze_one(
             return accepted
         # Never serve without (invariant 5): what they hold may have been acknowledged. It is said
         # before the leadership is given up, too, as one answer may be waited for as long as that.
-        yield Wait(
+        yield VisibleWait(
             f"a witness of configuration {old.configuration} that never restarted under it: "
             + ", ".join(old.witnesses),
             _ROUND_WAIT_S,

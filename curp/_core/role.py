@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from curp._core.handover import EndLease
 from curp._core.housekeeping import ExpireKeys
 from curp._core.recovery import Recovered
-from curp._core.steps import Wait
+from curp._core.steps import VisibleWait
 from curp.log._errors import (
     Deposed,
     LeaseHeld,
@@ -52,7 +52,7 @@ class BeginOver(Exception):
     """What this replica knows is not the log's any more; ``str()`` says why."""
 
 
-class Ending(enum.Enum):
+class RoleEnding(enum.Enum):
     """What a replica does next."""
 
     # What it knows may never have reached the log (invariant 4), or is too old to go on
@@ -64,15 +64,15 @@ class Ending(enum.Enum):
     STOP = "stop"
 
 
-def ending_of(error: Exception) -> Ending:
+def ending_of(error: Exception) -> RoleEnding:
     """Judge an error that nobody handled.
 
     ``TailMismatch`` and ``CorruptLog`` stop it: a tail that is not where it was left means
     that the engine forgot what it had acknowledged.
     """
     if isinstance(error, Deposed | TrimmedLog | CannotApply | BeginOver):
-        return Ending.BEGIN_OVER
-    return Ending.WAIT if may_pass(error) else Ending.STOP
+        return RoleEnding.BEGIN_OVER
+    return RoleEnding.WAIT if may_pass(error) else RoleEnding.STOP
 
 
 class Begin(NamedTuple):
@@ -149,11 +149,11 @@ class EndLeadership(NamedTuple):
     knows: bool
 
 
-class Ended(NamedTuple):
+class RoleEnded(NamedTuple):
     """Take that following or leading ended with an error, and what is done next."""
 
     error: Exception
-    ending: Ending
+    ending: RoleEnding
 
 
 def follow_and_lead(closing: Callable[[], bool]) -> Generator[Any, Any, None]:
@@ -166,7 +166,7 @@ def follow_and_lead(closing: Callable[[], bool]) -> Generator[Any, Any, None]:
         try:
             yield Begin()
             while (yield CountHandlers()) and not closing():
-                yield Wait("handlers of an earlier leadership to end", _HANDLERS_S)
+                yield VisibleWait("handlers of an earlier leadership to end", _HANDLERS_S)
             # Though it may not be able to begin over.
             yield TellSurvival()
             yield Rebuild()
@@ -179,13 +179,13 @@ def follow_and_lead(closing: Callable[[], bool]) -> Generator[Any, Any, None]:
                 # Its engine was closed: nobody waited any longer.
                 return
             ending = ending_of(error)
-            yield Ended(error, ending)
-            if ending is Ending.STOP:
+            yield RoleEnded(error, ending)
+            if ending is RoleEnding.STOP:
                 return
-            if ending is Ending.WAIT:
+            if ending is RoleEnding.WAIT:
                 yield _engine_wait(error)
             elif isinstance(error, CannotApply):
-                yield Wait(str(error), _HELD_S)
+                yield VisibleWait(str(error), _HELD_S)
 
 
 def _follow(closing: Callable[[], bool]) -> Generator[Any, Any, None]:
@@ -208,7 +208,7 @@ def _follow(closing: Callable[[], bool]) -> Generator[Any, Any, None]:
         except CannotApply as error:
             # It does not come to a turn at leading, and tells callers who leads.
             yield NameLeader()
-            yield Wait(str(error), _HELD_S)
+            yield VisibleWait(str(error), _HELD_S)
 
 
 def _lead() -> Generator[Any, Any, None]:
@@ -263,5 +263,5 @@ def _if_it_can(step: TellSurvival | EndLease) -> Generator[Any, Any, None]:
         return
 
 
-def _engine_wait(error: Exception) -> Wait:
-    return Wait(f"the log engine: {error}", RETRY_S)
+def _engine_wait(error: Exception) -> VisibleWait:
+    return VisibleWait(f"the log engine: {error}", RETRY_S)

@@ -10,7 +10,7 @@ from curp._core.poison import (
     HELD,
     Case,
     Ledger,
-    Watch,
+    PoisonWatch,
     case_of,
     noted_together,
     unknown_record,
@@ -173,7 +173,7 @@ class SettingAside:
         self._noted = frozenset(case.rpc_id for case in together)
         yield NoteDown(tuple(together), (), self._configuration)
 
-    def end(self) -> Generator[Any, Any, Watch]:
+    def end(self) -> Generator[Any, Any, PoisonWatch]:
         """Put down what came of it; what the leadership is to look out for."""
         answered = tuple(
             case.rpc_id

@@ -31,14 +31,14 @@ class Pause(NamedTuple):
     seconds: float
 
 
-class Wait(NamedTuple):
+class VisibleWait(NamedTuple):
     """Wait so long, and let the reason be seen."""
 
     reason: str
     seconds: float
 
 
-class Report(NamedTuple):
+class ReportFailure(NamedTuple):
     """Log, as this event, that something failed which is tried again later."""
 
     event: str

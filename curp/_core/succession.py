@@ -12,7 +12,7 @@ _HOLD_OFF_TERMS = 3
 _CATCH_UP_TERMS = 3
 
 
-class Standing(enum.Enum):
+class FollowerStanding(enum.Enum):
     """What a replica that follows does now."""
 
     # Somebody's lease runs, or seems to.
@@ -65,7 +65,7 @@ class Succession:
         now: float,
         *,
         behind: bool = False,
-    ) -> Standing:
+    ) -> FollowerStanding:
         """Decide, by what the engine says just now.
 
         ``asked_for``: reads whom a transfer named, empty for nobody; called when it matters.
@@ -73,15 +73,15 @@ class Succession:
         """
         if leadership is not None and leadership.expires_in_s > 0:
             self._leaderless_since = None
-            return Standing.LED
+            return FollowerStanding.LED
         if self._leaderless_since is None:
             self._leaderless_since = now
         if now < self._hold_off_until:
-            return Standing.WAIT
+            return FollowerStanding.WAIT
         if behind and now < self._leaderless_since + _CATCH_UP_TERMS * self._term_s:
-            return Standing.WAIT
+            return FollowerStanding.WAIT
         named = asked_for()
         if named and named != self._name and leadership is not None:
             patient = leadership.expires_in_s >= -self._term_s
-            return Standing.WAIT if patient else Standing.TAKE
-        return Standing.TAKE
+            return FollowerStanding.WAIT if patient else FollowerStanding.TAKE
+        return FollowerStanding.TAKE

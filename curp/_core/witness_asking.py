@@ -1,7 +1,7 @@
 """The rules of asking one witness: to freeze, to start, and what its answers mean (DESIGN §7).
 
 Each is a generator over one witness: it yields what the witness is to be asked, and is sent its
-reply. ``Unanswered`` is thrown in where there is none; then it is not known what was done.
+reply. ``WitnessUnanswered`` is thrown in where there is none; then it is not known what was done.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from curp._core.witness_table import WitnessMode, WitnessVerdict, judge_serving
 
 
-class Unanswered(Exception):
+class WitnessUnanswered(Exception):
     """The witness did not answer, or refused the caller; the cause says which."""
 
 
@@ -96,6 +96,6 @@ def start_witness(group: str, configuration: int, *, refresh: bool) -> Generator
 def _looked() -> Generator[Any, Any, Serves | None]:
     try:
         serves: Serves = yield AskStatus()
-    except Unanswered:
+    except WitnessUnanswered:
         return None
     return serves

@@ -22,7 +22,7 @@ from rifl.core._shared.errors import Deposed
 _log = get_logger("curp.replica")
 
 
-class Appender:
+class AppendLoop:
     """Carries ``append_all`` out, until that is over.
 
     ``refused`` is called, by the loop and once, with whatever ended it (``Deposed``,

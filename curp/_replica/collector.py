@@ -15,11 +15,11 @@ from curp._core.garbage_collection import (
     LookUp,
     Relist,
     RunAgain,
-    Tell,
+    TellWitness,
     collect,
 )
 from curp._core.state import GroupState
-from curp._core.steps import Report
+from curp._core.steps import ReportFailure
 from curp._core.witnessed_call import WitnessedCall
 from curp._replica.arrival import Arrival
 from curp._replica.driver import Loop, Nested, Rule, report
@@ -105,7 +105,7 @@ class Collector:
         # Another one waits for what is due next, meanwhile.
         with self._work:
             self._work.notify()
-        if isinstance(step, Tell):
+        if isinstance(step, TellWitness):
             return self._witnesses.collect(step.witness, step.configuration, step.requests)
         if isinstance(step, Relist):
             return self._relist(step.configuration)
@@ -116,7 +116,7 @@ class Collector:
                 self._running_again(step.witnessed, step.configuration),
                 lambda wanted: self._run(wanted, step.witnessed),
             )
-        if isinstance(step, Report):
+        if isinstance(step, ReportFailure):
             return report(step)
         raise RuntimeError(f"no such step: {step!r}")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from _rifl_ground.log import get_logger
-from curp._core.steps import Report, Rest
+from curp._core.steps import ReportFailure, Rest
 from curp.log._errors import LogError
 from rifl._stores.pending import Pending
 from rifl.core._serving.later import Later
@@ -125,7 +125,7 @@ def drive(rule: Generator[Any, Any, _T], do: Do) -> _T:
     return found
 
 
-def report(step: Report) -> None:
+def report(step: ReportFailure) -> None:
     """Log what failed, with its traceback where it is none of our errors."""
     if isinstance(step.error, LogError | RiflError):
         _log.warning(step.event, error=str(step.error))

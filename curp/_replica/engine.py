@@ -10,7 +10,7 @@ from typing import Any
 from curp._replica.arrival import Arrival
 from curp._replica.group_store import GroupStore, not_by_log
 from curp._replica.services import Services
-from rifl._server.engine import Engine
+from rifl._server.engine import CallEngine
 from rifl._wire.header import find_header, parse_call
 from rifl.core._serving.answer import DEFAULT_RECEIVE_LIMIT
 from rifl.core._shared.call import Call
@@ -20,7 +20,7 @@ from rifl.core._shared.errors import RequestTooLarge
 _OVERHEAD_BYTES = 256 << 10
 
 
-class GroupEngine(Engine):
+class GroupEngine(CallEngine):
     """``rifl``'s engine over a group. Any thread."""
 
     def __init__(self, store: GroupStore, services: Services, *arguments: Any, **more: Any) -> None:

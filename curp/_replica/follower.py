@@ -20,7 +20,7 @@ _log = get_logger("curp.replica")
 _READ_LIMIT = 2000
 
 
-class Follower:
+class EntryApplier:
     """Applies what is in the log. In the replica's thread."""
 
     def __init__(

@@ -12,10 +12,10 @@ from curp._core.group_call import SyncVerdict
 from curp._core.role import Role
 from curp._core.witness_list import WitnessList, left_out
 from curp._replica.driver import drive
-from curp._replica.leading import Leading
+from curp._replica.leading import LeaderLoops
 from curp._replica.metadata import TRANSFER_KEY
 from curp._replica.parts import Parts
-from curp._replica.runner import Runner
+from curp._replica.runner import RoleRunner
 from curp._replica.watched_engine import EngineWatch
 from curp._wire.poison import poison_case
 from curp.v1 import curp_pb2 as pb
@@ -46,10 +46,10 @@ class GroupServicer:
         self._settings = parts.settings
         self._picture = parts.picture
         # None until the replica is started.
-        self.runner: Runner | None = None
+        self.runner: RoleRunner | None = None
 
     @property
-    def leading(self) -> Leading | None:
+    def leading(self) -> LeaderLoops | None:
         """The leadership, None while there is none here."""
         return None if self.runner is None else self.runner.leading
 
@@ -184,7 +184,7 @@ class GroupServicer:
             _log.info("upgrade_finalized", replica=self._settings.name, version=own, who=who)
         return own
 
-    def _require_leading(self) -> Leading:
+    def _require_leading(self) -> LeaderLoops:
         leading = self.leading
         if leading is None or not self._store.serving:
             raise NotLeader(*self._store.not_leader().args)

@@ -20,13 +20,13 @@ from curp._core.role import (
     TakeCalls,
     TakeLeadership,
 )
-from curp._core.steps import Wait
+from curp._core.steps import VisibleWait
 from curp._core.succession import Succession
 from curp._replica.driver import Bounded, Nested, Once, Rule
 from curp._replica.errors import ReplicaStopped
-from curp._replica.follower import Follower
-from curp._replica.leading import Leading
-from curp._replica.lease_keeper import LeaseKeeper
+from curp._replica.follower import EntryApplier
+from curp._replica.leading import LeaderLoops
+from curp._replica.lease_keeper import LeadershipKeeper
 from curp._replica.parts import Parts, Tenure
 from curp._replica.recovery_steps import RecoverySteps
 from curp._replica.survival import Survival
@@ -43,7 +43,7 @@ class LeadershipSteps:
     def __init__(
         self,
         parts: Parts,
-        leading: Callable[[Parts, Tenure], Leading],
+        leading: Callable[[Parts, Tenure], LeaderLoops],
         role_changed: Callable[[str], None],
     ) -> None:
         self._parts = parts
@@ -55,7 +55,7 @@ class LeadershipSteps:
         )
         self._lease_length = LeaseLength(settings.tuning.lease_term_s)
         self._closing = Once()
-        self.follower = Follower(
+        self.follower = EntryApplier(
             settings.name, parts.engine, parts.store, parts.services, parts.hooks, parts.guard
         )
         self._survival = Survival(parts.engine, parts.store.executing)
@@ -63,9 +63,9 @@ class LeadershipSteps:
         self._role = Role.STANDBY
         # What it waits for, or why it stopped; empty if neither.
         self.waiting_for = ""
-        self.leading: Leading | None = None
+        self.leading: LeaderLoops | None = None
         # What keeps the lease of the number that was taken last, and that number.
-        self._keeper: LeaseKeeper | None = None
+        self._keeper: LeadershipKeeper | None = None
         self._number = 0
         self._took_at = 0.0
         self._over = Once()
@@ -84,7 +84,7 @@ class LeadershipSteps:
             self._role = role
             self._role_changed(role)
 
-    def _wait(self, step: Wait) -> Bounded:
+    def _wait(self, step: VisibleWait) -> Bounded:
         if step.reason != self.waiting_for:
             self.waiting_for = step.reason
             _log.warning("waiting", replica=self._parts.settings.name, reason=step.reason)
@@ -105,7 +105,7 @@ class LeadershipSteps:
         _log.info("taking_over", replica=settings.name, configuration=number)
         read_lease = ReadLease(settings.tuning.lease_term_s, drift=settings.tuning.drift)
         read_lease.renewed(sent_at, asked_s)
-        self._keeper = LeaseKeeper(
+        self._keeper = LeadershipKeeper(
             parts.engine,
             number,
             read_lease,
@@ -129,7 +129,9 @@ class LeadershipSteps:
             raise self._error
         if self._closing.done:
             raise Deposed("the replica is closed")
-        return self._wait(step) if isinstance(step, Wait) else self._recovery_steps.step(step)
+        return (
+            self._wait(step) if isinstance(step, VisibleWait) else self._recovery_steps.step(step)
+        )
 
     def _serve(self, step: TakeCalls) -> None:
         over, keeper = self._over, self._keeper
@@ -144,7 +146,7 @@ class LeadershipSteps:
         """Return the bounds of what a leadership appends."""
         return self._parts.settings.bounds.within(self._parts.engine.limits)
 
-    def _tenure(self, found: Recovered, keeper: LeaseKeeper) -> Tenure:
+    def _tenure(self, found: Recovered, keeper: LeadershipKeeper) -> Tenure:
         leader = Leader(
             found.witnesses.configuration,
             found.tail,

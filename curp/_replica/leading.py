@@ -24,9 +24,9 @@ from curp._core.housekeeping import (
     keep_house,
 )
 from curp._core.state import GroupState
-from curp._core.steps import Pause, Report, Sync, Wait
+from curp._core.steps import Pause, ReportFailure, Sync, VisibleWait
 from curp._core.witness_list import WitnessList
-from curp._replica.appender import Appender
+from curp._replica.appender import AppendLoop
 from curp._replica.collector import Collector
 from curp._replica.driver import Bounded, Nested, Once, Rule, report
 from curp._replica.group_store import GroupStore
@@ -46,7 +46,7 @@ _SWEEPS_PER_TERM = 20
 _LOOK_S = 0.25
 
 
-class Leading:
+class LeaderLoops:
     """The loops and parts of one leadership. ``start`` once, ``stop`` once."""
 
     def __init__(self, parts: Parts, tenure: Tenure) -> None:
@@ -63,7 +63,7 @@ class Leading:
         self._keeps_all = parts.hooks.snapshot is None
         self._over = Once()
         self._warned = False
-        self._appender: Appender | None = None
+        self._appender: AppendLoop | None = None
         self._collector: Collector | None = None
         self._list_keeper: WitnessListKeeper | None = None
         sweep_s = min(_LOOK_S, settings.tuning.client_term_s / _SWEEPS_PER_TERM)
@@ -76,7 +76,7 @@ class Leading:
         """Take calls; ``end`` is told, in any thread, why the leadership is over."""
         driver = self._driver
         appending = self._store.lead(self._leader, self._keeper.read_lease, self._tenure.watch)
-        self._appender = Appender(self._engine, self._store, appending, end, driver)
+        self._appender = AppendLoop(self._engine, self._store, appending, end, driver)
         self._appender.start()
         storage = self._store.leases = self.lease_storage(self._store, self._tenure.state)
         authority = self.lease_authority(storage)
@@ -168,9 +168,9 @@ class Leading:
 
     def step(self, step: Any) -> Any:
         """Do a step of either."""
-        if isinstance(step, Pause | Wait):
+        if isinstance(step, Pause | VisibleWait):
             return Bounded(self._over, step.seconds)
-        if isinstance(step, Report):
+        if isinstance(step, ReportFailure):
             return report(step)
         if isinstance(step, WarnOfGrowth):
             return self._warn_of_growth()

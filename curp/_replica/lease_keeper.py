@@ -13,7 +13,7 @@ from curp.log._commits import GroupLog
 from rifl.core._serving.later import Later
 
 
-class LeaseKeeper:
+class LeadershipKeeper:
     """A loop that renews from when the number was taken until ``stop``.
 
     ``refused`` is called, by the loop and once, when another number is current.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from curp._core.leader import Leader
-from curp._core.poison import Watch
+from curp._core.poison import PoisonWatch
 from curp._core.state import GroupState
 from curp._core.witness_list import WitnessList
 from curp._replica.authority import GroupAuthority
@@ -16,7 +16,7 @@ from curp._replica.clock import boottime
 from curp._replica.driver import Driver
 from curp._replica.group_store import GroupStore
 from curp._replica.group_view import GroupView
-from curp._replica.lease_keeper import LeaseKeeper
+from curp._replica.lease_keeper import LeadershipKeeper
 from curp._replica.replay_guard import ReplayGuard
 from curp._replica.services import Services
 from curp._replica.settings import ReplicaSettings, StateHooks
@@ -60,6 +60,6 @@ class Tenure(NamedTuple):
 
     state: GroupState
     leader: Leader
-    keeper: LeaseKeeper
+    keeper: LeadershipKeeper
     listed: WitnessList
-    watch: Watch
+    watch: PoisonWatch

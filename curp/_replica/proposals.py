@@ -10,8 +10,8 @@ from typing import NamedTuple
 from curp._core.appending import Appending
 from curp._core.entries import ClientRegistered, ClientRemoved, Entry, Operation
 from curp._core.garbage_collection import Collectable
-from curp._core.leader import Batch, Leader, Speed, Wish
-from curp._core.poison import Watch
+from curp._core.leader import EntryBatch, Leader, Speed, SpeedWish
+from curp._core.poison import PoisonWatch
 from curp._core.poison_notes import PoisonNotes
 from curp._core.state import GroupState
 from curp._replica.arrival import arrival_of
@@ -32,7 +32,7 @@ class LogWrite(NamedTuple):
     configuration: int
 
 
-class Committed(NamedTuple):
+class CommittedBatch(NamedTuple):
     """What a batch that is in the log brings: to be told without the lock.
 
     ``collectable``: witnesses may let go of it. ``waiters``: of attempts that ended.
@@ -62,14 +62,14 @@ class Proposals:
         state: GroupState,
         append_id: Callable[[], bytes],
         clock: Callable[[], float],
-        watch: Watch | None = None,
+        watch: PoisonWatch | None = None,
     ) -> None:
         """``append_id``: see ``Appending``. ``clock``: the seconds that places are timed by.
 
         ``watch``: what may have killed those who led before.
         """
         self.leader = leader
-        self.watch = watch or Watch()
+        self.watch = watch or PoisonWatch()
         self.notes = PoisonNotes(self.watch, clock())
         self.appending = Appending(leader, append_id, self.notes)
         self._state = state
@@ -97,7 +97,7 @@ class Proposals:
             # A refusal has no effect, and so no place among those that have.
             lsn = self.leader.place_event(write, len(write.body), now)
             return lsn, Speed.NONDETERMINISTIC
-        wish = Wish(
+        wish = SpeedWish(
             call.configuration,
             # A plain key's record has its time: a later leader may still have the
             # one before, and would take the request on a witness for known.
@@ -147,13 +147,13 @@ class Proposals:
         """Return everyone who waits for the log, or for a note."""
         return [*(pending for _, _, pending in self._waiters), *self.notes.waiting()]
 
-    def committed(self, batch: Batch, tail: int) -> Committed | None:
+    def committed(self, batch: EntryBatch, tail: int) -> CommittedBatch | None:
         """Take that a batch is in the log; None if it is not the one under way."""
         under_way = self.appending.under_way
         if under_way is None or under_way.batch is not batch:
             return None
         self.appending.appended(tail)
-        found = Committed([], [], [])
+        found = CommittedBatch([], [], [])
         now = self._clock()
         gone: list[int] = []
         for placed in batch.placed:

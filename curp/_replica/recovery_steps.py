@@ -16,14 +16,14 @@ from curp._core.recovery import (
     ReadAcceptedLoss,
     ReadToEnd,
     ReadWitnessList,
-    Run,
+    RunRecovered,
     TakeNumber,
     recover,
 )
 from curp._core.setting_aside import AwaitDecision, Conclude, CountDeaths, ReadPoison
 from curp._core.witness_list import Publish, StartWitnesses
 from curp._replica.driver import Rule
-from curp._replica.follower import Follower
+from curp._replica.follower import EntryApplier
 from curp._replica.metadata import (
     BACK_KEY,
     LIST_KEY,
@@ -57,7 +57,7 @@ _PATIENCE_TERMS = 2
 class RecoverySteps:
     """Does what ``recover`` asks for, under a number that was taken."""
 
-    def __init__(self, parts: Parts, follower: Follower, survival: Survival) -> None:
+    def __init__(self, parts: Parts, follower: EntryApplier, survival: Survival) -> None:
         self._parts = parts
         self._engine = parts.engine
         self._witnesses = parts.witnesses
@@ -104,7 +104,7 @@ class RecoverySteps:
             return self._check_numbers()
         if isinstance(step, ReadAcceptedLoss):
             return read_accepted_loss(self._engine)
-        if isinstance(step, Run):
+        if isinstance(step, RunRecovered):
             return self._parts.services.run(step.witnessed.call, step.witnessed.request)
         if isinstance(step, ReadPoison):
             # What this process noted itself, before it stepped down, did not kill it.

@@ -29,7 +29,7 @@ from curp._replica.group_service import add_group_service
 from curp._replica.group_servicer import GroupServicer
 from curp._replica.group_store import GroupStore
 from curp._replica.group_view import GroupView
-from curp._replica.runner import Runner
+from curp._replica.runner import RoleRunner
 from curp._replica.services import Registrar
 from curp._replica.settings import (
     CallerSettings,
@@ -418,7 +418,7 @@ class Replica(ReplicaReports):
             raise RuntimeError("a replica is started once")
         hooks = self._servicers.hooks(self._parts.hooks)
         parts = replace(self._parts, hooks=hooks)
-        self._group_servicer.runner = Runner(parts, role_changed=self._role_changed)
+        self._group_servicer.runner = RoleRunner(parts, role_changed=self._role_changed)
         if self._observer is not None:
             self._observer.attached(self.statistics)
             self._observer.group_attached(self.report)
@@ -450,7 +450,7 @@ class Replica(ReplicaReports):
             # Last: an interrupted one can be called again.
             self._closed = True
 
-    def _end(self, runner: Runner) -> None:
+    def _end(self, runner: RoleRunner) -> None:
         """End following or leading, and tell what an engine that is gone has kept from it."""
         leads = runner.role in (Role.LEADER, Role.RECOVERING)
         ended = runner.close(self._watch.unanswered_s)

@@ -10,8 +10,8 @@ from curp._core.appending import Appending
 from curp._core.entries import Entry, Operation
 from curp._core.garbage_collection import Collectable
 from curp._core.key_locks import KeyLock, KeyLocks
-from curp._core.leader import Batch, Leader
-from curp._core.poison import Ledger, Watch
+from curp._core.leader import EntryBatch, Leader
+from curp._core.poison import Ledger, PoisonWatch
 from curp._core.read_lease import ReadLease
 from curp._core.state import GroupState
 from curp._replica.arrival import GroupAnswers
@@ -221,7 +221,9 @@ class RoleStore(EmbeddedStore):
         with self._lock:
             state.commit(lsn, entry, self._clock(), retention_s=self._retention(entry))
 
-    def lead(self, leader: Leader, read_lease: ReadLease, watch: Watch | None = None) -> Appending:
+    def lead(
+        self, leader: Leader, read_lease: ReadLease, watch: PoisonWatch | None = None
+    ) -> Appending:
         """Begin a leadership: entries may be placed, calls are not taken yet.
 
         ``watch``: what may have killed those who led before. Returns what its
@@ -338,7 +340,7 @@ class RoleStore(EmbeddedStore):
             self.work.notify_all()
         return pending
 
-    def committed_batch(self, batch: Batch, tail: int) -> None:
+    def committed_batch(self, batch: EntryBatch, tail: int) -> None:
         """Take that a batch is in the log: settle its attempts, and answer who waits.
 
         One that is not under way is of a leadership that is over.

@@ -15,8 +15,6 @@ from curp._core.role import (
     Begin,
     BeginOver,
     CountHandlers,
-    Ended,
-    Ending,
     EndLeadership,
     GiveUp,
     HandOver,
@@ -25,17 +23,19 @@ from curp._core.role import (
     Rebuild,
     Recover,
     Role,
+    RoleEnded,
+    RoleEnding,
     TakeCalls,
     TakeLeadership,
     TellSurvival,
     follow_and_lead,
 )
-from curp._core.steps import Wait
-from curp._core.succession import Standing
+from curp._core.steps import VisibleWait
+from curp._core.succession import FollowerStanding
 from curp._replica.driver import Once
 from curp._replica.errors import ReplicaStopped
 from curp._replica.leadership_steps import LeadershipSteps
-from curp._replica.leading import Leading
+from curp._replica.leading import LeaderLoops
 from curp._replica.metadata import read_asked_for
 from curp._replica.parts import Parts, Tenure
 from curp.log._errors import Deposed, LogError, TrimmedLog
@@ -49,7 +49,7 @@ _ENGINE_S = 5.0
 _TICK_S = 0.002
 
 
-class Runner(LeadershipSteps):
+class RoleRunner(LeadershipSteps):
     """Carries ``follow_and_lead`` out: one loop, in which everything happens to the role.
 
     What the appender and the lease keeper meet is only noted, and ends the leadership here.
@@ -58,7 +58,7 @@ class Runner(LeadershipSteps):
     def __init__(
         self,
         parts: Parts,
-        leading: Callable[[Parts, Tenure], Leading] = Leading,
+        leading: Callable[[Parts, Tenure], LeaderLoops] = LeaderLoops,
         role_changed: Callable[[str], None] = lambda role: None,
     ) -> None:
         """``role_changed``: told of each change, by the runner's loop; not to block."""
@@ -161,17 +161,17 @@ class Runner(LeadershipSteps):
         standing = self._succession.look(
             leadership, lambda: read_asked_for(parts.engine), now, behind=step.behind
         )
-        if standing is Standing.LED:
+        if standing is FollowerStanding.LED:
             self.waiting_for = ""
-        return standing is Standing.TAKE
+        return standing is FollowerStanding.TAKE
 
     def _name_leader(self, step: NameLeader) -> None:
         parts = self._parts
         parts.store.name_leader(self._succession.leader(parts.picture.look()))
 
-    def _judge(self, step: Ended) -> None:
+    def _judge(self, step: RoleEnded) -> None:
         replica, error = self._parts.settings.name, step.error
-        if step.ending is Ending.STOP:
+        if step.ending is RoleEnding.STOP:
             if not isinstance(error, LogError | ReplicaStopped):
                 _log.error("replica_failed", replica=replica, exc_info=error)
             self._stop(error)
@@ -191,24 +191,24 @@ class Runner(LeadershipSteps):
         self._stopped = True
 
 
-_STEPS: dict[type, Callable[[Runner, Any], Any]] = {
-    Wait: Runner._wait,
-    Begin: Runner._begin,
-    CountHandlers: Runner._count_handlers,
-    TellSurvival: Runner._say_alive,
-    Rebuild: Runner._rebuild,
-    ApplyMore: Runner._apply_more,
-    AwaitEntry: Runner._await_entry,
-    ExpireKeys: Runner._expire_keys,
-    MayTakeOver: Runner._may_take_over,
-    NameLeader: Runner._name_leader,
-    Ended: Runner._judge,
-    TakeLeadership: Runner._take_leadership,
-    Recover: Runner._recover,
-    TakeCalls: Runner._serve,
-    AwaitEnd: Runner._await_end,
-    HandOver: Runner._hand_over,
-    GiveUp: Runner._give_up,
-    EndLeadership: Runner._end_leadership,
-    EndLease: Runner._end_lease,
+_STEPS: dict[type, Callable[[RoleRunner, Any], Any]] = {
+    VisibleWait: RoleRunner._wait,
+    Begin: RoleRunner._begin,
+    CountHandlers: RoleRunner._count_handlers,
+    TellSurvival: RoleRunner._say_alive,
+    Rebuild: RoleRunner._rebuild,
+    ApplyMore: RoleRunner._apply_more,
+    AwaitEntry: RoleRunner._await_entry,
+    ExpireKeys: RoleRunner._expire_keys,
+    MayTakeOver: RoleRunner._may_take_over,
+    NameLeader: RoleRunner._name_leader,
+    RoleEnded: RoleRunner._judge,
+    TakeLeadership: RoleRunner._take_leadership,
+    Recover: RoleRunner._recover,
+    TakeCalls: RoleRunner._serve,
+    AwaitEnd: RoleRunner._await_end,
+    HandOver: RoleRunner._hand_over,
+    GiveUp: RoleRunner._give_up,
+    EndLeadership: RoleRunner._end_leadership,
+    EndLease: RoleRunner._end_lease,
 }

@@ -18,7 +18,7 @@ from curp._core.witness_upkeep import (
     WitnessUpkeep,
     keep_up,
 )
-from curp._replica.appender import Appender
+from curp._replica.appender import AppendLoop
 from curp._replica.driver import Bounded, Nested, Once, Rule
 from curp._replica.metadata import LIST_KEY
 from curp._replica.parts import Parts, Tenure
@@ -45,7 +45,7 @@ class WitnessListKeeper:
         self,
         parts: Parts,
         tenure: Tenure,
-        appender: Appender,
+        appender: AppendLoop,
         serve: Callable[[WitnessList], None],
         end: Callable[[Exception], None],
     ) -> None:

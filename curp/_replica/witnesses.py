@@ -17,7 +17,7 @@ from curp._core.witness_asking import (
     Frozen,
     Serves,
     Started,
-    Unanswered,
+    WitnessUnanswered,
     freeze_witness,
     start_witness,
 )
@@ -89,7 +89,7 @@ class Witnesses:
     def _freeze(self, address: str, configuration: int) -> list[WitnessedCall] | None:
         try:
             frozen: Frozen = self._drive(freeze_witness(configuration), address)
-        except Unanswered as error:
+        except WitnessUnanswered as error:
             self._note("witness_not_frozen", address, error)
             return None
         if frozen.held is None:
@@ -112,7 +112,7 @@ class Witnesses:
             try:
                 reply = self._ask(client, step, secrets)
             except grpc.RpcError as refused:
-                error = Unanswered()
+                error = WitnessUnanswered()
                 error.__cause__ = refused
 
     def _ask(self, client: WitnessClient, step: Any, secrets: pb.SecretsPut | None) -> Any:
@@ -227,7 +227,7 @@ class Witnesses:
             started: Started = self._drive(
                 start_witness(self._group, configuration, refresh=refresh), address, secrets
             )
-        except Unanswered as error:
+        except WitnessUnanswered as error:
             self._note_start(address, _why_not_asked(error.__cause__))
             return False
         verdict, serves = started
@@ -258,7 +258,7 @@ class Witnesses:
             return client
 
     def _note(self, event: str, address: str, error: BaseException) -> None:
-        cause = error.__cause__ if isinstance(error, Unanswered) else error
+        cause = error.__cause__ if isinstance(error, WitnessUnanswered) else error
         code = cause.code() if isinstance(cause, grpc.Call) else None
         # Once for each time that it cannot be reached.
         if (event, address) not in self._noted:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
-from curp._core.poison import Case, Death, Ledger
+from curp._core.poison import Case, Ledger, ProcessDeath
 from curp._wire.fields import UINT64, signed
 from curp.log._errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
@@ -79,7 +79,7 @@ def case_from_message(message: pb.PoisonCase) -> Case:
         message.why,
         message.closed,
         message.lsn,
-        tuple(Death(death.configuration, death.time_us) for death in message.died),
+        tuple(ProcessDeath(death.configuration, death.time_us) for death in message.died),
         message.awaited,
     )
 

@@ -22,12 +22,12 @@ import grpc.aio
 
 from curp.client._aio_path import AioPath
 from curp.client._caller_keys import CallerKeys
-from curp.client._group_knowledge import Statistics
+from curp.client._group_knowledge import GroupStatistics
 from curp.client._sync_path import SyncPath
 from rifl._client.grpc_channels import Connect
 from rifl._client.settings import DEFAULT_GROUP_PATH
 
-__all__ = ["AioPath", "Statistics", "SyncPath", "open_path", "statistics"]
+__all__ = ["AioPath", "GroupStatistics", "SyncPath", "open_path", "statistics"]
 
 
 def open_path(
@@ -42,7 +42,7 @@ def open_path(
     return SyncPath(channel, connect, CallerKeys(conflict_keys), group_path)
 
 
-def statistics(channel: Any) -> Statistics | None:
+def statistics(channel: Any) -> GroupStatistics | None:
     """Count how the calls of a ``rifl.connect`` channel became final; None: not at a group."""
     path = channel._client.path
     return None if path is None else path.statistics()

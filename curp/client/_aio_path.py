@@ -14,7 +14,7 @@ from curp.client._aio_recorded_call import AioRecordedCall
 from curp.client._aio_records import AioRecords
 from curp.client._attempt import LeaderOnly, begin
 from curp.client._caller_keys import CallerKeys
-from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, Statistics
+from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, GroupStatistics
 from curp.client._leader_call import AioLeaderCall
 from curp.client._leader_search import AioLeaderSearch
 from curp.client._messages import split_header
@@ -79,7 +79,7 @@ class AioPath:
 
         return send
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> GroupStatistics:
         """Count the answers since the path was made."""
         return self.knowledge.statistics()
 

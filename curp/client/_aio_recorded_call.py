@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from curp._core.group_call import Step
+from curp._core.group_call import AttemptStep
 from curp.client._attempt import GroupAttempt
 from curp.client._errors import AttemptError
 from curp.client._leader_call import aio_error
@@ -72,7 +72,7 @@ class AioRecordedCall:
             return
         self._status = finished_status(leader)
         step = self._attempt.leader_answered(self._status)
-        if step is Step.WAIT:
+        if step is AttemptStep.WAIT:
             self._patience = self._loop.call_later(self._attempt.patience_s(), self._patience_over)
         self._take(step)
 
@@ -89,14 +89,14 @@ class AioRecordedCall:
         if not self._over.done():
             self._take(self._attempt.sync_answered(reply))
 
-    def _take(self, step: Step) -> None:
-        if step is Step.SYNC:
+    def _take(self, step: AttemptStep) -> None:
+        if step is AttemptStep.SYNC:
             self._path.start(self._sync())
-        elif step is not Step.WAIT:
+        elif step is not AttemptStep.WAIT:
             self._error = self._attempt.error(step, self._status)
             self._end(step)
 
-    def _end(self, step: Step) -> None:
+    def _end(self, step: AttemptStep) -> None:
         if self._patience is not None:
             self._patience.cancel()
         give_up(self._records)
@@ -132,14 +132,14 @@ class AioRecordedCall:
             return False
         if not self._leader.cancel():
             # Its answer is here, but nothing else is any more.
-            self._take(Step.AGAIN)
+            self._take(AttemptStep.AGAIN)
         return True
 
     def leave(self, leader: int, number: int) -> None:
         """Let go of it if it was sent elsewhere than to the leader of that number, or before."""
         if self._over.done() or leader == self._target or number < self._attempt.view.number:
             return
-        self._take(Step.AGAIN)
+        self._take(AttemptStep.AGAIN)
         self._leader.cancel()
 
     def done(self) -> bool:

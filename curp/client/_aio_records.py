@@ -14,7 +14,7 @@ import grpc.aio
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.loops import tell_loop
-from curp._core.pending_records import OutOfOrder, PendingRecords, QuickDuration
+from curp._core.pending_records import PendingRecords, QuickDuration, UnaskedAnswer
 from curp.client._messages import RECORD_TIMEOUT_S
 from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
 from curp.client._stubs import record_stub, records_stub
@@ -133,7 +133,7 @@ class _Stream:
             code = await call.code()
         except (grpc.RpcError, grpc.aio.UsageError):
             code = await call.code()
-        except OutOfOrder as error:
+        except UnaskedAnswer as error:
             _log.error("witness_out_of_line", error=str(error))
         finally:
             call.cancel()

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import grpc
 
-from curp._core.group_call import GroupCall, LeaderAnswer, Step, SyncVerdict
-from curp._core.recording_choice import UNCOUNTED, Begun, Way
+from curp._core.group_call import AttemptStep, GroupCall, LeaderAnswer, SyncVerdict
+from curp._core.recording_choice import UNCOUNTED, BegunCall, Way
 from curp._core.witness_table import WitnessVerdict
 from curp.client._caller_keys import CallerKeys
 from curp.client._errors import AttemptError, lost_answer, unknown_refusal
@@ -36,7 +36,7 @@ from rifl.core._shared.outcome import Outcome
 MOST_RECORDED_BYTES = 3 << 20
 
 # The steps that end an attempt.
-OVER = (Step.FINAL, Step.UNKNOWN, Step.AGAIN)
+OVER = (AttemptStep.FINAL, AttemptStep.UNKNOWN, AttemptStep.AGAIN)
 _NO_KEYS: frozenset[int] = frozenset()
 
 
@@ -59,7 +59,7 @@ class LeaderOnly:
 
     __slots__ = ("_began", "_begun", "_knowledge", "_method")
 
-    def __init__(self, knowledge: GroupKnowledge, method: str, begun: Begun | None) -> None:
+    def __init__(self, knowledge: GroupKnowledge, method: str, begun: BegunCall | None) -> None:
         self._knowledge = knowledge
         self._method = method
         self._begun = begun
@@ -128,7 +128,7 @@ class GroupAttempt:
         header: bytes,
         body: bytes,
         timeout: float | None,
-        begun: Begun = UNCOUNTED,
+        begun: BegunCall = UNCOUNTED,
     ) -> None:
         """``timeout``: of the whole attempt, in seconds."""
         self._path = path
@@ -148,7 +148,7 @@ class GroupAttempt:
         self.entry = (HEADER_KEY, numbered)
         self.record = record_request(view.record_fields, numbered, method.encode(), body)
 
-    def leader_answered(self, status: Any) -> Step:
+    def leader_answered(self, status: Any) -> AttemptStep:
         """Take what the leader answered, OK or not."""
         self._path.knowledge.leader.note(self._clock() - self.began)
         if status.code() is grpc.StatusCode.OK:
@@ -164,7 +164,7 @@ class GroupAttempt:
         self.answer = answer
         return self.rule.leader_answered(answer)
 
-    def witness_answered(self, witness: str, number: int) -> Step:
+    def witness_answered(self, witness: str, number: int) -> AttemptStep:
         """Take a witness's verdict, by the numbers of ``curp.v1.RecordReply``."""
         self._path.knowledge.heard(witness)
         try:
@@ -181,12 +181,12 @@ class GroupAttempt:
         if self.rule.refresh:
             self._path.refresh()
 
-    def witness_failed(self, witness: str) -> Step:
+    def witness_failed(self, witness: str) -> AttemptStep:
         """Take that a witness could not be asked, or did not answer in time."""
         self._path.knowledge.silent(witness, self.began)
         return self.rule.witness_answered(None)
 
-    def recorded(self, witness: str, record: Record) -> Step:
+    def recorded(self, witness: str, record: Record) -> AttemptStep:
         """Take the end of a record."""
         if not record.sent:
             # Given up here, which says nothing of its witness.
@@ -205,7 +205,7 @@ class GroupAttempt:
         limit_s = RECORD_TIMEOUT_S if timeout is None else min(timeout, RECORD_TIMEOUT_S)
         return min(self._path.knowledge.patience_s(elapsed_s), max(limit_s - elapsed_s, 0.0))
 
-    def patience_over(self, silent: Iterable[str]) -> Step:
+    def patience_over(self, silent: Iterable[str]) -> AttemptStep:
         """Wait no longer for witnesses, of which these were waited for in vain."""
         for witness in silent:
             self._path.knowledge.silent(witness, self.began)
@@ -219,7 +219,7 @@ class GroupAttempt:
             left_s = max(self.began + self._timeout - self._clock(), 0.0)
         return sync_request(self.view.number, self._header), left_s
 
-    def sync_answered(self, reply: curp_pb2.SyncReply | None) -> Step:
+    def sync_answered(self, reply: curp_pb2.SyncReply | None) -> AttemptStep:
         """Take the reply to that; None: there is none."""
         verdict = None
         if reply is not None:
@@ -227,21 +227,21 @@ class GroupAttempt:
                 verdict = SyncVerdict(reply.verdict)
         return self.rule.sync_answered(verdict)
 
-    def end(self, step: Step) -> None:
+    def end(self, step: AttemptStep) -> None:
         """Learn from how it ended, and count it."""
         path, answer = self._path, self.answer
         if self.rule.refresh:
             path.refresh()
         took_s: float | None = None
-        if step is Step.FINAL and answer is not None and answer.outcome is not None:
+        if step is AttemptStep.FINAL and answer is not None and answer.outcome is not None:
             path.knowledge.count(fast=self.rule.fast, asked=self._asked)
             took_s = self._clock() - self.began
         path.knowledge.ended(self._method, self._begun, took_s)
 
-    def error(self, step: Step, status: Any) -> AttemptError | None:
+    def error(self, step: AttemptStep, status: Any) -> AttemptError | None:
         """Return how it ends where the leader's answer, ``status``, does not stand."""
-        if step is Step.UNKNOWN:
+        if step is AttemptStep.UNKNOWN:
             return unknown_refusal(status)
-        if step is Step.AGAIN:
+        if step is AttemptStep.AGAIN:
             return lost_answer("the leader's answer is not known to be in the log")
         return None

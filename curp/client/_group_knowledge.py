@@ -9,7 +9,7 @@ from typing import NamedTuple
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OwnedLock
 from curp._core.pending_records import QuickDuration
-from curp._core.recording_choice import UNCOUNTED, Begun, RecordingChoice
+from curp._core.recording_choice import UNCOUNTED, BegunCall, RecordingChoice
 from curp._core.silent_witnesses import SilentWitnesses
 from curp.client._messages import number_field, record_fields
 from curp.v1 import curp_pb2
@@ -49,7 +49,7 @@ class KnownConfiguration(NamedTuple):
     record_fields: bytes = b""
 
 
-class Statistics(NamedTuple):
+class GroupStatistics(NamedTuple):
     """How many answers were final, since the channel was made, and how.
 
     ``fast``: in one round trip, by the witnesses' word; ``synced``: marked so by the
@@ -178,7 +178,7 @@ class GroupKnowledge:
         """Note that a call which began at ``since`` waited for a witness in vain."""
         self._silent.silent(witness, since, self.clock())
 
-    def begin(self, method: str) -> Begun | None:
+    def begin(self, method: str) -> BegunCall | None:
         """Begin a call that may be recorded; ``ended`` follows. None: it is not to be."""
         if not self._adaptive:
             return UNCOUNTED if self._fast else None
@@ -188,7 +188,7 @@ class GroupKnowledge:
                 choice = self._choices[method] = RecordingChoice()
             return choice.begin()
 
-    def ended(self, method: str, begun: Begun | None, seconds: float | None) -> None:
+    def ended(self, method: str, begun: BegunCall | None, seconds: float | None) -> None:
         """Take how long such a call took to its final answer; None: it came to none."""
         if not self._adaptive or begun is None:
             return
@@ -209,7 +209,7 @@ class GroupKnowledge:
         with self.lock:
             self._counts[0 if fast else 2 if asked else 1] += 1
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> GroupStatistics:
         """Return the counts."""
         with self.lock:
-            return Statistics(*self._counts)
+            return GroupStatistics(*self._counts)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import grpc
 
 from _rifl_ground.owned_lock import OwnedLock
-from curp._core.group_call import Step
+from curp._core.group_call import AttemptStep
 from curp.client._attempt import GroupAttempt, LeaderOnly, Path, begin
 from curp.client._leader_call import SyncLeaderCall
 from curp.client._messages import split_header
@@ -73,7 +73,7 @@ class SyncMultiCallable:
             raise
         except BaseException:
             give_up(records)
-            attempt.end(Step.AGAIN)
+            attempt.end(AttemptStep.AGAIN)
             raise
         self._finish(attempt, records, call)
         return reply, call
@@ -118,14 +118,14 @@ class SyncMultiCallable:
         step = attempt.leader_answered(call)
         until = 0.0
         for address, record in waiting:
-            if step is not Step.WAIT:
+            if step is not AttemptStep.WAIT:
                 break
             until = until or time.monotonic() + attempt.patience_s()
             if record.wait(max(until - time.monotonic(), 0.0)):
                 step = attempt.recorded(address, record)
             else:
                 step = attempt.patience_over((address,))
-        if step is Step.SYNC:
+        if step is AttemptStep.SYNC:
             request, left_s = attempt.ask()
             try:
                 reply = self._path.sync(request, timeout=left_s)

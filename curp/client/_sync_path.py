@@ -11,7 +11,7 @@ import grpc
 from _rifl_ground.owned_lock import WITHIN, OwnedLock
 from curp._core.pending_records import QuickDuration
 from curp.client._caller_keys import CallerKeys
-from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, Statistics
+from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, GroupStatistics
 from curp.client._leader_call import SyncLeaderCall
 from curp.client._leader_search import SyncLeaderSearch
 from curp.client._record import Record
@@ -84,7 +84,7 @@ class SyncPath:
         """Return what sends attempts of a method; ``inner`` sends them to the leader alone."""
         return SyncMultiCallable(self, method, inner)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> GroupStatistics:
         """Count the answers since the path was made."""
         return self.knowledge.statistics()
 

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from _rifl_ground.owned_lock import OwnedLock
-from curp._core.group_call import Step
+from curp._core.group_call import AttemptStep
 from curp.client._attempt import OVER, GroupAttempt
 from curp.client._errors import AttemptError
 from curp.client._record import Record, give_up
@@ -65,13 +65,13 @@ class SyncRecordedCall:
                 if self._status is not None:
                     return
                 self._status = leader
-            self._end(Step.AGAIN)
+            self._end(AttemptStep.AGAIN)
             return
         with self._lock:
             if self._status is not None:
                 return
             step = self._attempt.leader_answered(leader)
-        if step is Step.WAIT:
+        if step is AttemptStep.WAIT:
             timer = self._timer = threading.Timer(self._attempt.patience_s(), self._patience_over)
             timer.daemon = True
             timer.start()
@@ -92,8 +92,8 @@ class SyncRecordedCall:
             step = self._attempt.sync_answered(reply)
         self._take(step)
 
-    def _take(self, step: Step) -> None:
-        if step is Step.SYNC:
+    def _take(self, step: AttemptStep) -> None:
+        if step is AttemptStep.SYNC:
             self._ask()
         elif step in OVER:
             with self._lock:
@@ -116,7 +116,7 @@ class SyncRecordedCall:
             return
         asked.add_done_callback(self._synced)
 
-    def _end(self, step: Step) -> None:
+    def _end(self, step: AttemptStep) -> None:
         if self._timer is not None:
             self._timer.cancel()
         give_up(self._records)
@@ -142,13 +142,13 @@ class SyncRecordedCall:
         cancelled: bool = self._leader.cancel()
         if not cancelled:
             # Its answer is here, but nothing else is any more.
-            self._take(Step.AGAIN)
+            self._take(AttemptStep.AGAIN)
         return cancelled
 
     def leave(self, leader: int, number: int) -> None:
         """Let go of it if it was sent elsewhere than to the leader of that number, or before."""
         if leader != self._target and number >= self._attempt.view.number:
-            self._take(Step.AGAIN)
+            self._take(AttemptStep.AGAIN)
             self._leader.cancel()
 
     def code(self) -> grpc.StatusCode:

@@ -21,7 +21,7 @@ from curp.log._errors import (
     UnfinishedCopy,
 )
 from curp.log._opening import group_of, open_in_any_state, open_new
-from curp.log._states import COPY_KEY, MOVED_KEY, Place, place_in
+from curp.log._states import COPY_KEY, MOVED_KEY, MovedPlace, place_in
 from curp.log._values import Entry, NewEntry, NewLog
 from curp.log._verification import verify
 
@@ -79,7 +79,7 @@ def copy_log(source: str, target: str, *, check: Callable[[], None] = _goes_on) 
         stack.callback(held.end)
         # Nothing is appended from here on.
         found = verify(old, between=held.renew)
-        place = Place(secrets.token_hex(16), shown_whole(target), time.time_ns() // 1000)
+        place = MovedPlace(secrets.token_hex(16), shown_whole(target), time.time_ns() // 1000)
         metadata = {**old.all_metadata(), COPY_KEY: place.to_bytes()}
         new = stack.enter_context(
             closing(_made(target, NewLog(metadata, found.first - 1, held.configuration)))
@@ -111,7 +111,7 @@ def _made(target: str, new: NewLog) -> GroupLog:
         ) from error
 
 
-def _finish(old: GroupLog, moved: Place, target: str) -> Copied:
+def _finish(old: GroupLog, moved: MovedPlace, target: str) -> Copied:
     """Open up a target that was whole when the copy broke off."""
     try:
         new = open_in_any_state(target)

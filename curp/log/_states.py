@@ -13,7 +13,7 @@ MOVED_KEY = "curp-log-moved"
 COPY_KEY = "curp-log-copy"
 
 
-class Place(NamedTuple):
+class MovedPlace(NamedTuple):
     """Where a log was moved, by which copy, and when: microseconds since 1970, for people."""
 
     token: str
@@ -29,13 +29,13 @@ class Place(NamedTuple):
         return LogMoved(f"the log was moved to {self.shown}: serve from there")
 
 
-def place_in(engine: GroupLog, key: str) -> Place | None:
+def place_in(engine: GroupLog, key: str) -> MovedPlace | None:
     """Return what a log says of its move, None if nothing. Raises ``LogError``."""
     kept = engine.metadata(key)
     if kept is None:
         return None
     try:
-        return Place(**json.loads(kept))
+        return MovedPlace(**json.loads(kept))
     except (ValueError, TypeError) as error:
         raise CorruptLog(f"the metadata key {key!r} is damaged") from error
 

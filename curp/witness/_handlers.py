@@ -40,7 +40,7 @@ _VERDICTS = {
 }
 
 
-class Answered(NamedTuple):
+class StreamReply(NamedTuple):
     """What a message of a stream is answered.
 
     ``following``: the number that the next message begins with. ``refusal``: set where no
@@ -78,7 +78,7 @@ class WitnessHandlers:
         """Answer a RecordRequest; ``peer`` tells the authenticated caller."""
         return _VERDICTS[self._record(raw, peer)]
 
-    def records(self, raw: bytes, peer: Callable[[], bytes], expected: int) -> Answered:
+    def records(self, raw: bytes, peer: Callable[[], bytes], expected: int) -> StreamReply:
         """Answer a RecordsRequest, whose first record should have the number ``expected``.
 
         Each record is judged as if it came alone. One that is refused without a verdict has
@@ -101,7 +101,7 @@ class WitnessHandlers:
                 refusal = error
                 verdicts.append(_NO_VERDICT)
         reply = curp_pb2.RecordsReply(first=expected, verdicts=verdicts)  # type: ignore[arg-type]
-        return Answered(
+        return StreamReply(
             reply.SerializeToString(), expected + len(verdicts), None if judged else refusal
         )
 

@@ -26,7 +26,7 @@ from lease_server._errors import LeaseError
 from lease_server._sessions import SessionsFrom
 from lease_server._shared_authority import SharedAuthority
 from lease_server._storage import SharedLeaseStorage
-from rifl._leases.requests import Terms
+from rifl._leases.requests import GrantTerms
 from rifl._leases.service import add_lease_service
 from rifl._stores.opening import open_lease_storage
 
@@ -73,7 +73,7 @@ def add_lease_server(commands: Any) -> None:
 def serve_leases(arguments: argparse.Namespace) -> ExitCode:
     """Run until a signal; UNAVAILABLE if it could not start."""
     try:
-        Terms(deduplicated=arguments.deduplicated)
+        GrantTerms(deduplicated=arguments.deduplicated)
     except ValueError as error:
         raise CommandRefused(str(error), ExitCode.USAGE) from error
     if not 0 < arguments.term_s < math.inf:

@@ -17,8 +17,8 @@ from rifl._stores.settling import (
     STUCK_S,
     Settled,
     Settlement,
-    State,
     UnknownCall,
+    UnknownState,
     list_unknown,
     settle,
 )
@@ -169,7 +169,7 @@ def _object(report: Report, call: UnknownCall) -> dict[str, Any]:
 
 def _cells(report: Report, call: UnknownCall) -> tuple[str, ...]:
     note = call.note
-    state = "its process is gone" if call.state is State.BEGUN else call.state.value
+    state = "its process is gone" if call.state is UnknownState.BEGUN else call.state.value
     settled = "" if note is None else f"{note['decision']}, by {note['who']}: {note['why']}"
     age = report.age(call.since_unix_s)
     return str(call.rpc_id), call.method, state, age, call.owner or "", settled

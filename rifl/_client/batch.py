@@ -102,7 +102,7 @@ class Send(NamedTuple):
     route: RoutedAttempt | None
 
 
-class Pause(NamedTuple):
+class BatchPause(NamedTuple):
     """Wait to be woken, at most ``until`` (None: for as long as it takes)."""
 
     until: float | None
@@ -112,7 +112,7 @@ class BatchRun:
     """One batch of one client, between its flow and a shell that sends and waits.
 
     A shell calls ``next`` until it gives None; what it gives is a ``Send``, whose end is
-    told by ``replied`` or ``failed``, or a ``Pause``, which ``woken`` ends. Then
+    told by ``replied`` or ``failed``, or a ``BatchPause``, which ``woken`` ends. Then
     ``results``. One thread at a time, but for ``wake``, ``refuse`` and ``close``.
     """
 
@@ -177,7 +177,7 @@ class BatchRun:
 
     # For the shell.
 
-    def next(self) -> Send | Pause | None:
+    def next(self) -> Send | BatchPause | None:
         """Return what to do, None at the end."""
         state, flow = self._state, self._flow
         if state.closed or state.forked:
@@ -202,7 +202,7 @@ class BatchRun:
             return None
         if action is BatchAction.LEASE:
             state.look_at_lease()
-        return Pause(flow.wake_at)
+        return BatchPause(flow.wake_at)
 
     def replied(self, reply: bytes) -> None:
         """Take an answer to the RPC that was sent."""

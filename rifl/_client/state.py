@@ -28,7 +28,7 @@ from rifl._wire.header import HEADER_KEY
 from rifl._wire.packed_header import encode_batch_header, encode_header
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.batch_rpc import BatchLimits, BatchRpc
-from rifl.core._calling.client_lease import ClientLease, Grant
+from rifl.core._calling.client_lease import ClientLease, LeaseGrant
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
@@ -290,7 +290,7 @@ class ClientState:
                 )
             )
             return
-        grant = Grant(
+        grant = LeaseGrant(
             client_id=reply.client_id,
             token=reply.token,
             term_s=reply.term_ms / 1000,

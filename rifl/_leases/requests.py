@@ -28,7 +28,7 @@ _M = TypeVar("_M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class GrantTerms:
     """What every grant tells the client about this server.
 
     Patterns are ``/package.Service/Method``, ``/package.Service/*`` or ``*``. ``path``:
@@ -51,7 +51,7 @@ class Terms:
             if pattern != "*" and not (slash and service and method and pattern[0] == "/"):
                 raise ValueError(f"not a method pattern: {pattern!r}")
 
-    def with_heartbeat(self, heartbeat: pb.Heartbeat) -> Terms:
+    def with_heartbeat(self, heartbeat: pb.Heartbeat) -> GrantTerms:
         """The same with another form of heartbeat."""
         return replace(self, heartbeat=heartbeat)
 
@@ -65,7 +65,7 @@ class LeaseRequests:
     def __init__(
         self,
         authority: Authority,
-        terms: Terms,
+        terms: GrantTerms,
         sessions_from: SessionsFrom = SessionsFrom.AUTHENTICATED,
     ) -> None:
         """Answer from ``authority``; grants say ``terms``."""

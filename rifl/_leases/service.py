@@ -20,7 +20,7 @@ from rifl._grpc.raw import RawAnswer, raw_handler
 from rifl._grpc.source import source_of
 from rifl._grpc.status import rich_status
 from rifl._leases.peer import peer_of
-from rifl._leases.requests import LeaseRequests, Terms
+from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl.core._shared.identity import DEFAULT_WINDOW
 
 _log = get_logger("lease_server")
@@ -78,7 +78,7 @@ def add_lease_service(
     Refusals carry rich error details. Raises TypeError for anything that is neither
     kind of server, ValueError for a malformed pattern or window.
     """
-    terms = Terms(
+    terms = GrantTerms(
         deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window, path=path
     )
     if isinstance(server, grpc.aio.Server):

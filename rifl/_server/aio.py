@@ -11,7 +11,7 @@ from rifl._grpc.codes import STATUS_CODES
 from rifl._server.aio_batches import batched_behavior
 from rifl._server.context import CURRENT, AioHandlerContext, Serving
 from rifl._server.eager_task import start_task
-from rifl._server.engine import Engine
+from rifl._server.engine import CallEngine
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._stores.base import Store
@@ -37,7 +37,7 @@ class AioShell:
     One per deduplicator; it may serve several loops, each from its own thread.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: CallEngine) -> None:
         self.engine = engine
         self._waiting = 0
         engine.waiting.append(lambda: self._waiting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rifl._server.engine import Engine
+from rifl._server.engine import CallEngine
 from rifl._wire.envelope import BatchedCall, parse_batch
 from rifl._wire.header import ATTEMPTS_BY_GRPC_KEY, find_header
 from rifl.core._serving.batching import BatchAnswer
@@ -20,7 +20,7 @@ class Batch:
     ``BatchTooLarge``, ``NotYours``, ``LeaseExpired``.
     """
 
-    def __init__(self, engine: Engine, method: str, body: bytes, context: Any) -> None:
+    def __init__(self, engine: CallEngine, method: str, body: bytes, context: Any) -> None:
         self._engine = engine
         self._method = method
         metadata = context.invocation_metadata()

@@ -28,7 +28,7 @@ from rifl._server.declarations import (
     take_options,
     watch_registrations,
 )
-from rifl._server.engine import Engine, KeysFrom
+from rifl._server.engine import CallEngine, KeysFrom
 from rifl._server.health import HealthStatus, add_reflection
 from rifl._server.interceptors import Interceptors
 from rifl._server.local_calls import LocalCalls
@@ -161,7 +161,7 @@ class Deduplicator:
             if isinstance(error, StorageUnavailable):
                 raise StoreUnreachable(f"cannot open {url}: {error}") from error
             raise
-        self._engine = Engine(
+        self._engine = CallEngine(
             self._store,
             self._authority,
             self._policies,

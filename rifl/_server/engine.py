@@ -44,7 +44,7 @@ class KeysFrom(enum.Enum):
     NOBODY = "nobody"
 
 
-class Engine:
+class CallEngine:
     """The store, the leases and the bounds of one deduplicator.
 
     Immutable but for ``max_waiters``, which is set when a server is known; safe

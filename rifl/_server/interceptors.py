@@ -14,7 +14,7 @@ from _rifl_ground.log import get_logger
 from rifl._grpc.raw import RawAnswer, raw_handler
 from rifl._server import aio, aio_streams, sync, sync_streams
 from rifl._server.declarations import untaken_options
-from rifl._server.engine import Engine
+from rifl._server.engine import CallEngine
 from rifl._server.reply import Replies
 from rifl._stores.forks import forked_error
 from rifl._wire.header import HEADER_KEY, is_repeated
@@ -30,7 +30,7 @@ _log = get_logger("rifl.server")
 class _Wrapping:
     """Decides per call, without a lock or I/O, and wraps a handler once."""
 
-    def __init__(self, engine: Engine, wrap: _Wrap, refuse: _Refuse) -> None:
+    def __init__(self, engine: CallEngine, wrap: _Wrap, refuse: _Refuse) -> None:
         self._engine = engine
         self._policies = engine.policies
         self._wrap = wrap
@@ -115,7 +115,7 @@ def _bidirectional(method: str) -> NotDeduplicated:
     return NotDeduplicated(f"{method} is bidirectional: declared to happen once, it cannot")
 
 
-class Handlers(NamedTuple):
+class ServerHandlers(NamedTuple):
     """The handlers of a server, with the interceptors behind ours, as one call of it found them."""
 
     continuation: Any
@@ -123,7 +123,7 @@ class Handlers(NamedTuple):
 
 
 # What makes a method's handler anew for each call of it, of the server's other handlers.
-Hosted = Callable[[Handlers], Any]
+Hosted = Callable[[ServerHandlers], Any]
 
 
 class SyncInterceptor(grpc.ServerInterceptor):
@@ -133,7 +133,7 @@ class SyncInterceptor(grpc.ServerInterceptor):
     are skipped on a replay; those that change payloads go after it.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: CallEngine) -> None:
         self._wrapping = _Wrapping(
             engine, _sync_wrap(sync.SyncShell(engine)), _sync_refuse(engine.replies)
         )
@@ -143,7 +143,7 @@ class SyncInterceptor(grpc.ServerInterceptor):
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Wrap the handler of a call that has an identity."""
         if self.hosted and (made := self.hosted.get(handler_call_details.method)) is not None:
-            return made(Handlers(continuation, handler_call_details))
+            return made(ServerHandlers(continuation, handler_call_details))
         return self._wrapping(handler_call_details, continuation(handler_call_details))
 
 
@@ -153,7 +153,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
     Handlers that are plain functions run, as ever, in the server's thread pool.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: CallEngine) -> None:
         self.shell = aio.AioShell(engine)
         wrap_function = _sync_wrap(sync.SyncShell(engine), aio=True)
 
@@ -179,7 +179,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Wrap the handler of a call that has an identity."""
         if self.hosted and (made := self.hosted.get(handler_call_details.method)) is not None:
-            return made(Handlers(continuation, handler_call_details))
+            return made(ServerHandlers(continuation, handler_call_details))
         return self._wrapping(handler_call_details, await continuation(handler_call_details))
 
 
@@ -190,7 +190,7 @@ class Interceptors:
     happen once. It is made before those are added, so by then ours was asked for.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: CallEngine) -> None:
         self._sync = SyncInterceptor(engine)
         self.aio = AioInterceptor(engine)
         self._asked: set[type] = set()

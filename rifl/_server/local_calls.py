@@ -24,8 +24,8 @@ from _rifl_ground.log import get_logger
 from rifl._server import aio, sync
 from rifl._server.context import noted_of
 from rifl._server.eager_task import start_task
-from rifl._server.engine import Engine
-from rifl._server.interceptors import Handlers, Hosted, Interceptors, is_coroutine
+from rifl._server.engine import CallEngine
+from rifl._server.interceptors import Hosted, Interceptors, ServerHandlers, is_coroutine
 from rifl._server.local_handlers import (
     NotFound,
     Parsed,
@@ -47,16 +47,16 @@ from rifl.core._shared.record import CompletionRecord
 
 __all__ = [
     "Attempt",
-    "Handlers",
     "Kind",
     "LocalCalls",
+    "LocalRun",
     "Move",
     "NotFound",
     "PolicyError",
-    "Ran",
     "RecordPending",
     "RiflError",
     "RowCall",
+    "ServerHandlers",
     "StoreUnavailable",
     "Transport",
     "UnsupportedStore",
@@ -69,7 +69,7 @@ _log = get_logger("rifl.server")
 _THREADS = 32
 
 
-class Ran(NamedTuple):
+class LocalRun(NamedTuple):
     """What became of a run.
 
     ``code`` and ``details``: its status; OK is 0. ``committed``: an atomic handler's transaction
@@ -95,7 +95,7 @@ class Ran(NamedTuple):
 class LocalCalls:
     """Runs handlers of the servers of one ``Deduplicator``. Any thread, any loop."""
 
-    def __init__(self, engine: Engine, interceptors: Interceptors) -> None:
+    def __init__(self, engine: CallEngine, interceptors: Interceptors) -> None:
         self._engine = engine
         self._interceptors = interceptors
         self._lock = threading.Lock()
@@ -125,7 +125,7 @@ class LocalCalls:
         """How a method is declared; None: its calls do not happen once."""
         return self._engine.policies.find(method)
 
-    def find(self, handlers: Handlers, method: str, metadata: Any = ()) -> Any:
+    def find(self, handlers: ServerHandlers, method: str, metadata: Any = ()) -> Any:
         """Return a method's handler, as a call of it on a ``grpc.server`` would have it.
 
         Raises ``NotFound``.
@@ -133,14 +133,14 @@ class LocalCalls:
         details = type(handlers.details)(method, tuple(metadata))
         return unary_of(method, handlers.continuation(details))
 
-    async def find_async(self, handlers: Handlers, method: str, metadata: Any = ()) -> Any:
+    async def find_async(self, handlers: ServerHandlers, method: str, metadata: Any = ()) -> Any:
         """The same on a ``grpc.aio.server``."""
         details = type(handlers.details)(method, tuple(metadata))
         return unary_of(method, await again(handlers.continuation)(details))
 
     def run(
         self, handler: Any, request: bytes, context: Any, call: RowCall, policy: MethodPolicy
-    ) -> tuple[Ran, Attempt]:
+    ) -> tuple[LocalRun, Attempt]:
         """Run a handler in this thread; what became of it, and the run, which ``rows.end`` ends.
 
         Raises ``NotFound`` for a request that is none, or what new calls are refused with: then
@@ -159,7 +159,7 @@ class LocalCalls:
 
     async def run_async(
         self, handler: Any, request: bytes, context: Any, call: RowCall, policy: MethodPolicy
-    ) -> tuple[Ran, Attempt]:
+    ) -> tuple[LocalRun, Attempt]:
         """The same on an event loop; a plain function runs in a thread."""
         message = read_request(handler, request)
         attempt = self._begin(call, policy)
@@ -233,7 +233,7 @@ class LocalCalls:
 
     def _ended(
         self, attempt: Attempt, handled: Handled, raised: list[BaseException]
-    ) -> Generator[Any, Any, Ran]:
+    ) -> Generator[Any, Any, LocalRun]:
         """Find out what a handler left."""
         result = handled if isinstance(handled, HandlerResult) else HandlerResult(handled)
         record = result.record
@@ -246,30 +246,30 @@ class LocalCalls:
                 exc_info=raised[0],
             )
         if attempt.policy.kind is not Kind.ATOMIC:
-            return Ran(record.code, record.details, broken=bool(result.broken))
+            return LocalRun(record.code, record.details, broken=bool(result.broken))
         try:
             standing: Any = self._engine.store.committed(attempt)
             if isinstance(standing, Later):
                 if call.more and getattr(standing, "record", None) is not None:
-                    return Ran(0, "", committing=standing)
+                    return LocalRun(0, "", committing=standing)
                 standing = yield standing
         except NotRecorded as error:
-            return Ran(_ABORTED if not record.code else record.code, str(error))
+            return LocalRun(_ABORTED if not record.code else record.code, str(error))
         except RecordPending as error:
-            return Ran(_UNAVAILABLE, str(error), pending=True)
+            return LocalRun(_UNAVAILABLE, str(error), pending=True)
         except StoreUnavailable as error:
-            return Ran(_UNAVAILABLE, str(error), broken=True)
+            return LocalRun(_UNAVAILABLE, str(error), broken=True)
         if isinstance(standing, CompletionRecord):
             # It stands, whatever the handler did then.
-            return Ran(0, "", committed=True)
+            return LocalRun(0, "", committed=True)
         if not record.code and not result.broken:
-            return Ran(
+            return LocalRun(
                 _ABORTED,
                 f"{attempt.call.method} is atomic, and its handler returned without a committed "
                 "record: call rifl.record in its transaction",
             )
         found = counts(raised[0], self._judge) if raised else True
-        return Ran(
+        return LocalRun(
             record.code,
             record.details,
             broken=bool(result.broken) or found is False,
@@ -295,17 +295,17 @@ def subject_of(context: Any) -> Any:
     return call.subject if isinstance(call, RowCall) else None
 
 
-def _sync_run(engine: Engine, handler: Any, *, aio: bool = False) -> sync.Run:
+def _sync_run(engine: CallEngine, handler: Any, *, aio: bool = False) -> sync.Run:
     parsed = Parsed(handler.unary_unary, None, handler.response_serializer)
     return sync.running(engine.store, parsed, aio=aio)
 
 
-def _aio_run(engine: Engine, handler: Any) -> aio.Run:
+def _aio_run(engine: CallEngine, handler: Any) -> aio.Run:
     parsed = Parsed(handler.unary_unary, None, handler.response_serializer)
     return aio.running(engine.store, parsed)
 
 
-def _drive(steps: Generator[Any, Any, Ran]) -> Ran:
+def _drive(steps: Generator[Any, Any, LocalRun]) -> LocalRun:
     try:
         step = next(steps)
         while True:
@@ -319,7 +319,7 @@ def _drive(steps: Generator[Any, Any, Ran]) -> Ran:
         return stop.value  # type: ignore[no-any-return]
 
 
-async def _drive_async(steps: Generator[Any, Any, Ran]) -> Ran:
+async def _drive_async(steps: Generator[Any, Any, LocalRun]) -> LocalRun:
     try:
         step = next(steps)
         while True:

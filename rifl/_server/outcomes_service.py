@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 
 from rifl._server import aio, sync
-from rifl._server.engine import Engine
+from rifl._server.engine import CallEngine
 from rifl._server.reply import Reply
 from rifl._wire.records import outcome_to_wire, record_to_message
 from rifl.core._serving.answer import Answer
@@ -24,7 +24,7 @@ SERVICE = "rifl.v1.Outcomes"
 RESOLUTION = MethodPolicy()
 
 
-def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -> None:
+def add_outcomes_service(server: Any, engine: CallEngine, aio_shell: aio.AioShell) -> None:
     """Serve ``rifl.v1.Outcomes`` on a sync or aio server, before it starts."""
     if isinstance(server, grpc.aio.Server):
         behavior = aio_resolve(engine, aio_shell)
@@ -36,7 +36,7 @@ def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -
     )
 
 
-def resolution_call(engine: Engine, request: bytes, context: Any) -> Call:
+def resolution_call(engine: CallEngine, request: bytes, context: Any) -> Call:
     """Return the call that a ``ResolveRequest`` asks about, its token checked.
 
     Raises ``BadHeader``, ``StoreMismatch``, ``NotYours``, ``LeaseExpired``.
@@ -71,7 +71,7 @@ def resolution_reply(answer: Answer) -> rifl_pb2.ResolveReply:
     )
 
 
-def _sync_resolve(engine: Engine) -> Any:
+def _sync_resolve(engine: CallEngine) -> Any:
     shell = sync.SyncShell(engine)
 
     def behavior(request: bytes, context: Any) -> Any:
@@ -85,7 +85,7 @@ def _sync_resolve(engine: Engine) -> Any:
     return behavior
 
 
-def aio_resolve(engine: Engine, shell: aio.AioShell) -> Any:
+def aio_resolve(engine: CallEngine, shell: aio.AioShell) -> Any:
     """Return the behavior of ``Resolve`` for ``grpc.aio``."""
 
     async def behavior(request: bytes, context: Any) -> Any:

@@ -16,7 +16,7 @@ from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.raw import RawAnswer
 from rifl._server.batches import Batch, ItemsContext
 from rifl._server.context import CURRENT, HandlerContext, Serving
-from rifl._server.engine import Engine
+from rifl._server.engine import CallEngine
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._stores.base import Store
@@ -184,7 +184,7 @@ _EXECUTED = Outcome.EXECUTED
 class SyncShell:
     """Drives the rules of ``rifl.core._serving.serving`` by blocking the call's thread."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: CallEngine) -> None:
         self.engine = engine
         self.abandoned = AbandonedStreams()
         self._waiting = 0

@@ -35,8 +35,8 @@ from rifl._stores.pending import Pending
 from rifl._stores.settling import (
     Settled,
     Settlement,
-    State,
     UnknownCall,
+    UnknownState,
     settle_unknown,
     unknown_calls,
 )
@@ -49,7 +49,6 @@ __all__ = [
     "RecordCodec",
     "Settled",
     "Settlement",
-    "State",
     "Store",
     "StoreCorrupt",
     "StoreError",
@@ -60,6 +59,7 @@ __all__ = [
     "StoreUnreachable",
     "TransactionEnded",
     "UnknownCall",
+    "UnknownState",
     "UnsupportedStore",
     "WrongDatabase",
     "open_lease_storage",

@@ -8,7 +8,7 @@ from _rifl_ground.drivers import is_of, session_of
 from rifl._stores.errors import WrongDatabase
 
 
-class Watch:
+class TransactionWatch:
     """The watch over a ``Session`` or ``Connection`` whose transaction is begun.
 
     Its ``commit()`` is refused. Its ``rollback()`` is not, as a flush that fails calls it: what
@@ -44,7 +44,7 @@ class Watch:
         )
 
 
-def watch(transaction: Any) -> Watch | None:
+def watch(transaction: Any) -> TransactionWatch | None:
     """Watch over what holds a transaction of SQLAlchemy's; None: it is none of these."""
     transaction = session_of(transaction)
     if is_of(transaction, "sqlalchemy.ext.asyncio.session", "AsyncSession"):
@@ -52,7 +52,7 @@ def watch(transaction: Any) -> Watch | None:
     if is_of(transaction, "sqlalchemy.ext.asyncio.engine", "AsyncConnection"):
         transaction = transaction.sync_connection
     if is_of(transaction, "sqlalchemy.orm.session", "Session"):
-        return Watch(transaction, "before_commit")
+        return TransactionWatch(transaction, "before_commit")
     if is_of(transaction, "sqlalchemy.engine.base", "Connection"):
-        return Watch(transaction, "commit")
+        return TransactionWatch(transaction, "commit")
     return None

@@ -72,7 +72,7 @@ class Settled(enum.Enum):
     ANSWERED = "answered"
 
 
-class State(enum.Enum):
+class UnknownState(enum.Enum):
     """In which way a call's outcome is not known."""
 
     # Arrivals are told OUTCOME_UNKNOWN.
@@ -92,7 +92,7 @@ class UnknownCall(NamedTuple):
 
     rpc_id: RpcId
     method: str
-    state: State
+    state: UnknownState
     since_unix_s: int | None
     owner: str | None = None
     note: dict[str, Any] | None = None
@@ -114,7 +114,7 @@ def list_unknown(store: Inspection, stuck_s: float = STUCK_S) -> Iterator[Unknow
             )
     for rpc_id, (method, at_unix_s, text) in notes.items():
         note = None if text is None else json.loads(text)
-        state = State.OVER if note is None else State.SETTLED
+        state = UnknownState.OVER if note is None else UnknownState.SETTLED
         yield UnknownCall(rpc_id, method, state, at_unix_s, None, note)
 
 
@@ -174,17 +174,17 @@ def settle_unknown(
         return {rpc_id: settle(store, rpc_id, settlement) for rpc_id in rpc_ids}
 
 
-def _state(store: Inspection, call: CallRow, before_unix_s: float) -> State | None:
+def _state(store: Inspection, call: CallRow, before_unix_s: float) -> UnknownState | None:
     if call.record_bytes is None:
         if not store.holder(call.rpc_id):
-            return State.BEGUN
+            return UnknownState.BEGUN
         since = call.changed_at_unix_s
         # Whole seconds, rounded in either way.
-        return State.STUCK if since - 1 <= before_unix_s else None
+        return UnknownState.STUCK if since - 1 <= before_unix_s else None
     if call.record_bytes > _LONGEST_VERDICT:
         return None
     seen = store.stored(call.rpc_id)
-    return State.UNKNOWN if seen is not None and RecordCodec.is_unknown(seen) else None
+    return UnknownState.UNKNOWN if seen is not None and RecordCodec.is_unknown(seen) else None
 
 
 def _owner(store: Inspection, call: CallRow) -> str | None:

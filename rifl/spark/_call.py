@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from rifl.spark._arrow import arrow_schema
 from rifl.spark._dead_letters import without_dead_letter_columns
 from rifl.spark._delivery import Delivered
-from rifl.spark._driver import Driver
+from rifl.spark._driver import WriteDriver
 from rifl.spark._errors import PlanError, RowError
 from rifl.spark._options import WriteOptions
 from rifl.spark._replies import ReplyPlan
@@ -78,7 +78,7 @@ def call(
             "micro-batch its keys are told from those of the query's other calls"
         )
     name = None if stream else wanted.session or call_session()
-    with Driver(wanted.connection, wanted.timeout_s) as driver:
+    with WriteDriver(wanted.connection, wanted.timeout_s) as driver:
         plan = WritePlan.make(wanted, sent, stream=stream, session=name, driver=driver)
     replies = ReplyPlan(plan.shape.response_class())
     added = [(reply, replies.type)] + ([(errors, _ERROR)] if errors else [])

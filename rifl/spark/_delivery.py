@@ -170,7 +170,7 @@ class _Part(NamedTuple):
     items: list[BatchItem]
 
 
-class Delivery:
+class RowDelivery:
     """Sends record batches and gives them back with each row's end, in order.
 
     Holds at most ``in_flight`` batched calls and one slice of rows beyond those

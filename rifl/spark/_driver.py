@@ -38,7 +38,7 @@ class SessionGone(SparkError):
     """The session is closed, past its retention, or was never opened there."""
 
 
-class Driver:
+class WriteDriver:
     """The driver's side of one target. Blocks; one thread. A context manager.
 
     ``timeout_s`` bounds each question with its retries.
@@ -194,16 +194,16 @@ class Driver:
 
 # Spark's planner, commit and worker processes serve many micro-batches: a connection
 # each. Keyed by process, since gRPC does not survive a fork.
-_drivers: dict[tuple[int, ConnectionOptions], Driver] = {}
+_drivers: dict[tuple[int, ConnectionOptions], WriteDriver] = {}
 
 
-def process_driver(connection: ConnectionOptions, timeout_s: float) -> Driver:
+def process_driver(connection: ConnectionOptions, timeout_s: float) -> WriteDriver:
     """Return a driver that lives as long as this process; for processes of Spark's."""
     wanted = (os.getpid(), connection)
     found = _drivers.get(wanted)
     if found is None:
         _drivers.clear()
-        found = _drivers[wanted] = Driver(connection, timeout_s)
+        found = _drivers[wanted] = WriteDriver(connection, timeout_s)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from rifl.spark._driver import Driver, SessionGone
+from rifl.spark._driver import SessionGone, WriteDriver
 from rifl.spark._errors import AlreadyDone, PlanError
 from rifl.spark._options import ConnectionOptions, WriteOptions
 from rifl.spark._session_names import batch_session
@@ -40,7 +40,7 @@ class Session:
         except ValueError as error:
             raise PlanError(str(error)) from error
         self._connection = connection
-        with Driver(connection, _TIMEOUT_S) as driver:
+        with WriteDriver(connection, _TIMEOUT_S) as driver:
             try:
                 driver.open_session(name, retention, None)
             except SessionGone as error:
@@ -53,7 +53,7 @@ class Session:
 
         Later writes of this name are refused. Again is the same as once.
         """
-        with Driver(self._connection, _TIMEOUT_S) as driver:
+        with WriteDriver(self._connection, _TIMEOUT_S) as driver:
             driver.finish_session(self.name)
 
     def __enter__(self) -> Self:

@@ -32,7 +32,7 @@ _NO_MESSAGE = (
 
 
 @dataclass(slots=True, kw_only=True)
-class TaskResult:
+class ServiceTaskResult:
     """What a task tells the driver."""
 
     session: str
@@ -43,10 +43,10 @@ class TaskResult:
 
 
 @dataclass(slots=True)
-class CommitMessage(WriterCommitMessage):
+class ServiceCommitMessage(WriterCommitMessage):
     """What a task tells the driver."""
 
-    result: TaskResult
+    result: ServiceTaskResult
 
 
 class RiflDataSource(DataSource):
@@ -61,12 +61,12 @@ class RiflDataSource(DataSource):
         """Return the format's name."""
         return "rifl"
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> ServiceBatchWriter:
         """Plan a batch write: on the driver, before any row is sent."""
         if overwrite:
             raise PlanError('rows are sent, nothing is overwritten: use mode("append")')
         options = WriteOptions.read(dict(self.options))
-        return BatchWriter(WritePlan.make(options, arrow_schema(schema), stream=False))
+        return ServiceBatchWriter(WritePlan.make(options, arrow_schema(schema), stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         """Plan a micro-batch: once for its tasks, and again where it is committed."""
@@ -83,22 +83,22 @@ class RiflDataSource(DataSource):
         if not self._travelled:
             plan = WritePlan.make(options, arrow_schema(schema), stream=True)
             freeze("plan")
-        return StreamWriter(options, schema, plan)
+        return ServiceStreamWriter(options, schema, plan)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_travelled": True}
 
 
-class BatchWriter(DataSourceArrowWriter):
+class ServiceBatchWriter(DataSourceArrowWriter):
     """One batch write; pickled to the tasks, and to the process that commits."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> CommitMessage:
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> ServiceCommitMessage:
         """Send a task's rows; within ``foreachBatch`` in the session of its micro-batch."""
         batch = named_micro_batch("each", self._plan.options)
-        return CommitMessage(write_task(self._plan, iterator, batch, this_attempt()))
+        return ServiceCommitMessage(write_task(self._plan, iterator, batch, this_attempt()))
 
     def commit(self, messages: Any) -> None:
         """Every task has sent its rows."""
@@ -109,7 +109,7 @@ class BatchWriter(DataSourceArrowWriter):
         discard(self._plan.options, messages, self._plan.session)
 
 
-class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
+class ServiceStreamWriter(_STREAM_WRITER):  # type: ignore[misc]
     """One micro-batch; pickled to the tasks, and made anew where it is committed."""
 
     def __init__(self, options: WriteOptions, schema: StructType, plan: WritePlan | None) -> None:
@@ -123,7 +123,7 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
             self._plan = WritePlan.make(self._options, arrow_schema(self._schema), stream=True)
         return self.__dict__
 
-    def write(self, iterator: Iterator[Any]) -> CommitMessage:
+    def write(self, iterator: Iterator[Any]) -> ServiceCommitMessage:
         """Send a task's rows, in the session of its micro-batch."""
         batch = this_micro_batch()
         plan = self._plan
@@ -132,7 +132,7 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
         rows = iterator
         if not _STREAM_ARROW:
             rows = record_batches(iterator, arrow_schema(self._schema))
-        return CommitMessage(write_task(plan, rows, batch, this_attempt()))
+        return ServiceCommitMessage(write_task(plan, rows, batch, this_attempt()))
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Every task has sent its rows; Spark has not noted it yet."""
@@ -145,7 +145,7 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
 
 def write_task(
     plan: WritePlan, batches: Iterable[Any], batch: MicroBatch | None, attempt: str
-) -> TaskResult:
+) -> ServiceTaskResult:
     """Send one task's rows; ``batch`` is None outside streams, ``attempt`` unique.
 
     Raises the first ``RowError`` where there is no dead-letter path: what was sent
@@ -171,7 +171,7 @@ def write_task(
                 raise end
     delivery.counts.dead_lettered = put_aside
     files = () if dead is None else dead.close()
-    return TaskResult(
+    return ServiceTaskResult(
         session=name,
         batch=batch,
         store=plan.store,
@@ -180,7 +180,7 @@ def write_task(
     )
 
 
-def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
+def check_messages(messages: Sequence[Any]) -> list[ServiceTaskResult]:
     """Return what the tasks told; raises ``IdentityError`` if one told nothing."""
     if any(message is None for message in messages):
         raise IdentityError(_NO_MESSAGE)
@@ -190,7 +190,7 @@ def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
     return results
 
 
-def commit_batch(plan: WritePlan, results: Sequence[TaskResult]) -> None:
+def commit_batch(plan: WritePlan, results: Sequence[ServiceTaskResult]) -> None:
     """End a batch write: publish, tell, and close a session that is this run's own."""
     options, name = plan.options, plan.session or ""
     _publish(options, results)
@@ -207,7 +207,9 @@ def commit_batch(plan: WritePlan, results: Sequence[TaskResult]) -> None:
         _tell(options, results[0].session, batch.batch, results)
 
 
-def commit_stream(options: WriteOptions, results: Sequence[TaskResult], batch_id: int) -> None:
+def commit_stream(
+    options: WriteOptions, results: Sequence[ServiceTaskResult], batch_id: int
+) -> None:
     """End a micro-batch; Spark may do so again after a crash (session names, rule 2)."""
     if not results:
         return
@@ -233,13 +235,13 @@ def discard(options: WriteOptions, messages: Sequence[Any], session: str | None 
         drop_files(options.dead_letter, names)
 
 
-def _publish(options: WriteOptions, results: Sequence[TaskResult]) -> None:
+def _publish(options: WriteOptions, results: Sequence[ServiceTaskResult]) -> None:
     if options.dead_letter is not None:
         publish_files(options.dead_letter, [name for each in results for name in each.dead_files])
 
 
 def _tell(
-    options: WriteOptions, session: str, batch: int | None, results: Sequence[TaskResult]
+    options: WriteOptions, session: str, batch: int | None, results: Sequence[ServiceTaskResult]
 ) -> None:
     report(
         Counts.total(result.counts for result in results),

@@ -20,7 +20,7 @@ from rifl.spark._dead_letters import (
     dead_rows,
     without_dead_letter_columns,
 )
-from rifl.spark._driver import Driver
+from rifl.spark._driver import WriteDriver
 from rifl.spark._errors import PlanError, raise_error_of_all_rows
 from rifl.spark._options import WriteOptions
 from rifl.spark._report import Counts, report, tell_aborted
@@ -61,7 +61,7 @@ def write(
             "again: close the session by rifl.spark.session(...).close() when you have them"
         )
     whole = arrow_schema(df.schema)
-    with Driver(wanted.connection, wanted.timeout_s) as driver:
+    with WriteDriver(wanted.connection, wanted.timeout_s) as driver:
         plan = WritePlan.make(wanted, whole, stream=False, driver=driver)
         schema = _spark_schema(df.schema, plan.schema)
         counted = StructType([*schema.fields, StructField(_COUNTS, StringType())])

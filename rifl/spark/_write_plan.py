@@ -13,9 +13,9 @@ import pyarrow
 from rifl._client import CallError
 from rifl.spark._connections import WorkerChannel, drop_channel, worker_channel
 from rifl.spark._dead_letters import prepare_directory, without_dead_letter_columns
-from rifl.spark._delivery import Delivery
+from rifl.spark._delivery import RowDelivery
 from rifl.spark._descriptors import MethodShape
-from rifl.spark._driver import Driver, SessionGone, process_driver
+from rifl.spark._driver import SessionGone, WriteDriver, process_driver
 from rifl.spark._errors import AlreadyDone, IdentityError, PlanError
 from rifl.spark._keys import KeyPlan
 from rifl.spark._options import ConnectionOptions, WriteOptions
@@ -51,7 +51,7 @@ class WritePlan:
         *,
         stream: bool,
         session: str | None = None,
-        driver: Driver | None = None,
+        driver: WriteDriver | None = None,
     ) -> WritePlan:
         """Check everything that can be before a row is sent; raises ``PlanError``.
 
@@ -101,11 +101,13 @@ class WritePlan:
         for batch in batches:
             yield batch if batch.schema.names == names else batch.select(names)
 
-    def delivery(self, worker: WorkerChannel, client_id: int, *, replies: bool = False) -> Delivery:
+    def delivery(
+        self, worker: WorkerChannel, client_id: int, *, replies: bool = False
+    ) -> RowDelivery:
         """Return what sends a task's rows."""
         keys = KeyPlan(self.options.key, self.schema, self.options.ignored)
         messages = _messages(self.options, self.schema, self.shape)
-        return Delivery(worker, self.options, keys, messages, client_id, replies=replies)
+        return RowDelivery(worker, self.options, keys, messages, client_id, replies=replies)
 
     def session_of(self, batch: MicroBatch | None) -> str:
         """Return the session that a task's rows belong to."""

@@ -26,7 +26,7 @@ from sharedlog._core.message import Message
 from sharedlog._core.observer import Observer
 from sharedlog._core.position import Position
 from sharedlog._core.sealing import Transform
-from sharedlog._core.trim import Outcome
+from sharedlog._core.trim import TrimOutcome
 from sharedlog._log.append_in import joining, within
 from sharedlog._log.following import AT_ONCE, After
 from sharedlog._log.log import Log as SyncLog
@@ -202,7 +202,7 @@ class Log:
         """Remove a name's holds, the dropped ones too: the name begins anew."""
         return await self._threads.run(self._inner.forget_hold, name)
 
-    async def trim(self, retention: timedelta | None = None) -> Outcome:
+    async def trim(self, retention: timedelta | None = None) -> TrimOutcome:
         """Trim what is older than the streams' retention, and than ``retention``; once."""
         return await self._threads.run(self._inner.trim, retention)
 
@@ -210,7 +210,7 @@ class Log:
         self,
         every: timedelta,
         retention: timedelta | None = None,
-        told: Callable[[Outcome | LogError], None] | None = None,
+        told: Callable[[TrimOutcome | LogError], None] | None = None,
     ) -> Trimming:
         """Trim on a schedule, in a thread, until what is returned is closed.
 
@@ -222,7 +222,7 @@ class Log:
         check_called(told, "told")
         loop, tell = asyncio.get_running_loop(), told
 
-        def tell_soon(found: Outcome | LogError) -> None:
+        def tell_soon(found: TrimOutcome | LogError) -> None:
             tell_loop(loop, tell, found)
 
         return Trimming(self._inner.trim_every(every, retention, tell_soon))

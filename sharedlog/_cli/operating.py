@@ -16,8 +16,8 @@ from sharedlog._core.errors import CorruptLog, LogError, UnknownProducer
 from sharedlog._core.holds import Hold
 from sharedlog._core.named import all_names
 from sharedlog._core.roster import granted_producers
-from sharedlog._core.trim import Outcome
-from sharedlog._core.verifying import Report, Verifier
+from sharedlog._core.trim import TrimOutcome
+from sharedlog._core.verifying import Verifier, VerifyReport
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log
 from sharedlog._outbox.adopting import adopt_outbox
@@ -89,7 +89,7 @@ def trim(log: Log, arguments: argparse.Namespace) -> int:
         _told_trim(log, log.trim(arguments.retention), arguments)
         return ExitCode.DONE
 
-    def told(found: Outcome | LogError) -> None:
+    def told(found: TrimOutcome | LogError) -> None:
         if isinstance(found, LogError):
             sys.stderr.write(f"sharedlog: {found}\n")
         else:
@@ -210,7 +210,7 @@ def unverified(error: CorruptLog, arguments: argparse.Namespace) -> int:
     return _verified(Verifier().broken_off(error), arguments)
 
 
-def _verified(report: Report, arguments: argparse.Namespace) -> int:
+def _verified(report: VerifyReport, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(report._asdict())
     else:
@@ -221,7 +221,7 @@ def _verified(report: Report, arguments: argparse.Namespace) -> int:
     return ExitCode.DAMAGED if report.problems else ExitCode.DONE
 
 
-def _told_trim(log: Log, outcome: Outcome, arguments: argparse.Namespace) -> None:
+def _told_trim(log: Log, outcome: TrimOutcome, arguments: argparse.Namespace) -> None:
     now_us = _now_us()
     told: dict[str, Any] = {
         "removed": outcome.rows,

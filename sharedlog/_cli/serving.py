@@ -21,7 +21,7 @@ from _rifl_ground.log import get_logger
 from sharedlog._cli.given import schedule
 from sharedlog._core.errors import LogError
 from sharedlog._core.observer import Observer
-from sharedlog._core.trim import Outcome
+from sharedlog._core.trim import TrimOutcome
 from sharedlog._log.log import Log
 from sharedlog._log.opening import open_log
 from sharedlog._service.server import LogServer, Options
@@ -163,7 +163,7 @@ def observer_of(
     return PrometheusObserver(), scraped.address
 
 
-def _told(found: Outcome | LogError) -> None:
+def _told(found: TrimOutcome | LogError) -> None:
     # A trim is told by its own events.
     if isinstance(found, LogError):
         _log.warning("served_log_not_trimmed", error=str(found))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sharedlog._consumer.tables import Dialect, Execute
-from sharedlog._core.consumer.calls import Call
+from sharedlog._consumer.tables import ConsumerDialect, Execute
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.position import Position
 
 CALLS = "sharedlog_consumer_call"
@@ -53,7 +53,7 @@ _VALUES = {
 class CallRows:
     """The rows of one consumer's calls: statements, in transactions of the store's."""
 
-    def __init__(self, name: str, dialect: Dialect) -> None:
+    def __init__(self, name: str, dialect: ConsumerDialect) -> None:
         """``name``: the consumer's."""
         self._name = name
         self._of = dialect.of
@@ -62,11 +62,11 @@ class CallRows:
         self._intend = _INTEND.format(values=casts, locked=dialect.share)
         self._answered = _ANSWERED.format(locked=dialect.share)
 
-    def read(self, execute: Execute, tag: str) -> list[Call]:
+    def read(self, execute: Execute, tag: str) -> list[HandlerCall]:
         """Return the calls of a shard, by their serials."""
         rows = execute(self._of(_READ), (self._name, tag)).fetchall()
         return [
-            Call(
+            HandlerCall(
                 int(serial),
                 Position.parse(position),
                 int(number),
@@ -80,7 +80,7 @@ class CallRows:
             for serial, position, number, session, client, target, method, request, answer in rows
         ]
 
-    def intend(self, execute: Execute, tag: str, number: int, call: Call) -> bool:
+    def intend(self, execute: Execute, tag: str, number: int, call: HandlerCall) -> bool:
         """Keep a call; False: the fence is another one's."""
         position = call.position
         values = (
@@ -90,7 +90,7 @@ class CallRows:
         done = execute(self._of(self._intend), (*values, self._name, tag, number))
         return bool(done.rowcount == 1)
 
-    def answered(self, execute: Execute, tag: str, number: int, call: Call) -> bool:
+    def answered(self, execute: Execute, tag: str, number: int, call: HandlerCall) -> bool:
         """Keep a call's answer; False: the fence is another one's."""
         shard = (self._name, tag)
         given = (call.answer, *shard, call.serial, *shard, number)

@@ -12,17 +12,17 @@ import grpc
 
 from _rifl_ground.loops import tell_loop
 from sharedlog._consumer.lending import handler_ended
-from sharedlog._consumer.services import Answer, Services, read
-from sharedlog._consumer.store import Store
+from sharedlog._consumer.services import ServiceAnswer, ServiceChannels, read
+from sharedlog._consumer.store import StoreLane
 from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, line_of
 from sharedlog._core.consumer.calls import Calling as Rule
-from sharedlog._core.consumer.calls import CallStep, Send, ShardCalls, Unanswered, Wanted
+from sharedlog._core.consumer.calls import CallStep, SendCall, ShardCalls, Unanswered, Wanted
 from sharedlog._core.errors import CallAfterWrite, CallMismatch, InvalidRequest, LogError
 from sharedlog._core.position import Position
 
 # Told of a call that has ended: target, method, seconds, the error's name.
 Told = Callable[[str, str, float, str], None]
-# Carries a step out: ``Send`` is begun, and what is returned ends with the answer.
+# Carries a step out: ``SendCall`` is begun, and what is returned ends with the answer.
 Act = Callable[[CallStep], Any]
 
 
@@ -33,7 +33,7 @@ class MessageCalls:
         self,
         calls: ShardCalls,
         position: Position,
-        store: Store,
+        store: StoreLane,
         act: Act,
         *,
         first: bool,
@@ -51,7 +51,7 @@ class MessageCalls:
         self._number = 0
         # Calls that are on their way.
         self._under_way = 0
-        self._tasks: list[asyncio.Future[Answer]] = []
+        self._tasks: list[asyncio.Future[ServiceAnswer]] = []
         # What ends the transaction, whatever the handler makes of it.
         self.ends: BaseException | None = None
         # The handler has ended before a call that it made.
@@ -90,17 +90,17 @@ class MessageCalls:
         if self._calls.unanswered(self._position):
             raise Failed("a call that the handler made before has no answer", counts=True)
 
-    def call(self, wanted: Wanted) -> Answer:
+    def call(self, wanted: Wanted) -> ServiceAnswer:
         """Make a call, and return its answer; the thread waits."""
         rule, kept = self._next(wanted)
         with self._making(wanted, kept=kept):
             return read(carry(rule, self._act))
 
-    def soon(self, wanted: Wanted) -> asyncio.Future[Answer]:
+    def soon(self, wanted: Wanted) -> asyncio.Future[ServiceAnswer]:
         """Make a call, whose answer is awaited on the event loop that runs."""
         rule, kept = self._next(wanted)
 
-        async def make() -> Answer:
+        async def make() -> ServiceAnswer:
             with self._making(wanted, kept=kept):
                 return read(await _carry_soon(rule, self._act))
 
@@ -211,8 +211,8 @@ def carry(rule: Rule[Any], act: Act) -> Any:
         answer = thrown = None
         try:
             answer = act(step)
-            if isinstance(step, Send):
-                answer = Services.answer(answer)
+            if isinstance(step, SendCall):
+                answer = ServiceChannels.answer(answer)
         except Unanswered as error:
             thrown = error
 
@@ -228,9 +228,9 @@ async def _carry_soon(rule: Rule[Any], act: Act) -> Any:
         answer = thrown = None
         try:
             answer = act(step)
-            if isinstance(step, Send):
+            if isinstance(step, SendCall):
                 await _over(answer)
-                answer = Services.answer(answer)
+                answer = ServiceChannels.answer(answer)
         except Unanswered as error:
             thrown = error
 

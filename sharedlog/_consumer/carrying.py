@@ -11,8 +11,8 @@ from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.opening import Together
 from sharedlog._consumer.running import Runner
-from sharedlog._consumer.services import Services
-from sharedlog._consumer.store import Store
+from sharedlog._consumer.services import ServiceChannels
+from sharedlog._consumer.store import StoreLane
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import (
     AppendWithin,
@@ -21,8 +21,8 @@ from sharedlog._core.consumer.asked import (
     CommitStore,
     Failed,
     Fire,
-    Note,
-    Part,
+    NoteBegun,
+    PartialTransaction,
     Passed,
     Resend,
     Rewind,
@@ -31,10 +31,10 @@ from sharedlog._core.consumer.asked import (
     TakeStore,
     Unit,
 )
-from sharedlog._core.consumer.calls import Answered, CallStep, Intend, Open, Send
+from sharedlog._core.consumer.calls import CallStep, Intend, KeepAnswer, Open, SendCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.observer import HandlingReport
-from sharedlog._core.draft import Bounds, tags_for
+from sharedlog._core.draft import AppendBounds, tags_for
 from sharedlog._core.errors import (
     AlreadyCommitted,
     StoreUnavailable,
@@ -51,9 +51,9 @@ from sharedlog._log.placing import Placing
 _T = TypeVar("_T")
 
 
-def append_bounds(limits: Limits) -> Bounds:
+def append_bounds(limits: Limits) -> AppendBounds:
     """Return what an append of ours has at most."""
-    return Bounds(
+    return AppendBounds(
         min(APPEND_ENTRIES, limits.entries),
         min(APPEND_BYTES, limits.append_bytes),
         tags_for(limits.operations, MAX_TAGS - 1),
@@ -68,10 +68,10 @@ class Carrier:
         name: str,
         place: Place,
         placing: Placing,
-        store: Store,
+        store: StoreLane,
         handlers: Handlers,
         calls: KeptCalls,
-        services: Services,
+        services: ServiceChannels,
         *,
         batch_s: float,
         dead_letters: str | None,
@@ -154,7 +154,7 @@ class Carrier:
         if self.inherited:
             raise forked()
         match step:
-            case TakeStore() | Note() | Rewind():
+            case TakeStore() | NoteBegun() | Rewind():
                 return self._noted(step)
             case Run(messages, changes):
                 return self._runner.run(messages, changes)
@@ -172,16 +172,16 @@ class Carrier:
                 return self._calls.resend(tag, checkpoint, self._store, self.act)
             case Open():
                 return self._services.open(step)
-            case Send():
+            case SendCall():
                 return self._services.send(step)
-            case Intend() | Answered():
+            case Intend() | KeepAnswer():
                 return self._calls.keep(step, self._store)
         return self._place.act(self._place.engine, step)
 
-    def _noted(self, step: TakeStore | Note | Rewind) -> Any:
+    def _noted(self, step: TakeStore | NoteBegun | Rewind) -> Any:
         """Write what is not the handlers'; a commit that did not happen is tried again."""
         try:
-            if isinstance(step, Note):
+            if isinstance(step, NoteBegun):
                 return self._store.note(step.tag, step.number, step.attempts)
             if isinstance(step, Rewind):
                 return self._store.rewind(*step)
@@ -194,7 +194,9 @@ class Carrier:
             raise AssertionError("the log is elsewhere")
         self._together.within(tag, of_incarnation(append, self._place.incarnation))
 
-    def _commit(self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> Part | None:
+    def _commit(
+        self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()
+    ) -> PartialTransaction | None:
         part = self._store.commit(tag, checkpoint, units)
         if part is not None:
             checkpoint = checkpoint._replace(position=units[part.done - 1].position)

@@ -12,7 +12,7 @@ import grpc.aio
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import unserialisable
 from sharedlog._consumer.calling import MessageCalls
-from sharedlog._consumer.services import Answer
+from sharedlog._consumer.services import ServiceAnswer
 from sharedlog._core.consumer.calls import Wanted
 from sharedlog._core.errors import InvalidRequest
 
@@ -42,7 +42,7 @@ class _Method:
         entries = tuple((name, value) for name, value in metadata or ())
         return Wanted(self._target, self._method, body, timeout, entries)
 
-    def _reply(self, answer: Answer) -> Any:
+    def _reply(self, answer: ServiceAnswer) -> Any:
         if answer.error is not None:
             raise answer.error
         return answer.response if self._read is None else self._read(answer.response)
@@ -141,7 +141,9 @@ class _AioUnaryUnary(_Method):
 class _AioCall:
     """A call that is awaited."""
 
-    def __init__(self, answer: asyncio.Future[Answer], reply: Callable[[Answer], Any]) -> None:
+    def __init__(
+        self, answer: asyncio.Future[ServiceAnswer], reply: Callable[[ServiceAnswer], Any]
+    ) -> None:
         self._answer = answer
         self._reply = reply
 

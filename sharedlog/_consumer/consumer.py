@@ -26,11 +26,11 @@ from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.opening import store_of, together
-from sharedlog._consumer.services import Service, Services
+from sharedlog._consumer.services import CalledService, ServiceChannels
 from sharedlog._consumer.settling import Settling
-from sharedlog._consumer.sharing import Settings
-from sharedlog._consumer.store import Store
-from sharedlog._consumer.working import Work
+from sharedlog._consumer.sharing import ConsumerSettings
+from sharedlog._consumer.store import StoreLane
+from sharedlog._consumer.working import ShardWork
 from sharedlog._core.arguments import check_truth, check_whole
 from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.asked import Failed
@@ -38,7 +38,7 @@ from sharedlog._core.consumer.holding import Begins, Since
 from sharedlog._core.consumer.keeping import InStore
 from sharedlog._core.consumer.names import producer_name
 from sharedlog._core.consumer.observer import ConsumerObserver
-from sharedlog._core.consumer.shard import Bounds
+from sharedlog._core.consumer.shard import TransactionBounds
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable, StoreUnavailable
 from sharedlog._core.fences import MAX_NUMBER
 from sharedlog._core.holds import BEGINNING, END
@@ -78,7 +78,7 @@ def begins_of(start: str | datetime | Position, tags: Sequence[str]) -> Mapping[
 _H = TypeVar("_H", bound=Handler)
 _T = TypeVar("_T", bound=TimerFunction)
 _R = TypeVar("_R")
-_E = TypeVar("_E", Store, Handlers, Services)
+_E = TypeVar("_E", StoreLane, Handlers, ServiceChannels)
 _O = TypeVar("_O")
 LEASE = timedelta(seconds=1.2)
 # Looks at who has what, within a lease.
@@ -171,11 +171,11 @@ class Consumer:
         self._concurrency = concurrency
         tags = [tag_of(each.name, at) for each in found for at in range(each.substreams)]
         check_producer_name(producer_name(name, max(tags, key=len)))
-        self._settings = Settings(
+        self._settings = ConsumerSettings(
             name,
             tags,
             max(map(hold_retention_us, found)),
-            Bounds(batch, _MESSAGE_BYTES, attempts, dead_letters is not None),
+            TransactionBounds(batch, _MESSAGE_BYTES, attempts, dead_letters is not None),
             begins_of(start, tags),
             self._lease_s / _LOOKS,
             store == LOG,
@@ -183,7 +183,7 @@ class Consumer:
             standby,
         )
         self._watchers = Watchers.of(observer)
-        self._services: dict[str, Service] = {}
+        self._services: dict[str, CalledService] = {}
         self._closing = threading.Event()
         self._place = places(1, 0.0)
         # Of a run; of one that an exception of a signal ended before it parted, until the next.
@@ -248,7 +248,7 @@ class Consumer:
         credentials, and with the secret that RIFL_SESSION_SECRET has, or the file that
         RIFL_SESSION_SECRET_FILE names: the same one in all processes of the consumer.
         """
-        self._services[target] = Service(credentials, secret, options, interceptors)
+        self._services[target] = CalledService(credentials, secret, options, interceptors)
 
     def run(self) -> None:
         """Consume until ``close`` is called, by another thread, a signal's handler, or a handler.
@@ -296,7 +296,7 @@ class Consumer:
             raise LogStopped("the log was closed")
         return self._closing.is_set()
 
-    def _wait(self, work: Work) -> None:
+    def _wait(self, work: ShardWork) -> None:
         """Wait for messages, or for what else is to be done."""
         timeout_s, through = min(work.idle_s(), _SLICE_S), work.through
         place = self._log._place
@@ -318,7 +318,7 @@ class Consumer:
             raise InvalidRequest("this consumer runs already") from None
 
     @contextmanager
-    def _member(self, clock: Callable[[], float] | None = None) -> Iterator[Work]:
+    def _member(self, clock: Callable[[], float] | None = None) -> Iterator[ShardWork]:
         """Be one of the consumer's processes.
 
         ``clock``: of a test, which drives it round by round; no thread says that it is there.
@@ -330,7 +330,7 @@ class Consumer:
             _ended(opened(self._open_store)) as store,
             _lanes_of(store, count) as lanes,
             _ended(self._handlers),
-            _ended(Services(self._services)) as services,
+            _ended(ServiceChannels(self._services)) as services,
         ):
             as_one = together(store, place.engine, self._store)
             settings = self._settings
@@ -364,7 +364,7 @@ class Consumer:
             membership.beside = lambda: look_at(hanging)
             membership.longest_run_s = lambda: max(each.longest_s() for each in hanging)
             membership.join()
-            work = Work(
+            work = ShardWork(
                 place,
                 settings,
                 membership,
@@ -422,9 +422,9 @@ def opened(open_store: Callable[[], _O]) -> _O:
 
 
 @contextmanager
-def _lanes_of(store: Store, count: int) -> Iterator[list[Store]]:
+def _lanes_of(store: StoreLane, count: int) -> Iterator[list[StoreLane]]:
     """Open so many lanes of a store beside the one that there is; none where one suffices."""
-    found: list[Store] = []
+    found: list[StoreLane] = []
     with ExitStack() as stack:
         while 1 < count > len(found) and (lane := opened(store.lane)) is not None:
             found.append(stack.enter_context(_ended(lane)))

@@ -14,7 +14,7 @@ from sharedlog._core.consumer.shard import Shard
 _log = get_logger("sharedlog")
 
 
-class Events:
+class ConsumerEvents:
     """Of one consumer, in one process."""
 
     def __init__(self, log: str, consumer: str, watchers: Watchers) -> None:

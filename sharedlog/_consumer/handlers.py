@@ -26,7 +26,7 @@ class _Handler(NamedTuple):
     batches: bool
 
 
-class Timer(NamedTuple):
+class HandlerTimer(NamedTuple):
     """A function that is called again and again, by the processes' clocks."""
 
     every_s: float
@@ -40,7 +40,7 @@ class Handlers:
         """``streams``: the consumer's."""
         self._streams = streams
         self._by_stream: dict[str, _Handler] = {}
-        self._timers: list[Timer] = []
+        self._timers: list[HandlerTimer] = []
         self._loop: EventLoop | None = None
 
     def add(self, stream: str, kind: Kind, call: Handler, *, batches: bool) -> None:
@@ -55,7 +55,7 @@ class Handlers:
     def add_timer(self, every_s: float, call: TimerFunction) -> None:
         """Have a function called again and again; see ``Consumer.every``."""
         _check_function(call)
-        self._timers.append(Timer(every_s, call))
+        self._timers.append(HandlerTimer(every_s, call))
 
     @property
     def timers(self) -> list[float]:

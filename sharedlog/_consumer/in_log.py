@@ -11,7 +11,7 @@ from _rifl_ground.counting import Counts
 from _rifl_ground.loans import Loan
 from sharedlog._core.consumer.asked import Unit
 from sharedlog._core.consumer.call_keys import drop_calls, keep_call, read_calls
-from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.names import shard_fence
@@ -59,7 +59,7 @@ class LogStore:
         """Never called: a reset is refused."""
         raise _nothing()
 
-    def calls(self, tag: str) -> Sequence[Call]:
+    def calls(self, tag: str) -> Sequence[HandlerCall]:
         """See ``Store``."""
         try:
             found = self._place.run(read_calls(self._name, tag, self._place.seals))
@@ -70,12 +70,12 @@ class LogStore:
         self._kept[tag] = {each.serial: each.position[:2] for each in found}
         return found
 
-    def intend(self, tag: str, number: int, call: Call) -> None:
+    def intend(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         self._kept.setdefault(tag, {})[call.serial] = call.position[:2]
         self._keep(tag, number, call)
 
-    def answered(self, tag: str, number: int, call: Call) -> None:
+    def answered(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         self._keep(tag, number, call)
 
@@ -137,7 +137,7 @@ class LogStore:
     def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _keep(self, tag: str, number: int, call: Call) -> None:
+    def _keep(self, tag: str, number: int, call: HandlerCall) -> None:
         fence = Fence(shard_fence(self._name, tag), number)
         rule: Rule[None] = keep_call(self._name, tag, fence, call, self._place.seals)
         try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sharedlog._consumer.calling import Act, carry
-from sharedlog._consumer.store import Store
+from sharedlog._consumer.store import StoreLane
 from sharedlog._core.consumer.asked import Failed
-from sharedlog._core.consumer.calls import Answered, Intend, ShardCalls, Unanswered, series_of
+from sharedlog._core.consumer.calls import Intend, KeepAnswer, ShardCalls, Unanswered, series_of
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.errors import StoreUnavailable
 
@@ -24,7 +24,7 @@ class KeptCalls:
         # Of those that are not there it is not known: they are read again.
         self._calls: dict[str, ShardCalls] = {}
 
-    def of(self, tag: str, store: Store) -> ShardCalls:
+    def of(self, tag: str, store: StoreLane) -> ShardCalls:
         """Return the calls of a shard that was taken over, as the store has them."""
         if tag not in self._calls:
             known = self._checkpoints[tag]
@@ -33,7 +33,7 @@ class KeptCalls:
             self._calls[tag] = ShardCalls(tag, known.number, series, known.position, rows)
         return self._calls[tag]
 
-    def resend(self, tag: str, checkpoint: Checkpoint, store: Store, act: Act) -> None:
+    def resend(self, tag: str, checkpoint: Checkpoint, store: StoreLane, act: Act) -> None:
         """T6: send again what has no answer, at a take-over; ``StoreUnavailable``: not now."""
         self._checkpoints[tag] = checkpoint
         self._calls.pop(tag, None)
@@ -44,7 +44,7 @@ class KeptCalls:
         except Failed as failed:
             raise StoreUnavailable(f"the store: {failed.why}") from failed
 
-    def keep(self, step: Intend | Answered, store: Store) -> None:
+    def keep(self, step: Intend | KeepAnswer, store: StoreLane) -> None:
         """Keep something of a call; where that fails, what is there is not known."""
         keep = store.intend if isinstance(step, Intend) else store.answered
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from sharedlog._consumer.lending import end_child
-from sharedlog._consumer.owned import Owned
+from sharedlog._consumer.owned import OwnedShard
 from sharedlog._consumer.turning import Turning
 
 
@@ -19,7 +19,7 @@ class Lanes:
     until it is offered again. All methods are for the thread that shares the shards.
     """
 
-    def __init__(self, turnings: Sequence[Turning], owned: Mapping[str, Owned]) -> None:
+    def __init__(self, turnings: Sequence[Turning], owned: Mapping[str, OwnedShard]) -> None:
         """``turnings``: of each lane. ``owned``: which shards there are, by tag.
 
         Their threads begin with the first offer.
@@ -30,7 +30,7 @@ class Lanes:
         self._lock = lock = threading.RLock()
         # A turn may begin; a shard rests.
         self._begins, self._rests = threading.Condition(lock), threading.Condition(lock)
-        self._due: deque[Owned] = deque()
+        self._due: deque[OwnedShard] = deque()
         self._running = 0
         self._rested = self._still = self._closing = False
         # Through which LSN some shard has read.
@@ -57,7 +57,7 @@ class Lanes:
                 self._still = False
                 self._begins.notify_all()
 
-    def offer(self, owned: Iterable[Owned], timeout_s: float) -> None:
+    def offer(self, owned: Iterable[OwnedShard], timeout_s: float) -> None:
         """Have shards that rest take a turn; wait until one rests again, or what else happens."""
         # An interrupt may come at any line: ``close`` knows of all that were begun.
         for turning in self._turnings[len(self._threads) :]:
@@ -82,7 +82,7 @@ class Lanes:
             if each.is_alive():
                 each.join()
 
-    def _put(self, own: Owned) -> None:
+    def _put(self, own: OwnedShard) -> None:
         own.rests = False
         self._due.append(own)
         self._begins.notify()
@@ -98,7 +98,7 @@ class Lanes:
                 error = raised
             self._over(own, done, through, error)
 
-    def _next(self) -> Owned | None:
+    def _next(self) -> OwnedShard | None:
         with self._lock:
             while True:
                 self._begins.wait_for(lambda: self._closing or (self._due and not self._still))
@@ -111,7 +111,7 @@ class Lanes:
                     return own
                 self._rest(own)
 
-    def _over(self, own: Owned, done: int, before: int, error: BaseException | None) -> None:
+    def _over(self, own: OwnedShard, done: int, before: int, error: BaseException | None) -> None:
         """A turn is over; ``before``: through which LSN its shard had read."""
         with self._lock:
             own.runs = False
@@ -133,10 +133,10 @@ class Lanes:
         if settling is not None:
             settling.add_done_callback(lambda _: self._settled(own))
 
-    def _settled(self, own: Owned) -> None:
+    def _settled(self, own: OwnedShard) -> None:
         with self._lock:
             self._put(own)
 
-    def _rest(self, own: Owned) -> None:
+    def _rest(self, own: OwnedShard) -> None:
         own.rests = self._rested = True
         self._rests.notify_all()

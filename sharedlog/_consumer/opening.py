@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from _rifl_ground.sqlite.address import PREFIX, keyed_file_of
 from sharedlog._consumer.configuring import Configure, check_configure
 from sharedlog._consumer.in_log import LOG, LogStore
-from sharedlog._consumer.sqlite import SqliteStore
-from sharedlog._consumer.store import Store
+from sharedlog._consumer.sqlite import SqliteLane
+from sharedlog._consumer.store import StoreLane
 from sharedlog._core.consumer.keeping import InStore
 from sharedlog._core.consumer.one_file import InOneDatabase, InOneFile
 from sharedlog._core.errors import InvalidRequest
@@ -34,9 +34,9 @@ class Together(NamedTuple):
     alone: bool
 
 
-def together(store: Store, engine: Engine, url: str) -> Together | None:
+def together(store: StoreLane, engine: Engine, url: str) -> Together | None:
     """Return how a store and the log of an engine commit together; None: they do not."""
-    if isinstance(store, SqliteStore):
+    if isinstance(store, SqliteLane):
         path, _ = keyed_file_of(url)
         if not isinstance(engine, SqliteEngine) or not engine.is_in(path):
             return None
@@ -48,10 +48,10 @@ def together(store: Store, engine: Engine, url: str) -> Together | None:
         )
     if not url.startswith(_POSTGRES):
         return None
-    from sharedlog._consumer.postgres import PostgresStore
+    from sharedlog._consumer.postgres import PostgresLane
     from sharedlog._engines.postgres.engine import PostgresEngine
 
-    if not isinstance(store, PostgresStore) or not isinstance(engine, PostgresEngine):
+    if not isinstance(store, PostgresLane) or not isinstance(engine, PostgresEngine):
         return None
     if not store.has(engine):
         return None
@@ -62,7 +62,7 @@ def together(store: Store, engine: Engine, url: str) -> Together | None:
 
 def store_of(
     url: str, name: str, place: Place, configure: Configure | None = None
-) -> Callable[[], Store]:
+) -> Callable[[], StoreLane]:
     """Return what opens a store for a consumer; raises ``InvalidRequest`` for another URL.
 
     ``configure``: called with each connection that handlers will use.
@@ -78,13 +78,13 @@ def store_of(
         except ValueError as error:
             raise InvalidRequest(f"a consumer's store: {error}") from None
         file = path.absolute()
-        return lambda: SqliteStore(file, name, foreign_keys=keys, configure=configure)
+        return lambda: SqliteLane(file, name, foreign_keys=keys, configure=configure)
     if url.startswith(_POSTGRES):
         try:
-            from sharedlog._consumer.postgres import PostgresStore
+            from sharedlog._consumer.postgres import PostgresLane
         except ModuleNotFoundError as error:
             raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
-        return lambda: PostgresStore(url, name, configure)
+        return lambda: PostgresLane(url, name, configure)
     if url.startswith(_REDIS):
         try:
             from sharedlog._consumer.redis import open_redis

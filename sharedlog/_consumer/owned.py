@@ -6,7 +6,7 @@ import time
 from concurrent.futures import Future
 
 from sharedlog._core.consumer.holding import Done
-from sharedlog._core.consumer.members import Lease
+from sharedlog._core.consumer.members import ShardLease
 from sharedlog._core.consumer.operating import Told
 from sharedlog._core.consumer.shard import Shard
 
@@ -19,14 +19,14 @@ _LONG_S = 60.0
 _PASSED_S = 10.0
 
 
-class Owned:
+class OwnedShard:
     """A shard that this process has."""
 
-    def __init__(self, shard: Shard, lease: Lease) -> None:
+    def __init__(self, shard: Shard, lease: ShardLease) -> None:
         """``lease``: with which it is taken over, before anything else."""
         self.shard = shard
         # Taken, and not taken over yet.
-        self.lease: Lease | None = lease
+        self.lease: ShardLease | None = lease
         self.failures = 0
         # When the first of these was, and the last, by the clock of this process; since 1970.
         self._since_s = self._last_s = 0.0

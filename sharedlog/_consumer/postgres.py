@@ -27,7 +27,7 @@ from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import Failed, Unit
-from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import InvalidRequest, LogError, NotDurable, StoreUnavailable
@@ -103,7 +103,7 @@ class _Shared:
         self.lost: set[str] = set()
 
 
-class PostgresStore:
+class PostgresLane:
     """See ``Store``. A lane is a session; a take-over ends a dead process's sessions, if it may."""
 
     def __init__(
@@ -156,9 +156,9 @@ class PostgresStore:
                 execute(self._table.create, ())
                 execute(self._calls.create, ())
 
-    def lane(self) -> PostgresStore:
+    def lane(self) -> PostgresLane:
         """See ``Store``."""
-        return PostgresStore(self._url, self._name, self._configure, self._shared)
+        return PostgresLane(self._url, self._name, self._configure, self._shared)
 
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """See ``Store``. The row names the sessions of all lanes: the shard may be in any."""
@@ -190,21 +190,21 @@ class PostgresStore:
             self._table.rewind(execute, tag, number, epoch, position)
             self._calls.forget(execute, tag)
 
-    def calls(self, tag: str) -> Sequence[Call]:
+    def calls(self, tag: str) -> Sequence[HandlerCall]:
         """See ``Store``."""
         with self._working() as execute:
             found = self._calls.read(execute, tag)
         self._has_calls(tag, bool(found))
         return found
 
-    def intend(self, tag: str, number: int, call: Call) -> None:
+    def intend(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         self._has_calls(tag, True)
         with self._apart() as execute:
             if not self._calls.intend(execute, tag, number, call):
                 raise self._table.fenced(execute, tag, number)
 
-    def answered(self, tag: str, number: int, call: Call) -> None:
+    def answered(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         with self._apart() as execute:
             if not self._calls.answered(execute, tag, number, call):

@@ -61,7 +61,7 @@ class NotedConnection(psycopg.Connection[Any]):
             raise
 
 
-class Session(NamedTuple):
+class StoreSession(NamedTuple):
     """A connection, and what the server calls its session.
 
     ``name``: empty behind a pooler, which lends the session to others, too. ``pooled``: the next
@@ -97,7 +97,7 @@ def opened(
     refused: type[LogError] = NotDurable,
     configure: Configure | None = None,
     waits_ms: int = 0,
-) -> Session:
+) -> StoreSession:
     """Open a session; raises psycopg's errors, and ``refused`` for a server that may forget.
 
     ``configure``: called with the connection. What it sets holds for all handlers. ``waits_ms``:
@@ -117,7 +117,7 @@ def opened(
         with connection.cursor(row_factory=tuple_row) as cursor:
             row = cursor.execute(_LOOK).fetchone()
             if row is None:
-                return Session(connection, "", pooled=True, beginning=_SYNCED)
+                return StoreSession(connection, "", pooled=True, beginning=_SYNCED)
             pid, name, statement_ms, lock_ms = row
             pooled = connection.info.backend_pid != pid
             if pooled:
@@ -134,9 +134,9 @@ def opened(
         connection.close()
         raise
     if not pooled:
-        return Session(connection, str(name), pooled, settings)
+        return StoreSession(connection, str(name), pooled, settings)
     waits = _lock_timeout(statement_ms, lock_ms, waits_ms).replace(b"SET ", b"SET LOCAL ")
-    return Session(connection, "", pooled, settings, _SYNCED + b"; " + waits)
+    return StoreSession(connection, "", pooled, settings, _SYNCED + b"; " + waits)
 
 
 def _lock_timeout(statement_ms: int, lock_ms: int, waits_ms: int) -> bytes:

@@ -26,8 +26,8 @@ from sharedlog._consumer.redis_transaction import (
     Info,
     RedisTransaction,
 )
-from sharedlog._core.consumer.asked import Failed, Part, Unit
-from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.asked import Failed, PartialTransaction, Unit
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.outputs import pieces_of
@@ -62,7 +62,7 @@ class _Part(NamedTuple):
     commands: Sequence[Command]
 
 
-class RedisStore:
+class RedisLane:
     """See ``Store``. A transaction is queued until its commit, which is one script."""
 
     def __init__(self, clients: Clients, name: str) -> None:
@@ -81,9 +81,9 @@ class RedisStore:
         # The calls of shards: their serials, and the places of their messages. Of all lanes.
         self._serials: dict[str, dict[int, tuple[int, int]]] = {}
 
-    def lane(self) -> RedisStore:
+    def lane(self) -> RedisLane:
         """See ``Store``."""
-        found = RedisStore(self._clients, self._name)
+        found = RedisLane(self._clients, self._name)
         found._serials = self._serials
         return found
 
@@ -115,7 +115,7 @@ class RedisStore:
         if found[0] != b"ok":
             raise self._fenced(tag, number, found)
 
-    def calls(self, tag: str) -> Sequence[Call]:
+    def calls(self, tag: str) -> Sequence[HandlerCall]:
         """See ``Store``."""
         with _errors():
             rows: dict[bytes, bytes] = self._client.hgetall(self._calls(tag))
@@ -123,12 +123,12 @@ class RedisStore:
         self._serials[tag] = {each.serial: _place(each) for each in found}
         return found
 
-    def intend(self, tag: str, number: int, call: Call) -> None:
+    def intend(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         self._keep(tag, number, self._calls(tag), call.serial, _written_call(call))
         self._serials.setdefault(tag, {})[call.serial] = _place(call)
 
-    def answered(self, tag: str, number: int, call: Call) -> None:
+    def answered(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         self._keep(tag, number, self._calls(tag), call.serial, _written_call(call))
 
@@ -174,7 +174,9 @@ class RedisStore:
             if lent.watching:
                 self._watching, self._lent = lent, None
 
-    def commit(self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> Part | None:
+    def commit(
+        self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()
+    ) -> PartialTransaction | None:
         """See ``Store``. ``Failed`` that is ``partial``: what was before the command is there."""
         commands = self._queued
         parts = self._parts(tag, checkpoint, units, commands)
@@ -199,7 +201,7 @@ class RedisStore:
         failed = Failed(told, counts=partial or not passes(why), partial=partial)
         if not done:
             raise failed
-        return Part(done, failed)
+        return PartialTransaction(done, failed)
 
     def rollback(self) -> None:
         """See ``Store``."""
@@ -325,7 +327,7 @@ def _errors() -> Iterator[None]:
         raise noted(StoreUnavailable(why)) from error
 
 
-def open_redis(url: str, name: str) -> RedisStore:
+def open_redis(url: str, name: str) -> RedisLane:
     """Open the store of a consumer; raises ``NotDurable`` for a server that may forget."""
     try:
         address = RedisAddress.parse(url)
@@ -344,7 +346,7 @@ def open_redis(url: str, name: str) -> RedisStore:
     except BaseException:
         clients.close()
         raise
-    return RedisStore(clients, name)
+    return RedisLane(clients, name)
 
 
 def _arguments(checkpoint: Checkpoint, parts: Sequence[_Part]) -> list[Any]:
@@ -357,23 +359,23 @@ def _arguments(checkpoint: Checkpoint, parts: Sequence[_Part]) -> list[Any]:
     return found
 
 
-def _serial(call: Call) -> int:
+def _serial(call: HandlerCall) -> int:
     return call.serial
 
 
-def _place(call: Call) -> tuple[int, int]:
+def _place(call: HandlerCall) -> tuple[int, int]:
     return call.position.lsn, call.position.ordinal
 
 
-def _written_call(call: Call) -> bytes:
+def _written_call(call: HandlerCall) -> bytes:
     answer = None if call.answer is None else base64.b64encode(call.answer).decode()
     request = base64.b64encode(call.request).decode()
     return json.dumps([str(call.position), *call[2:7], request, answer]).encode()
 
 
-def _read_call(serial: int, row: bytes) -> Call:
+def _read_call(serial: int, row: bytes) -> HandlerCall:
     position, number, session, client, target, method, request, answer = json.loads(row)
-    return Call(
+    return HandlerCall(
         serial,
         Position.parse(position),
         number,

@@ -14,14 +14,14 @@ from sharedlog._consumer.hanging import Hanging
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
 from sharedlog._consumer.state import ShardState
-from sharedlog._consumer.store import Store
+from sharedlog._consumer.store import StoreLane
 from sharedlog._core.consumer.asked import BatchEnds, Died, Failed, Ran, Unit, story_of
 from sharedlog._core.consumer.calls import ShardCalls
 from sharedlog._core.consumer.observer import HandlingReport
 from sharedlog._core.consumer.outputs import Outputs
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.dead_letters import said
-from sharedlog._core.draft import Bounds
+from sharedlog._core.draft import AppendBounds
 from sharedlog._core.envelope import About
 from sharedlog._core.errors import (
     CorruptLog,
@@ -59,12 +59,12 @@ class Runner:
         name: str,
         place: Place,
         placing: Placing,
-        store: Store,
+        store: StoreLane,
         handlers: Handlers,
         calls: KeptCalls,
         act: Act,
         *,
-        bounds: Bounds,
+        bounds: AppendBounds,
         batch_s: float,
         dead_letters: str | None,
         travels: bool,

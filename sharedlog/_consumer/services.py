@@ -20,7 +20,7 @@ from rifl.core._shared.codes import raised_code
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.reasons import RETRIED_REASONS
 from rifl.core._shared.record import CompletionRecord, Metadata
-from sharedlog._core.consumer.calls import Open, Send, Unanswered
+from sharedlog._core.consumer.calls import Open, SendCall, Unanswered
 
 # Answers outlive a consumer that nobody runs for so long: as long as services keep any.
 _RETENTION_S = 30 * 86_400.0
@@ -31,7 +31,7 @@ _MISMATCH = "PAYLOAD_MISMATCH"
 _CLOSED = "SESSION_CLOSED"
 
 
-class Service(NamedTuple):
+class CalledService(NamedTuple):
     """How a service is called; see ``Consumer.service``."""
 
     credentials: grpc.ChannelCredentials | None = None
@@ -40,7 +40,7 @@ class Service(NamedTuple):
     interceptors: Sequence[Any] = ()
 
 
-class Answer(NamedTuple):
+class ServiceAnswer(NamedTuple):
     """What a service has answered to a call: a message's bytes, or an error."""
 
     response: bytes
@@ -49,10 +49,10 @@ class Answer(NamedTuple):
     trailing_metadata: Metadata
 
 
-class Services:
+class ServiceChannels:
     """The channels of one process, one for each session. One thread; not that of its futures."""
 
-    def __init__(self, declared: Mapping[str, Service]) -> None:
+    def __init__(self, declared: Mapping[str, CalledService]) -> None:
         """``declared``: by target; another one is called without credentials."""
         self._declared = declared
         # By target and series: the session, and its channel.
@@ -66,7 +66,7 @@ class Services:
         except CallError as error:
             raise _unanswered(error) from error
 
-    def send(self, step: Send) -> grpc.Future:  # type: ignore[type-arg]
+    def send(self, step: SendCall) -> grpc.Future:  # type: ignore[type-arg]
         """Have a call be under way; ``answer`` reads what it ends with."""
         call = step.call
         channel = self._channel(call.target, call.session)
@@ -114,7 +114,7 @@ class Services:
             with contextlib.suppress(CallError):
                 known[1].session.close()
             known[1].close()
-        service = self._declared.get(target, Service())
+        service = self._declared.get(target, CalledService())
         channel = connect(
             target,
             service.credentials,
@@ -129,7 +129,7 @@ class Services:
         return channel
 
 
-def read(kept: bytes) -> Answer:
+def read(kept: bytes) -> ServiceAnswer:
     """Read an answer as it is kept."""
     record = record_from_bytes(kept)
     error = None
@@ -146,7 +146,9 @@ def read(kept: bytes) -> Answer:
             ),
             original_code=code,
         )
-    return Answer(record.response or b"", error, record.initial_metadata, record.trailing_metadata)
+    return ServiceAnswer(
+        record.response or b"", error, record.initial_metadata, record.trailing_metadata
+    )
 
 
 def _unanswered(error: CallError) -> Unanswered:

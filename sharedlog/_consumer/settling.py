@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
-from sharedlog._consumer.owned import Owned
+from sharedlog._consumer.owned import OwnedShard
 from sharedlog._core.steps import Rule
 
 _THREADS = 8
@@ -27,7 +27,7 @@ class Settling:
         self._aside = aside
         self._pool = None if aside is None else ThreadPoolExecutor(_THREADS, "sharedlog-settling")
 
-    def begin(self, own: Owned, carry: Carry) -> None:
+    def begin(self, own: OwnedShard, carry: Carry) -> None:
         """Have a shard settle; ``own.settled`` waits for it. ``carry``: carries out what is done
         at once.
         """
@@ -36,7 +36,7 @@ class Settling:
         else:
             own.settling = self._pool.submit(self._aside, own.shard.settle())
 
-    def wait(self, owned: Iterable[Owned]) -> bool:
+    def wait(self, owned: Iterable[OwnedShard]) -> bool:
         """Wait a little until one of these that settle has; False: none did."""
         running = [each.settling for each in owned if each.settling is not None]
         return bool(running and wait(running, _SLICE_S, FIRST_COMPLETED).done)

@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._consumer.carrying import Carrier
-from sharedlog._consumer.events import Events
+from sharedlog._consumer.events import ConsumerEvents
 from sharedlog._consumer.membership import Membership
-from sharedlog._consumer.owned import Owned
+from sharedlog._consumer.owned import OwnedShard
 from sharedlog._core.consumer.changelog import Changelog
 from sharedlog._core.consumer.holding import Begins, move_holds
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
-from sharedlog._core.consumer.members import LONGEST_LEASE_S, Lease, leave, look, plan, take
-from sharedlog._core.consumer.shard import Bounds, Shard
+from sharedlog._core.consumer.members import LONGEST_LEASE_S, ShardLease, leave, look, plan, take
+from sharedlog._core.consumer.shard import Shard, TransactionBounds
 from sharedlog._core.errors import Fenced, LogError, LogUnavailable
 from sharedlog._log.place import Place
 
@@ -66,7 +66,7 @@ class Standbys:
 _OVER = 1.2
 
 
-class Settings(NamedTuple):
+class ConsumerSettings(NamedTuple):
     """What a consumer was told. ``begins``: by tag, where a new one does; ``look_s``: between two
     looks at who has what.
 
@@ -77,7 +77,7 @@ class Settings(NamedTuple):
     name: str
     tags: Sequence[str]
     retention_us: int
-    bounds: Bounds
+    bounds: TransactionBounds
     begins: Mapping[str, Begins]
     look_s: float
     in_log: bool
@@ -91,14 +91,14 @@ class Sharing:
     def __init__(
         self,
         place: Place,
-        settings: Settings,
+        settings: ConsumerSettings,
         membership: Membership,
         carrier: Carrier,
-        events: Events,
+        events: ConsumerEvents,
         clock: Callable[[], float],
     ) -> None:
         """It has none yet."""
-        self.owned: dict[str, Owned] = {}
+        self.owned: dict[str, OwnedShard] = {}
         self.standbys = Standbys(place, settings.name, carrier, warm=settings.standby)
         # Its standbys have more to read at once.
         self.behind = False
@@ -182,7 +182,7 @@ class Sharing:
         """The log does not answer: it is asked again."""
         self._events.waits("", str(error))
 
-    def _begin(self, tag: str, lease: Lease) -> None:
+    def _begin(self, tag: str, lease: ShardLease) -> None:
         own = self.owned.get(tag)
         if own is None:
             settings = self._settings
@@ -194,7 +194,7 @@ class Sharing:
                 settings.begins[tag],
                 self._keeper(tag),
             )
-            self.owned[tag] = Owned(shard, lease)
+            self.owned[tag] = OwnedShard(shard, lease)
         else:
             own.lease = lease
 

@@ -27,7 +27,7 @@ from sharedlog._consumer.savepoints import sql_savepoint
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import SQLITE, TABLE, Execute, Table
 from sharedlog._core.consumer.asked import Failed, Unit
-from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import (
@@ -89,7 +89,7 @@ _LOST = (
 _OURS = "the consumer begins, commits and closes what handlers write with (a savepoint is yours)"
 
 
-class SqliteStore:
+class SqliteLane:
     """See ``Store``. The file has one writer: a transaction keeps others out while it runs."""
 
     def __init__(
@@ -155,7 +155,7 @@ class SqliteStore:
             self._table.rewind(execute, tag, number, epoch, position)
             self._calls.forget(execute, tag)
 
-    def calls(self, tag: str) -> Sequence[Call]:
+    def calls(self, tag: str) -> Sequence[HandlerCall]:
         """See ``Store``."""
         with self._transaction() as execute:
             found = self._calls.read(execute, tag)
@@ -164,14 +164,14 @@ class SqliteStore:
             self._calling.add(tag)
         return found
 
-    def intend(self, tag: str, number: int, call: Call) -> None:
+    def intend(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         self._calling.add(tag)
         with self._transaction() as execute:
             if not self._calls.intend(execute, tag, number, call):
                 raise self._table.fenced(execute, tag, number)
 
-    def answered(self, tag: str, number: int, call: Call) -> None:
+    def answered(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         with self._transaction() as execute:
             if not self._calls.answered(execute, tag, number, call):

@@ -8,21 +8,21 @@ from typing import Any, Protocol
 
 from _rifl_ground.counting import Counts
 from _rifl_ground.loans import Loan
-from sharedlog._core.consumer.asked import Part, Unit
-from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.asked import PartialTransaction, Unit
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
 from sharedlog._core.position import Position
 
 
-class Store(Protocol):
+class StoreLane(Protocol):
     """A lane of one process to the database that the effects are in: one transaction at a time.
 
     Raises ``StoreUnavailable`` where the database does not answer (it is used again then),
     ``Fenced`` for a number that is not the shard's, ``Failed`` for a commit that did not happen.
     """
 
-    def lane(self) -> Store | None:
+    def lane(self) -> StoreLane | None:
         """Return another lane, whose transactions run beside those of this one; None: none can.
 
         Both have the same shards: what one has found out of a shard the other knows. A shard is
@@ -38,15 +38,15 @@ class Store(Protocol):
     def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
         """Be done through a position, in a new epoch, where the fence is the number."""
 
-    def calls(self, tag: str) -> Sequence[Call]:
+    def calls(self, tag: str) -> Sequence[HandlerCall]:
         """Return the calls that are kept of a shard, by their serials (T6)."""
 
-    def intend(self, tag: str, number: int, call: Call) -> None:
+    def intend(self, tag: str, number: int, call: HandlerCall) -> None:
         """Keep a call, durably, where the fence is the number: whatever becomes of the
         transaction that runs.
         """
 
-    def answered(self, tag: str, number: int, call: Call) -> None:
+    def answered(self, tag: str, number: int, call: HandlerCall) -> None:
         """Keep a call's answer, as ``intend``."""
 
     def written(self) -> int | None:
@@ -84,7 +84,9 @@ class Store(Protocol):
     def intact(self) -> None:
         """Raise ``Failed`` where a handler has ended the transaction."""
 
-    def commit(self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> Part | None:
+    def commit(
+        self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()
+    ) -> PartialTransaction | None:
         """Commit, with the checkpoint, where the fence is its number; begins if nothing has.
 
         ``units``: see ``CommitStore``; None is returned where all of it is committed.

@@ -47,7 +47,7 @@ _SESSION = "SELECT session FROM sharedlog_consumer WHERE consumer = ? AND shard 
 Execute = Callable[[str, Sequence[Any]], Any]
 
 
-class Dialect(NamedTuple):
+class ConsumerDialect(NamedTuple):
     """What two databases write differently.
 
     ``share``: has who would change the rows that a statement looks at wait for it.
@@ -69,7 +69,7 @@ class Dialect(NamedTuple):
 class Table:
     """The rows of one consumer: statements, carried out in transactions of the store's."""
 
-    def __init__(self, name: str, dialect: Dialect) -> None:
+    def __init__(self, name: str, dialect: ConsumerDialect) -> None:
         """``name``: the consumer's."""
         self._name = name
         self._of = dialect.of
@@ -135,5 +135,5 @@ class Table:
         )
 
 
-SQLITE = Dialect("BLOB", "?", "")
-POSTGRES = Dialect("BYTEA", "%s", "FOR SHARE")
+SQLITE = ConsumerDialect("BLOB", "?", "")
+POSTGRES = ConsumerDialect("BYTEA", "%s", "FOR SHARE")

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 from sharedlog._consumer.carrying import Carrier
-from sharedlog._consumer.events import Events
-from sharedlog._consumer.owned import Owned
+from sharedlog._consumer.events import ConsumerEvents
+from sharedlog._consumer.owned import OwnedShard
 from sharedlog._consumer.settling import Settling
-from sharedlog._consumer.sharing import Settings, Sharing
+from sharedlog._consumer.sharing import ConsumerSettings, Sharing
 from sharedlog._core.consumer.holding import move_holds
 from sharedlog._core.consumer.members import Gone, stop, take
 from sharedlog._core.consumer.operating import Told, tell, told_of
@@ -23,12 +23,12 @@ class Turning:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConsumerSettings,
         who: str,
         carrier: Carrier,
         settling: Settling,
         sharing: Sharing,
-        events: Events,
+        events: ConsumerEvents,
         clock: Callable[[], float],
         ended: Callable[[str], bool],
     ) -> None:
@@ -47,7 +47,7 @@ class Turning:
         """Whether this process is a forked child of the one that this belongs to."""
         return self._carrier.inherited
 
-    def turn(self, own: Owned) -> int:
+    def turn(self, own: OwnedShard) -> int:
         """Have a shard take its turn, of one transaction; messages done.
 
         Raises what no further try mends, as ``Work.round``.
@@ -88,7 +88,7 @@ class Turning:
         self._told(own, turned)
         return turned.done
 
-    def _fire(self, own: Owned, now_s: float) -> bool:
+    def _fire(self, own: OwnedShard, now_s: float) -> bool:
         """Run a timer that is due; one that fails is due again after its time."""
         for timer, every_s in enumerate(self._carrier.timers):
             if own.due(timer, every_s, now_s):
@@ -111,7 +111,7 @@ class Turning:
             self._sharing.unavailable(away)
         self._sharing.drop(shard.tag, str(error))
 
-    def _ready(self, own: Owned) -> bool:
+    def _ready(self, own: OwnedShard) -> bool:
         """Take the shard over, where that is to be done before anything else (T1, T5)."""
         shard, settings = own.shard, self._settings
         if own.lease is None and not shard.sure:
@@ -131,14 +131,14 @@ class Turning:
             self._events.took_over(shard, gone)
         return True
 
-    def _tell(self, own: Owned, turned: Turned) -> None:
+    def _tell(self, own: OwnedShard, turned: Turned) -> None:
         """Have the log tell what fails, and what became a dead letter: for who looks."""
         failed = turned.failed
         if turned.stops or (failed is None and not turned.done) or (failed and not failed.counts):
             return
         self._say(own, "" if failed is None else failed.why, buried=turned.buried)
 
-    def _say(self, own: Owned, why: str, *, buried: bool = False) -> None:
+    def _say(self, own: OwnedShard, why: str, *, buried: bool = False) -> None:
         name, tag = self._settings.name, own.shard.tag
         if own.told is None:
             own.told = self._carrier.carry(told_of(name)).get(tag, Told())
@@ -149,7 +149,7 @@ class Turning:
             self._carrier.carry(tell(name, tag, own.shard.fence, told))
             own.told = told
 
-    def _retries(self, own: Owned, why: str) -> None:
+    def _retries(self, own: OwnedShard, why: str) -> None:
         """Tell of what is tried again for more than a minute; else it looks healthy."""
         if not (seconds := own.retries_for_s):
             return
@@ -162,7 +162,7 @@ class Turning:
             # It is told at a later try.
             self._sharing.unavailable(error)
 
-    def _told(self, own: Owned, turned: Turned) -> None:
+    def _told(self, own: OwnedShard, turned: Turned) -> None:
         shard, failed = own.shard, turned.failed
         if turned.stops:
             stopping = stop(self._settings.name, shard.tag, self._who, shard.fence, turned.stops)
@@ -188,14 +188,14 @@ class Turning:
             elif turned.done and self._carrier.ran:
                 self._events.committed(self._carrier.ran[: turned.done])
 
-    def _kept(self, own: Owned, now_s: float, *, idle: bool) -> None:
+    def _kept(self, own: OwnedShard, now_s: float, *, idle: bool) -> None:
         """Have the log know what is done, now and then."""
         if own.passes(now_s):
             self._carrier.carry(own.shard.pass_by(_now_us(), idle=idle))
         own.done = own.shard.done
         own.busy = self._carrier.carry(own.shard.tend(_now_us()))
 
-    def _waits(self, own: Owned, why: str) -> None:
+    def _waits(self, own: OwnedShard, why: str) -> None:
         own.failed(self._clock())
         self._events.waits(own.shard.tag, why)
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from sharedlog._consumer.carrying import Carrier
-from sharedlog._consumer.events import Events
+from sharedlog._consumer.events import ConsumerEvents
 from sharedlog._consumer.evidence import abandon, has_ended
 from sharedlog._consumer.lanes import Lanes
 from sharedlog._consumer.membership import Membership
-from sharedlog._consumer.owned import Owned
+from sharedlog._consumer.owned import OwnedShard
 from sharedlog._consumer.settling import Settling
-from sharedlog._consumer.sharing import Settings, Sharing
+from sharedlog._consumer.sharing import ConsumerSettings, Sharing
 from sharedlog._consumer.turning import Turning
 from sharedlog._core.consumer.holding import Done, move_holds
 from sharedlog._core.errors import LogStopped, LogUnavailable
@@ -24,13 +24,13 @@ _HELD_S = 0.5
 _SLICE_S = 0.1
 
 
-class Work:
+class ShardWork:
     """The shards that one process has. One thread."""
 
     def __init__(
         self,
         place: Place,
-        settings: Settings,
+        settings: ConsumerSettings,
         membership: Membership,
         carrier: Carrier,
         settling: Settling,
@@ -49,7 +49,7 @@ class Work:
         self.carrier = self._carrier = carrier
         self._settling = settling
         self._clock = clock
-        events = Events(place.name, settings.name, carrier.watchers)
+        events = ConsumerEvents(place.name, settings.name, carrier.watchers)
         self.sharing = Sharing(place, settings, membership, carrier, events, clock)
         self._own = self.sharing.owned
         turnings = [
@@ -149,7 +149,7 @@ class Work:
         abandon(self._membership.who)
         self._own.clear()
 
-    def _at_work(self) -> list[Owned]:
+    def _at_work(self) -> list[OwnedShard]:
         """Return those that are not left alone for a while."""
         now_s = self._clock()
         return [own for own in list(self._own.values()) if own.not_before_s <= now_s]

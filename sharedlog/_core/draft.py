@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.fences import Fence
 from sharedlog._core.named import Turn, append_named, decide_named
@@ -20,7 +20,7 @@ from sharedlog._core.streams import stream_of
 _OTHER_OPERATIONS = 16
 
 
-class Bounds(NamedTuple):
+class AppendBounds(NamedTuple):
     """What one append may have: entries, bytes, and tags with their streams' together."""
 
     entries: int
@@ -56,7 +56,7 @@ class PendingAppend(NamedTuple):
 class Draft:
     """A transaction that is not committed yet: one append if it fits, else pending ones."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: AppendBounds) -> None:
         """An empty one."""
         self._bounds = bounds
         self._buffer: list[Placed] = []
@@ -141,5 +141,5 @@ class Draft:
         """Undo what is pending. Not under a fence: whoever took over may have it undone."""
         return decide(producer, seq, [self._decision(producer, seq - 1)], commits=False)
 
-    def _decision(self, producer: ProducerId, through: int) -> Decision:
-        return Decision(producer.id, through, dict(self._begins))
+    def _decision(self, producer: ProducerId, through: int) -> ProducerDecision:
+        return ProducerDecision(producer.id, through, dict(self._begins))

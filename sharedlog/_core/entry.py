@@ -16,7 +16,7 @@ from sharedlog.v1 import sharedlog_pb2 as pb
 VERSION = 1
 
 
-class Kind(enum.Enum):
+class EntryKind(enum.Enum):
     """What an entry is to its readers."""
 
     COMMITTED = pb.COMMITTED
@@ -26,11 +26,11 @@ class Kind(enum.Enum):
 
 
 # An enumeration's ``value`` is looked up by a descriptor, each time.
-_KINDS: dict[int, Kind] = {each.value: each for each in Kind}
-_NUMBERS: dict[Kind, pb.Kind] = {each: each.value for each in Kind}
+_KINDS: dict[int, EntryKind] = {each.value: each for each in EntryKind}
+_NUMBERS: dict[EntryKind, pb.Kind] = {each: each.value for each in EntryKind}
 
 
-class Decision(NamedTuple):
+class ProducerDecision(NamedTuple):
     """Of one producer: everything pending through this seq; where that begins, by tag."""
 
     producer: int
@@ -56,13 +56,13 @@ class Entry:
     """
 
     lsn: int
-    kind: Kind
+    kind: EntryKind
     index: int
     count: int
     producer: int
     seq: int
     message: bytes
-    decisions: tuple[Decision, ...]
+    decisions: tuple[ProducerDecision, ...]
     body: bytes
     at_us: int = 0
     # Of a named producer, whose seq this is.
@@ -87,14 +87,14 @@ def checksum_of(body: bytes) -> int:
 
 
 def body_of(
-    kind: Kind,
+    kind: EntryKind,
     producer: int,
     seq: int,
     *,
     index: int = 0,
     count: int = 1,
     message: bytes = b"",
-    decisions: Sequence[Decision] = (),
+    decisions: Sequence[ProducerDecision] = (),
     name: str = "",
 ) -> bytes:
     """Return the bytes of an entry; the same for the same arguments."""
@@ -172,10 +172,12 @@ def read_row(row: Row) -> Entry:
         raise NewerFormat(f"LSN {lsn} is of format {version}: a newer release wrote it")
     if not version or kind is None or index >= count:
         raise CorruptLog(f"LSN {lsn} is no entry")
-    decisions: tuple[Decision, ...] = ()
-    if kind is not Kind.COMMITTED and kind is not Kind.PENDING:
+    decisions: tuple[ProducerDecision, ...] = ()
+    if kind is not EntryKind.COMMITTED and kind is not EntryKind.PENDING:
         decisions = tuple(
-            Decision(each.producer, each.through, {span.tag: span.begin for span in each.spans})
+            ProducerDecision(
+                each.producer, each.through, {span.tag: span.begin for span in each.spans}
+            )
             for each in found.decisions
         )
     return Entry(

@@ -14,7 +14,14 @@ from typing import NamedTuple
 from sharedlog._core.arguments import check_whole, shown
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
-from sharedlog._core.entry import Decision, Entry, Kind, checksum_of, committed_bodies, read_row
+from sharedlog._core.entry import (
+    Entry,
+    EntryKind,
+    ProducerDecision,
+    checksum_of,
+    committed_bodies,
+    read_row,
+)
 from sharedlog._core.errors import (
     AlreadyCommitted,
     CorruptLog,
@@ -104,7 +111,7 @@ def append_named(
 def decide_named(
     turn: Turn,
     content: bytes,
-    decisions: Sequence[Decision],
+    decisions: Sequence[ProducerDecision],
     *,
     fence: Fence | None = None,
 ) -> Rule[Appended]:
@@ -113,7 +120,7 @@ def decide_named(
     As ``append_named``, and refused as ``decide`` is.
     """
     check_turn(turn)
-    commit = decided(Kind.MARKER, 0, turn.seq, decisions, name=turn.name)
+    commit = decided(EntryKind.MARKER, 0, turn.seq, decisions, name=turn.name)
     try:
         return (yield from once_named(turn, content, commit, fence))
     except Refused as refused:
@@ -251,9 +258,9 @@ def _entries(rows: Rows) -> list[tuple[Entry, str]]:
 
 def _of(last: Entry, entry: Entry, tag: str) -> bool:
     """Whether the entry is a message of the commit that ``last`` names."""
-    if last.kind is Kind.COMMITTED:
+    if last.kind is EntryKind.COMMITTED:
         return entry.last_lsn == last.lsn
-    return entry.kind is Kind.PENDING and any(
+    return entry.kind is EntryKind.PENDING and any(
         each.producer == entry.producer and each.begins.get(tag, entry.lsn + 1) <= entry.lsn
         for each in last.decisions
     )

@@ -22,7 +22,13 @@ from typing import NamedTuple
 
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
-from sharedlog._core.entry import Decision, Kind, body_of, checksum_of, committed_bodies
+from sharedlog._core.entry import (
+    EntryKind,
+    ProducerDecision,
+    body_of,
+    checksum_of,
+    committed_bodies,
+)
 from sharedlog._core.errors import (
     AnswerGone,
     InvalidRequest,
@@ -38,7 +44,7 @@ MAX_WINDOW = 512
 TOKEN_BYTES = 16
 _FINGERPRINT_BYTES = 16
 GRANTED = "producers"
-_NOTHING_DECIDED = {each: body_of(each, 0, 0) for each in Kind}
+_NOTHING_DECIDED = {each: body_of(each, 0, 0) for each in EntryKind}
 # From here on are the ids of queries' tasks (``query.tasks``), which have a count of their own and
 # are removed with their batch; it decides what they have pending, and nobody else.
 FIRST_TASK = 1 << 40
@@ -109,7 +115,7 @@ def number(value: int) -> bytes:
 
 
 def fingerprint_of(
-    kind: Kind, messages: Sequence[NewMessage], decisions: Sequence[Decision]
+    kind: EntryKind, messages: Sequence[NewMessage], decisions: Sequence[ProducerDecision]
 ) -> bytes:
     """Return what tells one content of an append from another: 16 bytes of a BLAKE2b."""
     parts = [body_of(kind, 0, 0, decisions=decisions) if decisions else _NOTHING_DECIDED[kind]]
@@ -189,7 +195,7 @@ def append(
     entries = tuple(
         [NewEntry(body, tags) for body, (_, tags) in zip(bodies, messages, strict=True)]
     )
-    fingerprint = fingerprint_of(Kind.COMMITTED, messages, ())
+    fingerprint = fingerprint_of(EntryKind.COMMITTED, messages, ())
     return (yield from once(producer, seq, fingerprint, Commit(entries=entries), fence))
 
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sharedlog._core.entry import Entry, Kind, read_row
+from sharedlog._core.entry import Entry, EntryKind, read_row
 from sharedlog._core.following import append_at
 from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed, Reader
@@ -130,7 +130,7 @@ def _bytes(stream: str, entry: Entry) -> Rule[int]:
 
 
 def _messages(entry: Entry) -> int:
-    if entry.kind is Kind.COMMITTED:
+    if entry.kind is EntryKind.COMMITTED:
         return entry.count
     # Of a marker: what lies between it and where its spans began, at most.
     begins = [begin for each in entry.decisions for begin in each.begins.values()]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sharedlog._core.entry import Entry, Kind, Row, checksum_of, parsed, read_row
+from sharedlog._core.entry import Entry, EntryKind, Row, checksum_of, parsed, read_row
 from sharedlog._core.errors import CorruptLog, LogForked
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Read, Rows, Rule
@@ -43,7 +43,7 @@ class Committed(NamedTuple):
     state: State = State.COMMITTED
 
 
-class Batch(NamedTuple):
+class ReadBatch(NamedTuple):
     """What a read found: whole commits, and through which LSN there is nothing else."""
 
     messages: list[Committed]
@@ -188,10 +188,10 @@ class Reader:
             self._through = (trimmed.whole if start is None else start) - 1
         self._ring.begin(self._through)
 
-    def read(self, limit: int) -> Rule[Batch]:
+    def read(self, limit: int) -> Rule[ReadBatch]:
         """Read committed messages: about ``limit``, since a read never stops inside a commit.
 
-        An empty batch: there are none through ``Batch.through``. Raises ``LogForked`` if the
+        An empty batch: there are none through ``ReadBatch.through``. Raises ``LogForked`` if the
         position is not in this log, ``CorruptLog``, and ``TrimmedLog`` before it returns
         anything of a commit that is not whole. After any error the next read begins where this
         one did.
@@ -206,7 +206,7 @@ class Reader:
         self._broken = None
         return found
 
-    def _read(self, limit: int) -> Rule[Batch]:
+    def _read(self, limit: int) -> Rule[ReadBatch]:
         messages: list[Committed] = []
         doubled = 1
         while len(messages) < limit:
@@ -219,7 +219,7 @@ class Reader:
             # One append may have more entries than were read: then they are read together.
             doubled = 1 if self.through > before else 2 * doubled
         yield from check_whole(messages)
-        return Batch(messages, self.through)
+        return ReadBatch(messages, self.through)
 
     def feed(self, rows: Sequence[Row], through: int) -> Rule[list[Committed]]:
         """Take the rows above ``self.through`` with the tag, all of them through an LSN.
@@ -266,10 +266,10 @@ class Reader:
 
     def _taken(self, entry: Entry) -> Rule[list[Committed]]:
         """Take an entry that is not committed by its own append."""
-        if entry.kind is Kind.PENDING:
+        if entry.kind is EntryKind.PENDING:
             self._ring.add(entry)
             return []
-        if entry.kind is Kind.ROLLBACK:
+        if entry.kind is EntryKind.ROLLBACK:
             return []
         tag = self._tag
         begins = {each.producer: each.begins[tag] for each in entry.decisions if tag in each.begins}
@@ -291,7 +291,7 @@ class Reader:
                     break
                 entry = read_row(row)
                 begin = begins.get(entry.producer)
-                if entry.kind is Kind.PENDING and begin is not None and entry.lsn >= begin:
+                if entry.kind is EntryKind.PENDING and begin is not None and entry.lsn >= begin:
                     found.append(entry)
             if rows.through <= after:
                 raise CorruptLog(f"the log ends at {after}, before a marker at {end}")

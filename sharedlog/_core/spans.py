@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
-from sharedlog._core.entry import Decision, Kind, body_of
+from sharedlog._core.entry import EntryKind, ProducerDecision, body_of
 from sharedlog._core.errors import InvalidRequest, SpanGone, UnknownProducer
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.producers import (
@@ -94,7 +94,7 @@ def pend_under(
     keys = [span_key(producer.id, tag) for tag in fresh]
     commit = pended(producer.id, seq, messages, opened, fresh, name)
     commit = commit._replace(conditions=(*commit.conditions, *conditions))
-    fingerprint = fingerprint_of(Kind.PENDING, messages, ())
+    fingerprint = fingerprint_of(EntryKind.PENDING, messages, ())
     appended = yield from once(producer, seq, fingerprint, commit, fence)
     if appended.first is not None:
         return Pended(appended.lsn, dict.fromkeys(fresh, appended.first))
@@ -132,7 +132,7 @@ def pended(
         tuple(
             NewEntry(
                 body_of(
-                    Kind.PENDING,
+                    EntryKind.PENDING,
                     producer,
                     seq,
                     index=index,
@@ -151,7 +151,7 @@ def pended(
 def decide(
     producer: ProducerId,
     seq: int,
-    decisions: Sequence[Decision],
+    decisions: Sequence[ProducerDecision],
     *,
     commits: bool,
     fence: Fence | None = None,
@@ -166,7 +166,7 @@ def decide(
         # ``once`` holds its producer to that seq, and to not being retired.
         if each.producer == producer.id and each.through != seq - 1:
             raise SpanGone(f"the marker is seq {seq}, and its producer's through not below it")
-    kind = Kind.MARKER if commits else Kind.ROLLBACK
+    kind = EntryKind.MARKER if commits else EntryKind.ROLLBACK
     commit = decided(kind, producer.id, seq, decisions)
     fingerprint = fingerprint_of(kind, (), ordered(decisions))
     try:
@@ -176,7 +176,12 @@ def decide(
 
 
 def decided(
-    kind: Kind, producer: int, seq: int, decisions: Sequence[Decision], *, name: str = ""
+    kind: EntryKind,
+    producer: int,
+    seq: int,
+    decisions: Sequence[ProducerDecision],
+    *,
+    name: str = "",
 ) -> Commit:
     """Return the step that decides by a marker, or a rollback, of this producer or name."""
     if not decisions or len({each.producer for each in decisions}) < len(decisions):
@@ -193,7 +198,7 @@ def decided(
     return Commit(tuple(conditions), tuple(puts), (entry,))
 
 
-def ordered(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+def ordered(decisions: Sequence[ProducerDecision]) -> tuple[ProducerDecision, ...]:
     """Return decisions in the order in which a marker has them."""
     return tuple(sorted(decisions, key=lambda each: each.producer))
 
@@ -242,8 +247,8 @@ def retire(producer: int, *, seq: int | None = None, fence: Fence | None = None)
             *([] if fence is None else [condition_of(fence)]),
         ]
         puts = [Put(retired_key(producer), b"\x01"), *_closed(producer, begins)]
-        decision = Decision(producer, highest, begins)
-        entries = (marker(Kind.ROLLBACK, producer, highest, (decision,)),) if begins else ()
+        decision = ProducerDecision(producer, highest, begins)
+        entries = (marker(EntryKind.ROLLBACK, producer, highest, (decision,)),) if begins else ()
         try:
             yield Commit(tuple(conditions), tuple(puts), entries)
         except Refused as refused:
@@ -255,11 +260,11 @@ def retire(producer: int, *, seq: int | None = None, fence: Fence | None = None)
 
 
 def marker(
-    kind: Kind, producer: int, seq: int, decisions: Sequence[Decision], name: str = ""
+    kind: EntryKind, producer: int, seq: int, decisions: Sequence[ProducerDecision], name: str = ""
 ) -> NewEntry:
     """Return the entry that decides, with every tag of what it decides."""
     tags = {tag for each in decisions for tag in each.begins}
-    if kind is Kind.MARKER:
+    if kind is EntryKind.MARKER:
         tags |= {commits_tag(stream_of(tag)) for tag in tags} | {MARKERS}
     return NewEntry(
         body_of(kind, producer, seq, decisions=decisions, name=name), tuple(sorted(tags))

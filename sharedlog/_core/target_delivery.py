@@ -52,7 +52,7 @@ class Delivery(NamedTuple):
             raise InvalidRequest(f"{self.tag} at {self.place} cannot follow {self.follows}")
 
 
-class Verdict(enum.Enum):
+class DeliveryVerdict(enum.Enum):
     """What becomes of a delivery, by the index that it meets."""
 
     # It is the next one.
@@ -67,29 +67,29 @@ class Verdict(enum.Enum):
     UNKNOWN = "unknown"
 
 
-def judge(index: Index, delivery: Delivery) -> Verdict:
+def judge(index: Index, delivery: Delivery) -> DeliveryVerdict:
     """Say what becomes of a delivery where the index is so."""
     place, at = delivery.place, index.at
     if index.incarnation not in ("", place.incarnation):
-        return Verdict.FORKED
+        return DeliveryVerdict.FORKED
     if at is not None:
         if place[:2] < at[:2]:
-            return Verdict.DONE
+            return DeliveryVerdict.DONE
         if place[:2] == at[:2]:
-            return Verdict.DONE if place.checksum == at.checksum else Verdict.FORKED
+            return DeliveryVerdict.DONE if place.checksum == at.checksum else DeliveryVerdict.FORKED
     follows = delivery.follows
     if follows is None or at is None:
         if follows is not at:
-            return Verdict.GAP
+            return DeliveryVerdict.GAP
     elif follows[:2] != at[:2]:
-        return Verdict.GAP
+        return DeliveryVerdict.GAP
     elif follows.checksum != at.checksum:
-        return Verdict.FORKED
+        return DeliveryVerdict.FORKED
     if index.begun is not None:
         decided = delivery.again or delivery.kind is DeliveryKind.SKIP
         if not decided or place != index.begun:
-            return Verdict.UNKNOWN
-    return Verdict.TAKE
+            return DeliveryVerdict.UNKNOWN
+    return DeliveryVerdict.TAKE
 
 
 def _check_place(place: Position, substream: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from _rifl_ground.texts import one_line
 from sharedlog._core.errors import LogError
 from sharedlog._core.position import Position
-from sharedlog._core.target_delivery import Delivery, Verdict
+from sharedlog._core.target_delivery import Delivery, DeliveryVerdict
 from sharedlog._core.target_index import (
     Connects,
     Feed,
@@ -28,12 +28,12 @@ from sharedlog._core.target_steps import (
     AnswerKind,
     Await,
     DeliveryAnswer,
-    Fetch,
-    MoveRows,
+    FetchRows,
+    MoveTargetRows,
     RowMove,
     Rule,
     TargetUnavailable,
-    Tell,
+    TellPlayer,
 )
 
 _ATTEMPTS = 10
@@ -124,7 +124,7 @@ def begin(seat: Seat) -> Rule[None]:
 def look(seat: Seat) -> Rule[None]:
     """Read the index; what was owed is forgotten."""
     counted = seat.feed.connects_key(seat.tag)
-    rows = yield Fetch((seat.key, counted))
+    rows = yield FetchRows((seat.key, counted))
     seat.found(rows[seat.key])
     seat.connects = unpack_connects(rows[counted])
 
@@ -140,9 +140,9 @@ def count(seat: Seat) -> Rule[None]:
         # What commits just now is of an earlier connection, and may wait for more to come.
         if not seat.connecting or seat.flying:
             return
-        row = (yield Fetch((key,)))[key]
+        row = (yield FetchRows((key,)))[key]
         connects = unpack_connects(row).once_more(seat.durable)
-        if (yield MoveRows((RowMove(key, row, pack_connects(connects)),))):
+        if (yield MoveTargetRows((RowMove(key, row, pack_connects(connects)),))):
             seat.connects, seat.connecting = connects, False
             return
     raise TargetUnavailable("too many players connect at once")
@@ -151,8 +151,8 @@ def count(seat: Seat) -> Rule[None]:
 def check_store(seat: Seat) -> Rule[None]:
     """Move a row to where it is; raises ``TargetUnavailable`` where the store moves none."""
     key = seat.feed.connects_key(seat.tag)
-    row = (yield Fetch((key,)))[key]
-    yield MoveRows((RowMove(key, row, row or pack_connects(seat.connects)),))
+    row = (yield FetchRows((key,)))[key]
+    yield MoveTargetRows((RowMove(key, row, row or pack_connects(seat.connects)),))
 
 
 def flush(seat: Seat) -> Rule[DeliveryAnswer | None]:
@@ -163,10 +163,10 @@ def flush(seat: Seat) -> Rule[DeliveryAnswer | None]:
     wanted, before, value = seat.admitted, seat.durable, pack_index(seat.admitted)
     place = wanted.begun or wanted.at
     try:
-        moved = yield MoveRows((RowMove(seat.key, seat.row, value),))
+        moved = yield MoveTargetRows((RowMove(seat.key, seat.row, value),))
         if not moved:
             # Or the reply to this very move was lost.
-            rows = yield Fetch((seat.key,))
+            rows = yield FetchRows((seat.key,))
             seat.found(rows[seat.key])
             moved = seat.row == value
     except (TargetUnavailable, LogError) as error:
@@ -180,7 +180,7 @@ def flush(seat: Seat) -> Rule[DeliveryAnswer | None]:
         if seat.durable.incarnation != wanted.incarnation:
             return seat.answer(AnswerKind.FORKED, at, FAILED_PRECONDITION, "the index moved")
         if there is not None and there[:2] >= at[:2]:
-            yield Tell(seat.answer(AnswerKind.DONE, at))
+            yield TellPlayer(seat.answer(AnswerKind.DONE, at))
         else:
             return seat.answer(AnswerKind.GAP, at, ABORTED, "the index moved meanwhile")
     if not moved and place is not None and wanted.begun != before.begun:
@@ -196,7 +196,7 @@ def land(seat: Seat) -> Rule[DeliveryAnswer | None]:
     committed, why = yield Await([each for _, _, each in flying])
     if committed:
         seat.row, seat.durable, _ = flying[committed - 1]
-        yield Tell(seat.answer(AnswerKind.DONE, seat.durable.at))  # type: ignore[arg-type]
+        yield TellPlayer(seat.answer(AnswerKind.DONE, seat.durable.at))  # type: ignore[arg-type]
     if committed == len(flying):
         return None
     # Nothing behind the first that failed stands; but maybe nobody could tell. If it is one of
@@ -209,19 +209,19 @@ def land(seat: Seat) -> Rule[DeliveryAnswer | None]:
     except (TargetUnavailable, LogError) as error:
         return unavailable(seat, first, error)
     if seat.durable.at == last:
-        yield Tell(seat.answer(AnswerKind.DONE, last))  # type: ignore[arg-type]
+        yield TellPlayer(seat.answer(AnswerKind.DONE, last))  # type: ignore[arg-type]
         return None
     return seat.answer(AnswerKind.UNAVAILABLE, first, UNAVAILABLE, why)
 
 
-def refusal(seat: Seat, delivery: Delivery, verdict: Verdict) -> DeliveryAnswer:
+def refusal(seat: Seat, delivery: Delivery, verdict: DeliveryVerdict) -> DeliveryAnswer:
     """Return what a delivery is answered that is not taken."""
     at = seat.durable.at
     where = "nothing was taken yet" if at is None else f"the index is at {at}"
-    if verdict is Verdict.FORKED:
+    if verdict is DeliveryVerdict.FORKED:
         text = f"{where}: of another incarnation of the log, or another message"
         return seat.answer(AnswerKind.FORKED, delivery.place, FAILED_PRECONDITION, text)
-    if verdict is Verdict.UNKNOWN:
+    if verdict is DeliveryVerdict.UNKNOWN:
         text = f"{seat.durable.begun} was begun, and nobody knows what became of it"
         return seat.answer(AnswerKind.UNKNOWN, delivery.place, DATA_LOSS, text)
     return seat.answer(AnswerKind.GAP, delivery.place, ABORTED, where)

@@ -59,13 +59,13 @@ class RowMove(NamedTuple):
     value: bytes
 
 
-class Fetch(NamedTuple):
+class FetchRows(NamedTuple):
     """Read rows: a mapping; raises ``TargetUnavailable``."""
 
     keys: Sequence[str]
 
 
-class MoveRows(NamedTuple):
+class MoveTargetRows(NamedTuple):
     """Move rows, all or none, durably: whether they were as expected.
 
     Raises ``TargetUnavailable``, also where nobody can tell.
@@ -137,7 +137,7 @@ class DeliveryAnswer(NamedTuple):
     found: Index | None = None
 
 
-class Tell(NamedTuple):
+class TellPlayer(NamedTuple):
     """Answer the player; nobody waits."""
 
     answer: DeliveryAnswer

@@ -1,8 +1,8 @@
 """The taking of deliveries: judged, run, and the index moved with their effects (DESIGN-LOG §15).
 
-A rule is a generator: it yields what is to be done outside (``Fetch``, ``MoveRows``,
-``RunHandler``) or said (``Tell``), the shell does it, and sends the result back in, or throws what
-it raised.
+A rule is a generator: it yields what is to be done outside (``FetchRows``, ``MoveRows``,
+``RunHandler``) or said (``TellPlayer``), the shell does it, and sends the result back in, or throws
+what it raised.
 
 - ``atomic``: the move of the index is in the handler's own transaction: both or neither.
 - ``idempotent``: the handler runs, then the index is moved; of several that came together once.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sharedlog._core.errors import LogError
 from sharedlog._core.position import Position
-from sharedlog._core.target_delivery import Delivery, DeliveryKind, Verdict, judge
+from sharedlog._core.target_delivery import Delivery, DeliveryKind, DeliveryVerdict, judge
 from sharedlog._core.target_index import (
     MAX_SKIPPED,
     Index,
@@ -43,14 +43,14 @@ from sharedlog._core.target_steps import (
     Confirm,
     DeliveryAnswer,
     Ended,
-    Fetch,
+    FetchRows,
     HandlerKind,
     MethodRefused,
     RowMove,
     Rule,
     RunHandler,
     TargetUnavailable,
-    Tell,
+    TellPlayer,
 )
 
 
@@ -71,7 +71,7 @@ def take(
     except (TargetUnavailable, LogError) as error:
         first = next((each for each in deliveries if isinstance(each, Delivery)), None)
         if first is not None:
-            yield Tell(unavailable(seat, first.place, error))
+            yield TellPlayer(unavailable(seat, first.place, error))
         return False
     for each in deliveries:
         try:
@@ -90,7 +90,7 @@ def take(
     # What is not durable comes before what stopped behind it.
     told = behind or (None if stopped is None else seat.now(stopped))
     if told is not None:
-        yield Tell(told)
+        yield TellPlayer(told)
     return told is None
 
 
@@ -113,7 +113,7 @@ def connect(seats: Sequence[Seat]) -> Rule[list[ToldIndex]]:
 
     Of one whose handler runs here, what was begun is known: it is not told.
     """
-    rows: Mapping[str, bytes | None] = yield Fetch([each.key for each in seats])
+    rows: Mapping[str, bytes | None] = yield FetchRows([each.key for each in seats])
     told: list[ToldIndex] = []
     for seat in seats:
         index = unpack_index(rows[seat.key])
@@ -134,20 +134,20 @@ def _take(
     if not seat.known:
         yield from look(seat)
     verdict = judge(seat.admitted, delivery)
-    if verdict not in (Verdict.TAKE, Verdict.DONE):
+    if verdict not in (DeliveryVerdict.TAKE, DeliveryVerdict.DONE):
         # Another replica may have moved it meanwhile.
         stopped = yield from flush(seat)
         if stopped is not None:
             return stopped
         yield from look(seat)
         verdict = judge(seat.admitted, delivery)
-    if verdict is Verdict.DONE:
+    if verdict is DeliveryVerdict.DONE:
         at = seat.durable.at
         if at is not None and delivery.place[:2] <= at[:2]:
-            yield Tell(seat.answer(AnswerKind.DONE, delivery.place))
+            yield TellPlayer(seat.answer(AnswerKind.DONE, delivery.place))
         # Else with what it is at, or before.
         return None
-    if verdict is not Verdict.TAKE:
+    if verdict is not DeliveryVerdict.TAKE:
         return refusal(seat, delivery, verdict)
     if delivery.kind is DeliveryKind.EMPTY:
         seat.admitted = seat.admitted.moving(delivery.place)
@@ -261,7 +261,7 @@ def _run_atomic(
         seat.row = move.value
         seat.durable = seat.admitted = index
         seat.single = max(0, seat.single - 1)
-        yield Tell(seat.answer(AnswerKind.DONE, delivery.place))
+        yield TellPlayer(seat.answer(AnswerKind.DONE, delivery.place))
         return None
     if ended.crowded or (shared and seat.single):
         # Once more, by itself: what it failed for may be what was before it in its transaction.
@@ -272,10 +272,10 @@ def _run_atomic(
         return seat.answer(AnswerKind.UNAVAILABLE, delivery.place, UNAVAILABLE, ended.details)
     yield from look(seat)
     verdict = judge(seat.durable, delivery)
-    if verdict is Verdict.DONE:
-        yield Tell(seat.answer(AnswerKind.DONE, delivery.place))
+    if verdict is DeliveryVerdict.DONE:
+        yield TellPlayer(seat.answer(AnswerKind.DONE, delivery.place))
         return None
-    if verdict is not Verdict.TAKE:
+    if verdict is not DeliveryVerdict.TAKE:
         return refusal(seat, delivery, verdict)
     if ended.broken:
         # The store answers: it is about this message alone.

@@ -30,7 +30,7 @@ from sharedlog._core.whole import TRIMMED, Trimmed, trimmed_of
 _ROWS = 1000
 
 
-class Outcome(NamedTuple):
+class TrimOutcome(NamedTuple):
     """What a trim did.
 
     ``trimmed``: as it is declared now; ``rows``: how many it removed; ``kept_by``: what it stopped
@@ -86,7 +86,7 @@ class Committers:
 @portable
 def trim(
     committers: Committers, now_us: int, retention_us: int, *, fence: Fence | None = None
-) -> Rule[Outcome]:
+) -> Rule[TrimOutcome]:
     """Trim what is older than the retention and below every hold; run again it goes on.
 
     ``now_us``: by the clock that appends are given. ``fence``: under which it is declared;
@@ -130,7 +130,7 @@ def trim(
             gone = min(gone, now.first - 1)
         # Another trimmer may have declared more meanwhile, and removed it.
         rows = max(gone - ends.first + 1, 0)
-        return Outcome(after, rows, kept_by, overdue, after.removed - gone)
+        return TrimOutcome(after, rows, kept_by, overdue, after.removed - gone)
 
 
 def _age_from(now_us: int, tail: int) -> Rule[int]:

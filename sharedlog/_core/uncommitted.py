@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sharedlog._core.entry import Entry, Kind, Row, read_row
+from sharedlog._core.entry import Entry, EntryKind, Row, read_row
 from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed, State
 from sharedlog._core.spans import begin_of, span_key
@@ -54,7 +54,7 @@ class AllReader:
             for tag in row.tags:
                 if row.lsn >= self._starts.get(tag, row.lsn + 1):
                     entry = read_row(row)
-                    if entry.kind in (Kind.COMMITTED, Kind.PENDING):
+                    if entry.kind in (EntryKind.COMMITTED, EntryKind.PENDING):
                         found.append((tag, entry))
                     break
         return found
@@ -78,7 +78,7 @@ class AllReader:
         open_: dict[tuple[int, str], list[int]] = {}
         for row in rows.rows:
             entry = read_row(row)
-            if entry.kind is Kind.PENDING:
+            if entry.kind is EntryKind.PENDING:
                 states[entry.lsn] = State.PENDING
                 for tag in row.tags:
                     open_.setdefault((entry.producer, tag), []).append(entry.lsn)
@@ -107,7 +107,7 @@ class AllReader:
 def _decide(
     entry: Entry, open_: dict[tuple[int, str], list[int]], states: dict[int, State]
 ) -> None:
-    state = State.COMMITTED if entry.kind is Kind.MARKER else State.ROLLED_BACK
+    state = State.COMMITTED if entry.kind is EntryKind.MARKER else State.ROLLED_BACK
     for decision in entry.decisions:
         for tag in decision.begins:
             for lsn in open_.pop((decision.producer, tag), ()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
-from sharedlog._core.entry import Decision, Entry, Kind, Row, read_row
+from sharedlog._core.entry import Entry, EntryKind, ProducerDecision, Row, read_row
 from sharedlog._core.envelope import unpack
 from sharedlog._core.errors import CorruptLog, LogError, TrimmedLog
 from sharedlog._core.holds import Hold, each_hold
@@ -25,7 +25,7 @@ _MOST_PROBLEMS = 100
 _LOOKS = 10
 
 
-class Report(NamedTuple):
+class VerifyReport(NamedTuple):
     """What was read: rows from ``first`` to ``through``; ``problems``: in words, 100 at most.
 
     ``sealed``: messages that the user encrypted, which were opened if there was a key.
@@ -55,7 +55,7 @@ class Verifier:
         self.through = 0
         self._first = 0
         self._problems: list[str] = []
-        self._counts = dict.fromkeys(Kind, 0)
+        self._counts = dict.fromkeys(EntryKind, 0)
         self._at_us = 0
         self._append: Entry | None = None
         self._seqs: dict[int, int] = {}
@@ -113,7 +113,7 @@ class Verifier:
         self._seqs.clear()
         self._open.clear()
 
-    def report(self) -> Rule[Report]:
+    def report(self) -> Rule[VerifyReport]:
         """Hold what was read against what the log keeps of spans and holds, and tell."""
         for problem in (yield Damaged()):
             self._problem(problem)
@@ -165,18 +165,18 @@ class Verifier:
                 yield from self._held(hold, hold.position)
         return holds
 
-    def broken_off(self, error: CorruptLog) -> Report:
+    def broken_off(self, error: CorruptLog) -> VerifyReport:
         """Tell what was found until this ended it all."""
         self._problems.append(str(error))
         return self._told(0)
 
-    def _told(self, holds: int) -> Report:
-        return Report(
+    def _told(self, holds: int) -> VerifyReport:
+        return VerifyReport(
             self._first,
             self.through,
-            self._counts[Kind.COMMITTED] + self._counts[Kind.PENDING],
-            self._counts[Kind.MARKER],
-            self._counts[Kind.ROLLBACK],
+            self._counts[EntryKind.COMMITTED] + self._counts[EntryKind.PENDING],
+            self._counts[EntryKind.MARKER],
+            self._counts[EntryKind.ROLLBACK],
             sum(map(len, self._open.values())),
             holds,
             self._sealed,
@@ -208,14 +208,14 @@ class Verifier:
         except LogError as error:
             self._problem(f"LSN {row.lsn}: {error}")
             return
-        if entry.kind in (Kind.COMMITTED, Kind.PENDING):
+        if entry.kind in (EntryKind.COMMITTED, EntryKind.PENDING):
             try:
                 unpack(entry.message)
                 self._check_sealed(entry.message)
             except LogError as error:
                 self._problem(f"LSN {row.lsn}: {error}")
         self._in_append(entry)
-        if entry.kind is Kind.PENDING:
+        if entry.kind is EntryKind.PENDING:
             begins = self._open.setdefault(entry.producer, {})
             first = entry.lsn - entry.index
             for tag in row.tags:
@@ -239,7 +239,7 @@ class Verifier:
             same = (before.producer, before.seq, before.kind, before.count, before.index + 1)
             if same != (entry.producer, entry.seq, entry.kind, entry.count, entry.index):
                 self._problem(f"LSN {entry.lsn} does not go on with the append of the one before")
-            elif entry.kind is Kind.COMMITTED and before.last_checksum != (
+            elif entry.kind is EntryKind.COMMITTED and before.last_checksum != (
                 entry.last_checksum if entry.lsn < entry.last_lsn else entry.checksum
             ):
                 self._problem(f"LSN {before.lsn} names another end of its append")
@@ -251,7 +251,7 @@ class Verifier:
             return
         known = self._seqs.get(entry.producer)
         # Who is retired has its rollback under its highest seq.
-        last = {entry.seq - 1, entry.seq} if entry.kind is Kind.ROLLBACK else {entry.seq - 1}
+        last = {entry.seq - 1, entry.seq} if entry.kind is EntryKind.ROLLBACK else {entry.seq - 1}
         if known is not None and known not in last:
             self._problem(
                 f"LSN {entry.lsn} is seq {entry.seq} of producer {entry.producer}, behind {known}"
@@ -263,14 +263,14 @@ class Verifier:
     def _decided(self, entry: Entry, row: Row) -> None:
         tags = {tag for each in entry.decisions for tag in each.begins}
         wanted = set(tags)
-        if entry.kind is Kind.MARKER:
+        if entry.kind is EntryKind.MARKER:
             wanted |= {commits_tag(stream_of(tag)) for tag in tags} | {MARKERS}
         if set(row.tags) != wanted:
             self._problem(f"LSN {entry.lsn} decides other tags than it has")
         for each in entry.decisions:
             self._closed(entry, each)
 
-    def _closed(self, entry: Entry, decision: Decision) -> None:
+    def _closed(self, entry: Entry, decision: ProducerDecision) -> None:
         known = self._open.pop(decision.producer, {})
         for tag, begin in decision.begins.items():
             if begin >= self._known and known.get(tag) != begin:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused, Stamp
-from sharedlog._core.entry import Kind, committed_bodies
+from sharedlog._core.entry import EntryKind, committed_bodies
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.incarnation import read_incarnation
@@ -33,7 +33,7 @@ class Within(NamedTuple):
     @property
     def content(self) -> bytes:
         """What is kept with the seq, 16 bytes that tell the messages."""
-        return fingerprint_of(Kind.COMMITTED, self.messages, ())
+        return fingerprint_of(EntryKind.COMMITTED, self.messages, ())
 
 
 def bodies_of(messages: Sequence[NewMessage], seq: int) -> list[bytes]:

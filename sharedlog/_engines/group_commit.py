@@ -20,7 +20,7 @@ _LONGEST_S = 0.005
 _VAIN = 20
 
 
-class Pending(Candidate):
+class PendingCommit(Candidate):
     """One caller's commit on its way; whoever writes it says what became of it."""
 
     __slots__ = ("_error", "_lsns", "bytes", "commit")
@@ -61,9 +61,9 @@ class GroupCommit:
     just answered, which mostly come again. One that is alone waits for nobody.
     """
 
-    def __init__(self, write: Callable[[Sequence[Pending]], None]) -> None:
+    def __init__(self, write: Callable[[Sequence[PendingCommit]], None]) -> None:
         self._write = write
-        self._lead: Lead[Pending] = Lead()
+        self._lead: Lead[PendingCommit] = Lead()
         # Of the last transaction: how many it was for, and how long it took.
         self._last = 0
         self._last_s = 0.0
@@ -71,11 +71,11 @@ class GroupCommit:
 
     def commit(self, commit: Commit) -> Lsns:
         """Have it written; blocks. Raises ``Refused``, ``LogError``."""
-        mine = Pending(commit)
+        mine = PendingCommit(commit)
         self._lead.run(mine, self._write_all)
         return mine.result()
 
-    def _write_all(self, mine: Pending) -> None:
+    def _write_all(self, mine: PendingCommit) -> None:
         if mine.waited:
             self._gather(mine)
         together = [mine, *self._taken_along(mine)]
@@ -92,16 +92,16 @@ class GroupCommit:
                 each.failed(LogUnavailable("the thread that wrote for this one was interrupted"))
             raise
 
-    def _gather(self, mine: Pending) -> None:
+    def _gather(self, mine: PendingCommit) -> None:
         if self._vain:
             self._vain -= 1
         elif not self._lead.gather(mine, self._last, min(_PATIENCE * self._last_s, _LONGEST_S)):
             self._vain = _VAIN
 
-    def _taken_along(self, mine: Pending) -> list[Pending]:
+    def _taken_along(self, mine: PendingCommit) -> list[PendingCommit]:
         count, size = 1, mine.bytes
 
-        def fits(each: Pending) -> bool:
+        def fits(each: PendingCommit) -> bool:
             nonlocal count, size
             count, size = count + 1, size + each.bytes
             return count <= _MOST and size <= _MOST_BYTES

@@ -31,7 +31,7 @@ from sharedlog._core.reporting import report
 from sharedlog._core.spans import retire as retire_producer
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import check_name
-from sharedlog._core.trim import Outcome
+from sharedlog._core.trim import TrimOutcome
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine, Joining
 from sharedlog._log.append_in import joining, within
@@ -323,7 +323,7 @@ class Log:
             _log.warning("hold_forgotten", log=self._place.name, name=name, substreams=len(found))
         return found
 
-    def trim(self, retention: timedelta | None = None) -> Outcome:
+    def trim(self, retention: timedelta | None = None) -> TrimOutcome:
         """Trim what is older than the streams' retention, and than ``retention``; once.
 
         Nothing is trimmed that a hold is before, that is pending, or that belongs to a
@@ -337,7 +337,7 @@ class Log:
         self,
         every: timedelta,
         retention: timedelta | None = None,
-        told: Callable[[Outcome | LogError], None] | None = None,
+        told: Callable[[TrimOutcome | LogError], None] | None = None,
     ) -> Trimming:
         """Trim on a schedule, in a thread of this program, until what is returned is closed.
 

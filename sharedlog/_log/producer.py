@@ -9,7 +9,7 @@ from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.owned_lock import OwnedLock
 from sharedlog._core.arguments import check_whole
 from sharedlog._core.catalog import Stream
-from sharedlog._core.draft import Bounds, Draft, tags_for
+from sharedlog._core.draft import AppendBounds, Draft, tags_for
 from sharedlog._core.envelope import About, Value
 from sharedlog._core.errors import InvalidRequest, LogUnavailable, ReentrantCall
 from sharedlog._core.fences import Fence, check_given
@@ -60,7 +60,7 @@ class Producer:
         self.fence = fence
         self.sender = Sender(place)
         limits = place.engine.limits
-        self._bounds = Bounds(
+        self._bounds = AppendBounds(
             min(APPEND_ENTRIES, limits.entries),
             min(APPEND_BYTES, limits.append_bytes),
             # One is that of all markers.

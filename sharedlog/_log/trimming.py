@@ -12,7 +12,7 @@ from sharedlog._core.arguments import check_called, check_time
 from sharedlog._core.catalog import RETENTION, all_streams
 from sharedlog._core.errors import Fenced, InvalidRequest, LogError, TrimmedLog
 from sharedlog._core.fences import Fence
-from sharedlog._core.trim import Committers, Outcome, trim
+from sharedlog._core.trim import Committers, TrimOutcome, trim
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered
 from sharedlog._log.rounds import Rounds, tell
@@ -29,7 +29,7 @@ def trim_once(
     retention: timedelta | None = None,
     committers: Committers | None = None,
     fence: Fence | None = None,
-) -> Outcome:
+) -> TrimOutcome:
     """Trim what nobody needs. ``retention``: for longer than the streams say."""
     if retention is not None:
         check_time(retention, "retention")
@@ -55,7 +55,7 @@ def trim_once(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _tell_events(place: Place, outcome: Outcome) -> None:
+def _tell_events(place: Place, outcome: TrimOutcome) -> None:
     if outcome.rows:
         _log.info(
             "log_trimmed",
@@ -84,7 +84,7 @@ class Trimming:
         place: Place,
         every: timedelta,
         retention: timedelta | None = None,
-        told: Callable[[Outcome | LogError], None] | None = None,
+        told: Callable[[TrimOutcome | LogError], None] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -131,7 +131,7 @@ class Trimming:
             # It was taken for gone, and is no longer the one.
             return
 
-    def _tell(self, found: Outcome | LogError) -> None:
+    def _tell(self, found: TrimOutcome | LogError) -> None:
         tell(self._told, found)
 
 

@@ -74,7 +74,7 @@ def open_database(url: str) -> BoxDatabase:
 class _Tables:
     """The same statements for both; a subclass says how they are sent, and what errors mean."""
 
-    dialect: tables.Dialect
+    dialect: tables.OutboxDialect
 
     def __init__(self) -> None:
         self._connection: Any = None

@@ -42,7 +42,7 @@ CHAIN = "UPDATE sharedlog_outbox SET chain = ? WHERE name = ?"
 PUT = "INSERT INTO sharedlog_outbox_message VALUES (?, ?, ?, ?, ?)"
 
 
-class Dialect(NamedTuple):
+class OutboxDialect(NamedTuple):
     """What two databases write differently."""
 
     bytes: str
@@ -58,7 +58,7 @@ class Dialect(NamedTuple):
         return [each.format(bytes=self.bytes) for each in _CREATE]
 
 
-SQLITE = Dialect("BLOB", "?")
-POSTGRES = Dialect("BYTEA", "%s")
+SQLITE = OutboxDialect("BLOB", "?")
+POSTGRES = OutboxDialect("BYTEA", "%s")
 # What relays listen to.
 CHANNEL = "sharedlog_outbox"

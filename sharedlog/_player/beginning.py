@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sharedlog._core.holds import Hold
 from sharedlog._core.player.deadletters import Whose, count_of
 from sharedlog._core.player.failing import Suspended
-from sharedlog._core.player.indexes import Begins, Index, check_store, held_against
+from sharedlog._core.player.indexes import Begins, KnownIndex, check_store, held_against
 from sharedlog._core.player.stores import bind, stores_of
 from sharedlog._core.position import Position
 from sharedlog._player import letters
@@ -33,7 +33,7 @@ class Here(NamedTuple):
     """
 
     store: str
-    indexes: Sequence[Index]
+    indexes: Sequence[KnownIndex]
     streams: bool
     most_bytes: int
     process: str = ""

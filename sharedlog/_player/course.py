@@ -15,7 +15,7 @@ from sharedlog._core.player.failing import Again, Anew, Failing, Skipped, Suspen
 from sharedlog._core.player.feeder import FeederState
 from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.holding import hold_name, tags_of, take_holds
-from sharedlog._core.player.indexes import Index
+from sharedlog._core.player.indexes import KnownIndex
 from sharedlog._core.player.item import Skip
 from sharedlog._core.player.rows import TargetState, Wish
 from sharedlog._core.player.trouble import Cause, Trouble
@@ -26,7 +26,7 @@ from sharedlog._player.declared import Target
 from sharedlog._player.delivering import Delivering
 from sharedlog._player.link import Link, why
 from sharedlog._player.stage import Stage
-from sharedlog._player.standing import Standing
+from sharedlog._player.standing import TargetStanding
 from sharedlog._player.under_way import Highest
 from sharedlog._player.wire import Garbage
 from sharedlog.v1 import target_pb2
@@ -44,7 +44,7 @@ class Course:
         self.target = target
         self.stage = stage
         self.feeder = Feeding(target.bounds)
-        self.standing = Standing(target, stage, _attempts(told))
+        self.standing = TargetStanding(target, stage, _attempts(told))
         # Of the deaths of its processes: of which index, and what is durable.
         self._known = (0, {}) if told is None else (told.number, told.deaths)
         self._noted: Mapping[str, Any] = {}
@@ -403,7 +403,7 @@ class Course:
         """How often it is asked whether a handler that hangs has ended."""
         return min(self.target.patience.total_seconds(), _POLLED_S)
 
-    async def polled(self, feeder: Feeding, index: Index) -> None:
+    async def polled(self, feeder: Feeding, index: KnownIndex) -> None:
         """It has said where a substream is whose handler hung."""
         tag = index.tag
         if feeder is not self.feeder or tag not in self.hung or tag not in feeder.aside:

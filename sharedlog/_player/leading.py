@@ -30,7 +30,7 @@ from sharedlog._player.declared import PlayerSettings
 from sharedlog._player.main_stream import MainStream
 from sharedlog._player.outside import Outside
 from sharedlog._player.stage import Stage
-from sharedlog._player.watching import Watchers
+from sharedlog._player.watching import PlayerWatchers
 
 _log = get_logger("sharedlog")
 # Of the time in which another one takes over: what one must be silent for, and how often it says
@@ -45,7 +45,7 @@ class Leading:
     """One process's part in a player; on its event loop."""
 
     def __init__(
-        self, place: Place, settings: PlayerSettings, watchers: Watchers, outside: Outside
+        self, place: Place, settings: PlayerSettings, watchers: PlayerWatchers, outside: Outside
     ) -> None:
         """It does not lead yet."""
         self._place = place

@@ -29,7 +29,7 @@ from sharedlog._log.place import forked
 from sharedlog._player.declared import PLAYER, STREAM, PlayerSettings, Target, check_targets
 from sharedlog._player.overview import Overview
 from sharedlog._player.status_page import StatusPage
-from sharedlog._player.watching import Watchers
+from sharedlog._player.watching import PlayerWatchers
 
 if TYPE_CHECKING:
     from sharedlog._player.leading import Leading
@@ -82,7 +82,7 @@ class Player:
         self._settings = PlayerSettings(name, log_name, dead_letters, takeover)
         self._settings.targets = check_targets(targets, dead_letters)
         observers = (observer,) if isinstance(observer, PlayerObserver) else observer
-        self._watchers = Watchers(name, observers)
+        self._watchers = PlayerWatchers(name, observers)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None

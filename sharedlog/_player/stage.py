@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from sharedlog._core.fences import Fence
 from sharedlog._core.player.failing import Suspended
 from sharedlog._core.player.feeding import Feeding
-from sharedlog._core.player.indexes import Index
+from sharedlog._core.player.indexes import KnownIndex
 from sharedlog._core.player.trouble import Trouble
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
@@ -16,7 +16,7 @@ from sharedlog._log.place import Place
 from sharedlog._player.declared import Target
 from sharedlog._player.outside import LogCalls, Outside
 from sharedlog._player.under_way import Highest
-from sharedlog._player.watching import Watchers
+from sharedlog._player.watching import PlayerWatchers
 from sharedlog.v1 import target_pb2
 
 _T = TypeVar("_T")
@@ -32,7 +32,7 @@ class Stage(NamedTuple):
     log_name: str
     dead_letters: str
     fence: Fence
-    watchers: Watchers
+    watchers: PlayerWatchers
     dispatched: Callable[[], int | None]
     # Has what is told of a target be durable.
     tell: Callable[[str], Awaitable[None]]
@@ -73,7 +73,7 @@ class Fed(Protocol):
     def was_late(self, tags: Sequence[str]) -> None:
         """It is cut off since it answered nothing of these substreams, the longest first."""
 
-    async def polled(self, feeder: Feeding, index: Index) -> None:
+    async def polled(self, feeder: Feeding, index: KnownIndex) -> None:
         """It has said where a substream is whose handler hung."""
 
     def rested(self, time_s: float) -> None:

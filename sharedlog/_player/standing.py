@@ -17,7 +17,7 @@ from sharedlog._player.stage import Stage
 _log = get_logger("sharedlog")
 
 
-class Standing:
+class TargetStanding:
     """Of one target of a player that leads. ``suspended``: why it is sent nothing, if it is not."""
 
     def __init__(

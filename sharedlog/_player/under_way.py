@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sharedlog._core.player.item import Outgoing
 from sharedlog._core.player.observer import DeliveryReport
 from sharedlog._core.position import Position
-from sharedlog._player.watching import Watchers
+from sharedlog._player.watching import PlayerWatchers
 
 # A substream's last place that was ever sent, as places are compared.
 Highest = dict[str, tuple[int, int]]
@@ -25,7 +25,7 @@ class UnderWay:
     """Of one connection to one target; on the player's event loop."""
 
     def __init__(
-        self, watchers: Watchers, target: str, highest: Highest, clock: Callable[[], float]
+        self, watchers: PlayerWatchers, target: str, highest: Highest, clock: Callable[[], float]
     ) -> None:
         """``highest``: what was sent to the target on earlier connections; kept up to date.
 

@@ -11,7 +11,7 @@ from sharedlog._core.player.observer import DeliveryReport, PlayerObserver, Targ
 _log = get_logger("sharedlog")
 
 
-class Watchers:
+class PlayerWatchers:
     """Those of one player."""
 
     def __init__(self, player: str, observers: Sequence[PlayerObserver]) -> None:

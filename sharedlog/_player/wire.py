@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from _rifl_ground.texts import one_line
-from sharedlog._core.player.indexes import Index, Unconfirmed
+from sharedlog._core.player.indexes import KnownIndex, Unconfirmed
 from sharedlog._core.player.item import Outgoing
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.position import Position
@@ -39,7 +39,7 @@ class Garbage(Exception):
 
 def indexes_of(
     reply: target_pb2.ConnectReply, tags: Sequence[str], incarnation: str
-) -> list[Index]:
+) -> list[KnownIndex]:
     """Return where a target is; raises ``Garbage`` unless it answers what was asked."""
     if len(reply.store) > _MOST_STORE or not reply.store.isprintable():
         raise Garbage(f"its store's id is none: {one_line(reply.store, _MOST_STORE)}")
@@ -60,7 +60,7 @@ def beats_of(reply: target_pb2.ConnectReply, processes: Sequence[str]) -> dict[s
     return dict(zip(processes, reply.beats, strict=True))
 
 
-def _index_of(index: target_pb2.Index, incarnation: str) -> Index:
+def _index_of(index: target_pb2.Index, incarnation: str) -> KnownIndex:
     inside, tag = index.incarnation, index.tag
 
     def place(at: log_pb2.Place) -> Position:
@@ -69,7 +69,7 @@ def _index_of(index: target_pb2.Index, incarnation: str) -> Index:
             raise Garbage(f"{found} is no place in {tag}")
         return found
 
-    return Index(
+    return KnownIndex(
         tag,
         place(index.at) if index.HasField("at") else None,
         index.taken,

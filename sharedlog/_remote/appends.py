@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import UnknownProducer
 from sharedlog._core.fences import Fence
 from sharedlog._core.named import Turn
 from sharedlog._core.producers import Appended, NewMessage, ProducerId
 from sharedlog._core.spans import Pended
-from sharedlog._remote.channel import Channel
+from sharedlog._remote.channel import LogChannel
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1.sharedlog_pb2 import Span
 
 
-class Appends:
+class RemoteAppends:
     """To one server's log, each the rule of its name. Any thread."""
 
-    def __init__(self, channel: Channel, incarnation: str) -> None:
+    def __init__(self, channel: LogChannel, incarnation: str) -> None:
         """``incarnation``: the log's, as the server said when it was opened."""
         self._ask = channel.ask
         self._incarnation = incarnation
@@ -64,7 +64,7 @@ class Appends:
         self,
         producer: ProducerId,
         seq: int,
-        decisions: Sequence[Decision],
+        decisions: Sequence[ProducerDecision],
         *,
         commits: bool,
         fence: Fence | None = None,
@@ -90,7 +90,7 @@ class Appends:
         self,
         turn: Turn,
         content: bytes,
-        decisions: Sequence[Decision],
+        decisions: Sequence[ProducerDecision],
         *,
         fence: Fence | None = None,
     ) -> Appended:
@@ -133,7 +133,7 @@ class Appends:
             request.fence.CopyFrom(pb.Fence(name=fence.name, number=fence.number))
         return request
 
-    def _marker(self, decisions: Sequence[Decision], *, commits: bool) -> pb.Marker:
+    def _marker(self, decisions: Sequence[ProducerDecision], *, commits: bool) -> pb.Marker:
         marker = pb.Marker(commits=commits)
         for each in decisions:
             producer = self._granted.get(each.producer)

@@ -54,7 +54,7 @@ class _Using(NamedTuple):
     calls: dict[str, Any]
 
 
-class Channel:
+class LogChannel:
     """To one server. Any thread."""
 
     def __init__(self, address: Address) -> None:

@@ -18,7 +18,7 @@ from sharedlog._core.position import Position
 from sharedlog._core.reading import Committed
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import stream_of, substream_number, tag_of
-from sharedlog._remote.channel import Channel
+from sharedlog._remote.channel import LogChannel
 from sharedlog._wire.conversions import at_of, committed_of, hold_of, place_of, start_of
 from sharedlog.v1 import log_pb2 as pb
 
@@ -36,7 +36,7 @@ class RemoteFollower(Follower):
     what was delivered of a commit before is passed over.
     """
 
-    def __init__(self, channel: Channel, timeout_s: float, *args: Any, **named: Any) -> None:
+    def __init__(self, channel: LogChannel, timeout_s: float, *args: Any, **named: Any) -> None:
         """``timeout_s``: for how long a beginning is waited for. The rest is ``Follower``'s."""
         super().__init__(*args, **named)
         self._channel = channel
@@ -235,7 +235,7 @@ class RemoteFollower(Follower):
 
 
 def _receive(
-    channel: Channel, call: Any, replies: _Replies, follower: weakref.ref[RemoteFollower]
+    channel: LogChannel, call: Any, replies: _Replies, follower: weakref.ref[RemoteFollower]
 ) -> None:
     """Take replies as they come, in a thread of this call's own, while its follower is there."""
     last: pb.FollowReply | Exception

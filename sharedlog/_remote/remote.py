@@ -14,7 +14,7 @@ from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine, Limits
 from sharedlog._engines.forks import belongs_here
 from sharedlog._remote.address import parse
-from sharedlog._remote.channel import Channel
+from sharedlog._remote.channel import LogChannel
 from sharedlog._remote.follower import RemoteFollower
 from sharedlog._remote.rules import Rules
 from sharedlog._remote.steps import RemoteSteps
@@ -30,7 +30,7 @@ class RemoteLog(Elsewhere):
         """Ask the server what its log is; raises ``LogUnavailable``, ``NotAllowed``."""
         address = parse(url)
         self._timeout_s = address.timeout_s
-        self._channel = Channel(address)
+        self._channel = LogChannel(address)
         try:
             self._described: pb.Description = self._channel.ask("Describe", pb.DescribeRequest())
         except BaseException:

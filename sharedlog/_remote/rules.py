@@ -28,10 +28,10 @@ from sharedlog._core.reading import Committed
 from sharedlog._core.roster import Granted, granted_producers
 from sharedlog._core.spans import decide, has_pending, pend, retire
 from sharedlog._core.streams import check_name, stream_of, substream_number
-from sharedlog._core.trim import Committers, Outcome, trim
+from sharedlog._core.trim import Committers, TrimOutcome, trim
 from sharedlog._core.whole import Trimmed
-from sharedlog._remote.appends import Appends
-from sharedlog._remote.channel import Channel
+from sharedlog._remote.appends import RemoteAppends
+from sharedlog._remote.channel import LogChannel
 from sharedlog._wire.conversions import committed_of, hold_of, start_of, stream_of_info
 from sharedlog.v1 import log_pb2 as pb
 
@@ -41,12 +41,12 @@ _US = timedelta(microseconds=1)
 class Rules:
     """What is asked of one server's log. Any thread."""
 
-    def __init__(self, channel: Channel, description: pb.Description) -> None:
+    def __init__(self, channel: LogChannel, description: pb.Description) -> None:
         """``description``: what the server said of its log when it was opened."""
         self._ask = channel.ask
         self._read_all = channel.read_all
         self._incarnation: str = description.incarnation
-        appends = Appends(channel, self._incarnation)
+        appends = RemoteAppends(channel, self._incarnation)
         self._known: dict[Any, Callable[..., Any]] = {
             _of(rule): asked
             for rule, asked in (
@@ -200,7 +200,7 @@ class Rules:
         retention_us: int,
         *,
         fence: Fence | None = None,
-    ) -> Outcome:
+    ) -> TrimOutcome:
         # By the server's clock, and what it remembers.
         del committers, now_us
         if fence is not None:
@@ -208,7 +208,7 @@ class Rules:
         request = pb.TrimRequest(incarnation=self._incarnation, retention_us=_int64(retention_us))
         found = self._ask("Trim", request)
         trimmed = Trimmed(found.whole, found.removed, found.at_us)
-        return Outcome(
+        return TrimOutcome(
             trimmed,
             found.rows,
             found.kept_by,

@@ -10,7 +10,7 @@ from sharedlog._core.entry import Row
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.engine import Limits
-from sharedlog._remote.channel import Channel
+from sharedlog._remote.channel import LogChannel
 from sharedlog.v1 import steps_pb2
 
 _MOST_ROWS = 10_000
@@ -21,7 +21,7 @@ class RemoteSteps:
     """An ``Engine`` as far as one player needs it: no terms, and nothing is removed. Any thread."""
 
     def __init__(
-        self, channel: Channel, incarnation: str, player: str, durability: str, limits: Limits
+        self, channel: LogChannel, incarnation: str, player: str, durability: str, limits: Limits
     ) -> None:
         """``player``: whose steps these are; the server asks for its caller's right to that."""
         self._channel = channel

@@ -29,7 +29,7 @@ from sharedlog._log.log import Log
 from sharedlog._log.place import Place
 from sharedlog._log.placing import Placing
 from sharedlog._service.access import Caller
-from sharedlog._service.appends import Appends
+from sharedlog._service.appends import ServedAppends
 from sharedlog._service.quotas import Quotas
 from sharedlog._service.requests import (
     Requests,
@@ -59,7 +59,7 @@ class Answers:
         self._quotas = quotas
         self._placing = Placing(place)
         self.requests = Requests(self._placing, place.incarnation)
-        self._appends = Appends(place, quotas, self.requests, tail)
+        self._appends = ServedAppends(place, quotas, self.requests, tail)
         self._tail = tail
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sharedlog._core.draft import check_spread, tags_for
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.fences import Fence
 from sharedlog._core.named import MAX_SEQ, Turn, append_named, check_turn, decide_named
@@ -29,7 +29,7 @@ from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1.sharedlog_pb2 import Span
 
 
-class Appends:
+class ServedAppends:
     """Of one log. Any thread. ``entries``, ``bytes``, ``tags``: what one append may have."""
 
     def __init__(self, place: Place, quotas: Quotas, requests: Requests, tail: Tail) -> None:
@@ -84,7 +84,7 @@ class Appends:
         self,
         request: pb.AppendRequest,
         placed: list[Placed],
-        decisions: list[Decision],
+        decisions: list[ProducerDecision],
         fence: Fence | None,
     ) -> Callable[[], Rule[pb.AppendReply]]:
         producer = producer_of(request.producer)
@@ -111,7 +111,7 @@ class Appends:
         self,
         request: pb.AppendRequest,
         placed: list[Placed],
-        decisions: list[Decision],
+        decisions: list[ProducerDecision],
         fence: Fence | None,
         caller: Caller,
     ) -> Callable[[], Rule[pb.AppendReply]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sharedlog._core.catalog import Stream
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.envelope import check
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.fences import Fence, check_fence_name
@@ -64,9 +64,11 @@ class Requests:
             found[each.tag] = each.begin
         return found
 
-    def decision(self, decided: pb.Decided) -> Decision:
+    def decision(self, decided: pb.Decided) -> ProducerDecision:
         """Return what is decided of one producer."""
-        return Decision(decided.producer.id, _seq(decided.through), self.spans(decided.spans))
+        return ProducerDecision(
+            decided.producer.id, _seq(decided.through), self.spans(decided.spans)
+        )
 
     def at(self, start: pb.Start, stream: Stream) -> At | From:
         """Return where a reader begins; raises ``LogForked``, ``InvalidRequest``."""

@@ -24,7 +24,7 @@ from sharedlog._service.answers import Answer, Answers
 from sharedlog._service.followers import Followers
 from sharedlog._service.quotas import Quotas
 from sharedlog._service.settings import ServerSettings
-from sharedlog._service.steps import Steps
+from sharedlog._service.steps import ServedSteps
 from sharedlog._service.tail import Tail
 from sharedlog._wire.errors import refusal_of
 from sharedlog._wire.methods import MOST_REPLY_BYTES, MOST_REQUEST_BYTES, SERVICE, STEPS
@@ -63,7 +63,7 @@ class LogServer:
         self._quotas = Quotas(limits, time.monotonic)
         self._tail = Tail(place.engine, self._answering)
         self._answers = Answers(log, place, self._quotas, self._tail)
-        self._steps = Steps(place, self._quotas, self._answers.requests, self._tail)
+        self._steps = ServedSteps(place, self._quotas, self._answers.requests, self._tail)
         self._threads = ThreadPoolExecutor(_THREADS, "sharedlog-serve")
         self._following = ThreadPoolExecutor(_FOLLOWING_THREADS, "sharedlog-follow")
         self._health = HealthStatus(serving=False)
@@ -150,7 +150,7 @@ class LogServer:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _step_handlers(self) -> grpc.GenericRpcHandler:
-        described = steps_pb2.DESCRIPTOR.services_by_name["Steps"].methods_by_name
+        described = steps_pb2.DESCRIPTOR.services_by_name["ServedSteps"].methods_by_name
         handlers: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(
                 self._unary(answer, checked=True),

@@ -26,7 +26,7 @@ _MOST_KEYS = 10_000
 _STAMPS = {steps_pb2.StepPut.NONE: Stamp.NONE, steps_pb2.StepPut.LAST: Stamp.LAST}
 
 
-class Steps:
+class ServedSteps:
     """Of one log. Any thread."""
 
     def __init__(self, place: Place, quotas: Quotas, requests: Requests, tail: Tail) -> None:

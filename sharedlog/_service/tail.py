@@ -20,7 +20,7 @@ _OURS_S = 0.05
 _MOST_KNOWN = 100_000
 
 
-class Waiter:
+class TailWaiter:
     """Who waits for more than is at ``lsn``, of these tags."""
 
     __slots__ = ("lsn", "tags", "woken")
@@ -62,7 +62,7 @@ class Tail:
         self._of_any = 0
         # Through where those of a stream were asked to look.
         self._asked: dict[str, int] = {}
-        self._waiting: dict[str, set[Waiter]] = {}
+        self._waiting: dict[str, set[TailWaiter]] = {}
         self._doubt: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
         self._answers: bool | None = None
@@ -85,7 +85,7 @@ class Tail:
         asked = max((self._asked.get(stream_of(each), 0) for each in tags), default=0)
         if max(self._of_any, asked, *(self._of.get(each, 0) for each in tags)) > lsn:
             return
-        waiter = Waiter(lsn, tags)
+        waiter = TailWaiter(lsn, tags)
         for each in tags:
             self._waiting.setdefault(each, set()).add(waiter)
         try:
@@ -198,5 +198,5 @@ class Tail:
         if not self._stopping.is_set():
             self._looking = self._loop.call_later(_EVERY_S, self._look_again)
 
-    def _everybody(self) -> set[Waiter]:
+    def _everybody(self) -> set[TailWaiter]:
         return set().union(*self._waiting.values())

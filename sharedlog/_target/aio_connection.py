@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rifl._server.local_calls import Handlers
+from rifl._server.local_calls import ServerHandlers
 from sharedlog._core.target_steps import (
     UNAVAILABLE,
     AnswerKind,
@@ -31,7 +31,7 @@ class DeliveryConnection:
         of: AioRules,
         origin: Origin,
         context: Any,
-        handlers: Handlers | None,
+        handlers: ServerHandlers | None,
         most_bytes: int,
         lane_bytes: int,
     ) -> None:

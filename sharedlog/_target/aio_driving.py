@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 from _rifl_ground.threads import in_thread
-from rifl._server.local_calls import Attempt, Handlers, NotFound, RiflError
+from rifl._server.local_calls import Attempt, NotFound, RiflError, ServerHandlers
 from sharedlog._core.position import Position
 from sharedlog._core.target_index import Feed
 from sharedlog._core.target_steps import (
     Await,
     DeliveryAnswer,
-    Fetch,
+    FetchRows,
     HandlerKind,
-    MoveRows,
+    MoveTargetRows,
     RunHandler,
     TargetUnavailable,
-    Tell,
+    TellPlayer,
 )
 from sharedlog._target.target import (
     Seats,
@@ -43,7 +43,7 @@ class AioRules:
         self,
         rule: Steps,
         context: Any,
-        handlers: Handlers | None,
+        handlers: ServerHandlers | None,
         tell: Callable[[DeliveryAnswer], None],
     ) -> Any:
         """Carry a rule out; returns what it does."""
@@ -59,15 +59,15 @@ class AioRules:
                 try:
                     if isinstance(step, RunHandler):
                         value = await self._run(step, context, handlers, runs)
-                    elif isinstance(step, MoveRows):
+                    elif isinstance(step, MoveTargetRows):
                         value = await _moved(target.put(step))
                         self._end(runs)
                     elif isinstance(step, Await):
                         value = await _committed(step)
                         self._end(runs)
-                    elif isinstance(step, Fetch):
+                    elif isinstance(step, FetchRows):
                         value = await in_thread(target.fetch, step)
-                    elif isinstance(step, Tell):
+                    elif isinstance(step, TellPlayer):
                         target.note(step.answer)
                         tell(step.answer)
                 except Exception as failed:  # noqa: BLE001 - the rule's to judge

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from _rifl_ground.threads import in_thread
-from rifl._server.local_calls import Handlers
+from rifl._server.local_calls import ServerHandlers
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.target_seat import settle
 from sharedlog._core.target_steps import DeliveryAnswer, TargetUnavailable
@@ -43,7 +43,7 @@ class AioTarget:
         self.target = target
         self.rules = AioRules(target)
 
-    def methods(self) -> dict[str, Callable[[Handlers], Any]]:
+    def methods(self) -> dict[str, Callable[[ServerHandlers], Any]]:
         """Return what makes the handler of each method, of what finds others'."""
         return {
             f"/{SERVICE}/Connect": lambda _: grpc.unary_unary_rpc_method_handler(
@@ -99,7 +99,7 @@ class AioTarget:
             beats=await in_thread(self.target.beats, request.processes),
         ).SerializeToString()
 
-    async def _batch(self, data: bytes, context: Any, handlers: Handlers | None) -> bytes:
+    async def _batch(self, data: bytes, context: Any, handlers: ServerHandlers | None) -> bytes:
         message = parsed(pb.Deliveries, data)
         origin = origin_of(message)
         # All of it is here already.
@@ -113,7 +113,7 @@ class AioTarget:
         return answers_to_wire(origin.term, connection.outbox.take())
 
     async def _stream(
-        self, stream: AsyncIterator[bytes], context: Any, handlers: Handlers | None
+        self, stream: AsyncIterator[bytes], context: Any, handlers: ServerHandlers | None
     ) -> None:
         first = await anext(stream, None)
         if first is None:

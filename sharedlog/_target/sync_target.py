@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from rifl._server.local_calls import Attempt, Handlers, NotFound, RiflError
+from rifl._server.local_calls import Attempt, NotFound, RiflError, ServerHandlers
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.position import Position
 from sharedlog._core.target_index import Feed
@@ -23,12 +23,12 @@ from sharedlog._core.target_steps import (
     AnswerKind,
     Await,
     DeliveryAnswer,
-    Fetch,
+    FetchRows,
     HandlerKind,
-    MoveRows,
+    MoveTargetRows,
     RunHandler,
     TargetUnavailable,
-    Tell,
+    TellPlayer,
 )
 from sharedlog._core.target_taking import (
     connect,
@@ -72,7 +72,7 @@ class SyncTarget:
         self._target = target
         self._seats: Seats[Any] = Seats(threading.Lock)
 
-    def methods(self) -> dict[str, Callable[[Handlers], Any]]:
+    def methods(self) -> dict[str, Callable[[ServerHandlers], Any]]:
         """Return what makes the handler of each method, of what finds others'."""
         return {
             f"/{SERVICE}/Connect": lambda _: _handler(self._guarded(self._connect)),
@@ -125,7 +125,7 @@ class SyncTarget:
             beats=self._target.beats(request.processes),
         ).SerializeToString()
 
-    def _deliver(self, data: bytes, context: Any, handlers: Handlers | None) -> bytes:
+    def _deliver(self, data: bytes, context: Any, handlers: ServerHandlers | None) -> bytes:
         message = parsed(pb.Deliveries, data)
         origin = origin_of(message)
         self._target.check_store(message.store)
@@ -166,7 +166,11 @@ class SyncTarget:
             self._seats.abandon(feed, tag, place)
 
     def _drive(
-        self, rule: Steps, context: Any, handlers: Handlers | None, answers: list[DeliveryAnswer]
+        self,
+        rule: Steps,
+        context: Any,
+        handlers: ServerHandlers | None,
+        answers: list[DeliveryAnswer],
     ) -> Any:
         target = self._target
         # Runs of plain handlers, which go on until the index says that they have ended.
@@ -180,15 +184,15 @@ class SyncTarget:
                 try:
                     if isinstance(step, RunHandler):
                         value = self._run(step, context, handlers, runs)
-                    elif isinstance(step, MoveRows):
+                    elif isinstance(step, MoveTargetRows):
                         value = _wait(target.put(step))
                         self._end(runs)
                     elif isinstance(step, Await):
                         value = _committed(step)
                         self._end(runs)
-                    elif isinstance(step, Fetch):
+                    elif isinstance(step, FetchRows):
                         value = target.fetch(step)
-                    elif isinstance(step, Tell):
+                    elif isinstance(step, TellPlayer):
                         target.note(step.answer)
                         answers.append(step.answer)
                 except Exception as failed:  # noqa: BLE001 - the rule's to judge

@@ -11,9 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from _rifl_ground.log import get_logger
 from rifl._server.local_calls import (
     LocalCalls,
+    LocalRun,
     Move,
     NotFound,
-    Ran,
     RiflError,
     RowCall,
     Transport,
@@ -31,9 +31,9 @@ from sharedlog._core.target_steps import (
     AnswerKind,
     DeliveryAnswer,
     Ended,
-    Fetch,
+    FetchRows,
     MethodRefused,
-    MoveRows,
+    MoveTargetRows,
     RunHandler,
     TargetUnavailable,
 )
@@ -95,14 +95,14 @@ class ServedTarget:
         run = seats.run_of(feed, tag)
         return run is not None and self.calls.waits(run)
 
-    def fetch(self, step: Fetch) -> Any:
+    def fetch(self, step: FetchRows) -> Any:
         """Read rows; blocks."""
         try:
             return self.rows.get(step.keys)
         except RiflError as error:
             raise TargetUnavailable(str(error)) from error
 
-    def put(self, step: MoveRows) -> Any:
+    def put(self, step: MoveTargetRows) -> Any:
         """Begin to move rows; the ``Later`` of whether they were."""
         try:
             return self.rows.move([Move(*each) for each in step.moves])
@@ -159,7 +159,7 @@ class ServedTarget:
             )
 
 
-def ended_of(ran: Ran) -> Ended:
+def ended_of(ran: LocalRun) -> Ended:
     """Return what became of a handler as the rules have it."""
     return Ended(*ran)
 

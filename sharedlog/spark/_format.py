@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from rifl.spark._freezing import freeze
 from sharedlog.spark._options import SinkError, SinkOptions, SourceOptions
-from sharedlog.spark._sink import BatchWriter, StreamWriter, Writing
+from sharedlog.spark._sink import LogBatchWriter, LogStreamWriter, Writing
 from sharedlog.spark._source import BatchReader, FilteredReader, Planner, StreamReader, columns
 
 
@@ -42,11 +42,11 @@ class LogDataSource(DataSource):
         """Return the reader of micro-batches."""
         return StreamReader(SourceOptions.read(dict(self.options)))
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> LogBatchWriter:
         """Plan a batch write: on the driver, before any row is appended."""
         if overwrite:
             raise SinkError('a log is appended to, nothing is overwritten: use mode("append")')
-        return BatchWriter(SinkOptions.read(dict(self.options)), schema)
+        return LogBatchWriter(SinkOptions.read(dict(self.options)), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         """Plan a micro-batch: once for its tasks, and again where it is committed."""
@@ -62,7 +62,7 @@ class LogDataSource(DataSource):
         if not self._travelled:
             writing = Writing(options, schema, stream=True)
             freeze("plan")
-        return StreamWriter(options, schema, writing)
+        return LogStreamWriter(options, schema, writing)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_travelled": True}

@@ -40,8 +40,8 @@ from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SinkError, SinkOptions
 from sharedlog.spark._tasks import (
     JOB,
+    LogWritePlan,
     TaskWriter,
-    WritePlan,
     batch_ticket,
     now_us,
     stream_ticket,
@@ -54,7 +54,7 @@ _log = logging.getLogger("sharedlog.spark")
 
 
 @dataclass(slots=True)
-class CommitMessage(WriterCommitMessage):
+class LogCommitMessage(WriterCommitMessage):
     """What a task tells the driver."""
 
     result: TaskResult
@@ -78,9 +78,9 @@ class Writing:
             number = until_answered(place, lambda: begin_write(job))
         else:
             number = until_answered(place, draw_plan)
-        self.plan = WritePlan(options, place.incarnation, number, job, made)
+        self.plan = LogWritePlan(options, place.incarnation, number, job, made)
 
-    def write(self, batches: Iterable[pyarrow.RecordBatch], ticket: Ticket) -> CommitMessage:
+    def write(self, batches: Iterable[pyarrow.RecordBatch], ticket: Ticket) -> LogCommitMessage:
         """Append one task's rows, pending."""
         context: Any = TaskContext.get()
         turns = itertools.count(context.partitionId() if context is not None else 0)
@@ -90,7 +90,7 @@ class Writing:
             for batch in batches
             for each in self.rows.messages(batch, self.tags, turns, now_us())
         )
-        message = CommitMessage(writer.write(told))
+        message = LogCommitMessage(writer.write(told))
         freeze("write")
         return message
 
@@ -134,13 +134,13 @@ def _rows_of(
     return rows
 
 
-class BatchWriter(DataSourceArrowWriter):
+class LogBatchWriter(DataSourceArrowWriter):
     """One batch write; pickled to the tasks, and to the process that commits."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._writing = Writing(options, schema, stream=False)
 
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> CommitMessage:
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> LogCommitMessage:
         """Append a task's rows; within ``foreachBatch`` as those of its micro-batch."""
         return self._writing.write(iterator, batch_ticket(self._writing.plan))
 
@@ -163,7 +163,7 @@ class BatchWriter(DataSourceArrowWriter):
                 _logger().warning("%s: what it appended is left to a sweeper: %s", plan.job, error)
 
 
-class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
+class LogStreamWriter(_STREAM_WRITER):  # type: ignore[misc]
     """One micro-batch; pickled to the tasks, and made anew where it is committed."""
 
     def __init__(self, options: SinkOptions, schema: StructType, writing: Writing | None) -> None:
@@ -177,7 +177,7 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
             self._writing = Writing(self._options, self._schema, stream=True)
         return self.__dict__
 
-    def write(self, iterator: Iterator[Any]) -> CommitMessage:
+    def write(self, iterator: Iterator[Any]) -> LogCommitMessage:
         """Append a task's rows, pending."""
         writing = self._writing
         if writing is None:

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 
 from sharedlog._core.errors import Fenced, LogError
 from sharedlog._core.publishing import Placed, pending
-from sharedlog._core.query.attempt import Attempt, TaskResult
+from sharedlog._core.query.attempt import TaskAttempt, TaskResult
 from sharedlog._core.query.state import WRITE, Ticket
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
@@ -35,7 +35,7 @@ JOB = "job"
 
 
 @dataclass(frozen=True, slots=True)
-class WritePlan:
+class LogWritePlan:
     """What was planned for a write: its number, and the name of a batch job, or of nobody's.
 
     ``made``: the name is this write's own, and its row is there.
@@ -48,7 +48,7 @@ class WritePlan:
     made: bool = False
 
 
-def stream_ticket(plan: WritePlan) -> Ticket:
+def stream_ticket(plan: LogWritePlan) -> Ticket:
     """Return the ticket of a task of a query's own sink; raises ``SinkError``."""
     query, batch, run = _said()
     if not query or not batch.isdecimal() or not run:
@@ -68,7 +68,7 @@ def stream_ticket(plan: WritePlan) -> Ticket:
     )
 
 
-def batch_ticket(plan: WritePlan) -> Ticket:
+def batch_ticket(plan: LogWritePlan) -> Ticket:
     """Return the ticket of a task of a batch write, also within ``foreachBatch``."""
     query, batch, run = _said()
     if not query and not batch:
@@ -110,7 +110,7 @@ class TaskWriter:
         """
         self._place = place
         self._where = zlib.crc32(stream.encode())
-        self._attempt = Attempt(ticket, secrets.token_bytes(16))
+        self._attempt = TaskAttempt(ticket, secrets.token_bytes(16))
         until_answered(place, self._attempt.join)
         limits = place.engine.limits
         self._entries = min(_ENTRIES, limits.entries)

@@ -166,9 +166,9 @@ def _live(service: Any, clock: FakeClock, seconds: int) -> None:
 
 
 def _marker() -> Any:
-    from rifl._stores.sqlite.journal_entries import Entry
+    from rifl._stores.sqlite.journal_entries import JournalEntry
 
-    return Entry(Entry.DELETE, (0, 0), patient=False, failure=lambda error: error)
+    return JournalEntry(JournalEntry.DELETE, (0, 0), patient=False, failure=lambda error: error)
 
 
 def test_peers_have_namespaces_of_their_own_by_a_named_property(tmp_path: Path) -> None:

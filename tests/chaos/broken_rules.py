@@ -16,7 +16,7 @@ from curp._replica.lease_storage import LogLeaseStorage
 from curp.log import _checks as checks
 from lease_server._storage import MemoryLeaseStorage
 from rifl._stores.sqlite import restored
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.core._shared.errors import NotRecorded
 from rifl.core._shared.outcome import Outcome
@@ -245,13 +245,13 @@ RULES = (
         "batch recorded in part",
         "§4: records in one group",
         "sqlite",
-        calls.batch_written_in_part(Entry.RECORD),
+        calls.batch_written_in_part(JournalEntry.RECORD),
     ),
     Mutation(
         "intents of a batch in part",
         "§4: intents in one group",
         "sqlite",
-        calls.batch_written_in_part(Entry.INTENT),
+        calls.batch_written_in_part(JournalEntry.INTENT),
     ),
     Mutation(
         "lost means never arrived", "§3: only what is known", "replicas", calls.lost_never_arrived

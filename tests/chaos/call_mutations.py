@@ -16,7 +16,7 @@ from rifl._stores.shared.store import SharedStore
 from rifl._stores.sqlite import store
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.journal import Journal
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl._stores.sqlite.store import SqliteStore
 from rifl.core._calling import answer as answer_rules
 from rifl.core._calling.answer import AttemptAnswer
@@ -134,12 +134,12 @@ def intents_forgotten() -> AbstractContextManager[Any]:
 
 
 def record_given_up() -> AbstractContextManager[Any]:
-    original = Entry.__init__
+    original = JournalEntry.__init__
 
-    def init(self: Entry, *arguments: Any, **keywords: Any) -> None:
+    def init(self: JournalEntry, *arguments: Any, **keywords: Any) -> None:
         original(self, *arguments, **{**keywords, "patient": False})
 
-    return unittest.mock.patch.object(Entry, "__init__", init)
+    return unittest.mock.patch.object(JournalEntry, "__init__", init)
 
 
 def late_finisher_not_fenced() -> AbstractContextManager[Any]:
@@ -204,11 +204,11 @@ def item_redrawn() -> AbstractContextManager[Any]:
 
 
 def batch_written_in_part(kind: Any) -> Callable[[], AbstractContextManager[Any]]:
-    class InPart(Entry):
+    class InPart(JournalEntry):
         def __init__(self, wanted: Any, *rows: Any, **keywords: Any) -> None:
             super().__init__(wanted, *(rows[:1] if wanted is kind else rows), **keywords)
 
-    return replaced(store, "Entry", InPart)
+    return replaced(store, "JournalEntry", InPart)
 
 
 def taken_over_from_the_living() -> AbstractContextManager[Any]:

@@ -13,7 +13,7 @@ from chaos.sim.consumer.sqlite_store import FileStore
 from sharedlog._consumer import calling, kept_calls
 from sharedlog._consumer.calling import MessageCalls
 from sharedlog._core.consumer.asked import Failed
-from sharedlog._core.consumer.calls import Call, Intend, Send, ShardCalls
+from sharedlog._core.consumer.calls import HandlerCall, Intend, SendCall, ShardCalls
 from sharedlog._core.errors import CallMismatch
 
 __all__ = ["BROKEN"]
@@ -39,7 +39,7 @@ def sent_before_noted() -> _Patch:
                 late, answer = step, None
                 continue
             answer = yield step
-            if isinstance(step, Send) and late is not None:
+            if isinstance(step, SendCall) and late is not None:
                 yield late
                 late = None
 
@@ -49,7 +49,7 @@ def sent_before_noted() -> _Patch:
 def answer_not_durable() -> _Patch:
     """A handler has an answer that is in no store."""
 
-    def asked(self: ShardCalls, send: Send) -> Any:
+    def asked(self: ShardCalls, send: SendCall) -> Any:
         call = send.call._replace(answer=(yield send))
         self._keep(call)
         return call
@@ -65,7 +65,7 @@ def unanswered_committed() -> _Patch:
 def forgotten_sent_again() -> _Patch:
     """A service that has forgotten a session is sent its calls again."""
 
-    def same(self: ShardCalls, call: Call, timeout_s: float | None = None) -> Any:
+    def same(self: ShardCalls, call: HandlerCall, timeout_s: float | None = None) -> Any:
         yield from ()
 
     return _patched(ShardCalls, "_same", same)
@@ -74,7 +74,7 @@ def forgotten_sent_again() -> _Patch:
 def key_of_its_own() -> _Patch:
     """Each sending of a call has a key of its own."""
     count = itertools.count()
-    return _patched(Call, "key", property(lambda self: f"{next(count)}".encode()))
+    return _patched(HandlerCall, "key", property(lambda self: f"{next(count)}".encode()))
 
 
 def let_go_by_time() -> _Patch:
@@ -85,7 +85,7 @@ def let_go_by_time() -> _Patch:
     def breaking(store: Any) -> AbstractContextManager[Any]:
         read, keep = store.calls, store.answered
 
-        def answered(self: Any, tag: str, number: int, call: Call) -> None:
+        def answered(self: Any, tag: str, number: int, call: HandlerCall) -> None:
             keep(self, tag, number, call)
             at[self._database, tag, call.serial] = self._cast.loop.now
 

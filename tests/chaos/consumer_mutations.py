@@ -197,7 +197,7 @@ def marked_before() -> _Patch:
 
     def commit(self: InStore, checkpoint: Checkpoint) -> Any:
         outputs = keeping.intended(checkpoint.intent) if checkpoint.intent else []
-        if isinstance(outputs, keeping.Decision):
+        if isinstance(outputs, keeping.ProducerDecision):
             turn = named.Turn(self._producer, checkpoint.seq, checkpoint.seq - 1)
             content = keeping.content_of(checkpoint.intent)
             yield from named.decide_named(turn, content, [outputs], fence=self._fence)

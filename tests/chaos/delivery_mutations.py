@@ -22,10 +22,10 @@ from sharedlog._core.player.feeder import Feeder, FeederState
 from sharedlog._core.player.feeding import Feeding
 from sharedlog._core.player.indexes import Unconfirmed
 from sharedlog._core.player.item import Item
-from sharedlog._core.target_delivery import Verdict
+from sharedlog._core.target_delivery import DeliveryVerdict
 from sharedlog._core.target_index import Index
 from sharedlog._core.target_seat import Seat
-from sharedlog._core.target_steps import Await, Ended, MoveRows, RowMove
+from sharedlog._core.target_steps import Await, Ended, MoveTargetRows, RowMove
 from sharedlog._player import beginning, course, letters
 from sharedlog._player.main_stream import MainStream
 from sharedlog._target.lanes import Lane
@@ -52,7 +52,7 @@ def index_behind_commit() -> _Patch:
             committed, why = yield Await([ended.committing])
             if not committed:
                 return Ended(14, why, broken=True)
-        yield MoveRows((RowMove(*move),))
+        yield MoveTargetRows((RowMove(*move),))
         return Ended(committed=True)
 
     return _patched(target_taking, "_run", run)
@@ -61,7 +61,7 @@ def index_behind_commit() -> _Patch:
 def gap_taken() -> _Patch:
     """What follows another message than the index is taken: behind one that failed, too."""
     return together(
-        judged_instead(Verdict.GAP, Verdict.TAKE),
+        judged_instead(DeliveryVerdict.GAP, DeliveryVerdict.TAKE),
         # Else nothing comes that is behind what was not taken.
         _patched(Lane, "told", lambda self, answer: None),
     )
@@ -69,7 +69,7 @@ def gap_taken() -> _Patch:
 
 def unknown_called() -> _Patch:
     """What was begun by a process that died is called, undeclared."""
-    return judged_instead(Verdict.UNKNOWN, Verdict.TAKE)
+    return judged_instead(DeliveryVerdict.UNKNOWN, DeliveryVerdict.TAKE)
 
 
 def begun_unsaid() -> _Patch:

@@ -14,7 +14,7 @@ from curp._core import (
     recovery,
     steps,
 )
-from curp._core.group_call import GroupCall, Step
+from curp._core.group_call import AttemptStep, GroupCall
 from curp._core.leader import Leader, LeaderBounds, Speed
 from curp._core.poison import Case, Ledger
 from curp._core.read_lease import ReadLease
@@ -28,7 +28,7 @@ from curp._replica import (
     lease_keeper,
     recovery_steps,
 )
-from curp._replica.follower import Follower
+from curp._replica.follower import EntryApplier
 from curp._replica.group_store import GroupStore
 from curp._replica.proposals import Proposals
 from curp._replica.survival import Survival
@@ -71,7 +71,7 @@ __all__ = [
 
 
 def final_without_witnesses() -> AbstractContextManager[Any]:
-    return unittest.mock.patch.object(GroupCall, "_judge", return_value=Step.FINAL)
+    return unittest.mock.patch.object(GroupCall, "_judge", return_value=AttemptStep.FINAL)
 
 
 def conflicts_ignored_by_witnesses() -> AbstractContextManager[Any]:
@@ -174,7 +174,7 @@ def replay_not_filtered() -> AbstractContextManager[Any]:
 
 
 def other_leader_syncs() -> AbstractContextManager[Any]:
-    return unittest.mock.patch.object(GroupCall, "sync_answered", return_value=Step.FINAL)
+    return unittest.mock.patch.object(GroupCall, "sync_answered", return_value=AttemptStep.FINAL)
 
 
 def waiting_answers_kept() -> AbstractContextManager[Any]:
@@ -228,7 +228,7 @@ def newer_leader_saves() -> AbstractContextManager[Any]:
 
 
 def older_version_goes_on() -> AbstractContextManager[Any]:
-    return unittest.mock.patch.object(Follower, "_require")
+    return unittest.mock.patch.object(EntryApplier, "_require")
 
 
 def read_lease_for_ever() -> AbstractContextManager[Any]:
@@ -264,19 +264,19 @@ def read_lease_from_the_reply() -> AbstractContextManager[Any]:
 def lease_ended_before_reads() -> AbstractContextManager[Any]:
     def hand_over(clock: Any) -> Any:
         yield handover.EndLease()
-        yield steps.Wait("whoever reads here", 0.5)
+        yield steps.VisibleWait("whoever reads here", 0.5)
         yield handover.RefuseCalls()
         yield Sync()
         yield handover.StepDown()
 
-    def stop(self: lease_keeper.LeaseKeeper) -> Any:
+    def stop(self: lease_keeper.LeadershipKeeper) -> Any:
         # What is read by the lease goes on until the leadership has ended.
         self._over.end()
         return self._loop.ended()
 
     stack = ExitStack()
     stack.enter_context(unittest.mock.patch.object(leading, "hand_over", hand_over))
-    stack.enter_context(unittest.mock.patch.object(lease_keeper.LeaseKeeper, "stop", stop))
+    stack.enter_context(unittest.mock.patch.object(lease_keeper.LeadershipKeeper, "stop", stop))
     return stack
 
 
@@ -302,9 +302,9 @@ def refusal_not_logged() -> AbstractContextManager[Any]:
     # client whose removal is not in the log, and the client does not believe it.
     original = GroupCall.leader_answered
 
-    def leader_answered(self: GroupCall, answer: Any) -> Step:
+    def leader_answered(self: GroupCall, answer: Any) -> AttemptStep:
         step = original(self, answer)
-        return Step.FINAL if step in (Step.UNKNOWN, Step.AGAIN) else step
+        return AttemptStep.FINAL if step in (AttemptStep.UNKNOWN, AttemptStep.AGAIN) else step
 
     stack = ExitStack()
     for owner, name, value in (

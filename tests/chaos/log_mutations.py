@@ -26,7 +26,7 @@ from sharedlog._core import (
 )
 from sharedlog._core.commit import LSN_BYTES, Commit, Refused
 from sharedlog._core.duty import Duty
-from sharedlog._core.entry import Kind
+from sharedlog._core.entry import EntryKind
 from sharedlog._core.fences import check_fence, condition_of, fence_key
 from sharedlog._core.position import Position
 from sharedlog._core.reading import PendingRing, Reader
@@ -214,7 +214,7 @@ def pending_delivered() -> _Patch:
     original = Reader._taken
 
     def taken(self: Reader, entry: Any) -> Any:
-        if entry.kind is Kind.PENDING:
+        if entry.kind is EntryKind.PENDING:
             return self._placed([entry], entry.lsn, entry.checksum)
         return (yield from original(self, entry))
 

@@ -15,10 +15,10 @@ from sharedlog._core import target_seat, target_taking
 from sharedlog._core.player import deadletters, failing, rows, stores
 from sharedlog._core.player.feeder import Feeder, FeederState
 from sharedlog._core.player.item import Item
-from sharedlog._core.target_delivery import Verdict
+from sharedlog._core.target_delivery import DeliveryVerdict
 from sharedlog._core.target_index import Index
 from sharedlog._core.target_seat import Seat
-from sharedlog._core.target_steps import AnswerKind, DeliveryAnswer, Tell
+from sharedlog._core.target_steps import AnswerKind, DeliveryAnswer, TellPlayer
 from sharedlog._player import beginning
 
 __all__ = ["BROKEN", "judged_instead", "together"]
@@ -44,10 +44,10 @@ def index_unconditional() -> _Patch:
     return together(_patched(store, "moved", moved), _patched(target, "moved", moved))
 
 
-def judged_instead(verdict: Verdict, instead: Verdict) -> _Patch:
+def judged_instead(verdict: DeliveryVerdict, instead: DeliveryVerdict) -> _Patch:
     original = target_taking.judge
 
-    def judge(index: Index, delivery: Any) -> Verdict:
+    def judge(index: Index, delivery: Any) -> DeliveryVerdict:
         found = original(index, delivery)
         return instead if found is verdict else found
 
@@ -55,7 +55,7 @@ def judged_instead(verdict: Verdict, instead: Verdict) -> _Patch:
 
 
 def taken_run_again() -> _Patch:
-    return judged_instead(Verdict.DONE, Verdict.TAKE)
+    return judged_instead(DeliveryVerdict.DONE, DeliveryVerdict.TAKE)
 
 
 def answered_before_commit() -> _Patch:
@@ -64,7 +64,7 @@ def answered_before_commit() -> _Patch:
     def run(seat: Seat, delivery: Any, *arguments: Any, **options: Any) -> Any:
         ended = yield from original(seat, delivery, *arguments, **options)
         if ended.committing is not None:
-            yield Tell(seat.answer(AnswerKind.DONE, delivery.place))
+            yield TellPlayer(seat.answer(AnswerKind.DONE, delivery.place))
         return ended
 
     return _patched(target_taking, "_run", run)
@@ -77,7 +77,7 @@ def answered_before_index() -> _Patch:
     def flush(seat: Seat) -> Any:
         at = seat.admitted.at
         if seat.owes and at is not None and at != seat.durable.at and not seat.flying:
-            yield Tell(seat.answer(AnswerKind.DONE, at))
+            yield TellPlayer(seat.answer(AnswerKind.DONE, at))
         return (yield from original(seat))
 
     return together(_patched(target_taking, "flush", flush), _patched(target_seat, "flush", flush))

@@ -11,9 +11,9 @@ from lease_server._errors import LeaseError
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from rifl._stores.shared.requests import (
     Abandon,
-    Beat,
     Claim,
     Claimed,
+    CountBeat,
     Finish,
     Finished,
     FinishUnclaimed,
@@ -233,7 +233,7 @@ class Sequence:
 
         def take(subject: Subject) -> Any:
             dead = () if judged is None else ((judged, subject.beats.get(judged, 9) - late),)
-            found = subject.backends[owner].ask(Beat(owner, dead, leaving))
+            found = subject.backends[owner].ask(CountBeat(owner, dead, leaving))
             if leaving:
                 return None
             subject.beats = found.beats

@@ -22,7 +22,7 @@ from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend as open_redis
 from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.lease_watch import LeaseWatch
-from rifl._stores.shared.requests import Beat, Beats, Ending, RecordUnclaimed
+from rifl._stores.shared.requests import Beats, CountBeat, Ending, RecordUnclaimed
 
 __all__ = ["OWNERS", "PostgresStore", "RedisStore", "SimulatedStore", "Subject"]
 
@@ -83,7 +83,7 @@ class Subject:
 
     def now(self) -> float:
         """Return the store's clock."""
-        beats: Beats = self.backends["a"].ask(Beat("a"))
+        beats: Beats = self.backends["a"].ask(CountBeat("a"))
         return beats.now_s
 
     def age(self, seconds: float) -> None:

@@ -35,7 +35,7 @@ from rifl._client.lease_requests import (
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import Renewals, settle
 from rifl._client.state import ClientState
-from rifl._leases.requests import LeaseRequests, Terms
+from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl._leases.service import status_of
 from rifl.core._calling import lease_upkeep
 from rifl.core._calling.lease_upkeep import LeaseStep
@@ -82,7 +82,7 @@ class World:
         self.authority = lease_server.LeaseAuthority(
             self.storage, term_s=TERM_S, clock=self.clock, wall_clock=self.clock
         )
-        self.requests = LeaseRequests(self.authority, Terms(deduplicated=["*"]))
+        self.requests = LeaseRequests(self.authority, GrantTerms(deduplicated=["*"]))
         self.renewals = Renewals()
         self.clients = [self.client() for _ in range(clients)]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import sharedlog
 from sharedlog._core import envelope as envelopes
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.producers import NewMessage, grant
 from sharedlog._core.spans import decide, pend
 
@@ -65,7 +65,7 @@ def fill(log: sharedlog.Log) -> None:
             message = NewMessage(envelopes.pack(end.encode(), None, None, 0), (tag,))
             begins |= log._run(pend(mine, seq, [message], sorted(begins))).begins
         if commits is not None:
-            log._run(decide(mine, 3, [Decision(mine.id, 2, begins)], commits=commits))
+            log._run(decide(mine, 3, [ProducerDecision(mine.id, 2, begins)], commits=commits))
     log.raise_fence("writer")
 
 

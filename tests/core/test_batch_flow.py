@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rifl.core import Outcome
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.batch_flow import BatchAction, BatchFlow, BatchLimits, BatchRpc
-from rifl.core._calling.client_lease import Grant
+from rifl.core._calling.client_lease import LeaseGrant
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.retry import RetryPolicy
@@ -34,7 +34,7 @@ def session(
 
 
 def grant(found: ClientSession, client_id: int = 7, methods: str = "*") -> None:
-    grant = Grant(client_id=client_id, token=b"t", term_s=1000.0, deduplicated=(methods,))
+    grant = LeaseGrant(client_id=client_id, token=b"t", term_s=1000.0, deduplicated=(methods,))
     found.granted(grant, 0.0)
 
 

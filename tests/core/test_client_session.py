@@ -10,7 +10,7 @@ from rifl._wire.header import parse_call
 from rifl._wire.packed_header import encode_header
 from rifl.core import Outcome, RpcId, WindowExceeded
 from rifl.core._calling.answer import AttemptAnswer, Step
-from rifl.core._calling.client_lease import Grant, MethodPatterns
+from rifl.core._calling.client_lease import LeaseGrant, MethodPatterns
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.lease_upkeep import LeaseStep
@@ -22,8 +22,8 @@ from rifl.core._shared.call import MAX_RANGES
 METHOD = "/p.S/M"
 
 
-def grant(client_id: int = 7, term_s: float = 30.0, window: int = 512) -> Grant:
-    return Grant(
+def grant(client_id: int = 7, term_s: float = 30.0, window: int = 512) -> LeaseGrant:
+    return LeaseGrant(
         client_id=client_id, token=b"t" * 32, term_s=term_s, deduplicated=("*",), window=window
     )
 

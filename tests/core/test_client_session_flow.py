@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rifl.core import Outcome
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.call_flow import Action, CallFlow
-from rifl.core._calling.client_lease import Grant
+from rifl.core._calling.client_lease import LeaseGrant
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.lease_upkeep import LeaseStep
@@ -23,7 +23,7 @@ REPLAYED = AttemptAnswer("OK", Outcome.REPLAYED)
 def session(window: int = 512, **policy: object) -> ClientSession:
     made = ClientSession(window=window, retry=RetryPolicy(**policy))  # type: ignore[arg-type]
     made.granted(
-        Grant(
+        LeaseGrant(
             client_id=7,
             token=b"t",
             term_s=1000.0,
@@ -95,7 +95,7 @@ def test_waits_for_a_lease_then_for_the_window() -> None:
     flow = CallFlow(made, Invocation(METHOD, 0.0, deadline=5.0))
     assert flow.start(0.0) is Action.LEASE
     assert flow.wake_at == 5.0
-    made.granted(Grant(client_id=7, token=b"t", term_s=60.0, deduplicated=("*",)), 0.0)
+    made.granted(LeaseGrant(client_id=7, token=b"t", term_s=60.0, deduplicated=("*",)), 0.0)
     other = made.begin((0, 0), 1.0)
     assert other is not None
     assert flow.woken(1.0) is Action.WINDOW
@@ -209,7 +209,7 @@ def test_a_new_identity_waits_for_its_lease() -> None:
     assert flow.answered(1, EXPIRED, 1.0, 0.5) is Action.WAIT
     assert flow.wake_at == 1.025
     assert flow.woken(1.025) is Action.LEASE
-    made.granted(Grant(client_id=8, token=b"t", term_s=60.0, deduplicated=("*",)), 1.0)
+    made.granted(LeaseGrant(client_id=8, token=b"t", term_s=60.0, deduplicated=("*",)), 1.0)
     assert flow.woken(2.0) is Action.SEND
     assert flow.call is not None
     assert (flow.call.rpc_id.client_id, flow.call.attempt) == (8, 1)
@@ -227,7 +227,9 @@ def test_new_identities_back_off_and_are_counted() -> None:
         pauses.append(round(flow.wake_at - now, 3))
         now = flow.wake_at
         assert flow.woken(now) is Action.LEASE
-        made.granted(Grant(client_id=client_id, token=b"t", term_s=60.0, deduplicated=("*",)), now)
+        made.granted(
+            LeaseGrant(client_id=client_id, token=b"t", term_s=60.0, deduplicated=("*",)), now
+        )
         assert flow.woken(now) is Action.SEND
     assert flow.answered(1, EXPIRED, now, 0.5) is Action.RAISE
     assert (flow.outcome, flow.reason) == (Outcome.NOT_EXECUTED, "LEASE_EXPIRED")
@@ -334,7 +336,7 @@ def test_every_flow_ends_truthfully(
         if action is Action.LEASE:
             client_id += 1
             made.granted(
-                Grant(client_id=client_id, token=b"t", term_s=1000.0, deduplicated=("*",)), now
+                LeaseGrant(client_id=client_id, token=b"t", term_s=1000.0, deduplicated=("*",)), now
             )
             action, identity = flow.woken(now), None
             continue

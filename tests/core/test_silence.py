@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rifl.core._calling.client_lease import Grant
+from rifl.core._calling.client_lease import LeaseGrant
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.lease_upkeep import LeaseStep
 from rifl.core._calling.silence import ConnectionWatch, SilenceStep
 
-GRANT = Grant(client_id=1, token=b"t", term_s=60.0, deduplicated=("*",))
+GRANT = LeaseGrant(client_id=1, token=b"t", term_s=60.0, deduplicated=("*",))
 
 
 def test_it_is_asked_only_while_a_call_waits() -> None:

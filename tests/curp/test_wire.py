@@ -20,7 +20,7 @@ from curp._core.entries import (
     SessionPut,
     SetAside,
 )
-from curp._core.poison import HELD, LOGGED, Case, Death, Ledger
+from curp._core.poison import HELD, LOGGED, Case, Ledger, ProcessDeath
 from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
 from curp._core.state import GroupState
 from curp._core.witness_list import WitnessList
@@ -179,7 +179,7 @@ def test_what_is_known_of_calls_that_kill_comes_back() -> None:
                 "alice",
                 "why",
                 closed=True,
-                died=(Death(6, 4), Death(8, 5)),
+                died=(ProcessDeath(6, 4), ProcessDeath(8, 5)),
             ),
             Case(RpcId(-(2**63), None, b"key"), "/n", LOGGED, lsn=9),
         ),

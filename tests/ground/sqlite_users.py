@@ -23,7 +23,7 @@ from curp.log import open_engine
 from curp.log._errors import LogStopped
 from lease_server._errors import StorageUnavailable
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
-from sharedlog._consumer.sqlite import SqliteStore
+from sharedlog._consumer.sqlite import SqliteLane
 from sharedlog._core.commit import Commit, NewEntry
 from sharedlog._core.consumer.members import Gone
 from sharedlog._engines.sqlite import SqliteEngine, create
@@ -171,7 +171,7 @@ class ConsumerUser(SqliteUser):
 
     def open(self) -> None:
         """See there."""
-        self.store = SqliteStore(self.file, "billing")
+        self.store = SqliteLane(self.file, "billing")
         self.number = getattr(self, "number", 0) + 1
         self.checkpoint = self.store.take("orders/0", self.number, gone=Gone.LEFT, anew=False)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from _rifl_ground.sqlite.owned import Owned, State, keep, kept
+from _rifl_ground.sqlite.owned import LentState, Owned, keep, kept
 
 INSERT = "INSERT INTO t VALUES (1)"
 
@@ -55,7 +55,7 @@ def test_what_commits_by_itself_is_noticed(connection: sqlite3.Connection, state
         else:
             connection.execute(statement)
         after()
-        assert owned.state() is State.UNKNOWN
+        assert owned.state() is LentState.UNKNOWN
         end(connection, owned)
 
 
@@ -91,7 +91,7 @@ def test_a_begin_that_could_not_be_done_may_be_done_again(file: Path) -> None:
             one.execute(INSERT)
         other.execute("ROLLBACK")
         one.execute(INSERT)
-        assert owned.state() is State.OPEN
+        assert owned.state() is LentState.OPEN
         end(one, owned)
         assert other.execute("SELECT count(*) FROM t").fetchone() == (1,)
 

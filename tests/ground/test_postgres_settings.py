@@ -20,7 +20,7 @@ from curp.log import open_engine
 from rifl._stores import StoreNotDurable
 from rifl._stores.postgres.schema import script as store_script
 from rifl.core._shared.errors import StoreUnavailable as CallStoreUnavailable
-from sharedlog._consumer.postgres import PostgresStore
+from sharedlog._consumer.postgres import PostgresLane
 from sharedlog._core.commit import Commit, NewEntry
 from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import LogUnavailable, NotDurable, StoreUnavailable
@@ -82,7 +82,7 @@ def _group(server: PostgresServer, schema: str, **options: Any) -> Any:
 
 
 def _consumer(server: PostgresServer, schema: str, **options: Any) -> Any:
-    store, numbers = PostgresStore(server.url(**options), schema), iter(range(1, 100))
+    store, numbers = PostgresLane(server.url(**options), schema), iter(range(1, 100))
     return lambda: store.take("t", next(numbers), gone=Gone.LEFT, anew=False), store.close
 
 

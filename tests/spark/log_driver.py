@@ -24,7 +24,7 @@ from sharedlog._core.query.state import Ticket
 from sharedlog._core.steps import Rule
 from sharedlog.spark import _sink
 from sharedlog.spark._format import LogDataSource
-from sharedlog.spark._sink import StreamWriter
+from sharedlog.spark._sink import LogStreamWriter
 from sharedlog.spark._tasks import TaskResult, TaskWriter
 from tests.helpers.waiting import until
 from tests.spark.signalled import SIGNALS, armed, reached
@@ -38,7 +38,7 @@ _LIMIT = (
 )
 
 
-class SignalledWriter(StreamWriter):
+class SignalledWriter(LogStreamWriter):
     """Reaches points within a micro-batch, and about its commit."""
 
     def write(self, iterator: Iterator[Any]) -> Any:

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from sharedlog.spark import _tasks
 from sharedlog.spark._format import LogDataSource
-from sharedlog.spark._sink import BatchWriter, StreamWriter
+from sharedlog.spark._sink import LogBatchWriter, LogStreamWriter
 from tests.helpers.waiting import until
 from tests.spark.signalled import SIGNALS
 from tests.spark.zombies import told
@@ -61,12 +61,12 @@ def _written(write: Any, rows: Iterator[Any], name: str) -> Any:
     return message
 
 
-class _LateBatchWriter(BatchWriter):
+class _LateBatchWriter(LogBatchWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
         return _written(super().write, iterator, self.trap)  # type: ignore[attr-defined]
 
 
-class _LateStreamWriter(StreamWriter):
+class _LateStreamWriter(LogStreamWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
         return _written(super().write, iterator, self.trap)
 

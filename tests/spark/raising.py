@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from sharedlog.spark._format import LogDataSource
-from sharedlog.spark._sink import StreamWriter
+from sharedlog.spark._sink import LogStreamWriter
 
 __all__ = ["RaisingDataSource"]
 
 
-class _RaisingWriter(StreamWriter):
+class _RaisingWriter(LogStreamWriter):
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         super().commit(messages, batchId)
         if not self.mark.exists():

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rifl.spark._sink import RiflDataSource, StreamWriter
+from rifl.spark._sink import RiflDataSource, ServiceStreamWriter
 from rifl.spark._tasks import this_micro_batch
 from tests.helpers.waiting import until
 
@@ -51,7 +51,7 @@ def _killed_midway(rows: Iterator[Any]) -> Iterator[Any]:
         reached("writing")
 
 
-class SignalledWriter(StreamWriter):
+class SignalledWriter(ServiceStreamWriter):
     """Reaches points within a micro-batch, and after its commit."""
 
     def write(self, iterator: Iterator[Any]) -> Any:

@@ -33,8 +33,8 @@ from rifl.spark._options import WriteOptions
 from rifl.spark._session_names import MicroBatch
 from rifl.spark._sessions import session
 from rifl.spark._sink import (
-    CommitMessage,
-    TaskResult,
+    ServiceCommitMessage,
+    ServiceTaskResult,
     check_messages,
     commit_batch,
     commit_stream,
@@ -109,7 +109,7 @@ def _planned(options: WriteOptions, table: pyarrow.Table, **more: Any) -> WriteP
 
 def _send(
     plan: WritePlan, table: pyarrow.Table, batch: MicroBatch | None = None, attempt: str = "0"
-) -> TaskResult:
+) -> ServiceTaskResult:
     return write_task(plan, table.to_batches(), batch, attempt)
 
 
@@ -312,7 +312,7 @@ def test_a_commit_without_what_a_task_told_is_refused() -> None:
     with _bank() as (_, target):
         rows = _rows(range(1))
         first, second = (
-            CommitMessage(_send(_planned(_options(target, session=name), rows), rows))
+            ServiceCommitMessage(_send(_planned(_options(target, session=name), rows), rows))
             for name in ("monday", "tuesday")
         )
         assert check_messages([first, first]) == [first.result] * 2
@@ -466,7 +466,7 @@ def test_dead_letters_that_do_not_arrive_are_an_error(tmp_path: Path) -> None:
 
 
 class _Told:
-    def __init__(self, result: TaskResult) -> None:
+    def __init__(self, result: ServiceTaskResult) -> None:
         self.result = result
 
 

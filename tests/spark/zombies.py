@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from rifl.spark._sink import BatchWriter, RiflDataSource, StreamWriter
+from rifl.spark._sink import RiflDataSource, ServiceBatchWriter, ServiceStreamWriter
 from tests.helpers.waiting import until
 from tests.spark.signalled import SIGNALS
 
@@ -77,12 +77,12 @@ def _sent(write: Any, rows: Iterable[Any], name: str, effects: str) -> Any:
     return message
 
 
-class _LateBatchWriter(BatchWriter):
+class _LateBatchWriter(ServiceBatchWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
         return _sent(super().write, iterator, *self.trap)  # type: ignore[attr-defined]
 
 
-class _LateStreamWriter(StreamWriter):
+class _LateStreamWriter(ServiceStreamWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
         return _sent(super().write, iterator, *self.trap)
 

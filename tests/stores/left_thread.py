@@ -15,7 +15,14 @@ import grpc.aio
 import pytest
 
 import rifl
-from rifl._stores import Settled, Settlement, State, StoreLocked, settle_unknown, unknown_calls
+from rifl._stores import (
+    Settled,
+    Settlement,
+    StoreLocked,
+    UnknownState,
+    settle_unknown,
+    unknown_calls,
+)
 from rifl.core._serving.verdict import Verdict
 from tests.helpers.processes import started
 from tests.helpers.raw import RawClient
@@ -47,7 +54,7 @@ def check_left_thread(url: str, tmp_path: Path, declared: str, how: str) -> None
             found = other.store.claim(arrival, policy).wait()
             if declared == "plain":
                 assert found.verdict is Verdict.COMPLETED
-                assert [each.state for each in unknown_calls(url)] == [State.UNKNOWN]
+                assert [each.state for each in unknown_calls(url)] == [UnknownState.UNKNOWN]
             else:
                 assert found.verdict is Verdict.IN_PROGRESS
             with pytest.raises(StoreLocked):

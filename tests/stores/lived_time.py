@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rifl._stores.shared import Beat
+from rifl._stores.shared import CountBeat
 from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.verdict import Verdict
 from tests.helpers.waiting import until
@@ -82,7 +82,7 @@ class LivedTime:
 
         def beat(name: str, reading_s: float, *, leaving: bool = False) -> float:
             store = replicas[name].store
-            store._backend.ask(Beat(store.owner, (), leaving, reading_s))
+            store._backend.ask(CountBeat(store.owner, (), leaving, reading_s))
             return float(round(lived() - began, 3))
 
         assert beat("a", 100.0) == 0.0, "it begins"

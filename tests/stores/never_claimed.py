@@ -9,7 +9,7 @@ import pytest
 
 import rifl
 from rifl._server.outcomes_service import RESOLUTION
-from rifl._stores import Settled, Settlement, State, settle_unknown, unknown_calls
+from rifl._stores import Settled, Settlement, UnknownState, settle_unknown, unknown_calls
 from rifl._stores.opening import open_inspection
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import Ending, Finished, FinishUnclaimed
@@ -264,7 +264,11 @@ class NeverClaimed:
         assert one.store._backend.ask(request._replace(call=call(client, 2), unknown=False))
         one.store.leases.drop_client(client)
         (found,) = unknown_calls(one.url)
-        assert (found.rpc_id, found.method, found.state) == (RpcId(client, 1), "/s/M", State.OVER)
+        assert (found.rpc_id, found.method, found.state) == (
+            RpcId(client, 1),
+            "/s/M",
+            UnknownState.OVER,
+        )
 
     def test_keys_are_claimed(self, replicas, runs):
         """Others share them (DESIGN §4, step 6)."""

@@ -14,8 +14,8 @@ from lease_server import open_authority
 from rifl._stores import (
     Settled,
     Settlement,
-    State,
     StoreLocked,
+    UnknownState,
     open_store,
     settle_unknown,
     unknown_calls,
@@ -120,13 +120,17 @@ class SettlesUnknown:
             assert before is not None
             assert before.outcome is Outcome.UNKNOWN
         (listed,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
-        assert listed.state is State.UNKNOWN if told else listed.state is not State.SETTLED
+        assert (
+            listed.state is UnknownState.UNKNOWN
+            if told
+            else listed.state is not UnknownState.SETTLED
+        )
         assert listed.method in ("/bank.Bank/Deposit", "")
         assert settle_unknown(made, [rpc_id], RAN) == {rpc_id: Settled.EXECUTED}
         for _ in range(2):
             assert _arrive(made, rpc_id) == CompletionRecord(response=b"found")
         (listed,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
-        assert listed.state is State.SETTLED
+        assert listed.state is UnknownState.SETTLED
         assert listed.note is not None
         assert (listed.note["who"], listed.note["why"]) == ("ops", "the ledger has it")
         assert settle_unknown(made, [rpc_id], NOT_RUN) == {rpc_id: Settled.ANSWERED}
@@ -149,7 +153,7 @@ class SettlesUnknown:
             _arrive(made, rpc_id)
         assert settle_unknown(made, [rpc_id], NOT_RUN) == {rpc_id: Settled.NOT_EXECUTED}
         (listed,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
-        assert listed.state is State.SETTLED
+        assert listed.state is UnknownState.SETTLED
         assert listed.note is not None
         assert listed.note["decision"] == "not-executed"
         assert _arrive(made, rpc_id) is None
@@ -169,7 +173,7 @@ class SettlesUnknown:
             attempt = _result(store.claim(_call(KEY, b"p"), PLAIN)).attempt
             _result(store.start(attempt))
             (stuck,) = [call for call in unknown_calls(url, 0.0) if call.rpc_id == KEY]
-            assert stuck.state is State.STUCK
+            assert stuck.state is UnknownState.STUCK
             assert stuck.owner
             assert KEY not in [call.rpc_id for call in unknown_calls(url)]
             with pytest.raises(StoreLocked):
@@ -195,11 +199,11 @@ class SettlesUnknown:
         with closing(open_inspection(made)) as inspection:
             assert inspection.call(BEGUN) is None
         (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == BEGUN]
-        assert (verdict.state, verdict.method) == (State.OVER, "/bank.Bank/Deposit")
+        assert (verdict.state, verdict.method) == (UnknownState.OVER, "/bank.Bank/Deposit")
         assert verdict.since_unix_s
         assert settle_unknown(made, [BEGUN], LOST) == {BEGUN: Settled.GONE}
         (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == BEGUN]
-        assert (verdict.state, verdict.method) == (State.SETTLED, "/bank.Bank/Deposit")
+        assert (verdict.state, verdict.method) == (UnknownState.SETTLED, "/bank.Bank/Deposit")
         assert verdict.note is not None
         assert verdict.note["who"] == "ops"
 
@@ -216,7 +220,9 @@ class SettlesUnknown:
             _result(store.finish(attempt, ANSWER))
         with closing(open_inspection(made)) as inspection:
             assert inspection.call(BEGUN) is None
-        assert [call.state for call in unknown_calls(made) if call.rpc_id == BEGUN] == [State.OVER]
+        assert [call.state for call in unknown_calls(made) if call.rpc_id == BEGUN] == [
+            UnknownState.OVER
+        ]
 
     def test_an_answer_is_no_verdict(self, made: str) -> None:
         """What was answered is not remembered when its client is over (DESIGN §4)."""
@@ -227,7 +233,7 @@ class SettlesUnknown:
                 _result(store.start(attempt))
                 _result(store.finish(attempt, ANSWER))
             end_client(store, 1)
-        assert {call.state for call in unknown_calls(made)} == {State.SETTLED}
+        assert {call.state for call in unknown_calls(made)} == {UnknownState.SETTLED}
 
     def test_many_are_settled_with_one_call(self, made: str) -> None:
         """A program settles what it found out; done again, what stands is left (DESIGN §4)."""

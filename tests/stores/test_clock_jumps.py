@@ -10,7 +10,7 @@ import pytest
 
 from lease_server import LeaseAuthority
 from rifl._stores import open_store
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicies
@@ -53,7 +53,7 @@ class Aging:
         """Look for keys whose time is over."""
         self.store.expire_keys()
         if self.url != "memory:":
-            entry = Entry(Entry.DELETE, (0, 0), patient=False, failure=RuntimeError)
+            entry = JournalEntry(JournalEntry.DELETE, (0, 0), patient=False, failure=RuntimeError)
             self.store._main.journal.submit(entry).wait()
 
     def record(self, key: bytes) -> None:

@@ -15,7 +15,7 @@ import pytest
 from rifl._stores.sqlite import journal
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal import Journal
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl._stores.sqlite.schema import open_database
 from rifl._stores.sqlite.statements import MOST_AT_ONCE
 from rifl._stores.sqlite.write_queue import ExpectedCommit
@@ -66,10 +66,10 @@ class _Bench:
         steps, seen[:] = list(seen), []
         return steps
 
-    def record(self, *seqs: int, record: bytes = b"r", patient: bool = False) -> Entry:
+    def record(self, *seqs: int, record: bytes = b"r", patient: bool = False) -> JournalEntry:
         """An entry of so many records."""
         rows = [(7, seq, b"f", "/m", record) for seq in seqs]
-        return Entry(Entry.RECORD, *rows, patient=patient, failure=RuntimeError)
+        return JournalEntry(JournalEntry.RECORD, *rows, patient=patient, failure=RuntimeError)
 
     def records(self) -> dict[int, bytes]:
         """What is durable."""
@@ -191,7 +191,9 @@ def test_one_commit_carries_the_intent_of_one_call_and_the_record_of_another(
     bench.reader.execute("BEGIN IMMEDIATE")  # holds every commit
     entries = [bench.journal.submit(bench.record(0))]
     until(lambda: bench.steps == ["INSERT"], "the first is under way")
-    intent = Entry(Entry.INTENT, (7, 1, b"f", "/m"), patient=False, failure=RuntimeError)
+    intent = JournalEntry(
+        JournalEntry.INTENT, (7, 1, b"f", "/m"), patient=False, failure=RuntimeError
+    )
     entries += [bench.journal.submit(each) for each in (intent, bench.record(2))]
     bench.reader.execute("COMMIT")
     for pending in entries:

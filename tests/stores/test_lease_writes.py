@@ -18,7 +18,7 @@ import pytest
 from lease_server import LeaseAuthority, StorageUnavailable
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite import journal, lease_storage, write_queue
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.journal_entries import JournalEntry
 from tests.helpers.waiting import until
 from tests.stores.conformance import FIRST, wait
 from tests.stores.shared_calls import Calls, Place
@@ -46,9 +46,9 @@ def _authority(calls: Calls) -> LeaseAuthority:
     return authority
 
 
-def _entry(seq: int) -> Entry:
+def _entry(seq: int) -> JournalEntry:
     row = (7, seq, b"f", "/m", b"r")
-    return Entry(Entry.RECORD, row, patient=False, failure=RuntimeError)
+    return JournalEntry(JournalEntry.RECORD, row, patient=False, failure=RuntimeError)
 
 
 class _Held:
@@ -61,7 +61,7 @@ class _Held:
         self.order: list[str] = []
         commit: Callable[..., Any] = self.journal._writer.commit
 
-        def held(batch: list[Entry], *given: Any, **more: Any) -> Any:
+        def held(batch: list[JournalEntry], *given: Any, **more: Any) -> Any:
             self.began.set()
             assert self.goes_on.wait(10)
             self.order += [f"entry {each.rows[0][1]}" for each in batch if each.rows]

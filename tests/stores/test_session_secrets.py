@@ -13,7 +13,7 @@ import pytest
 from lease_server import NotYours, SessionClosed, SessionsFrom, open_authority
 from lease_server._errors import BadRequest
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl._leases.requests import LeaseRequests, Terms
+from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl._stores import open_store
 
 _NUMBERS = itertools.count()
@@ -40,7 +40,7 @@ class Server:
     """A lease server over one storage, asked as by the wire."""
 
     def __init__(self, storage: Any, sessions_from: SessionsFrom) -> None:
-        terms = Terms(deduplicated=("*",))
+        terms = GrantTerms(deduplicated=("*",))
         self._requests = LeaseRequests(open_authority(storage), terms, sessions_from=sessions_from)
 
     def open(self, name: str, secret: bytes = b"", peer: bytes = b"") -> int:

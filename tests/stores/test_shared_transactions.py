@@ -18,8 +18,8 @@ import rifl.aio
 from rifl._stores import MemoryStore, WrongDatabase
 from rifl._stores.rows import RowCall
 from rifl._stores.sqlite import journal, shared_transactions, write_queue
-from rifl._stores.sqlite.file_guard import FileGuard
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.file_guard import StoreFileGuard
+from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl._stores.sqlite.write_queue import SharedTransaction
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.decision import Decision
@@ -62,7 +62,9 @@ def test_a_call_is_one_commit_and_nothing_is_written_before_it(
     """Its claim is a decision in memory, its record is in its transaction (DESIGN §4, step 6)."""
     commits: list[int] = []
     # Whoever commits to the file says so there.
-    monkeypatch.setattr(FileGuard, "committed", lambda _, number, raised: commits.append(number))
+    monkeypatch.setattr(
+        StoreFileGuard, "committed", lambda _, number, raised: commits.append(number)
+    )
     for seq in range(1, 4):
         decision = calls.store.claim(call(calls.client, seq), ATOMIC)
         assert isinstance(decision, Decision)
@@ -470,7 +472,9 @@ def test_a_turn_that_does_not_come_in_time_is_refused(
 def test_the_journal_has_its_turn_too(calls: Calls, place: Place, pool: ThreadPoolExecutor) -> None:
     """Journal and handlers write in the order they came, and nobody polls for a lock (§6)."""
     attempts, release = held(calls, pool, 2)
-    entry = Entry(Entry.RECORD, (7, 1, b"f", "/m", b"r"), patient=False, failure=RuntimeError)
+    entry = JournalEntry(
+        JournalEntry.RECORD, (7, 1, b"f", "/m", b"r"), patient=False, failure=RuntimeError
+    )
     pending = calls.store._main.journal.submit(entry)
     until(lambda: calls.waiting() == 2, "the journal waits")
     last = calls.begin()
@@ -518,7 +522,9 @@ def test_the_journal_is_not_starved(calls: Calls, pool: ThreadPoolExecutor) -> N
 
     storming = [pool.submit(storm) for _ in range(8)]
     for seq in range(20):
-        entry = Entry(Entry.RECORD, (7, seq, b"f", "/m", b"r"), patient=False, failure=ValueError)
+        entry = JournalEntry(
+            JournalEntry.RECORD, (7, seq, b"f", "/m", b"r"), patient=False, failure=ValueError
+        )
         calls.store._main.journal.submit(entry, awaited=True).wait()
     stop.set()
     for future in storming:

@@ -15,7 +15,7 @@ from lease_server import LeaseAuthority, StorageUnavailable
 from rifl._stores import StoreLocked, WrongDatabase, open_store
 from rifl._stores.pending import wake_on_loop
 from rifl._stores.sqlite import journal, lease_storage
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict
@@ -113,7 +113,7 @@ def flush(files):
     """Have every journal commit what was acknowledged before, and wait for it."""
     files.store.expire_keys()
     for database in files.store._databases:
-        entry = Entry(Entry.DELETE, (0, 0), patient=False, failure=RuntimeError)
+        entry = JournalEntry(JournalEntry.DELETE, (0, 0), patient=False, failure=RuntimeError)
         database.journal.submit(entry).wait()
 
 
@@ -330,7 +330,7 @@ def test_a_client_is_dropped_in_the_stores_own_file_first(files):
     holder = sqlite3.connect(files.main, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     files.store.clients_ended(expired)
-    entry = Entry(Entry.DELETE, (0, 0), patient=False, failure=RuntimeError)
+    entry = JournalEntry(JournalEntry.DELETE, (0, 0), patient=False, failure=RuntimeError)
     other = next(d for d in files.store._databases if d is not files.store._main)
     other.journal.submit(entry).wait()
     assert files.rows(files.main, "rifl_client") == [client]

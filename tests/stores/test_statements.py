@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rifl._stores.sqlite.journal_entries import Entry
+from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl._stores.sqlite.schema import open_database
 
 
@@ -26,18 +26,18 @@ def test_any_number_of_rows_is_written_and_deleted(
     connection: sqlite3.Connection, count: int
 ) -> None:
     """All rows of a batch are written, whatever their number, and only those deleted."""
-    Entry.RECORD.write(connection, _rows(count + 1, b"r"))
+    JournalEntry.RECORD.write(connection, _rows(count + 1, b"r"))
     read = connection.execute("SELECT * FROM rifl_call ORDER BY identity").fetchall()
     assert read == _rows(count + 1, b"r")
-    Entry.DELETE.write(connection, [(7, seq) for seq in range(count)])
+    JournalEntry.DELETE.write(connection, [(7, seq) for seq in range(count)])
     assert connection.execute("SELECT identity FROM rifl_call").fetchall() == [(count,)]
 
 
 def test_a_record_that_stands_stays_in_a_statement_of_many(connection: sqlite3.Connection) -> None:
     """Of many rows at once, those with a record keep it; intents get theirs (DESIGN §4, step 7)."""
-    Entry.RECORD.write(connection, _rows(2, b"first"))
-    Entry.INTENT.write(connection, [(7, seq, b"f", "/m", 1, 1) for seq in (2, 3)])
-    Entry.RECORD.write(connection, _rows(4, b"second"))
+    JournalEntry.RECORD.write(connection, _rows(2, b"first"))
+    JournalEntry.INTENT.write(connection, [(7, seq, b"f", "/m", 1, 1) for seq in (2, 3)])
+    JournalEntry.RECORD.write(connection, _rows(4, b"second"))
     records = connection.execute("SELECT record FROM rifl_call ORDER BY identity").fetchall()
     assert records == [(b"first",), (b"first",), (b"second",), (b"second",)]
 
@@ -47,7 +47,7 @@ def test_deleting_many_rows_searches_each_by_its_key(
     connection: sqlite3.Connection, count: int
 ) -> None:
     """No deletion scans the table, however many rows it names."""
-    statement = Entry.DELETE
+    statement = JournalEntry.DELETE
     sql = f"{statement.head} {statement.joint.join([statement.row] * count)}"
     plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", (7, 1) * count).fetchall()
     assert not [step for *_, step in plan if "SCAN" in step]

@@ -7,7 +7,7 @@ from typing import Any
 from chaos.sim.consumer.stage import Acting, Stage
 from chaos.sim.faults import Point
 from sharedlog._core.commit import Commit
-from sharedlog._core.entry import Kind, Row, read_row
+from sharedlog._core.entry import EntryKind, Row, read_row
 from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rows, Scan, Step
 from sharedlog._engines.engine import Limits
 
@@ -114,8 +114,8 @@ def _point(commit: Commit) -> Point:
 
 
 _OF_ENTRIES = {
-    Kind.PENDING: Point.PENDING,
-    Kind.COMMITTED: Point.NAMED,
-    Kind.MARKER: Point.MARKER,
-    Kind.ROLLBACK: Point.RETIRING,
+    EntryKind.PENDING: Point.PENDING,
+    EntryKind.COMMITTED: Point.NAMED,
+    EntryKind.MARKER: Point.MARKER,
+    EntryKind.ROLLBACK: Point.RETIRING,
 }

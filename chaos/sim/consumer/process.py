@@ -28,9 +28,9 @@ from sharedlog._consumer.consumer import Consumer, opened
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.opening import Together
-from sharedlog._consumer.services import Services
+from sharedlog._consumer.services import ServiceChannels
 from sharedlog._consumer.settling import Settling
-from sharedlog._consumer.working import Work
+from sharedlog._consumer.working import ShardWork
 from sharedlog._core.consumer.asked import (
     Bury,
     CommitStore,
@@ -40,7 +40,7 @@ from sharedlog._core.consumer.asked import (
     Resend,
     TakeStore,
 )
-from sharedlog._core.consumer.calls import Open, Send
+from sharedlog._core.consumer.calls import Open, SendCall
 from sharedlog._core.consumer.one_file import InOneDatabase, InOneFile
 from sharedlog._core.errors import (
     LogError,
@@ -127,7 +127,7 @@ class ConsumerProcess:
         self.strayed: Counter[str] = Counter()
         # It is not started: an operator has stopped all.
         self.held = False
-        self.work: Work | None = None
+        self.work: ShardWork | None = None
 
     # Its lives.
 
@@ -251,7 +251,7 @@ class ConsumerProcess:
             store,
             consumer._handlers,
             KeptCalls(CONSUMER, place.incarnation),
-            Services({}),
+            ServiceChannels({}),
             batch_s=math.inf,
             dead_letters=consumer._dead_letters,
             together=joined,
@@ -260,7 +260,7 @@ class ConsumerProcess:
         aside = place.run if setup.aside and not (joined and joined.alone) else None
         settling = _Aside(strands, process, aside)
         cast.members[membership.who] = process
-        work = Work(
+        work = ShardWork(
             place,
             settings,
             membership,
@@ -286,7 +286,7 @@ class ConsumerProcess:
             with closing(store), suppress(LogUnavailable):
                 membership.part()
 
-    def _wait(self, work: Work, place: Place) -> None:
+    def _wait(self, work: ShardWork, place: Place) -> None:
         """As ``Consumer._wait``."""
         # Virtual time stands still where it is less.
         timeout_s, through = max(min(work.idle_s(), _SLICE_S), _LEAST_S), work.through
@@ -299,7 +299,7 @@ class ConsumerProcess:
         match step:
             case Open():
                 return self._cast.service.open(self, step)
-            case Send():
+            case SendCall():
                 return self._cast.service.send(self, step)
             case Fire(tag):
                 self.ticked = tag

@@ -1,4 +1,4 @@
-"""Driver of the product's ``RedisStore`` and of redis-py, whose requests travel.
+"""Driver of the product's ``RedisLane`` and of redis-py, whose requests travel.
 
 What is put in the place of the product's is a connection: what it sends travels, and the server at
 the other end is ``RedisData``.
@@ -22,7 +22,7 @@ from chaos.sim.consumer.redis_data import RedisData, Session
 from chaos.sim.consumer.stage import Acting, Stage, read_first
 from chaos.sim.consumer.wire import Lost, Wire
 from chaos.sim.faults import Fault, Point
-from sharedlog._consumer.redis import PREFIX, RedisStore
+from sharedlog._consumer.redis import PREFIX, RedisLane
 from sharedlog._core.position import Position
 
 __all__ = ["TEXT", "TOTAL", "RedisDatabase", "opened"]
@@ -136,10 +136,10 @@ class RedisDatabase:
         return found
 
 
-def opened(cast: Stage, actor: Acting, database: RedisDatabase, wire: Wire) -> RedisStore:
+def opened(cast: Stage, actor: Acting, database: RedisDatabase, wire: Wire) -> RedisLane:
     """Open the product's store, from a process."""
     clients: Any = _Clients(cast, actor, database, wire)
-    return RedisStore(clients, CONSUMER)
+    return RedisLane(clients, CONSUMER)
 
 
 class _Clients:

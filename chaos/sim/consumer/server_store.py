@@ -15,7 +15,7 @@ from chaos.sim.faults import Fault, Point
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import Failed, Unit
-from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import StoreUnavailable
@@ -103,12 +103,12 @@ class _Store:
 
         self.carry(Point.STORE_TAKEN, work)
 
-    def calls(self, tag: str) -> Sequence[Call]:
+    def calls(self, tag: str) -> Sequence[HandlerCall]:
         """See ``Store``."""
         calls = self._database.calls
         return self.carry(Point.STORE_TAKEN, lambda execute: calls.read(execute, tag))
 
-    def intend(self, tag: str, number: int, call: Call) -> None:
+    def intend(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
 
         def work(execute: Any) -> None:
@@ -117,7 +117,7 @@ class _Store:
 
         self.carry(Point.INTENDED, work, apart=True)
 
-    def answered(self, tag: str, number: int, call: Call) -> None:
+    def answered(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
 
         def work(execute: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from chaos.sim.consumer.stage import Acting, Stage
 from chaos.sim.consumer.wire import Lost, Wire
 from chaos.sim.faults import Point
-from sharedlog._core.consumer.calls import Open, Send, Unanswered
+from sharedlog._core.consumer.calls import Open, SendCall, Unanswered
 
 __all__ = ["METHOD", "TARGET", "Service"]
 
@@ -53,7 +53,7 @@ class Service:
             self._opened[mine] = found
         return self._opened[mine]
 
-    def send(self, actor: Acting, step: Send) -> Any:
+    def send(self, actor: Acting, step: SendCall) -> Any:
         """Send a call, from a process, in its session, and wait for the answer."""
         call = step.call
         mine = actor.process.name, call.session

@@ -1,4 +1,4 @@
-"""Driver of the product's ``SqliteStore``, over a file in memory that several processes have.
+"""Driver of the product's ``SqliteLane``, over a file in memory that several processes have.
 
 What is put in the place of the product's is a connection, which waits in virtual time: for the
 file's lock, and for the disk as it commits, where faults strike.
@@ -20,10 +20,10 @@ from chaos.sim.consumer.stage import Acting, Stage
 from chaos.sim.consumer.wire import Wire
 from chaos.sim.faults import Fault, Point
 from sharedlog._consumer.joined_append import Held, JoinedAppend
-from sharedlog._consumer.sqlite import BEGIN, COMMIT, HandlersConnection, SqliteStore
+from sharedlog._consumer.sqlite import BEGIN, COMMIT, HandlersConnection, SqliteLane
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import Unit
-from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import do
@@ -35,7 +35,7 @@ _BUSY_S, _AGAIN_S = 5.0, 0.003
 _STEP_S = 0.001
 
 
-class FileStore(SqliteStore):
+class FileStore(SqliteLane):
     """The store of one life of a process."""
 
     def __init__(self, cast: Stage, actor: Acting, database: Database, wire: Wire) -> None:
@@ -58,12 +58,12 @@ class FileStore(SqliteStore):
         with self._about(Point.NOTE):
             super().note(tag, number, attempts)
 
-    def intend(self, tag: str, number: int, call: Call) -> None:
+    def intend(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         with self._about(Point.INTENDED):
             super().intend(tag, number, call)
 
-    def answered(self, tag: str, number: int, call: Call) -> None:
+    def answered(self, tag: str, number: int, call: HandlerCall) -> None:
         """See ``Store``."""
         with self._about(Point.ANSWER_KEPT):
             super().answered(tag, number, call)

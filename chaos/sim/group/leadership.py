@@ -1,4 +1,4 @@
-"""Driver of the product's ``Leading``, whose lease nobody waits for in a thread."""
+"""Driver of the product's ``LeaderLoops``, whose lease nobody waits for in a thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from curp._core.state import GroupState
 from curp._replica.group_store import GroupStore
-from curp._replica.leading import Leading
+from curp._replica.leading import LeaderLoops
 from curp._replica.lease_storage import LogLeaseStorage
 from curp.log._errors import LogError
 from lease_server._errors import StorageUnavailable
@@ -17,7 +17,7 @@ from rifl._stores.pending import Pending
 __all__ = ["SimulatedLeading"]
 
 
-class SimulatedLeading(Leading):
+class SimulatedLeading(LeaderLoops):
     """A leadership whose appends can be made now, for who would block until they are."""
 
     def lease_storage(self, store: GroupStore, state: GroupState) -> LogLeaseStorage:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from curp.log._commits import GroupLog, first_keys
 from curp.log._commits.bodies import header_of
-from curp.log._commits.keys import LEASE, TAIL, Tail
+from curp.log._commits.keys import LEASE, TAIL, LogTail
 from curp.log._creation import new_log
 from curp.log._values import NewLog
 from sharedlog._core.commit import Commit
@@ -69,7 +69,7 @@ class LogStore:
         """Lose the entries above ``after``, as a store that went back does."""
         log = self.log
         del log.rows[after - log.removed :]
-        log.keys[TAIL] = Tail(after, header_of(log.rows[-1]).append_id).value()
+        log.keys[TAIL] = LogTail(after, header_of(log.rows[-1]).append_id).value()
 
 
 class _Way(MemoryEngine):

@@ -1,4 +1,4 @@
-"""Driver of the product's ``Runner`` and all that it carries out, in virtual time."""
+"""Driver of the product's ``RoleRunner`` and all that it carries out, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,15 @@ from curp._core.handover import EndNumber, RefuseCalls
 from curp._core.leader import LeaderBounds
 from curp._core.read_lease import Renew
 from curp._core.recovery import Append, Freeze
-from curp._core.role import ApplyMore, Ended, Ending, Rebuild, Role, TakeCalls, TakeLeadership
+from curp._core.role import (
+    ApplyMore,
+    Rebuild,
+    Role,
+    RoleEnded,
+    RoleEnding,
+    TakeCalls,
+    TakeLeadership,
+)
 from curp._core.witness_change import NextNumber, Serve
 from curp._replica.authority import GroupAuthority
 from curp._replica.engine import GroupEngine
@@ -34,7 +42,7 @@ from curp._replica.group_servicer import GroupServicer
 from curp._replica.group_store import GroupStore
 from curp._replica.group_view import GroupView
 from curp._replica.parts import Parts
-from curp._replica.runner import Runner
+from curp._replica.runner import RoleRunner
 from curp._replica.settings import ReplicaSettings, StateHooks, Tuning
 from curp._replica.watched_engine import EngineWatch
 from curp.log._errors import InvalidRequest, LogError, TrimmedLog
@@ -65,7 +73,7 @@ _POINTS = {
 _TOLD_OF = frozenset(
     (
         *_POINTS,
-        *(Append, Freeze, EndNumber, TakeLeadership, TakeCalls, Rebuild, ApplyMore, Ended),
+        *(Append, Freeze, EndNumber, TakeLeadership, TakeCalls, Rebuild, ApplyMore, RoleEnded),
     )
 )
 
@@ -101,7 +109,7 @@ class SimulatedGroup(Protocol):
         """Whether all replicas that live are of that version; then none is older any more."""
 
 
-class _Runner(Runner):
+class _Runner(RoleRunner):
     def leader_bounds(self) -> LeaderBounds:
         # What a witness holds is mostly more than one append of a recovery.
         many = LeaderBounds().append_entries
@@ -314,10 +322,10 @@ class Replica:
                 world.coverage.hit(Fault.SNAPSHOT, Point.FROM_SNAPSHOT)
         elif isinstance(step, ApplyMore):
             self._begun_at = None
-        elif isinstance(step, Ended):
+        elif isinstance(step, RoleEnded):
             self._ended(step)
 
-    def _ended(self, step: Ended) -> None:
+    def _ended(self, step: RoleEnded) -> None:
         world, error = self.world, step.error
         world.trace(self.process.name, f"steps down: {type(error).__name__}: {error}")
         if isinstance(error, TrimmedLog):
@@ -325,6 +333,6 @@ class Replica:
             if self._begun_at == self._group.trimmed():
                 # Nobody trimmed in between: whoever begins now never gets on.
                 world.broken(self.process.name, error)
-        elif step.ending is Ending.STOP:
+        elif step.ending is RoleEnding.STOP:
             # The engine forgot what it had acknowledged, which this one never does.
             world.broken(self.process.name, error)

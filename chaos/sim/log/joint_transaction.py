@@ -8,7 +8,7 @@ from chaos.sim.faults import Point
 from chaos.sim.log.oracle import Outcome
 from chaos.sim.log.publisher import Publisher
 from chaos.sim.planned import PlannedCall
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import LogError, ProducerRetired, SpanGone, UnknownProducer
 from sharedlog._core.producers import Appended, ProducerId, grant
 from sharedlog._core.spans import Pended, decide, pend, retire
@@ -45,7 +45,9 @@ class JointTransactions:
 
         def pend_next(helper: ProducerId, seq: int) -> None:
             if seq > len(parts):
-                self._decide_joint(producer, planned, helper, Decision(helper.id, seq - 1, begins))
+                self._decide_joint(
+                    producer, planned, helper, ProducerDecision(helper.id, seq - 1, begins)
+                )
                 return
             opened = sorted(begins)
 
@@ -75,7 +77,7 @@ class JointTransactions:
         producer: ProducerId,
         planned: PlannedCall,
         helper: ProducerId,
-        decision: Decision,
+        decision: ProducerDecision,
     ) -> None:
         cast = self._cast
         commits = planned.op == "commit"

@@ -10,7 +10,7 @@ from chaos.sim.log.onlooker import RETENTION_S
 from chaos.sim.log.oracle import Outcome
 from chaos.sim.log.publisher import AGAIN_S, Note, Publisher
 from chaos.sim.planned import PlannedCall
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import Fenced, LogError, SpanGone
 from sharedlog._core.fences import Fence
 from sharedlog._core.producers import Appended, NewMessage, ProducerId
@@ -125,7 +125,7 @@ class LongTransactions:
     ) -> None:
         planned = under_way.call
         seq, self._writer.seq = self._writer.seq, self._writer.seq + 1
-        decisions = (Decision(producer.id, seq - 1, dict(under_way.begins)),)
+        decisions = (ProducerDecision(producer.id, seq - 1, dict(under_way.begins)),)
         self._cast.oracle.fenced(producer.id, seq, _pair(fence))
         noted = self._writer.keeps and commits and fence is None
         if noted:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from chaos.sim.log.series import Delivered
-from sharedlog._core.entry import Entry, Kind, Row, read_row
+from sharedlog._core.entry import Entry, EntryKind, Row, read_row
 from sharedlog._core.producers import NewMessage
 
 __all__ = ["Delivered", "Oracle", "Outcome", "committed", "merged"]
@@ -151,7 +151,7 @@ class Oracle:
         self, entries: Sequence[Entry], raised: Mapping[str, Sequence[tuple[int, int]]]
     ) -> None:
         for entry in entries:
-            if entry.kind is Kind.ROLLBACK:
+            if entry.kind is EntryKind.ROLLBACK:
                 # Whoever retires a producer holds no fence, and shows its last seq.
                 continue
             name, number = self._fenced.get((entry.producer, entry.seq), ("", 0))
@@ -180,14 +180,14 @@ def committed(rows: Iterable[Row]) -> dict[str, list[Delivered]]:
     for row in rows:
         entry = read_row(row)
         decided: list[tuple[Entry, tuple[str, ...]]] = []
-        if entry.kind is Kind.PENDING:
+        if entry.kind is EntryKind.PENDING:
             pending.setdefault(entry.producer, []).append((entry, row.tags))
-        elif entry.kind is Kind.COMMITTED:
+        elif entry.kind is EntryKind.COMMITTED:
             decided = [(entry, row.tags)]
         else:
             taken = _taken(pending, entry)
             decided = sorted(taken, key=lambda each: each[0].lsn)
-            if entry.kind is Kind.ROLLBACK:
+            if entry.kind is EntryKind.ROLLBACK:
                 decided = []
         for each, tags in decided:
             for tag in tags:

@@ -15,7 +15,7 @@ from chaos.sim.log.oracle import Outcome
 from chaos.sim.log.sweeper import Sweeper
 from chaos.sim.loop import Process
 from chaos.sim.planned import PlannedCall, Setting
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import (
     AnswerGone,
     LogError,
@@ -40,7 +40,7 @@ class Note(NamedTuple):
     call: int
     producer: ProducerId
     seq: int
-    decisions: tuple[Decision, ...]
+    decisions: tuple[ProducerDecision, ...]
 
 
 class Publisher(ABC):

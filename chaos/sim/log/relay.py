@@ -15,7 +15,7 @@ from chaos.sim.log.cast import Cast
 from chaos.sim.log.course import Course, count
 from chaos.sim.log.oracle import Outcome
 from chaos.sim.loop import Process
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import (
     AlreadyCommitted,
     LogError,
@@ -128,7 +128,7 @@ class Relay:
             if found is None:
                 self._ended(mine, None, error)
                 return
-            decision = Decision(producer.id, 1, dict(found.begins))
+            decision = ProducerDecision(producer.id, 1, dict(found.begins))
             rule = partial(decide_named, mine.turn, mine.content, [decision])
             Course(self._cast, self, rule, Point.NAMED, partial(self._ended, mine)).go()
 

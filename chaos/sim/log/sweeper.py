@@ -8,7 +8,7 @@ from chaos.sim.faults import Point
 from chaos.sim.log.cast import Cast
 from chaos.sim.log.course import Course
 from chaos.sim.loop import Process
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import LogError, ProducerRetired, SpanGone, UnknownProducer
 from sharedlog._core.fences import raise_fence
 from sharedlog._core.producers import ProducerId, grant
@@ -47,7 +47,7 @@ class Sweeper:
         self._cast.trace("sweeper", f"raises {name}")
         Course(self._cast, self, partial(raise_fence, name), Point.FENCING, self._ended).go()
 
-    def roll_back(self, decision: Decision) -> None:
+    def roll_back(self, decision: ProducerDecision) -> None:
         """Decide what another producer has pending, as who takes its writer for dead."""
         self._cast.trace("sweeper", f"rolls {decision.producer} back")
 

@@ -22,7 +22,7 @@ from sharedlog._log.place import Place
 from sharedlog._player.declared import PlayerSettings, Target, check_targets
 from sharedlog._player.leading import Leading
 from sharedlog._player.outside import Outside
-from sharedlog._player.watching import Watchers
+from sharedlog._player.watching import PlayerWatchers
 
 __all__ = ["PlayerProcess"]
 
@@ -136,7 +136,7 @@ class PlayerProcess:
             who,
             f"{self.name}:{self._lives}",
         )
-        self._leading = Leading(place, settings, Watchers(PLAYER, ()), outside)
+        self._leading = Leading(place, settings, PlayerWatchers(PLAYER, ()), outside)
         self._closing = asyncio.Event()
         self._events.create_task(self._lead(self._leading, self._closing))
 

@@ -18,9 +18,9 @@ from chaos.sim.player.network import Aborted, Call, Host
 from chaos.sim.player.store import Effect, Store, Waits, moved
 from rifl._server.local_calls import (
     Kind,
+    LocalRun,
     Move,
     NotFound,
-    Ran,
     RecordPending,
     RowCall,
     StoreUnavailable,
@@ -294,7 +294,7 @@ class _Calls:
 
     async def run_async(
         self, handler: str, request: bytes, context: Any, call: RowCall, policy: Any
-    ) -> tuple[Ran, object]:
+    ) -> tuple[LocalRun, object]:
         of, key = self._of, object()
         of.doing[key] = Point.HANDLER
         cast = self._target.cast
@@ -309,7 +309,7 @@ class _Calls:
         await asyncio.sleep(0.001)
         return True
 
-    async def _run(self, request: bytes, call: RowCall, key: object) -> Ran:
+    async def _run(self, request: bytes, call: RowCall, key: object) -> LocalRun:
         of, target, cast = self._of, self._target, self._target.cast
         behaviour = target.behaviour(request)
         effect = _effect(call.subject, request)
@@ -329,7 +329,7 @@ class _Calls:
             case "hangs":
                 await asyncio.sleep(3.0)
             case "fails":
-                return Ran(_INTERNAL, "it fails")
+                return LocalRun(_INTERNAL, "it fails")
         if not commits:
             if target.judge(effect, begins=False):
                 self._store.effect(effect)
@@ -339,31 +339,31 @@ class _Calls:
             cast.reached(of, Point.EFFECT)
             # It has yet to return.
             await asyncio.sleep(0.002 * cast.random.random())
-            return Ran(0, "")
+            return LocalRun(0, "")
         of.doing[key] = Point.COMMITTING
         cast.reached(of, Point.COMMITTING)
         return await self._committed(call, effect)
 
-    async def _committed(self, call: RowCall, effect: Effect) -> Ran:
+    async def _committed(self, call: RowCall, effect: Effect) -> LocalRun:
         try:
             if self._store.shares:
                 shared = self._join(call.moves, effect)
                 if shared is None:
-                    return Ran(_ABORTED, "the index is elsewhere")
+                    return LocalRun(_ABORTED, "the index is elsewhere")
                 if call.more:
-                    return Ran(0, "", committing=shared)
+                    return LocalRun(0, "", committing=shared)
                 found = await shared
             else:
                 found = await self._store.commit(
                     self._of.events, call.moves, (effect,), point=Point.COMMITTING
                 )
         except RecordPending as error:
-            return Ran(_UNAVAILABLE, str(error), pending=True)
+            return LocalRun(_UNAVAILABLE, str(error), pending=True)
         except StoreUnavailable as error:
-            return Ran(_UNAVAILABLE, str(error), broken=True)
+            return LocalRun(_UNAVAILABLE, str(error), broken=True)
         if not found:
-            return Ran(_ABORTED, "the index is elsewhere")
-        return Ran(0, "", committed=True)
+            return LocalRun(_ABORTED, "the index is elsewhere")
+        return LocalRun(0, "", committed=True)
 
     def _join(self, moves: tuple[Move, ...], effect: Effect) -> Waits | None:
         """Take part in the transaction that is open; None where the rows are not so."""

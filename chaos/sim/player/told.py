@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chaos.sim.log.oracle import committed
-from sharedlog._core.entry import Kind, Row, read_row
+from sharedlog._core.entry import EntryKind, Row, read_row
 from sharedlog.v1 import sharedlog_pb2
 
 __all__ = [
@@ -57,7 +57,7 @@ def dead_letters(rows: Sequence[Row]) -> Letters:
     found = Letters()
     for row in rows:
         entry = read_row(row)
-        if entry.kind is Kind.COMMITTED and entry.name.startswith(_LETTERS):
+        if entry.kind is EntryKind.COMMITTED and entry.name.startswith(_LETTERS):
             _, store, _, number, stream, substream = entry.name.split("/")
             key = (store.partition(".")[0], int(number), f"{stream}/{substream}")
             found.setdefault(key, []).append(body_of(body_of(entry.message)))
@@ -69,7 +69,7 @@ def skipped_for_operators(rows: Sequence[Row]) -> list[tuple[str, int, str, str]
     found = []
     for row in rows:
         entry = read_row(row)
-        if entry.kind is not Kind.COMMITTED or not entry.name.startswith(_LETTERS):
+        if entry.kind is not EntryKind.COMMITTED or not entry.name.startswith(_LETTERS):
             continue
         _, store, _, number, stream, substream = entry.name.split("/")
         envelope = sharedlog_pb2.Envelope.FromString(entry.message)

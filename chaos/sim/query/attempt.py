@@ -1,4 +1,4 @@
-"""Driver of the product's ``Attempt`` of a task: it may outlive its driver, and be late."""
+"""Driver of the product's ``TaskAttempt`` of a task: it may outlive its driver, and be late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chaos.sim.log.cast import Cast
 from chaos.sim.log.course import Course, count
 from chaos.sim.query.parts import Part, written
 from sharedlog._core.errors import Fenced, LogError, LogUnavailable
-from sharedlog._core.query.attempt import Attempt, TaskResult
+from sharedlog._core.query.attempt import TaskAttempt, TaskResult
 from sharedlog._core.query.state import Ticket
 from sharedlog._core.steps import Rule
 
@@ -47,7 +47,7 @@ class TaskRun:
         self.owner = owner
         self.courses: dict[Course, None] = {}
         self.process = cast.life(name)
-        self._rules = Attempt(ticket, cast.random.randbytes(16))
+        self._rules = TaskAttempt(ticket, cast.random.randbytes(16))
         self._reading = part()
         self._told = told
         self._rows = self._content = 0

@@ -10,7 +10,7 @@ from chaos.sim.log.oracle import committed
 from chaos.sim.query.driver import Driver
 from chaos.sim.query.job import Job
 from chaos.sim.query.parts import IN, OUT, tags_of
-from sharedlog._core.entry import Kind, read_row
+from sharedlog._core.entry import EntryKind, read_row
 from sharedlog._core.query.state import by_name
 from sharedlog._core.query.tasks import TASKS
 from sharedlog._core.spans import OPEN_SPANS
@@ -77,7 +77,7 @@ def _judge_markers(cast: Cast, drivers: Mapping[str, Driver]) -> None:
     last: Counter[str] = Counter()
     for row in cast.server.seen.rows:
         entry = read_row(row)
-        if entry.kind is not Kind.MARKER or entry.name not in names or entry.lsn != row.lsn:
+        if entry.kind is not EntryKind.MARKER or entry.name not in names or entry.lsn != row.lsn:
             continue
         if entry.seq <= last[entry.name]:
             text = f"LSN {entry.lsn} is batch {entry.seq - 1} behind {last[entry.name] - 1}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from chaos.sim.log.onlooker import Asked, Onlooker
 from sharedlog._core.commit import Commit
-from sharedlog._core.entry import Kind, read_row
+from sharedlog._core.entry import EntryKind, read_row
 from sharedlog._core.query.state import PLANS, QUERIES, PlanState, by_name, query_of
 from sharedlog._core.query.tasks import TASKS
 from sharedlog._engines.memory import MemoryLog
@@ -30,7 +30,7 @@ class QueryOnlooker(Onlooker):
         super().look(asked, commit, log, before, now)
         for row in log.rows[len(log.rows) - (log.tail - before) :]:
             entry = read_row(row)
-            if entry.kind is Kind.PENDING and entry.name.startswith(_NAMES):
+            if entry.kind is EntryKind.PENDING and entry.name.startswith(_NAMES):
                 self._see_append(entry.name.removeprefix(_NAMES), entry.producer, log)
         for put in commit.puts:
             if put.key.startswith(QUERIES):

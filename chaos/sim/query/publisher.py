@@ -8,7 +8,7 @@ from chaos.sim.faults import Point
 from chaos.sim.log.cast import Cast
 from chaos.sim.log.course import Course
 from chaos.sim.query.parts import IN, placed
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import LogError
 from sharedlog._core.producers import Appended, ProducerId, append, grant
 from sharedlog._core.publishing import committing, pending
@@ -82,7 +82,7 @@ class Publisher:
         if found is None or self._producer is None:
             self._broken(error)
             return
-        decision = Decision(self._producer.id, self._seq, dict(found.begins))
+        decision = ProducerDecision(self._producer.id, self._seq, dict(found.begins))
         self._seq += 1
         rule = partial(decide, self._producer, self._seq, [decision], commits=True)
         Course(self._cast, self, rule, Point.MARKER, self._appended).go()

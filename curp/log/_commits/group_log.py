@@ -12,8 +12,8 @@ from curp.log._commits.keys import (
     SNAPSHOT,
     TAIL,
     TRIMMED,
-    Kept,
-    Tail,
+    KeptSnapshot,
+    LogTail,
     current,
     metadata_condition,
     metadata_key,
@@ -23,7 +23,7 @@ from curp.log._commits.keys import (
     number,
     read_number,
 )
-from curp.log._commits.lease import Lease
+from curp.log._commits.lease import LeadershipLease
 from curp.log._commits.snapshots import Snapshots
 from curp.log._errors import (
     CorruptLog,
@@ -78,7 +78,7 @@ class GroupLog:
     def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
         """``engine``: a log made with ``first_keys``. ``clock`` is this machine's."""
         self._engine = engine
-        self._lease = Lease(engine, clock)
+        self._lease = LeadershipLease(engine, clock)
         self._snapshots = Snapshots(engine)
         entries, append_bytes, _ = engine.limits
         entries = min(entries, checks.MAX_APPEND_ENTRIES)
@@ -87,7 +87,7 @@ class GroupLog:
             min(append_bytes, checks.MAX_APPEND_BYTES) - entries * bodies.HEADER_BYTES,
         )
         # The newest entry appended or read here: what follows it must follow this one.
-        self._known: Tail | None = None
+        self._known: LogTail | None = None
         belongs_here(self, "log engine")
 
     @property
@@ -175,11 +175,11 @@ class GroupLog:
             else:
                 if tail != expected_tail + len(entries):
                     raise CorruptLog(f"the log went on at {tail}, not behind {expected_tail}")
-                self._known = Tail(tail, append_id)
+                self._known = LogTail(tail, append_id)
                 return tail
         else:
             found = self._engine.get((CONFIGURATION, TAIL))
-        there = Tail.read(found[TAIL])
+        there = LogTail.read(found[TAIL])
         if self._is_there(there, expected_tail, append_id, len(entries)):
             return expected_tail + len(entries)
         checks.require_configuration(
@@ -198,7 +198,7 @@ class GroupLog:
         Raises ``CorruptLog`` if its key and its entries do not agree.
         """
         tail = self._engine.tail()
-        there = Tail.read(self._engine.get((TAIL,))[TAIL])
+        there = LogTail.read(self._engine.get((TAIL,))[TAIL])
         # Appends come between the two, but none is taken back.
         if there.lsn < tail or (there.lsn > tail and there.lsn > self._engine.tail()):
             raise CorruptLog(f"the log's tail is damaged: it is {there.lsn}, and not {tail}")
@@ -248,7 +248,7 @@ class GroupLog:
             found.append(entry)
         if tag is None and found:
             last = rows[len(found) - 1]
-            self._known = Tail(last.lsn, bodies.header_of(last).append_id)
+            self._known = LogTail(last.lsn, bodies.header_of(last).append_id)
         return found
 
     def wait(self, after: int, *, timeout_s: float) -> int:
@@ -270,7 +270,7 @@ class GroupLog:
             checks.require_configuration(
                 configuration, read_number(CONFIGURATION, found[CONFIGURATION])
             )
-            snapshot = Kept.read(found[SNAPSHOT])
+            snapshot = KeptSnapshot.read(found[SNAPSHOT])
             checks.check_trim(through, snapshot and snapshot.lsn)
             trimmed = read_number(TRIMMED, found[TRIMMED])
             if through <= trimmed:
@@ -350,15 +350,15 @@ class GroupLog:
         """Let go of connections and files; idempotent."""
         self._engine.close()
 
-    def _at(self, lsn: int) -> Tail | None:
+    def _at(self, lsn: int) -> LogTail | None:
         """Return the append that ends at that LSN, if the log does, as far as is known."""
         known = self._known
         if known is not None and known.lsn == lsn:
             return known
-        there = Tail.read(self._engine.get((TAIL,))[TAIL])
+        there = LogTail.read(self._engine.get((TAIL,))[TAIL])
         return there if there.lsn == lsn else None
 
-    def _is_there(self, tail: Tail, expected_tail: int, append_id: bytes, count: int) -> bool:
+    def _is_there(self, tail: LogTail, expected_tail: int, append_id: bytes, count: int) -> bool:
         """Whether this very append stands behind the tail that its writer expected."""
         if tail.lsn == expected_tail + count and tail.append_id == append_id:
             return True

@@ -47,7 +47,7 @@ def read_number(key: str, value: bytes | None) -> int:
     return int.from_bytes(value, "big")
 
 
-class Tail(NamedTuple):
+class LogTail(NamedTuple):
     """Where the log ends, and by which append."""
 
     lsn: int
@@ -62,7 +62,7 @@ class Tail(NamedTuple):
         return Condition(TAIL, self.value())
 
     @classmethod
-    def read(cls, value: bytes | None) -> Tail:
+    def read(cls, value: bytes | None) -> LogTail:
         """Read such a value; raises ``CorruptLog``."""
         if value is None or len(value) != APPEND_ID_BYTES + LSN_BYTES:
             raise CorruptLog(f"the log's tail is lost or damaged: {value!r}")
@@ -92,7 +92,7 @@ class LeaderRow(NamedTuple):
             raise CorruptLog("the log does not say who leads it") from None
 
 
-class Kept(NamedTuple):
+class KeptSnapshot(NamedTuple):
     """A snapshot, or what is there of one: under which id, at which LSN, of how many pieces."""
 
     id: str
@@ -104,7 +104,7 @@ class Kept(NamedTuple):
         return json.dumps(self._asdict()).encode()
 
     @classmethod
-    def read(cls, value: bytes | None) -> Kept | None:
+    def read(cls, value: bytes | None) -> KeptSnapshot | None:
         """Read such a value, None if there is none; raises ``CorruptLog``."""
         if value is None:
             return None
@@ -171,7 +171,7 @@ def first_keys(new: NewLog) -> dict[str, bytes]:
     """Return the keys that a log is created with; its entries begin behind ``new.trimmed``."""
     return {
         CONFIGURATION: number(new.configuration),
-        TAIL: Tail(new.trimmed, _NO_APPEND).value(),
+        TAIL: LogTail(new.trimmed, _NO_APPEND).value(),
         TRIMMED: number(new.trimmed),
         **{metadata_key(key): value for key, value in new.metadata.items()},
     }

@@ -26,7 +26,7 @@ _ROUNDS = 20
 _OVER_S = 0.001
 
 
-class Lease:
+class LeadershipLease:
     """A group's leadership in an engine. Any thread.
 
     The key ``lease`` is there while the lease runs, by the engine's own clock: a take-over has

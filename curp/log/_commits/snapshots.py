@@ -11,7 +11,7 @@ from curp.log._commits.keys import (
     GONE,
     SAVING,
     SNAPSHOT,
-    Kept,
+    KeptSnapshot,
     current,
     read_number,
 )
@@ -70,10 +70,10 @@ class Snapshots:
 
     def load(self) -> Snapshot | None:
         """Return the newest whole snapshot; its chunks are read when asked for."""
-        kept = Kept.read(self._engine.get((SNAPSHOT,))[SNAPSHOT])
+        kept = KeptSnapshot.read(self._engine.get((SNAPSHOT,))[SNAPSHOT])
         return None if kept is None else Snapshot(kept.lsn, join(self._pieces(kept)))
 
-    def _pieces(self, kept: Kept) -> Iterator[bytes]:
+    def _pieces(self, kept: KeptSnapshot) -> Iterator[bytes]:
         for start in range(0, kept.pieces, _AT_ONCE):
             places = range(start, min(start + _AT_ONCE, kept.pieces))
             found = self._engine.get((SNAPSHOT, *map(kept.piece, places)))
@@ -86,15 +86,15 @@ class Snapshots:
                     raise CorruptLog(f"the snapshot at {kept.lsn} lacks its piece {place}")
                 yield piece
 
-    def _begin(self, lsn: int, configuration: int) -> Kept:
-        saving = Kept(secrets.token_hex(16), lsn, 0)
+    def _begin(self, lsn: int, configuration: int) -> KeptSnapshot:
+        saving = KeptSnapshot(secrets.token_hex(16), lsn, 0)
         for _ in range(_ROUNDS):
             found = self._found(configuration)
-            newest = Kept.read(found[SNAPSHOT])
+            newest = KeptSnapshot.read(found[SNAPSHOT])
             checks.check_snapshot(lsn, newest and newest.lsn, self._engine.tail())
             puts = [Put(SAVING, saving.value())]
             # What a save that broke off has left.
-            old = Kept.read(found[SAVING])
+            old = KeptSnapshot.read(found[SAVING])
             if old is not None:
                 puts.append(Put(old.gone, old.value()))
             conditions = (current(configuration), Condition(SAVING, found[SAVING]))
@@ -106,7 +106,7 @@ class Snapshots:
             return saving
         raise LogUnavailable("other snapshots are begun at the same time")
 
-    def _write(self, saving: Kept, piece: bytes, configuration: int) -> Kept:
+    def _write(self, saving: KeptSnapshot, piece: bytes, configuration: int) -> KeptSnapshot:
         """Write the next piece; return what is there then."""
         more = saving._replace(pieces=saving.pieces + 1)
         step = Commit(
@@ -122,10 +122,10 @@ class Snapshots:
             # It was done, and its reply was lost.
         return more
 
-    def _finish(self, saving: Kept, configuration: int) -> None:
+    def _finish(self, saving: KeptSnapshot, configuration: int) -> None:
         for _ in range(_ROUNDS):
             found = self._found(configuration)
-            old = Kept.read(found[SNAPSHOT])
+            old = KeptSnapshot.read(found[SNAPSHOT])
             if old is not None and old.id == saving.id:
                 return
             checks.check_snapshot(saving.lsn, old and old.lsn, self._engine.tail())
@@ -167,7 +167,7 @@ class Snapshots:
         """Remove the pieces of what is neither the snapshot nor being saved."""
         most = self._engine.limits.operations
         for key, value in self._engine.scan(GONE).items():
-            kept = Kept.read(value)
+            kept = KeptSnapshot.read(value)
             pieces = () if kept is None else tuple(map(kept.piece, range(kept.pieces)))
             puts = [*(Put(piece, None) for piece in pieces), Put(key, None)]
             for start in range(0, len(puts), most):

@@ -20,7 +20,7 @@ from rifl._stores.postgres.history import stop
 from rifl._stores.postgres.request_statements import Packed, RequestStatements, read_reply
 from rifl._stores.postgres.statements import Statement
 from rifl._stores.shared.backend import BackendError, NotCarriedOut
-from rifl._stores.shared.requests import Beat, Claim
+from rifl._stores.shared.requests import Claim, CountBeat
 from rifl._stores.shared.stalls import Stalls
 
 _log = get_logger("rifl.store")
@@ -233,7 +233,7 @@ class PostgresBackend:
         return self.statements.pack(request, self.continuity.beats)
 
     def _read(self, request: Any, rows: list[Any]) -> Any:
-        if isinstance(request, Beat):
+        if isinstance(request, CountBeat):
             return self.continuity.beaten(request, rows)
         status, *rest = rows[0]
         if status == "backwards":

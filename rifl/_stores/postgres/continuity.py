@@ -14,7 +14,7 @@ from _rifl_ground.servers import Durability, told
 from rifl._stores.postgres.history import breaks
 from rifl._stores.postgres.schema import tables
 from rifl._stores.shared.backend import WentBackwards
-from rifl._stores.shared.requests import Beat, Beats
+from rifl._stores.shared.requests import Beats, CountBeat
 
 _log = get_logger("rifl.store")
 _LOST = (
@@ -61,7 +61,7 @@ class Continuity:
         if self.stopped:
             raise WentBackwards(self.stopped)
 
-    def beaten(self, request: Beat, rows: list[Any]) -> Beats:
+    def beaten(self, request: CountBeat, rows: list[Any]) -> Beats:
         """Learn from a beat's reply, and return it."""
         beats = {owner: count for owner, count, *_ in rows}
         if "" in beats:

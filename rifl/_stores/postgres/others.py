@@ -32,7 +32,7 @@ from _rifl_ground.postgres.riders import (
     last_statements,
     meaning_of,
 )
-from rifl._stores.alchemy import Watch, watch
+from rifl._stores.alchemy import TransactionWatch, watch
 from rifl._stores.drivers import DbApiTransaction, roll_back
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.postgres.commits import check_mode
@@ -47,7 +47,7 @@ class Other:
         self, transaction: Any, connection: Any, mark: TransactionMark | None = None
     ) -> None:
         self.connection = connection
-        self._watched: Watch | None = watch(transaction)
+        self._watched: TransactionWatch | None = watch(transaction)
         # Of a DB-API connection: psycopg's are noted where riders are.
         self._mark = mark
 

@@ -10,9 +10,9 @@ from rifl._stores.postgres.schema import tables
 from rifl._stores.postgres.statements import Statement
 from rifl._stores.shared.requests import (
     Abandon,
-    Beat,
     Claim,
     Claimed,
+    CountBeat,
     Ending,
     Finish,
     Finished,
@@ -84,7 +84,7 @@ class RequestStatements:
         if isinstance(request, TakeBack):
             taken = (*identity_of(request.call), request.token.decode(), None, "abandon", b"")
             return self.take_back, (self._store_id, *taken)
-        if isinstance(request, Beat):
+        if isinstance(request, CountBeat):
             owners = [owner for owner, _ in request.dead]
             counts = [count for _, count in request.dead]
             return self._beat, (

@@ -16,7 +16,7 @@ from _rifl_ground.log import get_logger
 from _rifl_ground.redis.address import Topology
 from _rifl_ground.redis.clients import Clients
 from _rifl_ground.redis.lua import Script
-from _rifl_ground.redis.settings import NotDurable
+from _rifl_ground.redis.settings import ServerNotDurable
 from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
 from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConnection
 from rifl._stores.redis.script_calls import Sent, rounds, steps_of
@@ -35,7 +35,7 @@ _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
 
 
-class Listener:
+class IncarnationListener:
     """Tells what the store sends to one incarnation, in a thread of its own.
 
     ``wake`` is told the token of an attempt that ended, ``resubscribed`` that messages may
@@ -172,7 +172,7 @@ class RedisBackend:
         self._position = _NOT_KEPT if address.clustered else 0
         self._stopped = ""
         self._closing = threading.Event()
-        self._listener: Listener | None = None
+        self._listener: IncarnationListener | None = None
         # Calls have a connection of their own, where it is always to the same server.
         self._has_line = address.topology is Topology.SERVER
         self._line = PackedConnection(clients.blocking.connection_pool) if self._has_line else None
@@ -362,7 +362,7 @@ class RedisBackend:
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
     ) -> None:
         """Subscribe; returns once that is confirmed, so that no wake is missed."""
-        self._listener = Listener(
+        self._listener = IncarnationListener(
             self.clients, f"{self._global}wake:{owner}", wake, resubscribed, self._closing
         )
         self._listener.start()
@@ -501,7 +501,7 @@ async def _reply_async(ask: Callable[[Any], Awaitable[Any]], request: Any) -> An
 
 
 def _failed(error: Exception) -> BackendError:
-    if isinstance(error, NotDurable):
+    if isinstance(error, ServerNotDurable):
         return Undurable(str(error))
     # Its text names hosts and commands at most, never a credential.
     return BackendError(f"{type(error).__name__}: {error}")

@@ -13,10 +13,10 @@ from rifl._stores.rows import Move
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import (
     Abandon,
-    Beat,
     Beats,
     Claim,
     Claimed,
+    CountBeat,
     Ending,
     Finish,
     Finished,
@@ -52,7 +52,7 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
     if isinstance(request, FinishUnclaimed):
         arguments = unclaimed_arguments(request)
         return _finished((yield FINISH_UNCLAIMED, request.call.client_id, arguments))
-    if isinstance(request, Beat):
+    if isinstance(request, CountBeat):
         dead = [part for name, beat in request.dead for part in (name.encode(), b"%d" % beat)]
         reading_ms = int(request.reading_s * 1000)
         told = [_TRUE if request.leaving else _FALSE, b"%d" % reading_ms]

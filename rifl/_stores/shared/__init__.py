@@ -34,9 +34,9 @@ from rifl._stores.shared.backend import (
 from rifl._stores.shared.replicas import Replicas
 from rifl._stores.shared.requests import (
     Abandon,
-    Beat,
     Claim,
     Claimed,
+    CountBeat,
     Ending,
     Finish,
     Finished,
@@ -50,9 +50,9 @@ __all__ = [
     "Abandon",
     "Backend",
     "BackendError",
-    "Beat",
     "Claim",
     "Claimed",
+    "CountBeat",
     "Ending",
     "Finish",
     "Finished",

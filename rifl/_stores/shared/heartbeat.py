@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from _rifl_ground.log import get_logger
 from rifl._stores.shared.backend import Backend, BackendError, Undurable, WentBackwards
 from rifl._stores.shared.replicas import Replicas
-from rifl._stores.shared.requests import Beat, Beats, Claim, TakeBack
+from rifl._stores.shared.requests import Beats, Claim, CountBeat, TakeBack
 from rifl._stores.shared.steps import Steps
 from rifl.core._shared.errors import RiflError
 
@@ -111,7 +111,7 @@ class Heartbeat:
     def leave(self) -> None:
         """After ``stop``: say that this replica is gone, so that nobody waits for it."""
         try:
-            self._backend.ask(Beat(self._owner, leaving=True))
+            self._backend.ask(CountBeat(self._owner, leaving=True))
         except BackendError as error:
             _log.debug("left_unsaid", error=str(error))
 
@@ -160,13 +160,13 @@ class Heartbeat:
 
     def look(self) -> Generator[Any, Any, None]:
         """Rule: look at all replicas now, for one that may have come since."""
-        self._observe((yield Beat(self._owner, reading_s=self._clock())))
+        self._observe((yield CountBeat(self._owner, reading_s=self._clock())))
 
     def beat(self) -> Generator[Any, Any, None]:
         """Rule: count a beat, take out the dead, and see who lives."""
         with self._lock:
             dead = self._replicas.dead()
-        self._observe((yield Beat(self._owner, dead, reading_s=self._clock())))
+        self._observe((yield CountBeat(self._owner, dead, reading_s=self._clock())))
         for incarnation, _ in dead:
             _log.warning("replica_dead", owner=incarnation)
 

@@ -203,7 +203,7 @@ class Look(NamedTuple):
     token: bytes
 
 
-class Beat(NamedTuple):
+class CountBeat(NamedTuple):
     """Count this replica's beat, remove the entries of dead ones, and read all.
 
     ``leaving``: remove its own instead, and no more; what it still runs is lost from then

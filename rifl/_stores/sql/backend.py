@@ -11,9 +11,9 @@ from _rifl_ground.threads import in_thread
 from rifl._stores.shared.backend import BackendError, NotCarriedOut
 from rifl._stores.shared.requests import (
     Abandon,
-    Beat,
     Claim,
     Claimed,
+    CountBeat,
     Finish,
     Found,
     GetRows,
@@ -230,7 +230,7 @@ class SqlBackend:
             return carrying.take_back(sql, request, store_id), carrying.is_over(sql, request)
         if isinstance(request, Look):
             return carrying.look_at(sql, request, store_id)
-        if isinstance(request, Beat):
+        if isinstance(request, CountBeat):
             self.continuity.look_again(sql)
             return carrying.beat(sql, request, store_id, self.continuity.beats)
         if isinstance(request, GetRows):
@@ -240,7 +240,7 @@ class SqlBackend:
         raise TypeError(f"not a request: {request!r}")
 
     def _read(self, request: Any, reply: Any) -> Any:
-        if isinstance(request, Beat):
+        if isinstance(request, CountBeat):
             if reply is None:
                 self.continuity.went_backwards()
             self.continuity.beats = reply.beats.get(request.owner, self.continuity.beats)

@@ -12,10 +12,10 @@ from hashlib import sha256
 from rifl._stores.shared.requests import (
     MOST_LIVED_S,
     Abandon,
-    Beat,
     Beats,
     Claim,
     Claimed,
+    CountBeat,
     Ending,
     Finish,
     Finished,
@@ -246,7 +246,7 @@ def look_at(sql: SqlSession, request: Look, store_id: str) -> Finished:
     return Finished(Ending.DONE if row.token == request.token else Ending.FENCED)
 
 
-def beat(sql: SqlSession, request: Beat, store_id: str, known: int) -> Beats | None:
+def beat(sql: SqlSession, request: CountBeat, store_id: str, known: int) -> Beats | None:
     """Count a beat, remove dead replicas, and return all; None where the store lost beats."""
     owner = request.owner.encode()
     if request.leaving:

@@ -22,7 +22,7 @@ from _rifl_ground.sqlite.failures import Stopped, is_damage, is_failed_sync
 from _rifl_ground.sqlite.mark import FoundMark, read_mark
 from _rifl_ground.sqlite.opening import read_alone
 from rifl._stores.errors import StoreLocked, StoreLost
-from rifl._stores.sqlite.note_file import Note, NoteFile, note_path, read_note
+from rifl._stores.sqlite.note_file import NoteFile, StoreNote, note_path, read_note
 
 _log = get_logger("rifl.store")
 # The number of the last commit that a file holds. Records and rows carry theirs, so that a commit
@@ -110,7 +110,7 @@ class Guard:
         """End; ``commits``: what the file holds, closed well. None: it was left as it is."""
 
 
-class FileGuard(Guard):
+class StoreFileGuard(Guard):
     """The same for a file. Made before SQLite opens it: that makes what is missing."""
 
     def __init__(self, path: Path) -> None:
@@ -168,14 +168,14 @@ class FileGuard(Guard):
         super().opened(connection, incarnation, held)
         self._told = held.commits
         self._beside = NoteFile(
-            self.path, Note(held.store_id, incarnation, held.commits, 0, clean=False)
+            self.path, StoreNote(held.store_id, incarnation, held.commits, 0, clean=False)
         )
         self._bring_in(connection)
         self._file.opened(connection)
         self._note_mark()
 
     def check(self) -> None:
-        """See ``FileGuard.check`` of the ground floor."""
+        """See ``StoreFileGuard.check`` of the ground floor."""
         self._file.check()
         if self._file.mark.number != self._noted_mark:
             self._note_mark()

@@ -21,7 +21,7 @@ from _rifl_ground.sqlite.failures import Stopped, is_busy
 from _rifl_ground.sqlite.long_wal import LongWal
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard
-from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, Entry
+from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, JournalEntry
 from rifl._stores.sqlite.journal_writer import JournalWriter, is_alone, is_fatal
 from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S, ExpectedCommit
 from rifl.core._shared.errors import StoreUnavailable
@@ -46,7 +46,7 @@ class _Round(NamedTuple):
     ``alone``: that can be one step that is its own transaction.
     """
 
-    batch: list[Entry]
+    batch: list[JournalEntry]
     noted: Acknowledged
     alone: bool
     closing: bool
@@ -79,7 +79,7 @@ class Journal:
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         self._writer = JournalWriter(connection, guard, self._stop)
-        self._queue: list[Entry] = []
+        self._queue: list[JournalEntry] = []
         self._acknowledged = Acknowledged()
         self._wake = threading.Condition()
         # Whether there is a committer.
@@ -96,7 +96,7 @@ class Journal:
         self._wal = LongWal(connection, guard)
         self._on_health = on_health
         self._on_commit = on_commit
-        self._retry: list[Entry] = []
+        self._retry: list[JournalEntry] = []
         self._failing = False
         # Since when another connection's transaction is in the way.
         self._busy_since: float | None = None
@@ -132,7 +132,7 @@ class Journal:
 
     # -- the queue: what waits to be durable, and is noted along with it -------------------
 
-    def submit(self, entry: Entry, *, awaited: bool = False) -> Entry:
+    def submit(self, entry: JournalEntry, *, awaited: bool = False) -> JournalEntry:
         """Queue an entry, and return it; it is done when it is durable.
 
         ``awaited``: the caller waits for that, in whichever way, and does so at once:
@@ -198,7 +198,7 @@ class Journal:
         """Why nothing is written to the file any more, None if it is."""
         return self._writer.stopped
 
-    def give_up(self, entry: Entry) -> None:
+    def give_up(self, entry: JournalEntry) -> None:
         """Wait no longer for an entry that waits for another connection's transaction.
 
         Its call is not begun, or its record is written later. One that is just being committed
@@ -209,7 +209,7 @@ class Journal:
             if entry in self._queue:
                 self._let_go(entry)
 
-    def _let_go(self, entry: Entry) -> None:
+    def _let_go(self, entry: JournalEntry) -> None:
         """Tell who gave up an entry that waits; under the lock, so that nobody takes it."""
         if not entry.done:
             if not entry.patient:
@@ -427,7 +427,9 @@ class Journal:
                 self._tend()
         return not closing and self._writer.stopped is None
 
-    def _not_written(self, batch: list[Entry], noted: Acknowledged, error: Exception) -> None:
+    def _not_written(
+        self, batch: list[JournalEntry], noted: Acknowledged, error: Exception
+    ) -> None:
         """Tell who waits, and keep what has to be written all the same."""
         if not self._failing:
             _log.error("store_commit_failed", error=str(error))
@@ -448,7 +450,7 @@ class Journal:
         self._failing, self._retry, self._delay_s = False, [], _FIRST_RETRY_S
         self._busy_since = None
 
-    def _wait_on(self, batch: list[Entry], noted: Acknowledged) -> bool:
+    def _wait_on(self, batch: list[JournalEntry], noted: Acknowledged) -> bool:
         """Try again soon, for as long as somebody's transaction may last; else False."""
         now = time.monotonic()
         if self._busy_since is None:
@@ -479,8 +481,8 @@ class Journal:
             self._on_health(self._wal.pinned)
 
     def _commit_one_by_one(
-        self, batch: list[Entry], noted: Acknowledged
-    ) -> tuple[list[Entry], Exception | None]:
+        self, batch: list[JournalEntry], noted: Acknowledged
+    ) -> tuple[list[JournalEntry], Exception | None]:
         """Commit a batch that broke a constraint without the entry that did.
 
         That is a defect of ours, which must not take the others' calls with it.
@@ -499,7 +501,7 @@ class Journal:
         return [], self._writer.commit([], noted)
 
     @staticmethod
-    def _told(written: list[Entry]) -> None:
+    def _told(written: list[JournalEntry]) -> None:
         for entry in written:
             try:
                 if entry.durable is not None:

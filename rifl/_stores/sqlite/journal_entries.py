@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, Protocol
 
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.statements import Statement
+from rifl._stores.sqlite.statements import RepeatedStatement
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 
 _PATIENCE_S = 0.5
@@ -29,33 +29,35 @@ _UNLESS_RECORDED = (
     # What stands stays.
     "WHERE rifl_call.record IS NULL"
 )
-_INTENT = Statement(_INSERT, _INTENT_ROW)
-_RECORD = Statement(_INSERT, _RECORD_ROW, _UNLESS_RECORDED)
+_INTENT = RepeatedStatement(_INSERT, _INTENT_ROW)
+_RECORD = RepeatedStatement(_INSERT, _RECORD_ROW, _UNLESS_RECORDED)
 # Each a whole transaction: whose file it is, the rows, and the fsync in one step. Every
 # step gives the interpreter's lock up and has to get it back. Before the rows come the time and
 # the number of the commit.
 ALONE = {
-    _INTENT: Statement(
+    _INTENT: RepeatedStatement(
         "INSERT INTO rifl_call SELECT *, NULL, ?, ? FROM (VALUES",
         "(?, ?, ?, ?)",
         f") WHERE ({OWNER})=?",
     ),
-    _RECORD: Statement(
+    _RECORD: RepeatedStatement(
         "INSERT INTO rifl_call SELECT *, ?, ? FROM (VALUES",
         "(?, ?, ?, ?, ?)",
         f") WHERE ({OWNER})=? {_UNLESS_RECORDED}",
     ),
 }
 # Not a list of row values: SQLite scans the table for these.
-_DELETE = Statement("DELETE FROM rifl_call WHERE", "(client_id=? AND identity=?)", joint=" OR ")
+_DELETE = RepeatedStatement(
+    "DELETE FROM rifl_call WHERE", "(client_id=? AND identity=?)", joint=" OR "
+)
 # Deletes the row of a namespace whose last key was deleted, unless it has another by now.
-_NAMESPACE = Statement(
+_NAMESPACE = RepeatedStatement(
     "DELETE FROM rifl_client WHERE",
     "(client_id=? AND NOT EXISTS "
     "(SELECT 1 FROM rifl_call WHERE rifl_call.client_id=rifl_client.client_id))",
     joint=" OR ",
 )
-CLIENT = Statement(
+CLIENT = RepeatedStatement(
     "INSERT INTO rifl_client VALUES",
     "(?, ?, ?, ?)",
     "ON CONFLICT DO UPDATE SET "
@@ -64,13 +66,13 @@ CLIENT = Statement(
 # An empty transaction would succeed on a full disk too.
 PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
 # Nothing but that: what a failed commit may have left in the file's log is written over.
-_OVERWRITE = Statement(PROBE, "")
+_OVERWRITE = RepeatedStatement(PROBE, "")
 DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
 DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
 LIVED = "UPDATE rifl_meta SET value=? WHERE name='lived_s'"
 
 # Rows that are moved conditionally, each entry's all or none: (key, expected, value).
-_MOVE = Statement("", "")
+_MOVE = RepeatedStatement("", "")
 
 # No client has this id: a deletion of it deletes nothing.
 _NO_CALL = (0, 0)
@@ -82,14 +84,14 @@ class Committer(Protocol):
     def lead(self) -> None:
         """Commit in the thread that calls this, until its entry is in."""
 
-    def give_up(self, entry: Entry) -> None:
+    def give_up(self, entry: JournalEntry) -> None:
         """Nobody waits for this entry any more."""
 
     def call(self) -> None:
         """Have somebody commit."""
 
 
-class Entry(Pending):
+class JournalEntry(Pending):
     """What one call, or one batch, makes durable: all of it in one transaction.
 
     ``statement`` is one of the class's; ``rows`` its parameters. ``patient``
@@ -111,11 +113,11 @@ class Entry(Pending):
 
     def __init__(
         self,
-        statement: Statement,
+        statement: RepeatedStatement,
         *rows: tuple[Any, ...],
         patient: bool,
         failure: Callable[[Exception], Exception],
-        durable: Callable[[Entry], None] | None = None,
+        durable: Callable[[JournalEntry], None] | None = None,
     ) -> None:
         Pending.__init__(self)
         self.statement = statement
@@ -126,8 +128,8 @@ class Entry(Pending):
 
     @classmethod
     def empty(
-        cls, *, failure: Callable[[Exception], Exception], durable: Callable[[Entry], None]
-    ) -> Entry:
+        cls, *, failure: Callable[[Exception], Exception], durable: Callable[[JournalEntry], None]
+    ) -> JournalEntry:
         """Make an entry that changes nothing: it waits for what its commit carries along."""
         return cls(_DELETE, _NO_CALL, patient=False, failure=failure, durable=durable)
 

@@ -21,19 +21,19 @@ from rifl._stores.sqlite.journal_entries import (
     OWNER,
     PROBE,
     Acknowledged,
-    Entry,
+    JournalEntry,
 )
 from rifl._stores.sqlite.record_row import moving
 from rifl._stores.sqlite.statements import (
     FORGET_UNKNOWN,
     MOST_AT_ONCE,
     REMEMBER_UNKNOWN,
-    Statement,
+    RepeatedStatement,
 )
 
 _log = get_logger("rifl.store")
 # The rows of these entries have neither the time nor the number of the commit.
-_UNDATED = (Entry.DELETE, Entry.NAMESPACE, Entry.MOVE)
+_UNDATED = (JournalEntry.DELETE, JournalEntry.NAMESPACE, JournalEntry.MOVE)
 # Around moves of which some may have to be undone.
 _SAVEPOINT, _BACK, _RELEASE = "SAVEPOINT moves", "ROLLBACK TO moves", "RELEASE moves"
 
@@ -62,7 +62,7 @@ class JournalWriter:
 
     def commit(
         self,
-        batch: list[Entry],
+        batch: list[JournalEntry],
         noted: Acknowledged,
         *,
         alone: bool = False,
@@ -96,7 +96,7 @@ class JournalWriter:
             return error
         return None
 
-    def _write_alone(self, batch: list[Entry], now: tuple[int, int]) -> None:
+    def _write_alone(self, batch: list[JournalEntry], now: tuple[int, int]) -> None:
         """Write a batch in one step that is its own transaction."""
         first, guard = batch[0], self._guard
         rows = first.rows if len(batch) == 1 else [row for entry in batch for row in entry.rows]
@@ -109,11 +109,11 @@ class JournalWriter:
             guard.committed(now[1])
 
     def _write(
-        self, batch: list[Entry], noted: Acknowledged, now: tuple[int, int], *, probe: bool
+        self, batch: list[JournalEntry], noted: Acknowledged, now: tuple[int, int], *, probe: bool
     ) -> None:
         """Write a batch, and what is noted, in a transaction of several steps."""
         connection, number = self._connection, now[1]
-        rows: dict[Statement, list[tuple[Any, ...]]] = {}
+        rows: dict[RepeatedStatement, list[tuple[Any, ...]]] = {}
         for entry in batch:
             dated = entry.rows
             if entry.statement not in _UNDATED:
@@ -121,21 +121,26 @@ class JournalWriter:
             rows.setdefault(entry.statement, []).extend(dated)
         connection.execute("BEGIN IMMEDIATE")
         self._check_owner()
-        for statement in (Entry.INTENT, Entry.RECORD, Entry.DELETE, Entry.NAMESPACE):
+        for statement in (
+            JournalEntry.INTENT,
+            JournalEntry.RECORD,
+            JournalEntry.DELETE,
+            JournalEntry.NAMESPACE,
+        ):
             if statement in rows:
                 statement.write(connection, rows[statement])
         for entry in batch:
-            if entry.statement is Entry.MOVE:
+            if entry.statement is JournalEntry.MOVE:
                 entry.result = self._move(entry, number)
         if noted:
             self._write_acknowledged(noted)
-        if probe or Entry.OVERWRITE in rows:
+        if probe or JournalEntry.OVERWRITE in rows:
             connection.execute(PROBE)
         raised = self._guard.raise_commits(connection, number)
         connection.execute("COMMIT")
         self._guard.committed(number, raised)
 
-    def _move(self, entry: Entry, number: int) -> bool:
+    def _move(self, entry: JournalEntry, number: int) -> bool:
         """Move the rows of one entry, all or none; false where one is not as expected."""
         connection, opening = self._connection, self._guard.opening
         several = len(entry.rows) > 1
@@ -158,7 +163,7 @@ class JournalWriter:
         connection = self._connection
         # A deletion and the acknowledgement that allows it are one transaction:
         # else a late duplicate looks new after a restart (DESIGN §4).
-        Entry.DELETE.write(connection, noted.calls)
+        JournalEntry.DELETE.write(connection, noted.calls)
         now = int(time.time())
         clients = [(client_id, *row, now) for client_id, row in noted.clients.items()]
         CLIENT.write(connection, clients)
@@ -171,7 +176,7 @@ class JournalWriter:
             connection.execute(LIVED, (noted.lived_s,))
 
 
-def is_alone(batch: list[Entry]) -> bool:
+def is_alone(batch: list[JournalEntry]) -> bool:
     """Whether a batch can be written in one step that is its own transaction."""
     if not batch or batch[0].statement not in ALONE:
         return False

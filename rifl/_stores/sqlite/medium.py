@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from rifl._stores.sqlite.file_guard import FileGuard, Guard
+from rifl._stores.sqlite.file_guard import Guard, StoreFileGuard
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.ownership import Ownership
 from rifl._stores.sqlite.schema import connect
 
 
-class Owned(Protocol):
+class OwnedFile(Protocol):
     """A file that is this process's."""
 
     def release(self) -> None:
@@ -26,13 +26,13 @@ class Medium:
     The simulator has another one. Immutable; any thread.
     """
 
-    def own(self, path: Path, lock_timeout_s: float) -> Owned:
+    def own(self, path: Path, lock_timeout_s: float) -> OwnedFile:
         """Take the file for this process; raises ``StoreLocked``."""
         return Ownership(path, lock_timeout_s)
 
     def guard(self, path: Path) -> Guard:
         """Return what sees to it that the file is and stays the store's; it is the process's."""
-        return FileGuard(path)
+        return StoreFileGuard(path)
 
     def connect(self, path: Path) -> sqlite3.Connection:
         """Return a connection to the file; see ``schema.connect``."""

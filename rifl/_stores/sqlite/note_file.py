@@ -17,7 +17,7 @@ _LINE = "rifl 1 store {} incarnation {:020d} commits {:020d} without-wal {:020d}
 _STATES = ("dirty", "clean")
 
 
-class Note(NamedTuple):
+class StoreNote(NamedTuple):
     """What a store held at least: everything up to commit number ``commits``.
 
     ``without_wal``: the same of the one file alone, 0 where that was not known. ``clean``: it
@@ -36,7 +36,7 @@ def note_path(path: Path) -> Path:
     return path.with_name(path.name + ".rifl")
 
 
-def read_note(path: Path) -> Note | None:
+def read_note(path: Path) -> StoreNote | None:
     """Return what is noted beside the store at ``path``; None if nothing is, or nothing legible.
 
     Raises ``StoreUnreachable`` where there is a note that must not be read.
@@ -51,7 +51,7 @@ def read_note(path: Path) -> Note | None:
     try:
         incarnation, commits, without_wal = (int(words[at]) for at in (5, 7, 9))
         clean = bool(_STATES.index(words[10]))
-        return Note(words[3], incarnation, commits, without_wal, clean)
+        return StoreNote(words[3], incarnation, commits, without_wal, clean)
     except (IndexError, ValueError):
         _log.warning("note_illegible", file=str(note_path(path)))
         return None
@@ -70,7 +70,7 @@ class NoteFile:
     power an older one may stand there, which claims less and is as true.
     """
 
-    def __init__(self, path: Path, note: Note) -> None:
+    def __init__(self, path: Path, note: StoreNote) -> None:
         self._note = note
         self._path = note_path(path)
         part = self._path.with_name(self._path.name + ".part")
@@ -116,7 +116,7 @@ class NoteFile:
             os.close(self._file)
 
 
-def _line(note: Note) -> str:
+def _line(note: StoreNote) -> str:
     return _LINE.format(
         note.store_id, note.incarnation, note.commits, note.without_wal, _STATES[note.clean]
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.databases import Databases
-from rifl._stores.sqlite.journal_entries import Entry, not_started
+from rifl._stores.sqlite.journal_entries import JournalEntry, not_started
 from rifl.core._shared.errors import RiflError
 
 
@@ -45,7 +45,9 @@ class Removals:
 
     def then_refuse(self, refusal: RiflError) -> Pending:
         """Return what raises the refusal once all that is being removed is so durably."""
-        carried = Entry.empty(failure=not_started, durable=lambda carried: carried.fail(refusal))
+        carried = JournalEntry.empty(
+            failure=not_started, durable=lambda carried: carried.fail(refusal)
+        )
         return self._databases.main.journal.submit(carried, awaited=True)
 
     def delete_key(
@@ -55,7 +57,7 @@ class Removals:
         databases = list(self._databases)
         left = len(databases)
 
-        def gone(_: Entry) -> None:
+        def gone(_: JournalEntry) -> None:
             nonlocal left
             with self._lock:
                 left -= 1
@@ -64,11 +66,15 @@ class Removals:
                 deleted(identity)
 
         for database in databases:
-            entry = Entry(Entry.DELETE, identity, patient=True, failure=not_started, durable=gone)
+            entry = JournalEntry(
+                JournalEntry.DELETE, identity, patient=True, failure=not_started, durable=gone
+            )
             database.journal.submit(entry)
 
     def delete_namespace(self, client_id: int) -> None:
         """Delete the row of a peer's namespace, unless it has a key again by then."""
         for database in self._databases:
-            entry = Entry(Entry.NAMESPACE, (client_id,), patient=True, failure=not_started)
+            entry = JournalEntry(
+                JournalEntry.NAMESPACE, (client_id,), patient=True, failure=not_started
+            )
             database.journal.submit(entry)

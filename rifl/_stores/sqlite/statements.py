@@ -28,7 +28,7 @@ MOST_AT_ONCE = 32
 _MANY = 64
 
 
-class Statement(NamedTuple):
+class RepeatedStatement(NamedTuple):
     """SQL around a part that is repeated for each row: ``head row joint row ... tail``."""
 
     head: str
@@ -62,6 +62,6 @@ class Statement(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _sql(statement: Statement, size: int) -> str:
+def _sql(statement: RepeatedStatement, size: int) -> str:
     rows = statement.joint.join([statement.row] * size)
     return f"{statement.head} {rows} {statement.tail}"

@@ -21,7 +21,7 @@ from rifl._stores.sqlite.database import Database, pack_ranges
 from rifl._stores.sqlite.databases import Databases
 from rifl._stores.sqlite.journal_entries import (
     RIDING_ACKNOWLEDGEMENTS,
-    Entry,
+    JournalEntry,
     not_started,
     record_pending,
 )
@@ -76,7 +76,7 @@ class SqliteRows(SoleProcess):
 
     def move(self, moves: Sequence[Move]) -> Pending:
         """Have the journal move rows with its next commit."""
-        entry = Entry(Entry.MOVE, *moves, patient=False, failure=not_started)
+        entry = JournalEntry(JournalEntry.MOVE, *moves, patient=False, failure=not_started)
         return self._database.journal.submit(entry, awaited=True)
 
     def begin(self, call: RowCall, policy: MethodPolicy) -> Attempt:
@@ -192,8 +192,8 @@ class SqliteStore(EmbeddedStore):
             row = (call.client_id, call.identity, call.fingerprint, call.method)
             return self._submit(
                 attempt,
-                Entry(
-                    Entry.INTENT,
+                JournalEntry(
+                    JournalEntry.INTENT,
                     row,
                     patient=False,
                     failure=not_started,
@@ -207,7 +207,7 @@ class SqliteStore(EmbeddedStore):
         # Peers are known without, by their names.
         if self._databases.of(attempt) is not self._main or not is_namespace(entry.client_id):
             # The commit carries the row along.
-            registration = Entry.empty(
+            registration = JournalEntry.empty(
                 failure=not_started, durable=lambda _: self._registered_in_main(entry)
             )
             return self._submit(attempt, registration, self._main)
@@ -231,8 +231,8 @@ class SqliteStore(EmbeddedStore):
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         if kept.outcome is Outcome.UNKNOWN:
             database.journal.remember(call.client_id, call.identity, call.method)
-        entry = Entry(
-            Entry.RECORD,
+        entry = JournalEntry(
+            JournalEntry.RECORD,
             row,
             patient=True,
             failure=record_pending,
@@ -248,8 +248,8 @@ class SqliteStore(EmbeddedStore):
             if of_sqlite(attempt).intended:
                 database = self._main
             self._delete(attempt, database)
-            acknowledged = Entry(
-                Entry.DELETE,
+            acknowledged = JournalEntry(
+                JournalEntry.DELETE,
                 (call.client_id, call.identity),
                 patient=True,
                 failure=record_pending,
@@ -285,13 +285,15 @@ class SqliteStore(EmbeddedStore):
             for call in (attempt.call for attempt in attempts)
         ]
 
-        def intended(_: Entry) -> None:
+        def intended(_: JournalEntry) -> None:
             for attempt in attempts:
                 of_sqlite(attempt).intended = True
             with self._lock:
                 first.entry.registered.add(self._main.name)
 
-        entry = Entry(Entry.INTENT, *rows, patient=False, failure=not_started, durable=intended)
+        entry = JournalEntry(
+            JournalEntry.INTENT, *rows, patient=False, failure=not_started, durable=intended
+        )
         with self._lock:
             return _for_all(self._queue(first, entry, self._main), attempts)
 
@@ -315,12 +317,14 @@ class SqliteStore(EmbeddedStore):
             rows.append((call.client_id, call.identity, call.fingerprint, call.method, data))
         database = self._databases.of(first)
 
-        def recorded(_: Entry) -> None:
+        def recorded(_: JournalEntry) -> None:
             with self._lock:
                 first.entry.registered.add(database.name)
             self._settle_all(attempts, kept)
 
-        entry = Entry(Entry.RECORD, *rows, patient=True, failure=record_pending, durable=recorded)
+        entry = JournalEntry(
+            JournalEntry.RECORD, *rows, patient=True, failure=record_pending, durable=recorded
+        )
         entry.result = [
             None if stands is record else stands
             for stands, record in zip(kept, records, strict=True)
@@ -358,11 +362,11 @@ class SqliteStore(EmbeddedStore):
         # thread commits it just now, as where a coroutine was cancelled: ours comes after.
         call = attempt.call
 
-        def look_again(entry: Entry) -> None:
+        def look_again(entry: JournalEntry) -> None:
             entry.result = database.read(call)
 
-        entry = Entry(
-            Entry.OVERWRITE,
+        entry = JournalEntry(
+            JournalEntry.OVERWRITE,
             (call.client_id, call.identity),
             patient=False,
             failure=_doubtful,
@@ -443,8 +447,8 @@ class SqliteStore(EmbeddedStore):
             self._settle(attempt, None)
             return None
         attempt.owed = True
-        entry = Entry(
-            Entry.DELETE,
+        entry = JournalEntry(
+            JournalEntry.DELETE,
             (attempt.call.client_id, attempt.call.identity),
             patient=True,
             failure=record_pending,
@@ -520,12 +524,12 @@ class SqliteStore(EmbeddedStore):
         if gone:
             self._removals.delete_namespace(client_id)
 
-    def _intended(self, attempt: Attempt, _: Entry) -> None:
+    def _intended(self, attempt: Attempt, _: JournalEntry) -> None:
         of_sqlite(attempt).intended = True
         self._registered_in_main(attempt.entry)
 
     def _recorded(
-        self, attempt: Attempt, record: CompletionRecord, database: Database, entry: Entry
+        self, attempt: Attempt, record: CompletionRecord, database: Database, entry: JournalEntry
     ) -> None:
         # Only these can meet a record: one that a transaction of the handler's left,
         # and that could not be read when the handler returned.
@@ -563,7 +567,7 @@ class SqliteStore(EmbeddedStore):
             # Known here as long as its row may be in the file: see ``_expired``.
             client = self._table.admit(client_id)
             self._main.journal.register(*self._client_row(client))
-            registration = Entry.empty(
+            registration = JournalEntry.empty(
                 failure=not_started, durable=lambda _: self._registered_in_main(client)
             )
             return self._main.journal.submit(registration, awaited=True)
@@ -593,7 +597,7 @@ class SqliteStore(EmbeddedStore):
 
     # -- under the lock ----------------------------------------------------------
 
-    def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
+    def _queue(self, attempt: Attempt, entry: JournalEntry, database: Database) -> Pending:
         self._note_many_acknowledgements()
         client = attempt.entry
         if database.name not in client.registered:
@@ -626,7 +630,7 @@ class SqliteStore(EmbeddedStore):
 
     # ------------------------------------------------------------------------------
 
-    def _submit(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
+    def _submit(self, attempt: Attempt, entry: JournalEntry, database: Database) -> Pending:
         with self._lock:
             return self._queue(attempt, entry, database)
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from _rifl_ground.counting import all_of, by_sqlite, noted
 from _rifl_ground.drivers import driver_connection, driver_connection_async
-from _rifl_ground.sqlite.owned import Owned, State, keep, kept
+from _rifl_ground.sqlite.owned import LentState, Owned, keep, kept
 from _rifl_ground.threads import begin_in_thread, in_thread
-from rifl._stores.alchemy import Watch, watch
+from rifl._stores.alchemy import TransactionWatch, watch
 from rifl._stores.drivers import DbApiTransaction, check_blocking, holder
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
@@ -35,10 +35,10 @@ from rifl.core._shared.errors import StaleRpc
 from rifl.core._shared.record import CompletionRecord
 
 _ENDED = {
-    State.UNDONE: "the transaction of the rifl.transaction was rolled back within its block, by a "
-    "statement (OR ROLLBACK, ON CONFLICT ROLLBACK, RAISE(ROLLBACK)), an interrupt, a full disk or "
-    "SQLAlchemy's rollback(): nothing of it is there. Let what failed leave the block",
-    State.UNKNOWN: "something was written within the rifl.transaction that is no part of its "
+    LentState.UNDONE: "the transaction of the rifl.transaction was rolled back within its block, "
+    "by a statement (OR ROLLBACK, ON CONFLICT ROLLBACK, RAISE(ROLLBACK)), an interrupt, a full "
+    "disk or SQLAlchemy's rollback(): nothing of it is there. Let what failed leave the block",
+    LentState.UNKNOWN: "something was written within the rifl.transaction that is no part of its "
     "transaction, and is committed: by a statement before which sqlite3 begins none "
     "(executescript, WITH ... INSERT), in autocommit (isolation_level = None) after a statement "
     "had rolled everything back, or on a connection that was closed. Execute an INSERT, UPDATE or "
@@ -139,7 +139,7 @@ class SqliteTransactions(RecordingTransactions):
     def rollback(self, transaction: Any) -> bool:
         """Roll back what ``begin`` began."""
         begun = self._begun.pop(id(holder(transaction)), None)
-        state = State.UNDONE if begun is None else begun.take_back()
+        state = LentState.UNDONE if begun is None else begun.take_back()
         super().rollback(transaction)
         if begun is not None:
             begun.end(state)
@@ -148,7 +148,7 @@ class SqliteTransactions(RecordingTransactions):
     async def rollback_async(self, transaction: Any) -> bool:
         """The same for an asynchronous connection."""
         begun = self._begun.pop(id(holder(transaction)), None)
-        state = State.UNDONE if begun is None else begun.take_back()
+        state = LentState.UNDONE if begun is None else begun.take_back()
         await super().rollback_async(transaction)
         if begun is not None:
             begun.end(state)
@@ -174,7 +174,7 @@ class SqliteTransactions(RecordingTransactions):
             yield
             return
         state = begun.take_back()
-        if state is not State.OPEN:
+        if state is not LentState.OPEN:
             raise TransactionEnded(_ENDED[state])
         yield
         del self._begun[id(holder(transaction))]
@@ -259,21 +259,21 @@ class _Begun(NamedTuple):
     """
 
     owned: Owned
-    watched: Watch | None
+    watched: TransactionWatch | None
     worker: Any = None
 
-    def take_back(self) -> State:
+    def take_back(self) -> LentState:
         """Have it be ours to end; returns what became of it."""
         owned = self.owned
         state = owned.take_back()
         if self.watched is not None:
             self.watched.end()
-            if state is State.OPEN and self.watched.is_over:
+            if state is LentState.OPEN and self.watched.is_over:
                 # What SQLAlchemy began then, it cannot have committed.
-                return State.UNDONE
+                return LentState.UNDONE
         return state
 
-    def end(self, state: State) -> None:
+    def end(self, state: LentState) -> None:
         """It has ended; raises ``TransactionEnded`` where that did not undo all of it."""
         error = sys.exc_info()[1]
         if self.owned.refused and error is not None:
@@ -288,7 +288,7 @@ class _Begun(NamedTuple):
                 if isinstance(each, sqlite3.Error) and by_sqlite(each) is False:
                     noted(each)
         self.owned.free()
-        if state is State.UNKNOWN:
+        if state is LentState.UNKNOWN:
             raise TransactionEnded(_ENDED[state])
 
 

@@ -37,7 +37,7 @@ class MethodPatterns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class LeaseGrant:
     """What the lease server gave. ``store``: whose records the id belongs to; 0: not said."""
 
     client_id: int
@@ -77,7 +77,7 @@ class ClientLease:
         "window",
     )
 
-    def __init__(self, grant: Grant, window: int, sent_at: float) -> None:
+    def __init__(self, grant: LeaseGrant, window: int, sent_at: float) -> None:
         self.client_id = grant.client_id
         self.token = grant.token
         self.term_s = grant.term_s

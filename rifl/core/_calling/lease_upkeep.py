@@ -6,7 +6,7 @@ import enum
 import math
 from typing import NamedTuple
 
-from rifl.core._calling.client_lease import ClientLease, Grant
+from rifl.core._calling.client_lease import ClientLease, LeaseGrant
 from rifl.core._calling.retry import RetryPolicy, shortened_s
 from rifl.core._calling.silence import ConnectionWatch
 from rifl.core._shared.identity import ALSO_AT_MOST
@@ -51,14 +51,14 @@ class LeaseUpkeep:
         self._lease_failed_at = 0.0
         self._lease_retry_at = 0.0
 
-    def may_take(self, grant: Grant) -> bool:
+    def may_take(self, grant: LeaseGrant) -> bool:
         """Whether a grant's id may be taken: that of a named session from its store only.
 
         The same key would be a new call under an id of other records (invariant 7).
         """
         return not self.named or self.store in (0, grant.store)
 
-    def granted(self, grant: Grant, sent_at: float) -> ClientLease:
+    def granted(self, grant: LeaseGrant, sent_at: float) -> ClientLease:
         """Take a new client id, asked for at ``sent_at``."""
         self.store = grant.store
         window = min(self._window, grant.window) if grant.window else self._window

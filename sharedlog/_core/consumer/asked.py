@@ -58,7 +58,7 @@ class Rewind(NamedTuple):
     position: Position | None
 
 
-class Note(NamedTuple):
+class NoteBegun(NamedTuple):
     """Note in the store, durably, that a message is begun for so many times: before it is."""
 
     tag: str
@@ -141,7 +141,7 @@ class CommitStore(NamedTuple):
     units: Sequence[Unit] = ()
 
 
-class Part(NamedTuple):
+class PartialTransaction(NamedTuple):
     """What a store could do of a transaction: its first units."""
 
     done: int
@@ -222,6 +222,15 @@ class Died(BaseException):
 
 
 StoreStep = (
-    TakeStore | Rewind | Resend | Note | Run | Fire | Bury | AppendWithin | CommitStore | Passed
+    TakeStore
+    | Rewind
+    | Resend
+    | NoteBegun
+    | Run
+    | Fire
+    | Bury
+    | AppendWithin
+    | CommitStore
+    | Passed
 )
 Asked = Generator[Step | StoreStep, Any, _T]

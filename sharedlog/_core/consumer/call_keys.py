@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
-from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.names import state_key
 from sharedlog._core.envelope import About, pack, unpack
 from sharedlog._core.errors import CorruptLog, SealedMessage
@@ -26,13 +26,15 @@ _LENGTHS = struct.Struct(">BII?")
 _VERSION = 1
 
 
-def read_calls(name: str, tag: str, seals: Seals | None) -> Rule[list[Call]]:
+def read_calls(name: str, tag: str, seals: Seals | None) -> Rule[list[HandlerCall]]:
     """Return the calls of a shard, by their serials."""
     found: dict[str, bytes] = yield Scan(_key(name, tag))
     return sorted(_read(each, seals) for each in found.values())
 
 
-def keep_call(name: str, tag: str, fence: Fence, call: Call, seals: Seals | None) -> Rule[None]:
+def keep_call(
+    name: str, tag: str, fence: Fence, call: HandlerCall, seals: Seals | None
+) -> Rule[None]:
     """Keep a call, with its answer if it has one; raises ``Fenced``.
 
     A copy of the request that comes late does not take the answer back: a call without one is put
@@ -79,7 +81,7 @@ def _key(name: str, tag: str, serial: int | None = None) -> str:
     return state_key(name, tag, f"call/{'' if serial is None else serial}")
 
 
-def _read(value: bytes, seals: Seals | None) -> Call:
+def _read(value: bytes, seals: Seals | None) -> HandlerCall:
     envelope, why = opened(value, seals)
     if why:
         raise SealedMessage(f"a consumer's call is sealed: {why}")
@@ -93,7 +95,7 @@ def _read(value: bytes, seals: Seals | None) -> Call:
         raise CorruptLog("what is kept of a consumer's call is not what was written") from error
     if version != _VERSION:
         raise CorruptLog("what is kept of a consumer's call is not what was written")
-    return Call(
+    return HandlerCall(
         serial,
         Position.parse(position),
         number,

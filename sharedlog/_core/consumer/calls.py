@@ -23,7 +23,7 @@ SESSION_CALLS = 10_000
 _SERIES_BYTES = 200
 
 
-class Call(NamedTuple):
+class HandlerCall(NamedTuple):
     """A call that a handler has made, as the store keeps it until its message is done.
 
     ``serial`` counts the calls of the shard, ``number`` those of the message at ``position``.
@@ -70,23 +70,23 @@ class Intend(NamedTuple):
 
     tag: str
     number: int
-    call: Call
+    call: HandlerCall
 
 
-class Send(NamedTuple):
+class SendCall(NamedTuple):
     """Send a call: its answer, as it is kept. Raises ``Unanswered``."""
 
-    call: Call
+    call: HandlerCall
     timeout_s: float | None = None
     metadata: tuple[tuple[str, str | bytes], ...] = ()
 
 
-class Answered(NamedTuple):
+class KeepAnswer(NamedTuple):
     """Keep a call's answer in the store, durably, where the fence is the number."""
 
     tag: str
     number: int
-    call: Call
+    call: HandlerCall
 
 
 class Unanswered(Exception):
@@ -103,7 +103,7 @@ class Unanswered(Exception):
         self.lasts = lasts
 
 
-CallStep = Open | Intend | Send | Answered
+CallStep = Open | Intend | SendCall | KeepAnswer
 Calling = Generator[CallStep, Any, _T]
 
 
@@ -111,13 +111,13 @@ class ShardCalls:
     """The calls of a shard whose messages are not done, as its store has them."""
 
     def __init__(
-        self, tag: str, number: int, series: str, done: Position | None, rows: Iterable[Call]
+        self, tag: str, number: int, series: str, done: Position | None, rows: Iterable[HandlerCall]
     ) -> None:
         """``number``: the fence's. ``done``: through which message the calls are over."""
         self._tag = tag
         self._number = number
         self._series = series
-        self._calls: dict[tuple[int, int, int], Call] = {}
+        self._calls: dict[tuple[int, int, int], HandlerCall] = {}
         # Of the newest: it is kept though its message is done, so that serials only grow.
         self._serial = 0
         for each in rows:
@@ -161,7 +161,7 @@ class ShardCalls:
                 raise InvalidRequest(f"a handler makes {MAX_CALLS} calls for a message at most")
             session = self._session()
             client = yield Open(target, session, timeout_s)
-            call = Call(
+            call = HandlerCall(
                 self._serial + 1, position, number, session, client, target, method, request
             )
             # T6: with its identity, before it is sent.
@@ -177,7 +177,7 @@ class ShardCalls:
         elif call.answer is None:
             yield from self._same(call, timeout_s)
         if call.answer is None:
-            call = yield from self._asked(Send(call, timeout_s, metadata))
+            call = yield from self._asked(SendCall(call, timeout_s, metadata))
         return call.answer or b""
 
     def resend(self) -> Calling[None]:
@@ -190,12 +190,12 @@ class ShardCalls:
             if call.answer is None:
                 try:
                     yield from self._same(call)
-                    yield from self._asked(Send(call))
+                    yield from self._asked(SendCall(call))
                 except Unanswered as error:
                     if error.away:
                         raise
 
-    def _same(self, call: Call, timeout_s: float | None = None) -> Calling[None]:
+    def _same(self, call: HandlerCall, timeout_s: float | None = None) -> Calling[None]:
         """T6: what a service was sent and has forgotten is not sent again, as it may run anew."""
         client = yield Open(call.target, call.session, timeout_s)
         if client != call.client:
@@ -206,14 +206,14 @@ class ShardCalls:
             )
             raise Unanswered(error, away=False, lasts=True)
 
-    def _asked(self, send: Send) -> Calling[Call]:
+    def _asked(self, send: SendCall) -> Calling[HandlerCall]:
         call = send.call._replace(answer=(yield send))
         # T6: before the handler has it.
-        yield Answered(self._tag, self._number, call)
+        yield KeepAnswer(self._tag, self._number, call)
         self._keep(call)
         return call
 
-    def _keep(self, call: Call) -> None:
+    def _keep(self, call: HandlerCall) -> None:
         self._calls[call.position.lsn, call.position.ordinal, call.number] = call
 
     def _session(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sharedlog._core.consumer.names import change_tag
-from sharedlog._core.consumer.snapshots import Snapshot, load, read_snapshot
+from sharedlog._core.consumer.snapshots import StateSnapshot, load, read_snapshot
 from sharedlog._core.consumer.state import Columns, apply, unpacked
 from sharedlog._core.errors import CorruptLog, TrimmedLog
 from sharedlog._core.reading import Reader
@@ -33,7 +33,7 @@ class Changelog:
         self.table: dict[str, bytes] = {}
         self.size = 0
         self.since = 0
-        self.snapshot = Snapshot()
+        self.snapshot = StateSnapshot()
         self.seals = seals
         self.tag = change_tag(name, tag)
         self._name = name

@@ -17,11 +17,11 @@ from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
 from sharedlog._core.consumer.names import done_key, hold_name, producer_name
 from sharedlog._core.consumer.outputs import content_of, parted, recorded, recorded_marker
-from sharedlog._core.consumer.snapshots import Snapshot, Writer, name_snapshot, read_snapshot
+from sharedlog._core.consumer.snapshots import StateSnapshot, Writer, name_snapshot, read_snapshot
 from sharedlog._core.consumer.state import Changes, packed, pieces
 from sharedlog._core.consumer.travelling import Draw, Travelling
-from sharedlog._core.draft import Bounds
-from sharedlog._core.entry import Kind, committed_bodies
+from sharedlog._core.draft import AppendBounds
+from sharedlog._core.entry import EntryKind, committed_bodies
 from sharedlog._core.errors import CorruptLog, HoldMoved, InvalidRequest, NewerFormat
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.holds import Hold, move, take
@@ -50,7 +50,7 @@ class InLog:
         name: str,
         tag: str,
         incarnation: str,
-        bounds: Bounds,
+        bounds: AppendBounds,
         draw: Draw,
         changelog: Changelog,
     ) -> None:
@@ -132,7 +132,7 @@ class InLog:
         else:
             decision = yield from self._travelling.pend(appends, self._fence)
             content = content_of(recorded_marker(decision))
-            commit = decided(Kind.MARKER, 0, seq, [decision], name=self._producer)
+            commit = decided(EntryKind.MARKER, 0, seq, [decision], name=self._producer)
             commit = commit._replace(puts=(*commit.puts, put))
         turn = Turn(self._producer, seq, seq - 1)
         self.sure = False
@@ -226,7 +226,7 @@ class InLog:
             return
         if self.checkpoint.position is not None:
             raise CorruptLog(f"the state of {self._tag} of {self._name!r} is gone")
-        empty = Snapshot(through=begin)
+        empty = StateSnapshot(through=begin)
         yield from name_snapshot(self._name, self._tag, empty, self._fence, None)
 
     def _due(self) -> bool:

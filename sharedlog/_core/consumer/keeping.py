@@ -13,8 +13,8 @@ from sharedlog._core.consumer.asked import (
     Asked,
     CommitStore,
     Failed,
-    Note,
-    Part,
+    NoteBegun,
+    PartialTransaction,
     Ran,
     Resend,
     TakeStore,
@@ -36,8 +36,8 @@ from sharedlog._core.consumer.outputs import (
 from sharedlog._core.consumer.reconciling import check_place, go_on, reconcile
 from sharedlog._core.consumer.state import Changes
 from sharedlog._core.consumer.travelling import Draw, Travelling, committed
-from sharedlog._core.draft import Bounds
-from sharedlog._core.entry import Decision
+from sharedlog._core.draft import AppendBounds
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import AlreadyCommitted, LogForked, SpanGone, StoreWentBack
 from sharedlog._core.fences import Fence, check_fence, fence_key
 from sharedlog._core.holds import hold_key
@@ -101,7 +101,9 @@ class Keeper(Protocol):
 class InStore:
     """See ``Keeper``: the user's database, in which a commit has the outputs beside the effects."""
 
-    def __init__(self, name: str, tag: str, incarnation: str, bounds: Bounds, draw: Draw) -> None:
+    def __init__(
+        self, name: str, tag: str, incarnation: str, bounds: AppendBounds, draw: Draw
+    ) -> None:
         """Nothing was taken over yet. ``bounds``: of an append; ``draw``: so many random bytes."""
         self._bounds = bounds
         self.checkpoint = Checkpoint(0)
@@ -153,7 +155,7 @@ class InStore:
         """See ``Keeper``."""
         # T5: one of unknown fate may come late, behind the commit of what it was noted for.
         self.sure = False
-        yield Note(self._tag, self._fence.number, attempts)
+        yield NoteBegun(self._tag, self._fence.number, attempts)
         self.checkpoint = self.checkpoint._replace(attempts=attempts)
         self.sure = True
 
@@ -210,7 +212,7 @@ class InStore:
         content, seq = content_of(self.checkpoint.intent), self.checkpoint.seq
         turn = Turn(self._producer, seq, seq - 1)
         try:
-            if isinstance(outputs, Decision):
+            if isinstance(outputs, ProducerDecision):
                 yield from decide_named(turn, content, [outputs], fence=self._fence)
                 self._travelling.decided()
             else:
@@ -218,7 +220,7 @@ class InStore:
         except AlreadyCommitted as error:
             raise (yield from self._went_back(str(error))) from error
         except SpanGone as error:
-            if not isinstance(outputs, Decision) or not (yield from committed(outputs)):
+            if not isinstance(outputs, ProducerDecision) or not (yield from committed(outputs)):
                 raise LogForked(
                     f"what {self._producer!r} published with what its store has committed was "
                     "rolled back in the log: an operator has forgotten the name, retired the "
@@ -231,10 +233,12 @@ class InStore:
         epoch = self.checkpoint.epoch
         return Checkpoint(self._fence.number, position, seq, intent, epoch=epoch)
 
-    def _commit(self, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> Asked[Part | None]:
+    def _commit(
+        self, checkpoint: Checkpoint, units: Sequence[Unit] = ()
+    ) -> Asked[PartialTransaction | None]:
         self.sure = False
         try:
-            part: Part | None = yield CommitStore(self._tag, checkpoint, units)
+            part: PartialTransaction | None = yield CommitStore(self._tag, checkpoint, units)
         except Failed as failed:
             self.sure = True
             if failed.partial:

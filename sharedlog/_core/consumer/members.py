@@ -68,7 +68,7 @@ class Gone(enum.IntEnum):
     TAKEN = 2
 
 
-class Lease(NamedTuple):
+class ShardLease(NamedTuple):
     """A shard that was taken. ``before``: who had it, and did not leave it; else empty."""
 
     fence: Fence
@@ -217,7 +217,7 @@ def unknown_of(seen: Seen, who: str, tags: Sequence[str], mine: Collection[str])
     return [tag for tag in tags if seen.owners.get(tag) == who and tag not in mine]
 
 
-def take(name: str, tag: str, who: str) -> Rule[Lease | None]:
+def take(name: str, tag: str, who: str) -> Rule[ShardLease | None]:
     """T1, first: take a shard's lease, and raise its fence; None: somebody has it.
 
     Run again after a lost reply it raises the fence once more.
@@ -241,7 +241,7 @@ def take(name: str, tag: str, who: str) -> Rule[Lease | None]:
     except Refused:
         return None
     before = "" if owner in (None, who.encode()) else (owner or b"").decode()
-    return Lease(Fence(shard_fence(name, tag), number), before)
+    return ShardLease(Fence(shard_fence(name, tag), number), before)
 
 
 def leave(name: str, tag: str, who: str) -> Rule[None]:

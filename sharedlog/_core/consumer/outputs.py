@@ -12,8 +12,8 @@ import hashlib
 import struct
 from collections.abc import Sequence
 
-from sharedlog._core.draft import Bounds, check_spread
-from sharedlog._core.entry import Decision
+from sharedlog._core.draft import AppendBounds, check_spread
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat
 from sharedlog._core.producers import NewMessage
 from sharedlog._core.publishing import Placed
@@ -30,13 +30,13 @@ MOST_BYTES, MOST_MESSAGES = 64 << 20, 100_000
 
 
 # What is to be appended, or committed.
-Intended = list[NewMessage] | Decision
+Intended = list[NewMessage] | ProducerDecision
 
 
 class Outputs:
     """What the handlers of one transaction publish."""
 
-    def __init__(self, bounds: Bounds, *, travels: bool = True) -> None:
+    def __init__(self, bounds: AppendBounds, *, travels: bool = True) -> None:
         """``bounds``: of an append; ``travels``: there may be more than one."""
         self._bounds = bounds
         self._most = (MOST_MESSAGES, MOST_BYTES) if travels else bounds[:2]
@@ -69,7 +69,7 @@ class Outputs:
             self.add(each)
 
 
-def parted(messages: Sequence[Placed], bounds: Bounds) -> list[list[Placed]]:
+def parted(messages: Sequence[Placed], bounds: AppendBounds) -> list[list[Placed]]:
     """Part messages into as many appends as they take, in their order."""
     appends: list[list[Placed]] = []
     filled = 0
@@ -118,7 +118,7 @@ def first_of(intent: bytes, count: int) -> bytes:
     return b"".join(*pieces_of(intent, [count]))
 
 
-def recorded_marker(decision: Decision) -> bytes:
+def recorded_marker(decision: ProducerDecision) -> bytes:
     """Return the intent to commit what is pending."""
     producer, through, begins = decision
     parts = [_HEAD.pack(_MARKER, len(begins)), _DECISION.pack(producer, through)]
@@ -155,7 +155,7 @@ def _messages(intent: bytes, count: int) -> tuple[list[NewMessage], int]:
     return found, at
 
 
-def _marker(intent: bytes, count: int) -> tuple[Decision, int]:
+def _marker(intent: bytes, count: int) -> tuple[ProducerDecision, int]:
     producer, through = _DECISION.unpack_from(intent, _HEAD.size)
     at = _HEAD.size + _DECISION.size
     begins = {}
@@ -164,7 +164,7 @@ def _marker(intent: bytes, count: int) -> tuple[Decision, int]:
         at += _BEGIN.size
         begins[intent[at : at + length].decode()] = lsn
         at += length
-    return Decision(producer, through, begins), at
+    return ProducerDecision(producer, through, begins), at
 
 
 def content_of(intent: bytes) -> bytes:

@@ -13,11 +13,11 @@ from sharedlog._core.consumer.asked import Asked, Bury, Failed, Fire, Ran, Run
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.holding import Begins, Done, ShardHold
 from sharedlog._core.consumer.keeping import Keeper
-from sharedlog._core.consumer.members import Gone, Lease, gone_on, resumed
+from sharedlog._core.consumer.members import Gone, ShardLease, gone_on, resumed
 from sharedlog._core.errors import TrimmedLog
 from sharedlog._core.fences import Fence, check_fence, fence_key
 from sharedlog._core.position import Position
-from sharedlog._core.reading import Batch, Committed, Reader, place_at
+from sharedlog._core.reading import Committed, ReadBatch, Reader, place_at
 from sharedlog._core.steps import Get, Rule
 from sharedlog._core.streams import substream_number
 
@@ -28,7 +28,7 @@ _READ = 1000
 _INTERRUPTED = 4
 
 
-class Bounds(NamedTuple):
+class TransactionBounds(NamedTuple):
     """Of a consumer's transactions.
 
     ``messages``, ``message_bytes``: of one at most. ``attempts``: after so many a message is
@@ -59,7 +59,13 @@ class Shard:
     """
 
     def __init__(
-        self, name: str, tag: str, incarnation: str, bounds: Bounds, begins: Begins, keeper: Keeper
+        self,
+        name: str,
+        tag: str,
+        incarnation: str,
+        bounds: TransactionBounds,
+        begins: Begins,
+        keeper: Keeper,
     ) -> None:
         """``begins``: where, of a consumer that is new."""
         self.tag = tag
@@ -110,7 +116,9 @@ class Shard:
         """How many messages were read and are not done."""
         return len(self._ready)
 
-    def take_over(self, lease: Lease, gone: Gone, now_us: int, retention_us: int) -> Asked[None]:
+    def take_over(
+        self, lease: ShardLease, gone: Gone, now_us: int, retention_us: int
+    ) -> Asked[None]:
         """T1, in its order; the lease, whose number is the fence's, was taken before.
 
         ``gone``: what became of who had it.
@@ -163,7 +171,7 @@ class Shard:
         if reader is None:
             raise AssertionError("no turn before the shard was taken over")
         if not self._ready:
-            batch: Batch = yield from self._unless_behind(reader.read(_READ))
+            batch: ReadBatch = yield from self._unless_behind(reader.read(_READ))
             self._ready.extend(batch.messages)
             self._looked = True
         if not self._ready:

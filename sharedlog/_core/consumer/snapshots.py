@@ -30,7 +30,7 @@ _WRITING = struct.Struct(">QQ")
 _VERSION = 1
 
 
-class Snapshot(NamedTuple):
+class StateSnapshot(NamedTuple):
     """``id``: of its pieces; ``through``: the LSN; ``size``: of its keys and values."""
 
     id: int = 0
@@ -49,27 +49,29 @@ def piece_key(name: str, tag: str, of: int, at: int) -> str:
     return state_key(name, tag, f"piece/{of}/{at}")
 
 
-def written(snapshot: Snapshot) -> bytes:
+def written(snapshot: StateSnapshot) -> bytes:
     """Return what the key gets."""
     return _VALUE.pack(_VERSION, *snapshot)
 
 
-def snapshot_of(value: bytes | None) -> Snapshot | None:
+def snapshot_of(value: bytes | None) -> StateSnapshot | None:
     """Return what the key says; None: there is no state yet, not even an empty one."""
     if value is None:
         return None
     if len(value) != _VALUE.size or value[0] != _VERSION:
         raise CorruptLog("what is kept of a consumer's snapshot is not what was written")
-    return Snapshot(*_VALUE.unpack(value)[1:])
+    return StateSnapshot(*_VALUE.unpack(value)[1:])
 
 
-def read_snapshot(name: str, tag: str) -> Rule[Snapshot | None]:
+def read_snapshot(name: str, tag: str) -> Rule[StateSnapshot | None]:
     """Return what names a shard's newest snapshot."""
     key = snapshot_key(name, tag)
     return snapshot_of((yield Get((key,)))[key])
 
 
-def load(name: str, tag: str, snapshot: Snapshot, seals: Seals | None) -> Rule[dict[str, bytes]]:
+def load(
+    name: str, tag: str, snapshot: StateSnapshot, seals: Seals | None
+) -> Rule[dict[str, bytes]]:
     """Return the table of a snapshot; ``CorruptLog``: a piece is not there, or no longer."""
     table: dict[str, bytes | None] = {}
     for first in range(0, snapshot.pieces, _READ):
@@ -92,7 +94,7 @@ class Writer:
         self,
         name: str,
         tag: str,
-        before: Snapshot,
+        before: StateSnapshot,
         table: dict[str, bytes],
         through: int,
         size: int,
@@ -102,7 +104,7 @@ class Writer:
         self._name = name
         self._tag = tag
         self._before = before
-        self._snapshot = Snapshot(before.id + 1, through, 0, size)
+        self._snapshot = StateSnapshot(before.id + 1, through, 0, size)
         self._seals = seals
         # Not a list of pairs, which takes several times as long.
         items = zip(list(table), list(table.values()), strict=True)
@@ -113,7 +115,7 @@ class Writer:
         # What is kept of what is being written.
         self._writing: bytes | None = None
 
-    def write(self, fence: Fence) -> Rule[Snapshot | None]:
+    def write(self, fence: Fence) -> Rule[StateSnapshot | None]:
         """Write on, by a step or two; None: there is more to do. Raises ``Fenced``."""
         name, tag, snapshot = self._name, self._tag, self._snapshot
         if not self._begun:
@@ -158,7 +160,7 @@ class Writer:
 
 
 def name_snapshot(
-    name: str, tag: str, snapshot: Snapshot, fence: Fence, before: Snapshot | None
+    name: str, tag: str, snapshot: StateSnapshot, fence: Fence, before: StateSnapshot | None
 ) -> Rule[None]:
     """Name an empty snapshot, or one that has all changes through another LSN, by now.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sharedlog._core.consumer.asked import Failed
-from sharedlog._core.entry import Decision, Kind, read_row
+from sharedlog._core.entry import EntryKind, ProducerDecision, read_row
 from sharedlog._core.errors import ProducerRetired, SpanGone, TrimmedLog
 from sharedlog._core.fences import Fence
 from sharedlog._core.homes import grant_at, vacate
@@ -36,7 +36,7 @@ class Travelling:
         self._producer: ProducerId | None = None
         self._seq = 0
 
-    def pend(self, appends: Sequence[Sequence[Placed]], fence: Fence) -> Rule[Decision]:
+    def pend(self, appends: Sequence[Sequence[Placed]], fence: Fence) -> Rule[ProducerDecision]:
         """Append messages that nobody sees, and return what a marker says to commit them.
 
         Each append was answered before this returns. Raises ``Failed`` where somebody has rolled
@@ -59,7 +59,7 @@ class Travelling:
                 begins.update(found.begins)
         except (ProducerRetired, SpanGone) as error:
             raise Failed(f"what it published was rolled back: {error}", counts=False) from error
-        return Decision(producer.id, self._seq, begins)
+        return ProducerDecision(producer.id, self._seq, begins)
 
     def decided(self) -> None:
         """A marker has committed what was pending."""
@@ -72,7 +72,7 @@ class Travelling:
         self.left = False
 
 
-def committed(decision: Decision) -> Rule[bool]:
+def committed(decision: ProducerDecision) -> Rule[bool]:
     """Whether what was pending is committed; False: rolled back, or nobody knows any more."""
     tag, begin = min(decision.begins.items())
     after = begin - 1
@@ -84,7 +84,7 @@ def committed(decision: Decision) -> Rule[bool]:
                     (of.producer, of.begins.get(tag)) == (decision.producer, begin)
                     for of in each.decisions
                 ):
-                    return each.kind is Kind.MARKER
+                    return each.kind is EntryKind.MARKER
             if not rows.rows:
                 return False
             after = rows.through

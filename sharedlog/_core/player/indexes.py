@@ -25,7 +25,7 @@ class Unconfirmed(NamedTuple):
     at_us: int
 
 
-class Index(NamedTuple):
+class KnownIndex(NamedTuple):
     """Of one substream, as its target keeps it. ``at``: None: nothing was ever taken.
 
     ``running``: the message whose handler runs there now; ``waits``: for another handler.
@@ -59,7 +59,7 @@ class Begins(NamedTuple):
 
 
 def held_against(
-    indexes: Sequence[Index], holds: Mapping[str, Hold], incarnation: str
+    indexes: Sequence[KnownIndex], holds: Mapping[str, Hold], incarnation: str
 ) -> Rule[Begins | Suspended]:
     """Return where a target goes on, or why it does not; nothing is guessed.
 

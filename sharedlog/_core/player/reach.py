@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sharedlog._core.catalog import STREAMS
 from sharedlog._core.commit import Commit, NewEntry, Put, Stamp
-from sharedlog._core.entry import Kind, Row, read_row
+from sharedlog._core.entry import EntryKind, Row, read_row
 from sharedlog._core.errors import CorruptLog, NotAllowed
 from sharedlog._core.fences import fence_key
 from sharedlog._core.holds import HOLDS, hold_key
@@ -112,7 +112,7 @@ class Reach:
             found = read_row(Row(0, entry.body, entry.tags))
         except CorruptLog as error:
             raise self._beyond("an entry that is none") from error
-        if found.kind is not Kind.COMMITTED or found.producer or found.name != name:
+        if found.kind is not EntryKind.COMMITTED or found.producer or found.name != name:
             raise self._beyond("an entry that is no dead letter")
         return entry.tags, found.message
 

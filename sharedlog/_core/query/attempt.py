@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.producers import NewMessage
 from sharedlog._core.query.closing import BatchSummary
@@ -24,7 +24,7 @@ class TaskResult:
     """What a task tells who commits (``BatchSummary``); ``appends``: how many, of ``bytes``."""
 
     ticket: Ticket
-    decision: Decision | None
+    decision: ProducerDecision | None
     rows: int
     content: int
     replayed: bool
@@ -33,7 +33,7 @@ class TaskResult:
     entries: int = 0
 
 
-class Attempt:
+class TaskAttempt:
     """One attempt: it joins, is granted a producer, appends and signs, in this order.
 
     Each of its rules may be run again, made anew, until it is known what became of it.
@@ -95,7 +95,7 @@ class Attempt:
         """Return what it tells, with the rows that it had, their content, bytes and entries."""
         decision = None
         if self._task is not None and self._seq:
-            decision = Decision(self._task.producer.id, self._seq, dict(self._begins))
+            decision = ProducerDecision(self._task.producer.id, self._seq, dict(self._begins))
         told = (rows, content & CONTENT, self.replayed, self._seq, size, entries)
         return TaskResult(self.ticket, decision, *told)
 

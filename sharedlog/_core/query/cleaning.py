@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
-from sharedlog._core.entry import Decision, Kind, read_row
+from sharedlog._core.entry import EntryKind, ProducerDecision, read_row
 from sharedlog._core.errors import CorruptLog, TrimmedLog
 from sharedlog._core.producers import answer_key, identity_key, open_key, seq_key
 from sharedlog._core.query.state import PlanState, Query, by_name, find_query
@@ -95,7 +95,7 @@ def _remove(over: Sequence[Member], named: set[int]) -> Rule[int]:
     count = 0
     conditions: list[Condition] = []
     puts: list[Put] = []
-    undone: list[Decision] = []
+    undone: list[ProducerDecision] = []
     all_spans = (yield from open_spans()) if over else {}
     for each in over:
         spans = all_spans.get(each.id, {})
@@ -107,7 +107,7 @@ def _remove(over: Sequence[Member], named: set[int]) -> Rule[int]:
             seq = (yield Get((seq_key(each.id),)))[seq_key(each.id)]
             through = int.from_bytes(seq or b"", "big")
             begins = {tag: begin_of(value) for tag, value in spans.items()}
-            undone.append(Decision(each.id, through, begins))
+            undone.append(ProducerDecision(each.id, through, begins))
             count += 1
             conditions += [Condition(span_key(each.id, tag), spans[tag]) for tag in sorted(spans)]
     if puts:
@@ -116,9 +116,9 @@ def _remove(over: Sequence[Member], named: set[int]) -> Rule[int]:
 
 
 def _step(
-    conditions: Sequence[Condition], puts: Sequence[Put], undone: Sequence[Decision]
+    conditions: Sequence[Condition], puts: Sequence[Put], undone: Sequence[ProducerDecision]
 ) -> Rule[None]:
     entries: tuple[NewEntry, ...] = ()
     if undone:
-        entries = (marker(Kind.ROLLBACK, 0, 0, ordered(undone), "*queries"),)
+        entries = (marker(EntryKind.ROLLBACK, 0, 0, ordered(undone), "*queries"),)
     yield Commit(tuple(conditions), tuple(puts), entries)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused, Stamp
-from sharedlog._core.entry import Decision, Kind
+from sharedlog._core.entry import EntryKind, ProducerDecision
 from sharedlog._core.errors import Fenced, InvalidRequest, SpanGone
 from sharedlog._core.fences import Fence, condition_of
 from sharedlog._core.producers import (
@@ -55,7 +55,7 @@ class BatchSummary(NamedTuple):
     ``entries``: how many they appended.
     """
 
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[ProducerDecision, ...] = ()
     rows: int = 0
     content: int = 0
     replayed: bool = False
@@ -128,7 +128,11 @@ def close(ticket: Ticket, batch: BatchSummary, *, at_once: int = OPERATIONS) -> 
         commit = Commit((Condition(key, value),), (Put(key, after.value()),))
         if batch.decisions:
             entry = marker(
-                Kind.MARKER, 0, ticket.batch + 1, ordered(batch.decisions), by_name(ticket.name)
+                EntryKind.MARKER,
+                0,
+                ticket.batch + 1,
+                ordered(batch.decisions),
+                by_name(ticket.name),
             )
             put = Put(key, after.value(stamped=True), Stamp.LAST)
             commit = Commit((*commit.conditions, *conditions), (put, *removals), (entry,))
@@ -201,7 +205,7 @@ def _end(name: str, *, kept: bool) -> Rule[Query | None]:
 
 
 def _in_one_step(
-    ticket: Ticket, decisions: Sequence[Decision], most: int
+    ticket: Ticket, decisions: Sequence[ProducerDecision], most: int
 ) -> tuple[list[Condition], list[Put]]:
     """Return what makes marker and removal of few producers one step; none for many.
 
@@ -234,7 +238,7 @@ def _joined(ticket: Ticket) -> Rule[tuple[Query, bytes]]:
     return joined.query, joined.value
 
 
-def _validate(ticket: Ticket, decisions: Sequence[Decision]) -> Rule[Spans]:
+def _validate(ticket: Ticket, decisions: Sequence[ProducerDecision]) -> Rule[Spans]:
     """Return what is pending.
 
     Raises ``SpanGone`` unless these producers have pending exactly what is said of them.

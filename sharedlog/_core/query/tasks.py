@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused, Stamp
-from sharedlog._core.entry import Kind
+from sharedlog._core.entry import EntryKind
 from sharedlog._core.errors import Fenced, LogError, UnknownProducer
 from sharedlog._core.producers import (
     FIRST_TASK,
@@ -109,7 +109,7 @@ def _granted(
             # Nobody had this producer before: its keys are not there.
             tags = sorted({tag for each in messages for tag in each.tags})
             step = pended(granted, 1, messages, (), tags, by_name(ticket.name))
-            told = number(1) + fingerprint_of(Kind.PENDING, messages, ())
+            told = number(1) + fingerprint_of(EntryKind.PENDING, messages, ())
             puts.append(Put(answer_key(granted, 1, 1), told, Stamp.LAST))
         conditions = (Condition(_GRANTED, value), Condition(key, joined.value))
         try:

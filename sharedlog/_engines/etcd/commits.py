@@ -16,11 +16,11 @@ from sharedlog._engines.checksums import expected, kept, value_of
 from sharedlog._engines.etcd.budget import Budget
 from sharedlog._engines.etcd.calls import LEASE_GRANT, absent, delete, equal, get, put, unchanged
 from sharedlog._engines.etcd.compaction import Space
-from sharedlog._engines.etcd.connection import Connection, Facts
-from sharedlog._engines.etcd.keys import MARK_BYTES, AppendPlace, Head
+from sharedlog._engines.etcd.connection import EtcdConnection, Facts
+from sharedlog._engines.etcd.keys import MARK_BYTES, AppendPlace, EtcdHead
 from sharedlog._engines.etcd.records import pack
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
-from sharedlog._engines.group_commit import GroupCommit, Pending
+from sharedlog._engines.group_commit import GroupCommit, PendingCommit
 
 # Of conditions' keys in one transaction: each is compared there, or read if that failed.
 MOST_CONDITIONS = 110
@@ -40,7 +40,7 @@ class _State(NamedTuple):
     ``terms``: those of them that etcd removes by itself, and that may be gone by the same head.
     """
 
-    head: Head
+    head: EtcdHead
     revision: int
     values: Mapping[str, bytes | None]
     terms: Collection[str] = ()
@@ -49,8 +49,8 @@ class _State(NamedTuple):
 class _Plan(NamedTuple):
     """What one transaction is to do: which commits, and what must be so for that."""
 
-    included: list[tuple[Pending, Lsns]]
-    head: Head
+    included: list[tuple[PendingCommit, Lsns]]
+    head: EtcdHead
     view: dict[str, bytes | None]
     # Seconds, of the keys in ``view`` that have one.
     terms: dict[str, float]
@@ -70,7 +70,7 @@ class Commits:
     as of one revision, by which all of its commits are judged again.
     """
 
-    def __init__(self, log: Connection, budget: Budget, space: Space) -> None:
+    def __init__(self, log: EtcdConnection, budget: Budget, space: Space) -> None:
         self._log = log
         self._budget = budget
         self._space = space
@@ -86,7 +86,7 @@ class Commits:
         """Have it happen; blocks. Raises ``Refused``, ``LogError``."""
         return self._group_commit.commit(commit)
 
-    def _write(self, waiting: Sequence[Pending]) -> None:
+    def _write(self, waiting: Sequence[PendingCommit]) -> None:
         """Settle all of them; called by one thread at a time."""
         left = list(waiting)
         self._fresh = False
@@ -110,7 +110,9 @@ class Commits:
             for each in left:
                 each.failed(error)
 
-    def _chosen(self, left: Sequence[Pending]) -> tuple[list[Pending], list[Pending]]:
+    def _chosen(
+        self, left: Sequence[PendingCommit]
+    ) -> tuple[list[PendingCommit], list[PendingCommit]]:
         """Return as many as one transaction takes, at least one, and the others."""
         keys: set[str] = set()
         writes = size = 0
@@ -127,7 +129,7 @@ class Commits:
                 return list(left[:number]), list(left[number:])
         return list(left), []
 
-    def _round(self, chosen: list[Pending]) -> list[Pending]:
+    def _round(self, chosen: list[PendingCommit]) -> list[PendingCommit]:
         """Try a transaction; return those that are not settled."""
         keys = list(dict.fromkeys(one.key for each in chosen for one in each.commit.conditions))
         asked = [get(self._log.keys.key(key)) for key in keys]
@@ -203,7 +205,7 @@ class Commits:
             return error
         return LogUnavailable(f"{error}; others wrote since, and whether it was done is not known")
 
-    def _gave_up(self, unsettled: list[Pending]) -> list[Pending]:
+    def _gave_up(self, unsettled: list[PendingCommit]) -> list[PendingCommit]:
         """Fail those, too, that were not sent: nobody waits for one time-out after another."""
         for each in unsettled:
             each.failed(LogUnavailable("the commits before this one could not be sent"))
@@ -233,11 +235,11 @@ class Commits:
             each.done(lsns)
 
     def _plan(
-        self, state: _State, chosen: Sequence[Pending], mark: bytes
-    ) -> tuple[_Plan, list[Pending]]:
+        self, state: _State, chosen: Sequence[PendingCommit], mark: bytes
+    ) -> tuple[_Plan, list[PendingCommit]]:
         """Say what one transaction may do; refuse what cannot be; return what has to wait."""
         keys = self._log.keys
-        head, view, deferred = state.head, dict[str, bytes | None](), list[Pending]()
+        head, view, deferred = state.head, dict[str, bytes | None](), list[PendingCommit]()
         plan = _Plan([], head, view, {}, [unchanged(keys.head, state.revision)], [], None)
         compared: dict[str, bytes | None] = {}
         here = ChainMap(view, compared, dict(state.values))
@@ -270,7 +272,7 @@ class Commits:
                 if new.term_s is not None:
                     plan.terms[new.key] = new.term_s
             if count:
-                head = Head(lsns.last, max(head.at_us, commit.at_us), mark)
+                head = EtcdHead(lsns.last, max(head.at_us, commit.at_us), mark)
                 place = AppendPlace(lsns.last, count)
                 value = pack(mark, lsns.first, head.at_us, commit.entries)
                 listed.append(put(keys.append(place), value))

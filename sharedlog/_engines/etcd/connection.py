@@ -13,7 +13,7 @@ from sharedlog._engines.checksums import kept
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import absent, equal, get, newest, put, scan
 from sharedlog._engines.etcd.cluster import Cluster
-from sharedlog._engines.etcd.keys import MARK_BYTES, AppendPlace, Head, Keys, LogId
+from sharedlog._engines.etcd.keys import MARK_BYTES, AppendPlace, EtcdHead, Keys, LogId
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import LOG, Home
@@ -29,7 +29,7 @@ class Facts(NamedTuple):
     """
 
     revision: int
-    head: Head
+    head: EtcdHead
     head_revision: int
     removed: int | None
     removed_revision: int
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
         return self.head.tail + 1 if self.lowest is None else self.lowest.first
 
 
-class Connection:
+class EtcdConnection:
     """One process's way to a log in etcd. Any thread.
 
     Every write is conditional on the log's id, and every answer is held against what was seen
@@ -125,7 +125,7 @@ class Connection:
         found = [one.range for one in response.responses]
         return revision, self._judge(revision, found[:_FACTS], before, mark), found[_FACTS:]
 
-    def saw(self, head: Head, revision: int) -> None:
+    def saw(self, head: EtcdHead, revision: int) -> None:
         """Note a head that the log had by that revision: it never goes back."""
         with self._lock:
             if revision > self._seen[0]:
@@ -152,7 +152,7 @@ class Connection:
             raise CorruptLog(f"the log's trimmed part is damaged: {removed.value!r}")
         facts = Facts(
             revision,
-            Head.read(head.value),
+            EtcdHead.read(head.value),
             head.mod_revision,
             None if removed is None else int(removed.value),
             0 if removed is None else removed.mod_revision,
@@ -177,7 +177,7 @@ class Connection:
         made = LogId(secrets.token_hex(16), self._format, self.cluster.id).value()
         writes = [
             put(keys.id, made),
-            put(keys.head, Head(removed, 0, secrets.token_bytes(MARK_BYTES)).value()),
+            put(keys.head, EtcdHead(removed, 0, secrets.token_bytes(MARK_BYTES)).value()),
             put(keys.removed, b"%d" % removed),
             *(put(keys.key(key), kept(key, value)) for key, value in new.items()),
         ]

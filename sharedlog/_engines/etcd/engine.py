@@ -16,7 +16,7 @@ from sharedlog._engines.etcd.budget import SHARE, Budget
 from sharedlog._engines.etcd.calls import LEASE_TIME_TO_LIVE, get, scan
 from sharedlog._engines.etcd.commits import MOST_CONDITIONS, Commits
 from sharedlog._engines.etcd.compaction import Space
-from sharedlog._engines.etcd.connection import Connection
+from sharedlog._engines.etcd.connection import EtcdConnection
 from sharedlog._engines.etcd.keys import after_all
 from sharedlog._engines.etcd.reading import Reading
 from sharedlog._engines.etcd.removal import Removal
@@ -64,7 +64,7 @@ class EtcdEngine:
         a log that is not one of ``sharedlog``'s own. Raises ``NoSuchLog``, ``LogExists``,
         ``NewerFormat``, ``CorruptLog``.
         """
-        self._log = Connection(
+        self._log = EtcdConnection(
             address, name, new=new, removed=removed, read_only=read_only, home=home
         )
         self._space = Space(self._log.client, SHARE)

@@ -34,7 +34,7 @@ class LogId(NamedTuple):
             raise CorruptLog(f"the log's id is damaged: {value!r}") from None
 
 
-class Head(NamedTuple):
+class EtcdHead(NamedTuple):
     """Where the log ends; the newest row's time; the mark of the newest transaction."""
 
     tail: int
@@ -46,7 +46,7 @@ class Head(NamedTuple):
         return b"%016x%016x" % (self.tail, self.at_us) + self.mark
 
     @classmethod
-    def read(cls, value: bytes) -> Head:
+    def read(cls, value: bytes) -> EtcdHead:
         """Read such a value; raises ``CorruptLog``."""
         try:
             found = cls(int(value[_LSN], 16), int(value[_TIME], 16), value[_TIME.stop :])

@@ -9,7 +9,7 @@ from sharedlog._core.errors import CorruptLog, TrimmedLog
 from sharedlog._core.steps import Rows
 from sharedlog._engines.engine import READ_BYTES
 from sharedlog._engines.etcd.calls import get, scan
-from sharedlog._engines.etcd.connection import Connection, Facts
+from sharedlog._engines.etcd.connection import EtcdConnection, Facts
 from sharedlog._engines.etcd.keys import AppendPlace, after_all
 from sharedlog._engines.etcd.records import unpack
 
@@ -48,7 +48,7 @@ class _Found:
 class Reading:
     """Reads one log's rows. Any thread."""
 
-    def __init__(self, log: Connection) -> None:
+    def __init__(self, log: EtcdConnection) -> None:
         self._log = log
 
     def read(self, after: int, limit: int, tag: str | None) -> Rows:

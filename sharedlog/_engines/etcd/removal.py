@@ -6,7 +6,7 @@ import contextlib
 
 from sharedlog._core.errors import CorruptLog, LogFull, LogUnavailable
 from sharedlog._engines.etcd.calls import delete, put, scan, unchanged
-from sharedlog._engines.etcd.connection import Connection, Facts
+from sharedlog._engines.etcd.connection import EtcdConnection, Facts
 from sharedlog._engines.etcd.keys import AppendPlace
 from sharedlog._engines.etcd.records import unpack
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
@@ -20,7 +20,7 @@ _ROUNDS = 100
 class Removal:
     """Removes one log's rows. Any thread."""
 
-    def __init__(self, log: Connection) -> None:
+    def __init__(self, log: EtcdConnection) -> None:
         self._log = log
 
     def remove(self, through: int) -> None:

@@ -42,7 +42,7 @@ _MISSING = (
 )
 
 
-class Connection:
+class PostgresConnection:
     """One process's way to a log in PostgreSQL. Any thread.
 
     Invariants:

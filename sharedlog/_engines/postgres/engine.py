@@ -30,9 +30,9 @@ from sharedlog._engines.checksums import (
 )
 from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
-from sharedlog._engines.group_commit import GroupCommit, Pending
+from sharedlog._engines.group_commit import GroupCommit, PendingCommit
 from sharedlog._engines.owner import LOG, Owner
-from sharedlog._engines.postgres.connection import Begin, Connection
+from sharedlog._engines.postgres.connection import Begin, PostgresConnection
 from sharedlog._engines.postgres.joined_commits import JoinedCommits
 from sharedlog._engines.postgres.joining import ServerTransactions
 from sharedlog._engines.terms import ServerTerms, Term
@@ -49,7 +49,7 @@ class Waiting:
     Hints only: what is true is what the tail says when it is asked for.
     """
 
-    def __init__(self, connection: Connection, channel: str) -> None:
+    def __init__(self, connection: PostgresConnection, channel: str) -> None:
         self._connection = connection
         self._channel = channel
         self._listener: Listener | None = None
@@ -196,13 +196,13 @@ WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND a.datname = current_databas
 _HANGS_S = 1.0
 
 
-def end_hanging(log: Connection) -> str:
+def end_hanging(log: PostgresConnection) -> str:
     """End those of which nothing was heard for a second; whose could not be, in words."""
     found = log.read(_HANGING.format(log.schema), {"log": log.incarnation, "hangs_s": _HANGS_S})
     return ", ".join(told for each in found if (told := _end(log, *each)))
 
 
-def _end(log: Connection, pid: int, user: str, application: str) -> str:
+def _end(log: PostgresConnection, pid: int, user: str, application: str) -> str:
     facts: dict[str, Any] = {"pid": pid, "user": user, "application": application}
     told = f"the session {pid} of {user} {application}".strip()
     try:
@@ -256,7 +256,7 @@ class PostgresEngine:
         ``read_only``: for tools, which look at a log that has stopped, too. Terms of keys end by
         the server's clock; ``clock`` is this machine's.
         """
-        self._connection = Connection(address, owner, begin, read_only=read_only)
+        self._connection = PostgresConnection(address, owner, begin, read_only=read_only)
         self._channel = f"sharedlog_{self._connection.incarnation}"
         self._listener = Waiting(self._connection, self._channel)
         self._group_commit = GroupCommit(self._write)
@@ -276,7 +276,7 @@ class PostgresEngine:
         check_commit(commit, self.limits)
         return self._group_commit.commit(commit)
 
-    def _write(self, together: Sequence[Pending]) -> None:
+    def _write(self, together: Sequence[PendingCommit]) -> None:
         """Judge and write them in their order, in one transaction."""
         calls = [(_types(each.commit), self._arguments(each.commit)) for each in together]
         for each, row in zip(together, self._connection.call_all("commit_1", calls), strict=True):

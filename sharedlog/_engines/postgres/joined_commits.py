@@ -15,7 +15,7 @@ from sharedlog._core.errors import CorruptLog, LogUnavailable
 from sharedlog._core.steps import Lsns
 from sharedlog._engines.checksums import values_of
 from sharedlog._engines.postgres.applications import literal
-from sharedlog._engines.postgres.connection import Connection
+from sharedlog._engines.postgres.connection import PostgresConnection
 
 _REFUSED = "CURP1"
 # There is no such function, schema or table, or the role may not look.
@@ -37,7 +37,7 @@ class JoinedCommits:
     constraints are checked before, and whoever sends it may hang or die.
     """
 
-    def __init__(self, log: Connection, arguments: Callable[[Commit], list[Any]]) -> None:
+    def __init__(self, log: PostgresConnection, arguments: Callable[[Commit], list[Any]]) -> None:
         """``arguments``: of a commit, as the function takes them."""
         self._log = log
         self._arguments = arguments

@@ -21,7 +21,7 @@ from sharedlog._core.named import named_key
 from sharedlog._core.within import NAME, Within, bodies_of
 from sharedlog._engines.checksums import crc_of_name, expected, values_of
 from sharedlog._engines.postgres.applications import check_begun, literal
-from sharedlog._engines.postgres.connection import Connection
+from sharedlog._engines.postgres.connection import PostgresConnection
 from sharedlog._engines.turns import Turns
 
 # For how long the client of a transaction that has the log's row may say nothing.
@@ -50,7 +50,7 @@ class ServerTransactions:
     session whose client says nothing for ``HANG_MS`` meanwhile.
     """
 
-    def __init__(self, log: Connection, channel: str) -> None:
+    def __init__(self, log: PostgresConnection, channel: str) -> None:
         self._log = log
         self._channel = channel
         # Before psycopg's own lock, which does not know its owner.
@@ -120,7 +120,7 @@ class ServerTransactions:
 class _Append(NamedTuple):
     """One append, as SQL without parameters, and what its errors mean."""
 
-    log: Connection
+    log: PostgresConnection
     within: Within
     # What the end of the transaction knows it by; empty: it is done at once.
     name: str

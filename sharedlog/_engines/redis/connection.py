@@ -20,7 +20,7 @@ FORMAT = 1
 _ID_BYTES = 16
 
 
-class Connection:
+class RedisConnection:
     """One process's way to a log in Redis. Any thread.
 
     Every script is told the log's id and the newest step that was seen here, and does nothing if

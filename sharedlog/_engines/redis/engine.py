@@ -29,7 +29,7 @@ from sharedlog._engines.checksums import (
 from sharedlog._engines.engine import READ_BYTES, Limits
 from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.owner import Home
-from sharedlog._engines.redis.connection import Connection
+from sharedlog._engines.redis.connection import RedisConnection
 from sharedlog._engines.redis.log_scripts import (
     COMMIT,
     DOOMED,
@@ -55,7 +55,7 @@ class Waiting:
     hint all the same. Its thread begins with the first wait, and rests while nobody waits.
     """
 
-    def __init__(self, redis: Connection) -> None:
+    def __init__(self, redis: RedisConnection) -> None:
         self._redis = redis
         # Taken and given back by C: a signal's exception may leave a condition's own taken.
         self._lock = threading.RLock()
@@ -176,7 +176,7 @@ class RedisEngine:
         ``clock`` is this machine's.
         Raises ``NoSuchLog``, ``LogExists``, ``NewerFormat``, ``CorruptLog``, ``NotDurable``.
         """
-        self._redis = Connection(
+        self._redis = RedisConnection(
             address,
             name,
             replicas=replicas,

@@ -15,7 +15,7 @@ from sharedlog._core.within import Within
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import Limits
 from sharedlog._engines.forks import belongs_here
-from sharedlog._engines.group_commit import GroupCommit, Pending
+from sharedlog._engines.group_commit import GroupCommit, PendingCommit
 from sharedlog._engines.owner import LOG
 from sharedlog._engines.sqlite import rows
 from sharedlog._engines.sqlite.counting import counting_of
@@ -90,7 +90,7 @@ class SqliteEngine:
         check_commit(commit, self.limits)
         return self._group_commit.commit(commit)
 
-    def _write(self, together: Sequence[Pending]) -> None:
+    def _write(self, together: Sequence[PendingCommit]) -> None:
         """Judge and write them in their order, in one transaction."""
         try:
             found = self._written(together)
@@ -107,7 +107,7 @@ class SqliteEngine:
         for each, one in zip(together, found, strict=True):
             each.done(one)
 
-    def _written(self, together: Sequence[Pending]) -> list[Lsns | Refused]:
+    def _written(self, together: Sequence[PendingCommit]) -> list[Lsns | Refused]:
         seen = self._seen
         try:
             with self._file.writing() as connection:

@@ -17,7 +17,7 @@ import rifl
 import rifl.aio
 from curp._core.witness_table import WitnessTable, group_of_log
 from curp._wire.labels import SYNCED_KEY
-from curp.client import Statistics, statistics
+from curp.client import GroupStatistics, statistics
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessHandlers, add_witness_service
 from rifl.core._calling.retry import RetryPolicy
@@ -227,7 +227,7 @@ class Caller:
         return reply
 
     @property
-    def counts(self) -> Statistics:
+    def counts(self) -> GroupStatistics:
         """How its calls became final."""
         found = statistics(self.channel)
         assert found is not None

@@ -7,12 +7,12 @@ from typing import Any
 import grpc
 import pytest
 
-from curp._core.group_call import Step
+from curp._core.group_call import AttemptStep
 from curp._core.witness_table import WitnessVerdict
 from curp._wire.labels import SYNCED_KEY
 from curp.client._attempt import GroupAttempt, begin
 from curp.client._caller_keys import CallerKeys
-from curp.client._group_knowledge import GroupKnowledge, Statistics
+from curp.client._group_knowledge import GroupKnowledge, GroupStatistics
 from curp.v1 import curp_pb2
 from rifl._client.answers import FinalStatus
 from rifl._wire.header import HEADER_KEY
@@ -86,13 +86,13 @@ def test_all_accepted_is_one_round_trip() -> None:
     """Counted as fast; the configuration is not asked for again (invariant 1)."""
     path = _Path("a", "b")
     attempt = _begin(path)
-    assert attempt.witness_answered("a", ACCEPTED) is Step.WAIT
-    assert attempt.leader_answered(OK) is Step.WAIT
+    assert attempt.witness_answered("a", ACCEPTED) is AttemptStep.WAIT
+    assert attempt.leader_answered(OK) is AttemptStep.WAIT
     step = attempt.witness_answered("b", ACCEPTED)
-    assert step is Step.FINAL
+    assert step is AttemptStep.FINAL
     attempt.end(step)
     assert attempt.error(step, OK) is None
-    assert path.knowledge.statistics() == Statistics(fast=1, synced=0, asked=0)
+    assert path.knowledge.statistics() == GroupStatistics(fast=1, synced=0, asked=0)
     assert path.asked == 0
 
 
@@ -102,9 +102,9 @@ def test_a_marked_answer_stands_and_tells_of_another_number(number: str, asked: 
     path = _Path("a")
     attempt = _begin(path)
     step = attempt.leader_answered(_status(grpc.StatusCode.OK, (SYNCED_KEY, number)))
-    assert step is Step.FINAL
+    assert step is AttemptStep.FINAL
     attempt.end(step)
-    assert path.knowledge.statistics() == Statistics(fast=0, synced=1, asked=0)
+    assert path.knowledge.statistics() == GroupStatistics(fast=0, synced=1, asked=0)
     assert path.asked == asked
 
 
@@ -113,17 +113,17 @@ def test_a_silent_witness_has_the_leader_asked_and_is_suspect() -> None:
     path = _Path("a", "b")
     attempt = _begin(path)
     attempt.witness_answered("a", ACCEPTED)
-    assert attempt.leader_answered(OK) is Step.WAIT
-    assert attempt.patience_over(("b",)) is Step.SYNC
+    assert attempt.leader_answered(OK) is AttemptStep.WAIT
+    assert attempt.patience_over(("b",)) is AttemptStep.SYNC
     request, left_s = attempt.ask()
     assert (request.configuration, request.client_id, request.seq) == (7, 5, 3)
     assert left_s is not None
     assert 0 < left_s <= 3.0
     reply = curp_pb2.SyncReply(verdict=curp_pb2.SyncReply.SYNCED)
     step = attempt.sync_answered(reply)
-    assert step is Step.FINAL
+    assert step is AttemptStep.FINAL
     attempt.end(step)
-    assert path.knowledge.statistics() == Statistics(fast=0, synced=0, asked=1)
+    assert path.knowledge.statistics() == GroupStatistics(fast=0, synced=0, asked=1)
     assert begin(path, METHOD, b"", ((HEADER_KEY, HEADER),), None) is None
 
 
@@ -132,22 +132,22 @@ def test_an_answer_that_nobody_vouches_for_is_not_told() -> None:
     path = _Path("a")
     attempt = _begin(path)
     attempt.leader_answered(OK)
-    assert attempt.witness_failed("a") is Step.SYNC
+    assert attempt.witness_failed("a") is AttemptStep.SYNC
     step = attempt.sync_answered(curp_pb2.SyncReply(verdict=curp_pb2.SyncReply.NOT_KNOWN))
-    assert step is Step.AGAIN
+    assert step is AttemptStep.AGAIN
     attempt.end(step)
     error = attempt.error(step, OK)
     assert error is not None
     assert dict(error.trailing_metadata())[OUTCOME_KEY] == "unknown"
     assert path.asked == 1
-    assert path.knowledge.statistics() == Statistics(0, 0, 0)
+    assert path.knowledge.statistics() == GroupStatistics(0, 0, 0)
 
 
 def test_a_verdict_from_a_later_version_is_no_acceptance() -> None:
     """A number that is not known here says nothing: the leader is asked (invariant 2)."""
     attempt = _begin(_Path("a"))
-    assert attempt.leader_answered(OK) is Step.WAIT
-    assert attempt.witness_answered("a", 99) is Step.SYNC
+    assert attempt.leader_answered(OK) is AttemptStep.WAIT
+    assert attempt.witness_answered("a", 99) is AttemptStep.SYNC
     answer = curp_pb2.SyncReply()
     answer.verdict = 99  # type: ignore[assignment]
-    assert attempt.sync_answered(answer) is Step.AGAIN
+    assert attempt.sync_answered(answer) is AttemptStep.AGAIN

@@ -10,7 +10,7 @@ import pytest
 
 import rifl
 import rifl.aio
-from curp._core.recording_choice import Begun, RecordingChoice, Way
+from curp._core.recording_choice import BegunCall, RecordingChoice, Way
 from rifl._wire.header import HEADER_KEY
 from rifl.v1 import rifl_pb2
 from tests.curp.client.scripted import CLIENTS, ScriptedGroup, calling, field
@@ -43,14 +43,14 @@ class _LeaderOnly(RecordingChoice):
         super().__init__()
         self.told: list[str] = []
 
-    def begin(self) -> Begun:
-        return Begun(Way.LEADER_ONLY, 1)
+    def begin(self) -> BegunCall:
+        return BegunCall(Way.LEADER_ONLY, 1)
 
-    def ended(self, begun: Begun, seconds: float) -> None:
+    def ended(self, begun: BegunCall, seconds: float) -> None:
         assert seconds > 0
         self.told.append("ended")
 
-    def failed(self, begun: Begun) -> None:
+    def failed(self, begun: BegunCall) -> None:
         self.told.append("failed")
 
 

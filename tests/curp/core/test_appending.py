@@ -17,12 +17,12 @@ from hypothesis.stateful import (
 
 from chaos.sim.group.log import LogStore, Moment
 from curp._core.appending import AppendBatch, Appending, Job, Settle, append_all
-from curp._core.leader import Leader, LeaderBounds, Wish
+from curp._core.leader import Leader, LeaderBounds, SpeedWish
 from curp._core.steps import Rest
 from curp.log._errors import Deposed, LogError, LogStopped, LogUnavailable, TailMismatch
 from curp.log._values import NewEntry
 
-FINE = Wish(7, True)
+FINE = SpeedWish(7, True)
 DELAY_S = 1.0
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curp._core.garbage_collection import Collectable, GarbageCollection, Relist, Tell
+from curp._core.garbage_collection import Collectable, GarbageCollection, Relist, TellWitness
 from curp._core.state import Witnessed
 from curp._core.steps import Rest
 from curp._core.witness_table import WitnessVerdict
@@ -26,9 +26,9 @@ def _begin(*witnesses: str) -> GarbageCollection:
     return collecting
 
 
-def _told(collecting: GarbageCollection, now: float) -> list[Tell]:
+def _told(collecting: GarbageCollection, now: float) -> list[TellWitness]:
     found = []
-    while isinstance(step := collecting.next(now), Tell):
+    while isinstance(step := collecting.next(now), TellWitness):
         found.append(step)
     return found
 
@@ -108,7 +108,7 @@ def test_what_an_earlier_number_s_witness_says_changes_nothing() -> None:
     collecting.synced([_request(2)], 9.0)
     collecting.told(tell, None, 9.0)
     (following,) = _told(collecting, 10.0)
-    assert following == Tell("a", 8, (_request(2),))
+    assert following == TellWitness("a", 8, (_request(2),))
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_every_witness_is_told_of_everything_once_and_in_order(
     """Whoever answers when: nothing is left out or told twice to one that answered."""
     collecting = _begin("a", "b")
     now, last = 0.0, 0
-    under_way: list[Tell] = []
+    under_way: list[TellWitness] = []
     heard: dict[str, list[int]] = {"a": [], "b": []}
 
-    def answer(tell: Tell, answered: bool) -> None:
+    def answer(tell: TellWitness, answered: bool) -> None:
         collecting.told(tell, ACCEPTED if answered else None, now)
         if answered:
             heard[tell.witness] += [each.seq or 0 for each in tell.requests]

@@ -13,7 +13,7 @@ from curp._core.handover import (
     StepDown,
     hand_over,
 )
-from curp._core.steps import Sync, Wait
+from curp._core.steps import Sync, VisibleWait
 
 
 def _drive(
@@ -34,7 +34,7 @@ def _drive(
             answer, changing = changing[0], changing[1:] or changing
         elif isinstance(step, CountRunning):
             answer = running.pop(0) if len(running) > 1 else running[0]
-        elif isinstance(step, Wait):
+        elif isinstance(step, VisibleWait):
             now += seconds_a_look
 
 
@@ -42,7 +42,7 @@ def test_the_lease_ends_when_nothing_is_answered_any_more() -> None:
     """Refused, ended, synced, stepped down, and only then let go (invariant 10)."""
     found = _drive([2, 1, 0], changing=(True, True, False))
     # By their types: steps without fields are all equal.
-    steps = [type(step) for step in found if not isinstance(step, (CountRunning, Wait))]
+    steps = [type(step) for step in found if not isinstance(step, (CountRunning, VisibleWait))]
     assert steps == [
         *[ChangesUnderWay] * 3,
         RefuseCalls,
@@ -57,7 +57,7 @@ def test_the_lease_ends_when_nothing_is_answered_any_more() -> None:
 def test_what_does_not_end_is_not_waited_for_for_ever() -> None:
     """Five seconds of calls that run, and the leadership goes all the same."""
     steps = _drive([1], seconds_a_look=1.0)
-    assert sum(isinstance(step, Wait) for step in steps) == 5
+    assert sum(isinstance(step, VisibleWait) for step in steps) == 5
     assert type(steps[-1]) is EndLease
 
 

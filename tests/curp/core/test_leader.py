@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curp._core.leader import Leader, LeaderBounds, Speed, Wish
+from curp._core.leader import Leader, LeaderBounds, Speed, SpeedWish
 from rifl.core._shared.invariant import InvariantViolated
 
 A, B, EVERYTHING = frozenset({1}), frozenset({2}), frozenset[int]()
-FINE = Wish(7, True)
+FINE = SpeedWish(7, True)
 
 
 def _leader(**bounds: float) -> Leader:
@@ -46,15 +46,15 @@ def test_without_keys_an_operation_conflicts_with_everything() -> None:
 @pytest.mark.parametrize(
     ("wish", "speed"),
     [
-        (Wish(0, True), Speed.NO_NUMBER),
-        (Wish(6, True), Speed.NO_NUMBER),
-        (Wish(8, True), Speed.NO_NUMBER),
-        (Wish(7, False), Speed.UNREGISTERED),
-        (Wish(7, True, deterministic=False), Speed.NONDETERMINISTIC),
-        (Wish(7, True, covered=False), Speed.OTHER_KEYS),
+        (SpeedWish(0, True), Speed.NO_NUMBER),
+        (SpeedWish(6, True), Speed.NO_NUMBER),
+        (SpeedWish(8, True), Speed.NO_NUMBER),
+        (SpeedWish(7, False), Speed.UNREGISTERED),
+        (SpeedWish(7, True, deterministic=False), Speed.NONDETERMINISTIC),
+        (SpeedWish(7, True, covered=False), Speed.OTHER_KEYS),
     ],
 )
-def test_other_calls_are_synced_before_their_answer(wish: Wish, speed: Speed) -> None:
+def test_other_calls_are_synced_before_their_answer(wish: SpeedWish, speed: Speed) -> None:
     """No number or another one, an unregistered client, another method (invariants 1 and 3)."""
     assert _leader().place("a", 1, 0.0, A, wish)[1] is speed
 
@@ -82,7 +82,7 @@ def test_a_change_of_the_list_stops_the_fast_path_until_it_is_in_force() -> None
     _sync(leader)
     leader.end_change(8, witnessed=True)
     assert leader.place("a", 1, 0.0, A, FINE)[1] is Speed.NO_NUMBER
-    assert leader.place("b", 1, 0.0, B, Wish(8, True))[1] is Speed.FAST
+    assert leader.place("b", 1, 0.0, B, SpeedWish(8, True))[1] is Speed.FAST
 
 
 def test_a_batch_is_due_by_count_by_time_or_when_somebody_waits() -> None:

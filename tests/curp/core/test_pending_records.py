@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curp._core.pending_records import OutOfOrder, PendingRecords, QuickDuration
+from curp._core.pending_records import PendingRecords, QuickDuration, UnaskedAnswer
 
 
 def _line(leader_s: float = 0.0) -> PendingRecords[str]:
@@ -30,10 +30,10 @@ def test_what_was_not_asked_is_no_answer(first: int, verdicts: int) -> None:
     line = _line()
     line.sent(["a", "b"], 0.0)
     line.sent(["c"], 0.0)
-    with pytest.raises(OutOfOrder):
+    with pytest.raises(UnaskedAnswer):
         line.answered(first, verdicts, 0.1)
     assert line.broken() == ["a", "b", "c"]
-    with pytest.raises(OutOfOrder):
+    with pytest.raises(UnaskedAnswer):
         line.answered(1, 2, 0.1)
 
 

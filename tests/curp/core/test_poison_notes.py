@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from curp._core.appending import AppendBatch, Appending
-from curp._core.leader import Leader, Wish
-from curp._core.poison import RETRIED, Case, Death, Ledger, Watch, case_of, watch_for
+from curp._core.leader import Leader, SpeedWish
+from curp._core.poison import RETRIED, Case, Ledger, PoisonWatch, ProcessDeath, case_of, watch_for
 from curp._core.poison_notes import NoteDown, PoisonNotes
 from curp._core.steps import Rest
 from curp.log._errors import Deposed, LogUnavailable
@@ -21,7 +21,7 @@ def _case(seq: int) -> Case:
     return case_of(call(1, seq), RETRIED)
 
 
-def _appending(watch: Watch = Watch()) -> tuple[Leader, Appending]:  # noqa: B008 - never changed
+def _appending(watch: PoisonWatch = PoisonWatch()) -> tuple[Leader, Appending]:  # noqa: B008 - never changed
     leader = Leader(4, 0, witnessed=False)
     return leader, Appending(leader, lambda: _NAME, PoisonNotes(watch))
 
@@ -33,7 +33,7 @@ def _noted(step: Any) -> list[int | None]:
 
 def test_what_is_new_though_it_was_sent_before_is_noted() -> None:
     """A first attempt costs nothing; a later one that nobody knows may have killed (12)."""
-    notes = PoisonNotes(Watch(suspects=frozenset({RpcId(1, 9)})))
+    notes = PoisonNotes(PoisonWatch(suspects=frozenset({RpcId(1, 9)})))
     assert not notes.watches(call(1, 1), 0.0)
     assert notes.watches(call(1, 1, attempt=2), 0.0)
     assert notes.watches(call(1, 9), 0.0)
@@ -42,8 +42,8 @@ def test_what_is_new_though_it_was_sent_before_is_noted() -> None:
 def test_a_caller_who_cannot_say_that_it_asks_again_is_noted_after_a_death() -> None:
     """For a minute; then nobody asks for what the last leader died of (invariant 12)."""
     plain = call(namespace_id(b"peer"), None, b"key")
-    assert not PoisonNotes(Watch(), 5.0).watches(plain, 5.0)
-    notes = PoisonNotes(Watch(wary=True), 5.0)
+    assert not PoisonNotes(PoisonWatch(), 5.0).watches(plain, 5.0)
+    notes = PoisonNotes(PoisonWatch(wary=True), 5.0)
     assert notes.watches(plain, 6.0)
     assert not notes.watches(call(1, 1), 6.0)
     assert not notes.watches(plain, 70.0)
@@ -52,7 +52,7 @@ def test_a_caller_who_cannot_say_that_it_asks_again_is_noted_after_a_death() -> 
 def test_a_call_waits_until_the_engine_has_its_note() -> None:
     """Notes that wait are put down together, before what is appended (invariant 12)."""
     leader, appending = _appending()
-    leader.place("x", 1, 0.0, frozenset({1}), Wish(0, registered=True))
+    leader.place("x", 1, 0.0, frozenset({1}), SpeedWish(0, registered=True))
     leader.demand(1)
     appending.notes.ask("one", {"a": _case(1)})
     appending.notes.ask("two", {"b": _case(2), "c": _case(3)})
@@ -70,7 +70,7 @@ def test_a_note_goes_when_its_call_has_ended() -> None:
     appending.next(0.0)
     appending.noted()
     appending.notes.ended("a")
-    leader.place("x", 1, 0.0, frozenset({1}), Wish(0, registered=True))
+    leader.place("x", 1, 0.0, frozenset({1}), SpeedWish(0, registered=True))
     leader.demand(1)
     assert isinstance(appending.next(0.0), AppendBatch)
     appending.appended(1)
@@ -84,7 +84,7 @@ def test_a_note_goes_when_its_call_has_ended() -> None:
 
 def test_a_careful_leader_runs_one_noted_call_at_a_time() -> None:
     """What is noted when it dies is then what it died of (invariant 12)."""
-    _, appending = _appending(Watch(careful=True))
+    _, appending = _appending(PoisonWatch(careful=True))
     appending.notes.ask("one", {"a": _case(1)})
     appending.notes.ask("two", {"b": _case(2)})
     assert _noted(appending.next(0.0)) == [1]
@@ -148,7 +148,7 @@ def test_who_lives_on_takes_its_death_back_in_whatever_order() -> None:
     assert before == after
     case = after.cases[0]
     assert (case.deaths, case.since_us, case.last_us) == (1, 7, 7)
-    assert case.died == (Death(4, 7),)
+    assert case.died == (ProcessDeath(4, 7),)
     (case,) = after.lived({4}).cases
     assert (case.deaths, case.since_us, case.last_us, case.died) == (0, 0, 0, ())
 

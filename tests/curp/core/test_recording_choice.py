@@ -7,7 +7,7 @@ from collections import Counter, deque
 
 import pytest
 
-from curp._core.recording_choice import Begun, RecordingChoice, Way
+from curp._core.recording_choice import BegunCall, RecordingChoice, Way
 
 
 def _run(
@@ -15,7 +15,7 @@ def _run(
 ) -> Counter[Way]:
     """Make so many calls, ``callers`` at a time, that take so long by each way."""
     went: Counter[Way] = Counter()
-    under_way: deque[Begun] = deque()
+    under_way: deque[BegunCall] = deque()
     for _ in range(calls):
         begun = choice.begin()
         went[begun.way] += 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from curp._core.entries import LeaderStarted, Operation, SecretsPut, SetAside
 from curp._core.leader import LeaderBounds
-from curp._core.poison import HELD, LOGGED, Case, Ledger, Watch
+from curp._core.poison import HELD, LOGGED, Case, Ledger, PoisonWatch
 from curp._core.poison_notes import NoteDown
 from curp._core.recovery import (
     AcceptedLoss,
@@ -17,13 +17,13 @@ from curp._core.recovery import (
     ReadToEnd,
     ReadWitnessList,
     Recovered,
-    Run,
+    RunRecovered,
     TakeNumber,
     recover,
 )
 from curp._core.setting_aside import AwaitDecision, Conclude, CountDeaths, Left, ReadPoison
 from curp._core.state import GroupState, Witnessed
-from curp._core.steps import Wait
+from curp._core.steps import VisibleWait
 from curp._core.witness_list import Publish, StartWitnesses, WitnessList
 from curp._core.witnessed_call import WitnessedCall
 from rifl.core._shared.identity import RpcId
@@ -73,7 +73,7 @@ class _Shell:
                 step = rule.send(answer)
                 self.steps.append(step)
                 answer = self._do(step)
-                if isinstance(step, Wait):
+                if isinstance(step, VisibleWait):
                     self.now += step.seconds
                     self.max_waits -= 1
                     if not self.max_waits:
@@ -107,13 +107,13 @@ class _Shell:
         if isinstance(step, Conclude):
             self.ledger = self.ledger.close(step.closed).forget(step.answered)
             return self.ledger
-        if isinstance(step, Wait) and self.lives:
+        if isinstance(step, VisibleWait) and self.lives:
             self.ledger = self.ledger.lived(self.lives)
-        if isinstance(step, Wait) and self.word is not None:
+        if isinstance(step, VisibleWait) and self.word is not None:
             case = self.ledger.find(self.word[0])
             assert case is not None
             self.ledger = self.ledger.decided(case, *self.word[1:])
-        if isinstance(step, Run):
+        if isinstance(step, RunRecovered):
             return CompletionRecord(response=self.response)
         if isinstance(step, Append):
             self.old = step.witnesses or self.old
@@ -145,7 +145,7 @@ def test_the_order_is_the_one_that_loses_nothing() -> None:
         "CheckNumbers",
         "ReadPoison",
         "NoteDown",
-        "Run",
+        "RunRecovered",
         "Append",
         "StartWitnesses",
         "CheckNumbers",
@@ -158,7 +158,7 @@ def test_the_order_is_the_one_that_loses_nothing() -> None:
     assert [type(entry) for entry in append.entries] == [Operation, LeaderStarted, SecretsPut]
     assert shell.steps[9] == StartWitnesses(("w1", "w2"), 4)
     assert shell.steps[11] == Publish(WitnessList(4, ("w1", "w2"), True, ("w1", "w2")))
-    assert found == Recovered(shell.steps[11].witnesses, 5, "w1", 1, 1, 0, Watch(wary=True))
+    assert found == Recovered(shell.steps[11].witnesses, 5, "w1", 1, 1, 0, PoisonWatch(wary=True))
     assert shell.state.applied == 5
 
 
@@ -169,7 +169,7 @@ def test_requests_are_filtered_by_the_trackers() -> None:
     found = shell.run()
     assert found is not None
     assert (found.held, found.replayed, found.dropped) == (4, 1, 3)
-    runs = [step for step in shell.steps if isinstance(step, Run)]
+    runs = [step for step in shell.steps if isinstance(step, RunRecovered)]
     assert [run.witnessed.call.seq for run in runs] == [3]
 
 
@@ -206,7 +206,7 @@ def test_requests_under_other_keys_than_their_own_come_last() -> None:
     shell = _Shell(committed(operation(1, 1)))
     shell.held["w1"] = [_held(1, 2)._replace(covered=False), _held(1, 4), _held(1, 3)]
     shell.run()
-    runs = [step for step in shell.steps if isinstance(step, Run)]
+    runs = [step for step in shell.steps if isinstance(step, RunRecovered)]
     assert [run.witnessed.call.seq for run in runs] == [3, 4, 2]
 
 
@@ -224,7 +224,7 @@ def test_with_no_such_witness_it_waits_and_never_serves() -> None:
     shell = _Shell(committed(operation(1, 1)))
     shell.held = {"w1": None, "w2": None}
     assert shell.run() is None
-    assert set(shell.kinds()[3:]) == {"Freeze", "CheckNumbers", "ReadAcceptedLoss", "Wait"}
+    assert set(shell.kinds()[3:]) == {"Freeze", "CheckNumbers", "ReadAcceptedLoss", "VisibleWait"}
     assert "w1, w2" in shell.steps[-1].reason
 
 
@@ -362,7 +362,7 @@ def test_what_does_not_fit_the_log_stops_no_recovery() -> None:
     shell.response = b"r" * 5000
     found = shell.run(batch_bytes=5000)
     assert found is not None
-    runs = [step for step in shell.steps if isinstance(step, Run)]
+    runs = [step for step in shell.steps if isinstance(step, RunRecovered)]
     assert [run.witnessed.call.seq for run in runs] == [2]
     answers = {
         entry.seq: (entry.answer.reason, entry.refusal)
@@ -406,7 +406,7 @@ def test_one_note_stands_for_what_is_replayed_and_a_suspect_has_its_own() -> Non
     for step in shell.steps:
         if isinstance(step, NoteDown):
             noted.append([case.rpc_id.seq for case in step.notes])
-        elif isinstance(step, Run):
+        elif isinstance(step, RunRecovered):
             noted.append(step.witnessed.call.seq)
     assert noted == [[2, 3], 2, 3, [4], 4, [5], 5]
     # In the log, it is no suspect any more.
@@ -452,7 +452,7 @@ def test_a_recovery_goes_on_when_those_it_took_for_dead_live() -> None:
     shell.notes, shell.lives = (case,), (2,)
     found = shell.run()
     assert found is not None
-    assert [step.reason.split(":")[0] for step in shell.steps if isinstance(step, Wait)] == [
+    assert [step.reason.split(":")[0] for step in shell.steps if isinstance(step, VisibleWait)] == [
         "an operator"
     ]
     assert found.replayed == 2
@@ -464,7 +464,9 @@ def test_a_call_that_another_witness_does_not_hold_is_set_aside() -> None:
     shell = _poisoned(3, w2=[_held(1, 2)])
     found = shell.run()
     assert found is not None
-    assert [step.witnessed.call.seq for step in shell.steps if isinstance(step, Run)] == [2]
+    assert [step.witnessed.call.seq for step in shell.steps if isinstance(step, RunRecovered)] == [
+        2
+    ]
     aside = next(each for each in _entries(shell) if each.seq == 3)
     assert aside.refusal
     assert (aside.answer.reason, aside.set_aside) == ("OUTCOME_UNKNOWN", SetAside(3))

@@ -10,14 +10,14 @@ import pytest
 from curp._core.handover import EndLease
 from curp._core.recovery import Recovered
 from curp._core.role import (
-    Ended,
-    Ending,
     EndLeadership,
     MayTakeOver,
+    RoleEnded,
+    RoleEnding,
     TakeLeadership,
     follow_and_lead,
 )
-from curp._core.steps import Wait
+from curp._core.steps import VisibleWait
 from curp._core.witness_list import WitnessList
 from curp.log._errors import Deposed, LeaseHeld, LogUnavailable, TailMismatch
 from rifl.core._shared.errors import NotLeader
@@ -88,7 +88,7 @@ def test_a_replica_begins_over_after_each_leadership() -> None:
         # Before the lease ends, and somebody counts what it left noted.
         "TellSurvival",
         "EndLease",
-        "Ended",
+        "RoleEnded",
     ]
 
 
@@ -97,7 +97,7 @@ def test_who_was_deposed_hands_nothing_over_and_leaves_the_lease_alone() -> None
     deposed = Deposed("5")
     shell = _Shell(AwaitEnd=deposed, EndLeadership=deposed)
     names = _begins_again(shell)
-    assert names[names.index("AwaitEnd") :] == ["AwaitEnd", "EndLeadership", "Ended"]
+    assert names[names.index("AwaitEnd") :] == ["AwaitEnd", "EndLeadership", "RoleEnded"]
 
 
 @pytest.mark.parametrize("error", [LeaseHeld("another's", 1.0), LogUnavailable("lost")])
@@ -125,7 +125,7 @@ def test_what_the_engine_refuses_for_good_stops_the_replica() -> None:
     moved = TailMismatch("moved", 3)
     shell = _Shell(AwaitEnd=moved, EndLeadership=moved)
     shell.run()
-    assert shell.steps[-1] == Ended(moved, Ending.STOP)
+    assert shell.steps[-1] == RoleEnded(moved, RoleEnding.STOP)
 
 
 def test_an_error_of_the_leaderships_own_gives_the_reason_it_was_over() -> None:
@@ -133,13 +133,13 @@ def test_an_error_of_the_leaderships_own_gives_the_reason_it_was_over() -> None:
     shell = _Shell(HandOver=[_Raise(NotLeader("it is over"))])
     _begins_again(shell)
     ended = shell.steps[-1]
-    assert isinstance(ended, Ended)
-    assert ended.ending is Ending.BEGIN_OVER
+    assert isinstance(ended, RoleEnded)
+    assert ended.ending is RoleEnding.BEGIN_OVER
 
 
 def test_who_cannot_follow_now_waits_and_throws_nothing_away() -> None:
     """The engine cannot be asked: what was applied stands."""
     shell = _Shell(ApplyMore=[_Raise(LogUnavailable("timed out")), False])
     names = shell.run(lambda step: isinstance(step, TakeLeadership))
-    assert any(isinstance(step, Wait) and "timed out" in step.reason for step in shell.steps)
+    assert any(isinstance(step, VisibleWait) and "timed out" in step.reason for step in shell.steps)
     assert names.count("Rebuild") == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curp._core.succession import Standing, Succession
+from curp._core.succession import FollowerStanding, Succession
 from curp.log._values import Leadership
 
 TERM_S = 2.0
@@ -30,13 +30,13 @@ def test_while_a_lease_runs_nobody_tries() -> None:
     """Also by the one that holds it from an earlier life; the engine is asked for no more."""
     succession = _succession()
     for replica in ("r2/xyz", "r1/abc"):
-        assert succession.look(_lease(0.1, replica), _unread, 0.0) is Standing.LED
+        assert succession.look(_lease(0.1, replica), _unread, 0.0) is FollowerStanding.LED
 
 
 @pytest.mark.parametrize("leadership", [None, _lease(0.0), _lease(-5.0)])
 def test_when_it_is_over_whoever_looks_tries(leadership: Leadership | None) -> None:
     """The engine says who gets the number."""
-    assert _succession().look(leadership, _nobody, 0.0) is Standing.TAKE
+    assert _succession().look(leadership, _nobody, 0.0) is FollowerStanding.TAKE
 
 
 def test_calls_are_sent_to_whoever_leads_and_not_to_oneself() -> None:
@@ -52,9 +52,9 @@ def test_who_handed_over_lets_others_try_first() -> None:
     """For some terms; then it tries, since nobody else may be there."""
     succession = _succession()
     succession.let_others_try(10.0)
-    assert succession.look(None, _unread, 10.0) is Standing.WAIT
-    assert succession.look(None, _unread, 10.0 + 2 * TERM_S) is Standing.WAIT
-    assert succession.look(None, _nobody, 10.0 + 3 * TERM_S) is Standing.TAKE
+    assert succession.look(None, _unread, 10.0) is FollowerStanding.WAIT
+    assert succession.look(None, _unread, 10.0 + 2 * TERM_S) is FollowerStanding.WAIT
+    assert succession.look(None, _nobody, 10.0 + 3 * TERM_S) is FollowerStanding.TAKE
 
 
 def test_who_gave_a_recovery_up_holds_off_while_others_try() -> None:
@@ -63,31 +63,31 @@ def test_who_gave_a_recovery_up_holds_off_while_others_try() -> None:
     cut_off.let_others_try(5.0)
     cut_off.let_others_try(10.0)
     over = 10.0 + 3 * TERM_S
-    assert cut_off.look(None, _unread, 10.0) is Standing.WAIT
-    assert other.look(None, _nobody, 10.0) is Standing.TAKE
-    assert cut_off.look(_lease(0.5), _unread, 11.0) is Standing.LED
-    assert cut_off.look(_lease(0.0), _unread, over - 0.1) is Standing.WAIT
-    assert cut_off.look(_lease(0.0), _nobody, over) is Standing.TAKE
+    assert cut_off.look(None, _unread, 10.0) is FollowerStanding.WAIT
+    assert other.look(None, _nobody, 10.0) is FollowerStanding.TAKE
+    assert cut_off.look(_lease(0.5), _unread, 11.0) is FollowerStanding.LED
+    assert cut_off.look(_lease(0.0), _unread, over - 0.1) is FollowerStanding.WAIT
+    assert cut_off.look(_lease(0.0), _nobody, over) is FollowerStanding.TAKE
 
 
 def test_one_that_was_asked_for_has_a_term_s_time() -> None:
     """Others wait for it that long, and it does not; then anybody tries."""
     succession = _succession()
     over = _lease(-TERM_S / 2)
-    assert succession.look(over, lambda: "r3", 0.0) is Standing.WAIT
-    assert succession.look(over, lambda: "r1", 0.0) is Standing.TAKE
-    assert succession.look(_lease(-TERM_S - 0.1), lambda: "r3", 0.0) is Standing.TAKE
-    assert succession.look(None, lambda: "r3", 0.0) is Standing.TAKE
+    assert succession.look(over, lambda: "r3", 0.0) is FollowerStanding.WAIT
+    assert succession.look(over, lambda: "r1", 0.0) is FollowerStanding.TAKE
+    assert succession.look(_lease(-TERM_S - 0.1), lambda: "r3", 0.0) is FollowerStanding.TAKE
+    assert succession.look(None, lambda: "r3", 0.0) is FollowerStanding.TAKE
 
 
 def test_who_is_behind_the_log_catches_up_first() -> None:
     """Another may have caught up; but nobody is waited for longer than some terms (7.10)."""
     succession = _succession()
-    assert succession.look(_lease(0.1), _unread, 9.0, behind=True) is Standing.LED
-    assert succession.look(None, _unread, 10.0, behind=True) is Standing.WAIT
-    assert succession.look(None, _nobody, 10.5) is Standing.TAKE
-    assert succession.look(None, _unread, 10.0 + 2 * TERM_S, behind=True) is Standing.WAIT
-    assert succession.look(None, _nobody, 10.0 + 3 * TERM_S, behind=True) is Standing.TAKE
+    assert succession.look(_lease(0.1), _unread, 9.0, behind=True) is FollowerStanding.LED
+    assert succession.look(None, _unread, 10.0, behind=True) is FollowerStanding.WAIT
+    assert succession.look(None, _nobody, 10.5) is FollowerStanding.TAKE
+    assert succession.look(None, _unread, 10.0 + 2 * TERM_S, behind=True) is FollowerStanding.WAIT
+    assert succession.look(None, _nobody, 10.0 + 3 * TERM_S, behind=True) is FollowerStanding.TAKE
     # Counted anew from when somebody led.
-    assert succession.look(_lease(0.1), _unread, 20.0, behind=True) is Standing.LED
-    assert succession.look(None, _unread, 20.1, behind=True) is Standing.WAIT
+    assert succession.look(_lease(0.1), _unread, 20.0, behind=True) is FollowerStanding.LED
+    assert succession.look(None, _unread, 20.1, behind=True) is FollowerStanding.WAIT

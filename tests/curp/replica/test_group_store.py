@@ -7,7 +7,7 @@ from typing import Any
 
 from curp._core.entries import ClientRegistered
 from curp._core.state import Witnessed
-from curp._replica.follower import Follower
+from curp._replica.follower import EntryApplier
 from curp._replica.group_store import GroupStore
 from curp._replica.settings import StateHooks
 from curp._wire.entries import entry_to_bytes
@@ -57,7 +57,7 @@ def test_who_is_deposed_while_it_reads_the_log_reads_on() -> None:
     )
     log: Any = _Deposing(store)
     services: Any = None
-    follower = Follower("r1", log, store, services, StateHooks())
+    follower = EntryApplier("r1", log, store, services, StateHooks())
     follower.rebuild()
     assert follower.apply_to_end() == 2
     assert follower.state.clients == {7, 8}

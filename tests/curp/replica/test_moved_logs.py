@@ -13,7 +13,7 @@ import pytest
 from curp.log import open_engine
 from curp.log._copying import copy_log
 from curp.log._errors import LeaseHeld
-from curp.log._states import MOVED_KEY, Place
+from curp.log._states import MOVED_KEY, MovedPlace
 from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import replica
@@ -84,7 +84,7 @@ def test_a_standby_of_the_old_log_never_leads_on_it(tmp_path: Path) -> None:
         number = engine.take_leadership("copy", "", term_s=600.0)
         with replica(url) as standby:
             until(lambda: standby.replica.configuration().configuration == 0, "it looks on", 60)
-            place = Place("token", "redis://there", 0)
+            place = MovedPlace("token", "redis://there", 0)
             engine.put_metadata({MOVED_KEY: place.to_bytes()}, configuration=number)
             engine.end_leadership(number)
             until(lambda: standby.replica.role == "stopped", "it stops", 60)

@@ -12,7 +12,7 @@ from curp._core.leader import Leader, LeaderBounds, Speed
 from curp._core.recovery import operation_of
 from curp._core.state import GroupState
 from curp._replica.arrival import Arrival
-from curp._replica.proposals import Committed, LogWrite, Proposals
+from curp._replica.proposals import CommittedBatch, LogWrite, Proposals
 from curp._wire.entries import entry_to_bytes
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.policy import MethodPolicy
@@ -52,7 +52,7 @@ class _Leadership:
         write = LogWrite(entry, entry_to_bytes(entry), attempt, NUMBER)
         return self.proposals.operation(write, attempt)
 
-    def append(self) -> tuple[list[Any], Committed]:
+    def append(self) -> tuple[list[Any], CommittedBatch]:
         """Append what waits; the entries, and what that brings."""
         step = self.proposals.appending.next(0.0)
         assert isinstance(step, AppendBatch)

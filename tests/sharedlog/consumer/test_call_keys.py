@@ -9,7 +9,7 @@ import pytest
 import sharedlog
 from sharedlog._core.commit import Commit, Refused
 from sharedlog._core.consumer.call_keys import keep_call, read_calls
-from sharedlog._core.consumer.calls import Call
+from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.names import shard_fence
 from sharedlog._core.fences import Fence, raise_fence
 
@@ -31,11 +31,11 @@ def fence(log: sharedlog.Log) -> Fence:
     return Fence(name, log._run(raise_fence(name)))
 
 
-def _call(log: sharedlog.Log, request: bytes, answer: bytes | None = None) -> Call:
+def _call(log: sharedlog.Log, request: bytes, answer: bytes | None = None) -> HandlerCall:
     place = (
         log.read("orders", 0)[0].position if log.read("orders", 0) else log.publish("orders", b"x")
     )
-    return Call(1, place, 0, "session", "7", "rates:1", "/r.R/R", request, answer)
+    return HandlerCall(1, place, 0, "session", "7", "rates:1", "/r.R/R", request, answer)
 
 
 def test_a_late_copy_of_a_call_does_not_take_its_answer_back(

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 import sharedlog
-from sharedlog._consumer.sqlite import SqliteStore
+from sharedlog._consumer.sqlite import SqliteLane
 from sharedlog._core.consumer import outputs
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.members import look, resume
@@ -198,7 +198,7 @@ def test_a_log_that_is_away_while_a_handler_publishes_does_not_count(
 def test_a_commit_that_is_refused_is_tried_again(tmp_path, monkeypatch):
     """It is known not to have happened: nothing of it is there (T5)."""
     world = World(tmp_path, orders=3)
-    commit, refusals = SqliteStore.commit, 0
+    commit, refusals = SqliteLane.commit, 0
 
     def refused(self, *given):
         nonlocal refusals
@@ -207,7 +207,7 @@ def test_a_commit_that_is_refused_is_tried_again(tmp_path, monkeypatch):
             raise Failed("database is locked", counts=False)
         commit(self, *given)
 
-    monkeypatch.setattr(SqliteStore, "commit", refused)
+    monkeypatch.setattr(SqliteLane, "commit", refused)
     drain(world.consumer())
     world.check()
 

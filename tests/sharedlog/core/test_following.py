@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharedlog._core.commit import Commit, NewEntry
-from sharedlog._core.entry import Decision, Kind, body_of
+from sharedlog._core.entry import EntryKind, ProducerDecision, body_of
 from sharedlog._core.errors import HoldMoved, InvalidRequest, LogForked, LogUnavailable, TrimmedLog
 from sharedlog._core.following import Follower, Moment, Outstanding
 from sharedlog._core.holds import END, all_holds, drop
@@ -24,7 +24,7 @@ from tests.sharedlog.logs import INCARNATION, carry_out_at, message, pending, pr
 LATE = 10**17
 ALL = (0, 1, 2)
 # Of a stream that nobody here follows.
-OTHER = NewEntry(body_of(Kind.COMMITTED, 99, 1, message=b"other"), ("t/0",))
+OTHER = NewEntry(body_of(EntryKind.COMMITTED, 99, 1, message=b"other"), ("t/0",))
 
 
 def follower(start=None, substreams=ALL, **more):
@@ -63,7 +63,7 @@ def fill(engine, draw):
             messages = [pending(f"{number}.{n}", place) for n, place in enumerate(places)]
             begins[at] |= carry_out(engine, pend(mine, seq, messages, sorted(begins[at]))).begins
         elif begins[at]:
-            decision = Decision(mine.id, seqs[at], begins[at])
+            decision = ProducerDecision(mine.id, seqs[at], begins[at])
             carry_out(engine, decide(mine, seq, [decision], commits=kind == "commit"))
             begins[at] = {}
         else:
@@ -255,7 +255,7 @@ def test_a_hold_where_nothing_happens_moves_with_the_log(each_engine):
         1,
         each_engine.read(1, 1).rows[0].at_us,
     )
-    carry_out(each_engine, decide(other, 2, [Decision(other.id, 1, begins)], commits=True))
+    carry_out(each_engine, decide(other, 2, [ProducerDecision(other.id, 1, begins)], commits=True))
     again = follower(name="me", retention_us=100)
     assert texts(carry_out(each_engine, again.read(0))) == ["p"]
 
@@ -300,7 +300,9 @@ def test_a_follower_is_given_nothing_of_a_transaction_that_lost_a_part(each_engi
     second = carry_out(each_engine, pend(mine, 2, [pending("torn", 1)], ["s/0"])).begins
     behind = follower(None, (1, 2))
     assert carry_out(each_engine, behind.read(0)) == []
-    carry_out(each_engine, decide(mine, 3, [Decision(mine.id, 2, first | second)], commits=True))
+    carry_out(
+        each_engine, decide(mine, 3, [ProducerDecision(mine.id, 2, first | second)], commits=True)
+    )
     carry_out(each_engine, append(other, 1, [message("whole", 1)]))
     carry_out_at(each_engine, trim(Committers(), LATE, 0), LATE)
     assert each_engine.first() == 2
@@ -361,9 +363,9 @@ def test_what_is_not_committed_is_shown_to_who_asks(each_engine):
     ).begins
     second = carry_out(each_engine, pend(other, 1, [pending("lost", 0)], [])).begins
     carry_out(each_engine, append(third, 1, [message("single", 1)]))
-    carry_out(each_engine, decide(other, 2, [Decision(other.id, 1, second)], commits=False))
+    carry_out(each_engine, decide(other, 2, [ProducerDecision(other.id, 1, second)], commits=False))
     carry_out(each_engine, pend(other, 3, [pending("open", 1)], []))
-    carry_out(each_engine, decide(mine, 2, [Decision(mine.id, 1, first)], commits=True))
+    carry_out(each_engine, decide(mine, 2, [ProducerDecision(mine.id, 1, first)], commits=True))
     found = followed(each_engine, committed=False)
     assert [(text, each.state) for each, text in zip(found, texts(found), strict=True)] == [
         ("kept", State.COMMITTED),

@@ -3,7 +3,7 @@
 import pytest
 
 from sharedlog._core.commit import Commit, Put, Refused
-from sharedlog._core.entry import Decision, Kind, read_row
+from sharedlog._core.entry import EntryKind, ProducerDecision, read_row
 from sharedlog._core.errors import (
     CheckpointWentBack,
     Fenced,
@@ -13,7 +13,7 @@ from sharedlog._core.errors import (
 )
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.incarnation import new_log
-from sharedlog._core.query.attempt import Attempt
+from sharedlog._core.query.attempt import TaskAttempt
 from sharedlog._core.query.closing import BatchSummary, abandon, close, forget, remove_write
 from sharedlog._core.query.joining import begin_write, join
 from sharedlog._core.query.state import (
@@ -76,7 +76,7 @@ class Driver:
         begins = {}
         for seq, each in enumerate(batches, 1):
             begins |= self.append(task, seq, each, sorted(begins)).begins
-        return Decision(task.producer.id, len(batches), begins)
+        return ProducerDecision(task.producer.id, len(batches), begins)
 
     def append(self, task, seq, those, opened):
         """Append texts, each in the substream of its last digit."""
@@ -180,7 +180,7 @@ def test_a_driver_that_is_planned_again_ends_the_older_plan(engine, when):
     old, new = Driver(engine, run="old"), Driver(engine, run="new")
     ticket = old.plan(0)
     task = carry_out(engine, grant_task(carry_out(engine, join(ticket)), ticket, TOKEN))
-    found = Decision(task.producer.id, 1, {"s/0": 1})
+    found = ProducerDecision(task.producer.id, 1, {"s/0": 1})
     if when != "before the tasks":
         old.append(task, 1, ["old0"], [])
     again = new.plan(0)
@@ -209,7 +209,9 @@ def test_a_task_that_comes_between_freeze_and_marker_is_refused(engine):
     joined = carry_out(engine, join(ticket))
     task = carry_out(engine, grant_task(joined, ticket, TOKEN))
     begins = driver.append(task, 1, ["a0"], []).begins
-    rule = close(ticket, BatchSummary((Decision(task.producer.id, 1, begins),), 1), at_once=0)
+    rule = close(
+        ticket, BatchSummary((ProducerDecision(task.producer.id, 1, begins),), 1), at_once=0
+    )
     freeze = to_commit(engine, rule)
     lsns = engine.commit(freeze)
     with pytest.raises(Fenced, match="committed"):
@@ -223,7 +225,7 @@ def test_a_task_that_comes_between_freeze_and_marker_is_refused(engine):
     assert texts(engine) == ["a0"]
     # Who died here has left the producers; whoever comes next removes them.
     assert _verified(engine) == []
-    assert driver.commit(ticket, Decision(task.producer.id, 1, begins)).again
+    assert driver.commit(ticket, ProducerDecision(task.producer.id, 1, begins)).again
     assert _left(engine) == []
     assert texts(engine) == ["a0"]
 
@@ -254,7 +256,7 @@ def test_a_micro_batch_of_two_tasks_is_five_steps_of_the_log(engine, monkeypatch
     for batch in range(3):
         steps.clear()
         ticket = driver.plan(batch)
-        attempts = [Attempt(ticket, TOKEN), Attempt(ticket, TOKEN)]
+        attempts = [TaskAttempt(ticket, TOKEN), TaskAttempt(ticket, TOKEN)]
         for number, attempt in enumerate(attempts):
             carry_out(engine, attempt.join())
             carry_out(engine, attempt.append([pending(f"{batch}{number}", number)]))
@@ -270,14 +272,14 @@ def test_a_marker_of_few_tasks_is_refused_once_one_appends_or_the_row_moves(engi
     ticket = driver.plan(0)
     task = carry_out(engine, grant_task(carry_out(engine, join(ticket)), ticket, TOKEN))
     begins = driver.append(task, 1, ["a0"], []).begins
-    told = BatchSummary((Decision(task.producer.id, 1, begins),), 1)
+    told = BatchSummary((ProducerDecision(task.producer.id, 1, begins),), 1)
     marker = to_commit(engine, close(ticket, told))
     driver.append(task, 2, ["b0"], ["s/0"])
     with pytest.raises(Refused):
         engine.commit(marker)
     with pytest.raises(SpanGone):
         carry_out(engine, close(ticket, told))
-    through = BatchSummary((Decision(task.producer.id, 2, begins),), 1)
+    through = BatchSummary((ProducerDecision(task.producer.id, 2, begins),), 1)
     marker = to_commit(engine, close(ticket, through))
     assert carry_out(engine, abandon("q", ticket.plan))
     with pytest.raises(Refused):
@@ -292,7 +294,7 @@ def test_a_task_has_its_producer_with_its_first_append(engine):
     """A second one after a lost reply: what the first has is rolled back with the batch (§16)."""
     driver = Driver(engine)
     ticket = driver.plan(0)
-    attempt = Attempt(ticket, TOKEN)
+    attempt = TaskAttempt(ticket, TOKEN)
     carry_out(engine, attempt.join())
     lost = to_commit(engine, attempt.append([pending("a0", 0), pending("b1", 1)]))
     engine.commit(lost)
@@ -313,7 +315,7 @@ def test_a_task_has_its_producer_with_its_first_append(engine):
 def test_a_task_whose_batch_another_plan_took_over_has_no_producer(engine):
     """Its first append is refused as any, and nothing of it is in the log (§16)."""
     driver = Driver(engine)
-    late = Attempt(driver.plan(0), TOKEN)
+    late = TaskAttempt(driver.plan(0), TOKEN)
     carry_out(engine, late.join())
     driver.run_batch(0, "a0")
     tail = engine.tail()
@@ -331,7 +333,7 @@ def test_the_producers_of_a_batch_are_removed_before_the_next_one_is_open(engine
     lsns = engine.commit(to_commit(engine, rule))
     engine.commit(to_commit(engine, rule, lsns))
     driver.run_batch(5, "b0")
-    assert [read_row(row).kind for row in engine.read(0, 100).rows].count(Kind.ROLLBACK) == 0
+    assert [read_row(row).kind for row in engine.read(0, 100).rows].count(EntryKind.ROLLBACK) == 0
     assert texts(engine) == ["a0", "b0"]
     assert _left(engine) == []
 

@@ -14,7 +14,7 @@ import pytest
 
 from sharedlog._core import sweeping
 from sharedlog._core.commit import Commit, Condition, Refused
-from sharedlog._core.entry import Decision, Kind, read_row
+from sharedlog._core.entry import EntryKind, ProducerDecision, read_row
 from sharedlog._core.errors import LogError
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.incarnation import new_log
@@ -91,7 +91,7 @@ class Driver:
             plan = yield from self.world.ask(draw_plan)
             self.world.plans[plan] = self.run
             ticket = Ticket("q", "id", self.run, plan, batch)
-            told: dict[int, tuple[Decision | None, bool]] = {}
+            told: dict[int, tuple[ProducerDecision | None, bool]] = {}
             for number in range(_TASKS):
                 # Some twice at once, and some that fail before they end.
                 for attempt in range(1 + (self.world.random.random() < 0.3)):
@@ -134,7 +134,7 @@ class Driver:
             begins |= found.begins
             if self.world.random.random() < 0.1:
                 return
-        told.setdefault(number, (Decision(task.producer.id, 2, begins), False))
+        told.setdefault(number, (ProducerDecision(task.producer.id, 2, begins), False))
 
 
 def _sweeper(world: World) -> Course:
@@ -223,7 +223,7 @@ def _judge_decided(engine: MemoryEngine) -> None:
     decided: set[tuple[int, str]] = set()
     for row in engine.read(0, 100_000).rows:
         entry = read_row(row)
-        if entry.kind in (Kind.MARKER, Kind.ROLLBACK):
+        if entry.kind in (EntryKind.MARKER, EntryKind.ROLLBACK):
             for decision in entry.decisions:
                 those = {(decision.producer, tag) for tag in decision.begins}
                 if those & decided:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import LogForked, TrimmedLog
 from sharedlog._core.position import Position
 from sharedlog._core.producers import append
@@ -54,7 +54,7 @@ def _written(appends):
             begins |= {tag: lsn for tag, lsn in found.begins.items() if tag not in begins}
         elif begins:
             other_seq += 1
-            decision = Decision(other.id, other_seq - 1, begins)
+            decision = ProducerDecision(other.id, other_seq - 1, begins)
             carry_out(engine, decide(other, other_seq, [decision], commits=kind == "decide"))
             begins = {}
         bounds.append(carry_out(engine, _ends()))
@@ -148,6 +148,6 @@ def test_a_range_may_be_bounded_by_bytes():
     # A commit that is larger alone, of two appends.
     begins = carry_out(engine, pend(mine, 7, [pending("y" * 3000)], [])).begins
     carry_out(engine, append(producer(engine), 1, [message("between")]))
-    carry_out(engine, decide(mine, 8, [Decision(mine.id, 7, begins)], commits=True))
+    carry_out(engine, decide(mine, 8, [ProducerDecision(mine.id, 7, begins)], commits=True))
     assert carry_out(engine, last_offset("s", 6, most_bytes=100)) == 8
     assert carry_out(engine, last_offset("s", 8, most_bytes=100)) == 9

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharedlog._core.commit import Commit, NewEntry, Refused
-from sharedlog._core.entry import Decision, Row, committed_bodies, read_row
+from sharedlog._core.entry import ProducerDecision, Row, committed_bodies, read_row
 from sharedlog._core.errors import (
     CorruptLog,
     InvalidRequest,
@@ -45,7 +45,7 @@ def test_a_reader_can_begin_behind_every_message():
     begins = carry_out(engine, pend(mine, 1, [pending("c"), pending("d", 1)], [])).begins
     carry_out(engine, append(other, 2, [message("e", 1), message("f", 0), message("y", 1)]))
     carry_out(engine, pend(mine, 2, [pending("g")], sorted(begins)))
-    carry_out(engine, decide(mine, 3, [Decision(mine.id, 2, begins)], commits=True))
+    carry_out(engine, decide(mine, 3, [ProducerDecision(mine.id, 2, begins)], commits=True))
     whole = read(engine)
     assert [text for _, text in whole] == ["a", "b", "f", "c", "g"]
     assert [position for position, _ in whole] == sorted(position for position, _ in whole)
@@ -212,7 +212,7 @@ def test_every_interleaving_reads_what_was_committed(data):
             writer.begin(lambda: pend(writer.producer, seq, messages, held), pended)
         elif writer.begins:
             commits = kind == "commit"
-            decision = Decision(writer.producer.id, writer.seq, dict(writer.begins))
+            decision = ProducerDecision(writer.producer.id, writer.seq, dict(writer.begins))
             if commits:
                 transactions.append(list(writer.waiting))
 
@@ -263,7 +263,7 @@ def test_a_read_that_broke_off_is_done_again(at):
     mine = producer(engine)
     carry_out(engine, append(mine, 1, [message("a")]))
     begins = carry_out(engine, pend(mine, 2, [pending("b"), pending("c")], [])).begins
-    carry_out(engine, decide(mine, 3, [Decision(mine.id, 2, begins)], commits=True))
+    carry_out(engine, decide(mine, 3, [ProducerDecision(mine.id, 2, begins)], commits=True))
     carry_out(engine, append(mine, 4, [message("d")]))
     reader = Reader(tag_of("s", 0), INCARNATION)
     rule, answer = reader.read(2), None

@@ -3,7 +3,7 @@
 import pytest
 
 from sharedlog._core.commit import Refused
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import InvalidRequest, ProducerRetired, SpanGone
 from sharedlog._core.fences import Fence, raise_fence
 from sharedlog._core.producers import append
@@ -26,7 +26,7 @@ def test_what_is_pending_is_seen_with_its_marker_in_all_substreams(engine):
     assert first.begins == {"s/0": 1, "s/1": 1}
     assert second.begins == {}
     assert (texts(engine, 0), texts(engine, 1)) == ([], [])
-    decision = Decision(mine.id, 2, first.begins)
+    decision = ProducerDecision(mine.id, 2, first.begins)
     marker = carry_out(engine, decide(mine, 3, [decision], commits=True))
     assert (texts(engine, 0), texts(engine, 1)) == (["a"], ["b", "c"])
     assert carry_out(engine, decide(mine, 3, [decision], commits=True)).lsn == marker.lsn
@@ -37,9 +37,9 @@ def test_a_rollback_is_seen_by_nobody_and_the_next_transaction_is_its_own(engine
     """The first decision behind a message decides it for ever (C1)."""
     mine = producer(engine)
     first = carry_out(engine, pend(mine, 1, [pending("lost")], []))
-    carry_out(engine, decide(mine, 2, [Decision(mine.id, 1, first.begins)], commits=False))
+    carry_out(engine, decide(mine, 2, [ProducerDecision(mine.id, 1, first.begins)], commits=False))
     second = carry_out(engine, pend(mine, 3, [pending("kept")], []))
-    carry_out(engine, decide(mine, 4, [Decision(mine.id, 3, second.begins)], commits=True))
+    carry_out(engine, decide(mine, 4, [ProducerDecision(mine.id, 3, second.begins)], commits=True))
     assert texts(engine) == ["kept"]
 
 
@@ -76,7 +76,7 @@ def test_a_marker_names_exactly_what_is_pending(engine, wrong):
     mine = producer(engine)
     carry_out(engine, pend(mine, 1, [pending("a", 0), pending("b", 1)], []))
     with pytest.raises(SpanGone):
-        carry_out(engine, decide(mine, 2, [Decision(mine.id, 1, wrong)], commits=True))
+        carry_out(engine, decide(mine, 2, [ProducerDecision(mine.id, 1, wrong)], commits=True))
     assert (texts(engine, 0), texts(engine, 1)) == ([], [])
 
 
@@ -88,10 +88,10 @@ def test_a_marker_of_another_decides_only_what_is_whole(engine):
         carry_out(engine, pend(each, 1, [pending(f"t{each.id}")], [])).begins for each in tasks
     ]
     carry_out(engine, pend(tasks[1], 2, [pending("late")], ["s/0"]))
-    stale = [Decision(each.id, 1, begin) for each, begin in zip(tasks, begins, strict=True)]
+    stale = [ProducerDecision(each.id, 1, begin) for each, begin in zip(tasks, begins, strict=True)]
     with pytest.raises(SpanGone):
         carry_out(engine, decide(driver, 1, stale, commits=True))
-    whole = [stale[0], Decision(tasks[1].id, 2, begins[1])]
+    whole = [stale[0], ProducerDecision(tasks[1].id, 2, begins[1])]
     carry_out(engine, decide(driver, 1, whole, commits=True))
     assert texts(engine) == ["t1", "t2", "late"]
     with pytest.raises(InvalidRequest):
@@ -103,7 +103,7 @@ def test_retiring_rolls_back_and_refuses_the_marker(engine):
     mine, driver = producer(engine), producer(engine)
     begins = carry_out(engine, pend(mine, 1, [pending("a")], [])).begins
     assert carry_out(engine, retire(mine.id)) == 1
-    decision = Decision(mine.id, 1, begins)
+    decision = ProducerDecision(mine.id, 1, begins)
     with pytest.raises(SpanGone):
         carry_out(engine, decide(driver, 1, [decision], commits=True))
     with pytest.raises(ProducerRetired):
@@ -117,7 +117,7 @@ def test_a_marker_that_came_first_stands_when_its_producer_is_retired(engine):
     """Retiring has nothing to roll back then (C2)."""
     mine = producer(engine)
     begins = carry_out(engine, pend(mine, 1, [pending("a")], [])).begins
-    decision = Decision(mine.id, 1, begins)
+    decision = ProducerDecision(mine.id, 1, begins)
     marker = carry_out(engine, decide(mine, 2, [decision], commits=True))
     tail = engine.tail()
     assert carry_out(engine, retire(mine.id)) == 2
@@ -153,7 +153,9 @@ def test_a_fenced_marker_decides_nothing(engine):
     mine = producer(engine)
     held = Fence("f", carry_out(engine, raise_fence("f")))
     begins = carry_out(engine, pend(mine, 1, [pending("a")], [], fence=held)).begins
-    on_its_way = next(decide(mine, 2, [Decision(mine.id, 1, begins)], commits=True, fence=held))
+    on_its_way = next(
+        decide(mine, 2, [ProducerDecision(mine.id, 1, begins)], commits=True, fence=held)
+    )
     carry_out(engine, raise_fence("f"))
     with pytest.raises(Refused):
         do(engine, on_its_way)
@@ -166,5 +168,5 @@ def test_single_messages_pass_between_what_is_pending(engine):
     begins = carry_out(engine, pend(mine, 1, [pending("first")], [])).begins
     carry_out(engine, append(other, 1, [message("second")]))
     assert texts(engine) == ["second"]
-    carry_out(engine, decide(mine, 2, [Decision(mine.id, 1, begins)], commits=True))
+    carry_out(engine, decide(mine, 2, [ProducerDecision(mine.id, 1, begins)], commits=True))
     assert texts(engine) == ["second", "first"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat
 from sharedlog._core.position import Position
-from sharedlog._core.target_delivery import Delivery, DeliveryKind, Verdict, judge
+from sharedlog._core.target_delivery import Delivery, DeliveryKind, DeliveryVerdict, judge
 from sharedlog._core.target_index import (
     MAX_SKIPPED,
     Connects,
@@ -35,13 +35,13 @@ from sharedlog._core.target_steps import (
     Called,
     Confirm,
     Ended,
-    Fetch,
+    FetchRows,
     HandlerKind,
     MethodRefused,
-    MoveRows,
+    MoveTargetRows,
     RunHandler,
     TargetUnavailable,
-    Tell,
+    TellPlayer,
 )
 from sharedlog._core.target_taking import (
     connect,
@@ -75,31 +75,37 @@ BEGUN = Index(at(5), 3, at(6))
 @pytest.mark.parametrize(
     ("index", "given", "verdict"),
     [
-        (NOTHING, delivery(1, None), Verdict.TAKE),
-        (NOTHING, delivery(2, 1), Verdict.GAP),
-        (FIVE, delivery(6, 5), Verdict.TAKE),
-        (FIVE, delivery(9, 5), Verdict.TAKE),
-        (FIVE, delivery(5, 4), Verdict.DONE),
-        (FIVE, delivery(2, None), Verdict.DONE),
-        (FIVE, delivery(7, 6), Verdict.GAP),
-        (FIVE, delivery(7, 4), Verdict.GAP),
-        (FIVE, delivery(6, None), Verdict.GAP),
-        (FIVE, delivery(5, 4, place=at(5, 1)), Verdict.FORKED),
-        (FIVE, delivery(6, 5)._replace(follows=at(5, 1)), Verdict.FORKED),
-        (FIVE, delivery(6, 5, place=at(6, incarnation="j")), Verdict.FORKED),
-        (FIVE, delivery(2, 1, place=at(2, incarnation="j")), Verdict.FORKED),
-        (BEGUN, delivery(6, 5), Verdict.UNKNOWN),
-        (BEGUN, delivery(6, 5, again=True), Verdict.TAKE),
-        (BEGUN, delivery(6, 5, kind=SKIP), Verdict.TAKE),
-        (BEGUN, delivery(7, 5, again=True), Verdict.UNKNOWN),
-        (BEGUN, delivery(7, 5, kind=EMPTY), Verdict.UNKNOWN),
-        (BEGUN, delivery(5, 4), Verdict.DONE),
-        (BEGUN, delivery(8, 7), Verdict.GAP),
-        (Index(None, 0, at(1)), delivery(1, None), Verdict.UNKNOWN),
-        (Index(None, 0, at(1)), delivery(1, None, place=at(1, incarnation="j")), Verdict.FORKED),
+        (NOTHING, delivery(1, None), DeliveryVerdict.TAKE),
+        (NOTHING, delivery(2, 1), DeliveryVerdict.GAP),
+        (FIVE, delivery(6, 5), DeliveryVerdict.TAKE),
+        (FIVE, delivery(9, 5), DeliveryVerdict.TAKE),
+        (FIVE, delivery(5, 4), DeliveryVerdict.DONE),
+        (FIVE, delivery(2, None), DeliveryVerdict.DONE),
+        (FIVE, delivery(7, 6), DeliveryVerdict.GAP),
+        (FIVE, delivery(7, 4), DeliveryVerdict.GAP),
+        (FIVE, delivery(6, None), DeliveryVerdict.GAP),
+        (FIVE, delivery(5, 4, place=at(5, 1)), DeliveryVerdict.FORKED),
+        (FIVE, delivery(6, 5)._replace(follows=at(5, 1)), DeliveryVerdict.FORKED),
+        (FIVE, delivery(6, 5, place=at(6, incarnation="j")), DeliveryVerdict.FORKED),
+        (FIVE, delivery(2, 1, place=at(2, incarnation="j")), DeliveryVerdict.FORKED),
+        (BEGUN, delivery(6, 5), DeliveryVerdict.UNKNOWN),
+        (BEGUN, delivery(6, 5, again=True), DeliveryVerdict.TAKE),
+        (BEGUN, delivery(6, 5, kind=SKIP), DeliveryVerdict.TAKE),
+        (BEGUN, delivery(7, 5, again=True), DeliveryVerdict.UNKNOWN),
+        (BEGUN, delivery(7, 5, kind=EMPTY), DeliveryVerdict.UNKNOWN),
+        (BEGUN, delivery(5, 4), DeliveryVerdict.DONE),
+        (BEGUN, delivery(8, 7), DeliveryVerdict.GAP),
+        (Index(None, 0, at(1)), delivery(1, None), DeliveryVerdict.UNKNOWN),
+        (
+            Index(None, 0, at(1)),
+            delivery(1, None, place=at(1, incarnation="j")),
+            DeliveryVerdict.FORKED,
+        ),
     ],
 )
-def test_a_delivery_is_judged_by_the_index(index: Index, given: Delivery, verdict: Verdict) -> None:
+def test_a_delivery_is_judged_by_the_index(
+    index: Index, given: Delivery, verdict: DeliveryVerdict
+) -> None:
     """It is taken where it follows the index, and answered, or refused, everywhere else (P2)."""
     assert judge(index, given) is verdict
 
@@ -217,7 +223,7 @@ class World:
 
     def step(self, step: Any) -> Any:
         """Do what a rule asks."""
-        if isinstance(step, Tell):
+        if isinstance(step, TellPlayer):
             self.told.append(step.answer)
             return None
         fault = next(self.faults, "")
@@ -230,11 +236,11 @@ class World:
                 return 0, "nobody can tell"
             stand = [lsn in self.effects for lsn in step.committing]
             return [*stand, False].index(False), "it failed"
-        if isinstance(step, Fetch):
+        if isinstance(step, FetchRows):
             if fault == "away":
                 raise TargetUnavailable("away")
             return {key: self.rows.get(key) for key in step.keys}
-        if isinstance(step, MoveRows):
+        if isinstance(step, MoveTargetRows):
             if fault == "away":
                 raise TargetUnavailable("away")
             moved = self.put(step.moves)

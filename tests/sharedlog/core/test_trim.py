@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import ProducerRetired, SpanGone, TrimmedLog
 from sharedlog._core.holds import BEGINNING, all_holds, drop, forget, move, take
 from sharedlog._core.producers import append
@@ -126,7 +126,7 @@ def test_nothing_goes_that_is_pending(each_engine):
     assert (outcome.trimmed.whole, each_engine.first()) == (9, 2)
     assert f"producer {mine.id}" in outcome.kept_by
     assert [text for _, text in read(each_engine)] == ["c8"]
-    carry_out(each_engine, decide(mine, 2, [Decision(mine.id, 1, begins)], commits=True))
+    carry_out(each_engine, decide(mine, 2, [ProducerDecision(mine.id, 1, begins)], commits=True))
     assert [text for _, text in read(each_engine)] == ["c8", "b"]
 
 
@@ -138,7 +138,7 @@ def test_nothing_goes_of_a_transaction_that_was_committed_above_what_stays(each_
     begins = carry_out_at(each_engine, pend(mine, 1, [pending("b")], []), 1).begins
     carry_out_at(each_engine, append(other, 2, [message("c")]), 1)
     (*_, (position, _)) = read(each_engine)
-    decision = Decision(mine.id, 1, begins)
+    decision = ProducerDecision(mine.id, 1, begins)
     carry_out_at(each_engine, decide(mine, 2, [decision], commits=True), 9)
     carry_out_at(each_engine, append(other, 3, [message("d")]), 9)
     if by == "hold":
@@ -160,7 +160,9 @@ def test_a_transaction_that_lost_a_part_is_delivered_to_nobody(each_engine):
     second = carry_out(each_engine, pend(mine, 2, [pending("torn", 1)], ["s/0"])).begins
     behind = Reader(tag_of("s", 1), INCARNATION)
     assert carry_out(each_engine, behind.read(10)).messages == []
-    carry_out(each_engine, decide(mine, 3, [Decision(mine.id, 2, first | second)], commits=True))
+    carry_out(
+        each_engine, decide(mine, 3, [ProducerDecision(mine.id, 2, first | second)], commits=True)
+    )
     carry_out(each_engine, append(other, 1, [message("whole", 1)]))
     outcome = trimmed(each_engine)
     assert (outcome.trimmed.whole, each_engine.first()) == (5, 2)
@@ -215,7 +217,9 @@ def test_what_is_pending_while_a_trim_looks_is_seen_by_it(each_engine, place, me
         return carry_out(each_engine, pend(mine, 1, [pending("mine")], [])).begins
 
     def commits(begins):
-        carry_out(each_engine, decide(mine, 2, [Decision(mine.id, 1, begins)], commits=True))
+        carry_out(
+            each_engine, decide(mine, 2, [ProducerDecision(mine.id, 1, begins)], commits=True)
+        )
 
     single()
     if meanwhile == "commits":
@@ -342,7 +346,7 @@ class Writer(Actor):
             else:
                 self.begin(lambda: pend(self.producer, seq, messages, opened), done)
         elif self.begins:
-            decision = Decision(self.producer.id, self.seq, dict(self.begins))
+            decision = ProducerDecision(self.producer.id, self.seq, dict(self.begins))
 
             def decided(_):
                 self.seq, self.begins = seq, {}

@@ -18,7 +18,7 @@ from sharedlog._cli import ExitCode, main
 from sharedlog._cli.given import after, duration
 from sharedlog._core import envelope as envelopes
 from sharedlog._core.commit import Commit, NewEntry, Put
-from sharedlog._core.entry import Decision, Kind, body_of
+from sharedlog._core.entry import EntryKind, ProducerDecision, body_of
 from sharedlog._core.errors import LogFull
 from sharedlog._core.producers import NewMessage, append, grant
 from sharedlog._core.query.joining import join
@@ -215,7 +215,7 @@ def test_a_whole_log_is_verified(filled, url, told):
     envelope = envelopes.pack(b"x", None, None, 0)
     begins = filled._run(pend(mine, 1, [NewMessage(envelope, ("s/0",))] * 2, [])).begins
     filled._run(pend(other, 1, [NewMessage(envelope, ("s/1",))], []))
-    filled._run(decide(mine, 2, [Decision(mine.id, 1, begins)], commits=True))
+    filled._run(decide(mine, 2, [ProducerDecision(mine.id, 1, begins)], commits=True))
     with filled.follow("s", name="me") as following:
         following.done(following.poll()[9])
     report = told("verify", url)
@@ -241,13 +241,17 @@ def test_names_may_leave_seqs_out(log, url, told):
     ("entries", "puts", "problem"),
     [
         ([NewEntry(b"\xff\xff", ("s/0",))], [], "no entry"),
-        ([NewEntry(body_of(Kind.COMMITTED, 1, 1, message=b"\xff\xff"), ("s/0",))], [], "envelope"),
-        ([NewEntry(body_of(Kind.PENDING, 1, 1, index=1, count=2), ())] * 2, [], "append"),
-        ([NewEntry(body_of(Kind.ROLLBACK, 7, n), ()) for n in (5, 3)], [], "behind 5"),
+        (
+            [NewEntry(body_of(EntryKind.COMMITTED, 1, 1, message=b"\xff\xff"), ("s/0",))],
+            [],
+            "envelope",
+        ),
+        ([NewEntry(body_of(EntryKind.PENDING, 1, 1, index=1, count=2), ())] * 2, [], "append"),
+        ([NewEntry(body_of(EntryKind.ROLLBACK, 7, n), ()) for n in (5, 3)], [], "behind 5"),
         (
             [
                 NewEntry(
-                    body_of(Kind.MARKER, 9, 2, decisions=[Decision(9, 1, {"s/0": 3})]),
+                    body_of(EntryKind.MARKER, 9, 2, decisions=[ProducerDecision(9, 1, {"s/0": 3})]),
                     ("s/*", "s/0", "*markers"),
                 )
             ],

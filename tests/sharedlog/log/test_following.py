@@ -10,7 +10,7 @@ import pytest
 
 import sharedlog
 from sharedlog._core import envelope as envelopes
-from sharedlog._core.entry import Decision
+from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.producers import NewMessage, append, grant
 from sharedlog._core.spans import decide, pend
 from tests.sharedlog.logs import TOKEN
@@ -230,7 +230,7 @@ def test_transactions_are_followed_as_they_are_committed_and_shown_before_to_who
         ("single", "committed"),
     ]
     assert [each.text for each in log.follow("s").poll()] == ["single"]
-    log._run(decide(mine, 2, [Decision(mine.id, 1, begins)], commits=True))
+    log._run(decide(mine, 2, [ProducerDecision(mine.id, 1, begins)], commits=True))
     assert [each.text for each in log.follow("s").poll()] == ["single", "pending"]
 
 

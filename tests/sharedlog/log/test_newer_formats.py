@@ -17,7 +17,7 @@ import sharedlog
 import sharedlog.aio
 from sharedlog._cli import ExitCode, main
 from sharedlog._core.commit import Commit, NewEntry, Put
-from sharedlog._core.entry import Kind, body_of
+from sharedlog._core.entry import EntryKind, body_of
 from sharedlog._core.envelope import About, pack
 from sharedlog._core.publishing import Placed
 from sharedlog.v1 import sharedlog_pb2 as pb
@@ -54,7 +54,7 @@ def newer_entry(kind=pb.COMMITTED):
 def newer_envelope():
     """An entry of ours whose message is not."""
     message = pb.Envelope(version=9, body=b"?").SerializeToString()
-    return body_of(Kind.COMMITTED, 1, 9, message=message)
+    return body_of(EntryKind.COMMITTED, 1, 9, message=message)
 
 
 def polled(following):

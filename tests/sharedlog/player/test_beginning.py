@@ -24,7 +24,7 @@ from sharedlog._player.declared import Target
 from sharedlog._player.link import Link
 from sharedlog._player.outside import Outside
 from sharedlog._player.stage import Stage
-from sharedlog._player.watching import Watchers
+from sharedlog._player.watching import PlayerWatchers
 from sharedlog.v1 import target_pb2 as pb
 
 INCARNATION = "0123456789abcdef"
@@ -66,7 +66,7 @@ def _stage(place: Place, link: Link) -> Stage:
     outside = Outside(lambda _: _Here(place), lambda _: link, lambda: 1, lambda: 0.5, b"", "here")  # type: ignore[arg-type,return-value]
     fence = place.run(Duty("player/player", b"12345678", 1.0).take(0.0))
     assert fence is not None
-    watchers = Watchers("player", ())
+    watchers = PlayerWatchers("player", ())
     return Stage(
         place,
         outside,

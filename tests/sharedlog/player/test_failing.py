@@ -15,7 +15,7 @@ from sharedlog._core.player.failing import (
     Then,
     Why,
 )
-from sharedlog._core.player.indexes import Begins, Index, held_against, main_begins
+from sharedlog._core.player.indexes import Begins, KnownIndex, held_against, main_begins
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._core.producers import append
 from sharedlog._core.reading import Reader
@@ -156,7 +156,7 @@ def held(place=None, lsn=1):
 
 
 def judged(engine, at, hold):
-    return carry_out(engine, held_against([Index(TAG, at)], hold, INCARNATION))
+    return carry_out(engine, held_against([KnownIndex(TAG, at)], hold, INCARNATION))
 
 
 def test_a_target_goes_on_where_its_index_is(engine):

@@ -13,7 +13,7 @@ import rifl
 import sharedlog
 from rifl.tracing import caller_context
 from sharedlog._player.under_way import UnderWay
-from sharedlog._player.watching import Watchers
+from sharedlog._player.watching import PlayerWatchers
 from sharedlog.metrics import PrometheusPlayerObserver
 from sharedlog.tracing import TracingObserver, TracingPlayerObserver
 from sharedlog.v1.target_pb2 import DeliveryAnswer
@@ -162,8 +162,8 @@ def test_what_watches_breaks_nothing_and_nobody_pays_who_does_not(house, log):
     house.player(declared(fake), observer=Broken())
     publish(log, 5)
     fake.store.wait_for(lambda: len(fake.store.done) == 5)
-    assert not Watchers("player", [sharedlog.PlayerObserver()]).each_delivery
-    assert UnderWay(Watchers("player", []), "shop", {}, lambda: 0.0).close("over") is None
+    assert not PlayerWatchers("player", [sharedlog.PlayerObserver()]).each_delivery
+    assert UnderWay(PlayerWatchers("player", []), "shop", {}, lambda: 0.0).close("over") is None
 
 
 @pytest.mark.parametrize("parent", ["x", "00-zz", "\n", "00-" + "0" * 40])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rifl._stores import Settled, State, settle_unknown, unknown_calls
+from rifl._stores import Settled, UnknownState, settle_unknown, unknown_calls
 from rifl._stores.inspection import VERDICTS_KEPT_S
 from tests.stores.left_thread import check_left_thread
 from tests.stores.redis.servers import ClusterServers
@@ -73,10 +73,10 @@ def _outlives(made: str) -> None:
         with _serving(made) as store:
             end_client(store, rpc_id.client_id)
         (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
-        assert (verdict.state, verdict.method) == (State.OVER, "/bank.Bank/Deposit")
+        assert (verdict.state, verdict.method) == (UnknownState.OVER, "/bank.Bank/Deposit")
         assert settle_unknown(made, [rpc_id], LOST) == {rpc_id: Settled.GONE}
         (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
-        assert (verdict.state, verdict.method) == (State.SETTLED, "/bank.Bank/Deposit")
+        assert (verdict.state, verdict.method) == (UnknownState.SETTLED, "/bank.Bank/Deposit")
 
 
 @pytest.mark.parametrize("how", ["closing", "ending"])
