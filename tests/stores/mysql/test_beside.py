@@ -1,4 +1,4 @@
-"""What stands beside the calls over MariaDB: rows of players, lease servers, logs (DESIGN §6)."""
+"""Rows of players, lease servers and logs beside the calls over MariaDB (DESIGN §6)."""
 
 from __future__ import annotations
 
