@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -45,7 +46,14 @@ def count(server, name):
 @pytest.mark.parametrize(("kind", "declared", "point", "fate"), shared.CASES)
 def test_one_replica_lost_at_a_named_point(clusters, shared_server, kind, declared, point, fate):
     """Effects and answers are counted with a replica killed, or suspended (DESIGN §1, §6)."""
-    cluster = clusters(kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared, "SERVER", "tests.stores.postgres.server_process")
+        counted = partial(count, shared_server)
+        lose_one(clusters(kind), counted, kind, declared, point, fate)
+
+
+def lose_one(cluster, counted, kind, declared, point, fate):
+    """Lose the first replica of a cluster at a point; ``counted``: effects of a name."""
     stopping = cluster.processes[0]
     method = f"/s/{declared.capitalize()}"
     hopper = shared.Hopper(cluster.processes)
@@ -71,17 +79,15 @@ def test_one_replica_lost_at_a_named_point(clusters, shared_server, kind, declar
     first.join(30)
     answers.add(hopper.call(method, seq, request, 1))
     if fate == "killed":
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(shared, "SERVER", "tests.stores.postgres.server_process")
-            cluster.replace_first()
-    assert [count(shared_server, other % n) for n in range(3)] == [1] * 3
+        cluster.replace_first()
+    assert [counted(other % n) for n in range(3)] == [1] * 3
     assert not any(answer in shared.RETRIED or answer.isupper() for answer in fine)
     assert len(answers) == 1, "one answer, ever"
     (answer,) = answers
     response, reason = late[0]
     if response is not None:
         assert response.decode() == answer
-    effects = count(shared_server, request)
+    effects = counted(request)
     ran = point != "before effect" or fate == "continued"
     if declared == "plain":
         assert (answer == "OUTCOME_UNKNOWN") == (point != "after record")
