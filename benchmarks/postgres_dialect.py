@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from _rifl_ground.servers import Durability
-from rifl._stores.sql.dialect import Failure, Server, Table
+from rifl._stores.sql.dialect import Failure, SqlServer, SqlTable
 
 __all__ = ["PostgresDialect"]
 
@@ -61,7 +61,7 @@ class PostgresDialect:
             return Failure.MISSING
         return Failure.LOCKED if state == "55P03" else Failure.OTHER
 
-    def tables(self, tables: Sequence[Table]) -> list[str]:
+    def tables(self, tables: Sequence[SqlTable]) -> list[str]:
         """Return the statements that make tables and indexes."""
         made = [f"CREATE SCHEMA IF NOT EXISTS {self._schema}"]
         for table in tables:
@@ -88,10 +88,10 @@ class PostgresDialect:
         row = connection.execute("SELECT to_regclass(%s)", (f"{self.prefix}{table}",)).fetchone()
         return row[0] is not None
 
-    def server(self, connection: Any, tables: Sequence[Table]) -> Server:
+    def server(self, connection: Any, tables: Sequence[SqlTable]) -> SqlServer:
         """Return which server it is; its settings are not judged here."""
         row = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
-        return Server("", [], str(row[0]))
+        return SqlServer("", [], str(row[0]))
 
     def run(self, connection: Any) -> bytes:
         """Return when it was started."""
@@ -105,7 +105,7 @@ class PostgresDialect:
         ).fetchone()
         return int(row[0])
 
-    def size_bytes(self, connection: Any, tables: Sequence[Table]) -> int:
+    def size_bytes(self, connection: Any, tables: Sequence[SqlTable]) -> int:
         """Return nothing: no one asks here."""
         return 0
 

@@ -19,7 +19,7 @@ from rifl._stores.mysql.settings import (
     weaknesses,
 )
 from rifl._stores.mysql.store_address import MySqlStoreAddress, Tls
-from rifl._stores.sql.dialect import Failure, Server, Table
+from rifl._stores.sql.dialect import Failure, SqlServer, SqlTable
 
 _GRACE_S = 1.0
 _SCHEMA_S = 60
@@ -103,7 +103,7 @@ class MySqlDialect:
 
     # -- the schema -----------------------------------------------------------------------
 
-    def tables(self, tables: Sequence[Table]) -> list[str]:
+    def tables(self, tables: Sequence[SqlTable]) -> list[str]:
         """Return the statements that make tables which are not there."""
         made = []
         for table in tables:
@@ -158,7 +158,7 @@ class MySqlDialect:
 
     # -- the server -----------------------------------------------------------------------
 
-    def server(self, connection: Any, tables: Sequence[Table]) -> Server:
+    def server(self, connection: Any, tables: Sequence[SqlTable]) -> SqlServer:
         """Look at the server, and at these tables of ours.
 
         Servers that replicate each other have ids of their own.
@@ -173,7 +173,7 @@ class MySqlDialect:
             refused = "a proxy stands between, which may split reads from writes: leave it out"
         engines = self._engines(connection, [table.name for table in tables])
         which = "server_id" if is_mariadb(found) else "server_uuid"
-        return Server(refused, weaknesses(found, engines), f"server {found[which]}")
+        return SqlServer(refused, weaknesses(found, engines), f"server {found[which]}")
 
     def run(self, connection: Any) -> bytes:
         """Return what changes when the server is started anew."""
@@ -193,7 +193,7 @@ class MySqlDialect:
         )
         return int(found or 0)
 
-    def size_bytes(self, connection: Any, tables: Sequence[Table]) -> int:
+    def size_bytes(self, connection: Any, tables: Sequence[SqlTable]) -> int:
         """Return about how much the tables take."""
         wanted = [f"{self.prefix}{table.name}" for table in tables]
         found = _one(

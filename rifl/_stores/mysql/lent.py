@@ -14,7 +14,7 @@ _IN_TRANSACTION = 1
 _ENDED = "the transaction of the rifl.transaction has ended: nothing more is executed in its block"
 
 
-class LentConnection:
+class LentPyMysqlConnection:
     """The watch over a connection whose transaction is begun.
 
     Its ``commit()`` and ``begin()`` are refused, and so is ``rollback()``, unless SQLAlchemy

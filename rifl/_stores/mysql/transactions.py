@@ -13,7 +13,7 @@ from rifl._stores.alchemy import watch
 from rifl._stores.drivers import DbApiTransaction, check_blocking, committer, holder, roll_back
 from rifl._stores.errors import TransactionEnded, WrongDatabase
 from rifl._stores.mysql.failures import NO_SAVEPOINT, OPEN_ALREADY, failure_of, number_of
-from rifl._stores.mysql.lent import LentConnection
+from rifl._stores.mysql.lent import LentPyMysqlConnection
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import Written
 from rifl._stores.shared.transactions import FencedTransactions, FinishOf
@@ -28,7 +28,7 @@ _AUTOCOMMIT = "the connection is in autocommit mode: begin a transaction first"
 _TRIED = "rifl_tried"
 
 
-class Begun:
+class OpenedBlock:
     """A transaction that a ``rifl.transaction`` has begun, until its end.
 
     A savepoint at its bottom shows whether it is the one that was begun: every implicit commit
@@ -62,7 +62,7 @@ class Begun:
                 ) from error
             raise
         self._watched = watch(transaction)
-        self._lent = LentConnection(connection, may_roll_back=self._watched is not None)
+        self._lent = LentPyMysqlConnection(connection, may_roll_back=self._watched is not None)
         # Whether it was found to be whole: from then on nothing of the handler's is executed.
         self._checked = False
         # Whether the COMMIT was sent and failed: what became of it the store is asked.
@@ -145,7 +145,7 @@ class MySqlTransactions(FencedTransactions):
         super().__init__(finish_of, lambda method, reason: None)
         self._backend = backend
         # By the id of what holds them.
-        self._begun: dict[int, Begun] = {}
+        self._begun: dict[int, OpenedBlock] = {}
 
     def _write(self, transaction: Any, finish: Written) -> None:
         sql = LentSession(self._backend.dialect, self._named(transaction))
@@ -172,7 +172,7 @@ class MySqlTransactions(FencedTransactions):
 
     def begin(self, transaction: Any) -> None:
         """Begin the transaction that ``commit`` ends."""
-        self._begun[id(holder(transaction))] = Begun(
+        self._begun[id(holder(transaction))] = OpenedBlock(
             self._backend, transaction, _own(driver_connection(transaction))
         )
 

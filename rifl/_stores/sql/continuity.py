@@ -8,7 +8,7 @@ from typing import NoReturn
 from _rifl_ground.log import get_logger
 from _rifl_ground.servers import Durability, told
 from rifl._stores.shared.backend import WentBackwards
-from rifl._stores.sql.dialect import Dialect, Failure, Server
+from rifl._stores.sql.dialect import Dialect, Failure, SqlServer
 from rifl._stores.sql.schema import TABLES, breaks
 from rifl._stores.sql.session import SqlSession
 
@@ -69,7 +69,7 @@ class SqlContinuity:
         if time.monotonic() >= self._look_at:
             self._judge(self._dialect.server(session.connection, TABLES))
 
-    def _judge(self, server: Server) -> None:
+    def _judge(self, server: SqlServer) -> None:
         self._look_at = time.monotonic() + _LOOK_EVERY_S
         if self._dialect.durability is Durability.REQUIRE:
             self.weak = server.refusal or told(server.weaknesses)

@@ -25,7 +25,7 @@ class Failure(enum.Enum):
     OTHER = "other"
 
 
-class Table(NamedTuple):
+class SqlTable(NamedTuple):
     """A table: its columns with their types, its primary key, its indexes.
 
     Types: ``int`` of 64 bits, ``float`` of 64, ``blob``, and ``bytes`` of a number at most. All may
@@ -38,7 +38,7 @@ class Table(NamedTuple):
     indexes: tuple[tuple[str, ...], ...] = ()
 
 
-class Server(NamedTuple):
+class SqlServer(NamedTuple):
     """A server as it is now.
 
     ``refusal``: why it is not to be used at all, empty if it may be. ``weaknesses``: settings, of
@@ -90,7 +90,7 @@ class Dialect(Protocol):
     def failure(self, error: Exception) -> Failure:
         """Say what an error of the driver means."""
 
-    def tables(self, tables: Sequence[Table]) -> list[str]:
+    def tables(self, tables: Sequence[SqlTable]) -> list[str]:
         """Return the statements that make tables which are not there."""
 
     def lock_schema(self, connection: Any) -> None:
@@ -102,7 +102,7 @@ class Dialect(Protocol):
     def is_there(self, connection: Any, table: str) -> bool:
         """Whether there is such a table of ours."""
 
-    def server(self, connection: Any, tables: Sequence[Table]) -> Server:
+    def server(self, connection: Any, tables: Sequence[SqlTable]) -> SqlServer:
         """Look at the server, and at these tables of ours, if they are there."""
 
     def run(self, connection: Any) -> bytes:
@@ -111,7 +111,7 @@ class Dialect(Protocol):
     def about(self, connection: Any, table: str) -> int:
         """Return about how many rows a table of ours has, without counting them."""
 
-    def size_bytes(self, connection: Any, tables: Sequence[Table]) -> int:
+    def size_bytes(self, connection: Any, tables: Sequence[SqlTable]) -> int:
         """Return about how much the tables take."""
 
     def end_holder(self, connection: Any, identity: tuple[int, int, bytes]) -> bool:

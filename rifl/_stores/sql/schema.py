@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from _rifl_ground.log import get_logger
 from _rifl_ground.servers import Durability
 from rifl._stores.errors import StoreCorrupt, StoreSchemaTooNew
-from rifl._stores.sql.dialect import Dialect, Table
+from rifl._stores.sql.dialect import Dialect, SqlTable
 from rifl._stores.sql.session import SqlSession
 
 _log = get_logger("rifl.store")
@@ -18,12 +18,12 @@ _IDENTITY = (("client_id", "int"), ("seq", "int"), ("call_key", "bytes(64)"))
 _PRIMARY = ("client_id", "seq", "call_key")
 TABLES = (
     # Rows of these names are locked as well, where one transaction at a time may do a thing.
-    Table("meta", (("name", "bytes(64)"), ("value", "blob")), ("name",)),
+    SqlTable("meta", (("name", "bytes(64)"), ("value", "blob")), ("name",)),
     # The row of a client is its lease. state: open; session (takes keys only); over (its lease
     # ended, calls still run); closed (a session that ended, kept to be refused by); namespace
     # (of a peer's keys: no lease, and it goes with its last key). full_term_s: the retention of
     # a session in which no call was made yet, while term_s is a lease's.
-    Table(
+    SqlTable(
         "clients",
         (
             *(("client_id", "int"), ("state", "bytes(16)"), ("first_incomplete", "int")),
@@ -35,7 +35,7 @@ TABLES = (
     ),
     # A call has a seq, or a key (then its seq is 0). It runs, under the attempt token, until it
     # has a record. holder: the session that records it in a handler's own transaction.
-    Table(
+    SqlTable(
         "calls",
         (
             *_IDENTITY,
@@ -49,12 +49,12 @@ TABLES = (
     ),
     # What n_keys and key_bytes of a client do not count yet: whoever has not locked its row
     # writes one of these, and the next claim of a key adds them up.
-    Table(
+    SqlTable(
         "key_changes",
         (("client_id", "int"), ("change_id", "bytes(16)"), ("n_keys", "int"), ("n_bytes", "int")),
         ("client_id", "change_id"),
     ),
-    Table(
+    SqlTable(
         "sessions",
         (
             *(("client_id", "int"), ("name_hash", "bytes(32)"), ("peer", "blob")),
@@ -65,26 +65,26 @@ TABLES = (
         ("client_id",),
         (("name_hash",), ("series_hash", "number")),
     ),
-    Table("replicas", (("owner", "bytes(64)"), ("beats", "int")), ("owner",)),
-    Table(
+    SqlTable("replicas", (("owner", "bytes(64)"), ("beats", "int")), ("owner",)),
+    SqlTable(
         "secrets",
         (("position", "int"), ("key_id", "int"), ("value", "bytes(255)")),
         ("position",),
     ),
     # The time that was lived through (``Beat``).
-    Table(
+    SqlTable(
         "age",
         (("single", "int"), ("lived", "float"), ("sweeper", "bytes(64)"), ("reading", "float")),
         ("single",),
     ),
-    Table(
+    SqlTable(
         "unknown_calls",
         (*_IDENTITY, ("method", "blob"), ("since", "float"), ("note", "blob"), ("lived", "float")),
         _PRIMARY,
         (("lived",),),
     ),
     # Losses that an operator accepted.
-    Table(
+    SqlTable(
         "losses",
         (
             *(("loss_id", "bytes(16)"), ("accepted_at", "float"), ("who", "blob")),
@@ -94,14 +94,14 @@ TABLES = (
         ("loss_id",),
     ),
     # Rows that are moved conditionally (``ConditionalRows``).
-    Table(
+    SqlTable(
         "moved",
         (("key_hash", "bytes(32)"), ("row_key", "blob"), ("value", "blob")),
         ("key_hash",),
     ),
     # A handler's transaction inserts one, and deletes it before its commit: one that is there
     # says that something committed it in between.
-    Table("marks", (("mark", "bytes(16)"), ("marked_at", "float")), ("mark",)),
+    SqlTable("marks", (("mark", "bytes(16)"), ("marked_at", "float")), ("mark",)),
 )
 # Rows of ``meta`` that are only locked.
 MUTEXES = (b"sessions", b"secrets", b"expire")

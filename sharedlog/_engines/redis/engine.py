@@ -47,7 +47,7 @@ _BLOCK_S = 0.5
 _LOOK_S = 1.0
 
 
-class Waiting:
+class WaitingForEntries:
     """Wakes who waits when the stream gets an entry. Any thread.
 
     It asks for what follows the newest LSN that was seen (XREAD), so that nothing is missed
@@ -185,7 +185,7 @@ class RedisEngine:
             read_only=read_only,
             home=home,
         )
-        self._waiting = Waiting(self._redis)
+        self._waiting = WaitingForEntries(self._redis)
         self._terms = ServerTerms(clock)
         belongs_here(self)
 
