@@ -307,14 +307,11 @@ def _modules(package: Path) -> set[str]:
 
 
 _SYNC_AND_AIO = "the same, for threads and on an event loop"
-_PER_STORE = "the same, one for each store"
-_BOTH_ENDS = "the same, at both ends of a connection"
 # Why one package has several classes of a name: they mean the same.
 _ALIKE = {
     "rifl": {
         "LeaseKeeper": _SYNC_AND_AIO,
         "Session": "a named session, for calls and for Spark: both are public",
-        "Statement": _PER_STORE,
     },
     "curp": {
         "SendingPath": _SYNC_AND_AIO,
@@ -322,12 +319,7 @@ _ALIKE = {
     "_rifl_ground": {},
     "lease_server": {},
     "sharedlog": {
-        "Appends": _BOTH_ENDS,
-        "Connection": _PER_STORE,
-        "Dialect": _PER_STORE,
         "Following": _SYNC_AND_AIO,
-        "Head": _PER_STORE,
-        "Index": _BOTH_ENDS,
         "Log": _SYNC_AND_AIO,
         "Outbox": _SYNC_AND_AIO,
         "Producer": _SYNC_AND_AIO,
@@ -335,12 +327,8 @@ _ALIKE = {
         "Sweeper": _SYNC_AND_AIO,
         "Transaction": _SYNC_AND_AIO,
         "Trimming": _SYNC_AND_AIO,
-        "Waiting": _PER_STORE,
-        "Watchers": "the observers, of a consumer and of a player",
     },
 }
-# What of the log is still to be told apart: a name leaves this list, and none comes to it.
-_NOT_ALIKE = {"Bounds"}
 
 
 def test_a_class_name_means_one_thing_in_its_package() -> None:
@@ -349,8 +337,6 @@ def test_a_class_name_means_one_thing_in_its_package() -> None:
     What begins with an underscore is read beside its meaning, in one module.
     """
     allowed = {package: set(names) for package, names in _ALIKE.items()}
-    assert not allowed["sharedlog"] & _NOT_ALIKE
-    allowed["sharedlog"] |= _NOT_ALIKE
     # Nor is anything allowed that is not there.
     assert {package: _doubled(package) for package in PRODUCT} == allowed
 

@@ -150,7 +150,7 @@ class LogServer:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _step_handlers(self) -> grpc.GenericRpcHandler:
-        described = steps_pb2.DESCRIPTOR.services_by_name["ServedSteps"].methods_by_name
+        described = steps_pb2.DESCRIPTOR.services_by_name["Steps"].methods_by_name
         handlers: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(
                 self._unary(answer, checked=True),
