@@ -11,12 +11,16 @@ import contextlib
 import functools
 import sqlite3
 import threading
+import time
 import weakref
 from enum import Enum
 from typing import Any
 
 _OK, _DENY = sqlite3.SQLITE_OK, sqlite3.SQLITE_DENY
 _TRANSACTION = sqlite3.SQLITE_TRANSACTION
+# For a thread to leave a statement that is interrupted, beside others that compute.
+_LEAVES_S = 0.05
+_INTERRUPTS = 5
 # Held for a moment.
 _interrupting = threading.RLock()
 
@@ -92,7 +96,13 @@ class Owned:
             if not self.lent:
                 return True
             self._revoker = threading.get_ident()
-            connection.interrupt()
+            for _ in range(_INTERRUPTS):
+                # One that comes between a statement's preparation and its first step is lost.
+                connection.interrupt()
+                # The thread that is interrupted takes SQLite's lock while it holds the
+                # interpreter's, to read its error. Our own statements do the reverse, as they ask
+                # this authorizer: both would wait for ever. So it is let through first.
+                time.sleep(_LEAVES_S)
             return _rolled_back(connection)
 
     def interrupt(self) -> None:
@@ -190,6 +200,7 @@ def _rolled_back(connection: sqlite3.Connection) -> bool:
             # Ours can be interrupted with the other thread's.
             if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                 return not connection.in_transaction
+            time.sleep(_LEAVES_S)
         except sqlite3.ProgrammingError:
             return False
         else:
