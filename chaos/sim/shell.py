@@ -113,8 +113,9 @@ class Served:
         """Take that a part of it is over, or was not begun."""
         if not self._parts and self.shell.process.alive:
             self.shell.served.pop(self, None)
-            for each in self.at_the_end:
-                each()
+            # Once: a task that is cancelled behind its last part says so, too.
+            while self.at_the_end:
+                self.at_the_end.pop(0)()
 
 
 # The request that the running task serves.

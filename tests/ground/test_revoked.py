@@ -36,7 +36,7 @@ def _revoked():
 
 
 def test_threads_that_compute_do_not_keep_a_revoked_one_from_leaving():
-    """It takes SQLite's lock holding the interpreter's; who revokes did the reverse (DESIGN-LOG §15)."""
+    """It takes SQLite's lock with the interpreter's; who revokes, the reverse (DESIGN-LOG §15)."""
     done = threading.Event()
 
     def compute():
