@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -159,7 +160,8 @@ class Deduplicator:
             with contextlib.suppress(Exception):
                 self._store.close()
             if isinstance(error, StorageUnavailable):
-                raise StoreUnreachable(f"cannot open {url}: {error}") from error
+                place = re.sub("//[^/]*@", "//", str(url))
+                raise StoreUnreachable(f"cannot open {place}: {error}") from error
             raise
         self._engine = CallEngine(
             self._store,

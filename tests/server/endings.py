@@ -474,6 +474,7 @@ MARIADB: dict[str, Way] = {
     "`SET autocommit = 1`, then `0`": _caught("SET autocommit = 1", "SET autocommit = 0"),
     "`LOCK TABLES`": by_sql("LOCK TABLES effects WRITE"),
     "a procedure that commits": by_sql("CALL commits()"),
+    "a procedure that rolls back, writes and commits": by_sql("CALL begins_anew()"),
     "a deadlock": deadlock,
     "a failing statement": _caught("SELECT nothing FROM effects"),
     "a savepoint, released": by_sql("SAVEPOINT mine", "RELEASE SAVEPOINT mine"),

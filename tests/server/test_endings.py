@@ -202,6 +202,8 @@ def mariadb(shared_mariadb: Any) -> Iterator[World]:
             "CREATE OR REPLACE TABLE other (n INTEGER)",
             "INSERT INTO one VALUES (1, 0), (2, 0)",
             "CREATE OR REPLACE PROCEDURE commits() COMMIT",
+            "CREATE OR REPLACE PROCEDURE begins_anew() BEGIN ROLLBACK; "
+            "INSERT INTO effects VALUES ('of the procedure'); COMMIT; END",
         ):
             reader.execute(statement)
     url = server.url(prefix="endings_")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets as randomness
+import time
 from typing import Any
 
 import pymysql
 
 from _rifl_ground.counting import all_of
 from _rifl_ground.drivers import driver_connection
+from _rifl_ground.threads import in_thread
 from rifl._stores.alchemy import watch
 from rifl._stores.drivers import DbApiTransaction, check_blocking, committer, holder, roll_back
 from rifl._stores.errors import TransactionEnded, WrongDatabase
@@ -26,6 +28,8 @@ from rifl.core._shared.record import CompletionRecord
 _BY_NAME = "name any other DB-API connection by rifl.DbApiTransaction"
 _AUTOCOMMIT = "the connection is in autocommit mode: begin a transaction first"
 _TRIED = "rifl_tried"
+# A server that was killed answers again within so long, mostly.
+_ASKED_S, _ASKED_AGAIN_S = 10.0, 0.1
 
 
 class OpenedBlock:
@@ -104,9 +108,15 @@ class OpenedBlock:
         if intact:
             return not self.in_doubt
         committed = self._is_committed()
+        if committed is None:
+            raise TransactionEnded(
+                "the transaction of the rifl.transaction was cut off, and MariaDB did not say for "
+                f"{_ASKED_S:g} s whether a statement within the block had committed it. Look at "
+                "what is there before you send the call anew under another key"
+            )
         # Where it was rolled back and the connection refused the rest, or is gone, with what was
         # open on it, nothing is there.
-        if committed or not (over or cut_off):
+        if committed or not (self._lent.is_undone or cut_off):
             raise TransactionEnded(
                 "the transaction of the rifl.transaction was ended within its block, by a "
                 "statement that commits or rolls back (also DDL, BEGIN, SET autocommit, LOCK "
@@ -122,20 +132,27 @@ class OpenedBlock:
             self._watched.end()
         return self._lent.is_over or (self._watched is not None and self._watched.is_over)
 
-    def _is_committed(self) -> bool:
-        """Whether the mark was committed: then so was all that was written before it was."""
-        mark = self._mark
-        try:
-            found = self._backend.transact(
-                lambda sql: sql.rows("SELECT mark FROM @.marks WHERE mark = %s", mark)
-            )
-            if found:
-                self._backend.transact(
-                    lambda sql: sql.run("DELETE FROM @.marks WHERE mark = %s", mark)
+    def _is_committed(self) -> bool | None:
+        """Whether the mark was committed: then so was all that was written before it was.
+
+        Waits for a server that starts again; None: it did not answer in time.
+        """
+        mark, until_s = self._mark, time.monotonic() + _ASKED_S
+        while True:
+            try:
+                found = self._backend.transact(
+                    lambda sql: sql.rows("SELECT mark FROM @.marks WHERE mark = %s", mark)
                 )
-        except BackendError:
-            return True
-        return bool(found)
+                if found:
+                    self._backend.transact(
+                        lambda sql: sql.run("DELETE FROM @.marks WHERE mark = %s", mark)
+                    )
+            except BackendError:
+                if time.monotonic() >= until_s:
+                    return None
+                time.sleep(_ASKED_AGAIN_S)
+            else:
+                return bool(found)
 
 
 class MySqlTransactions(FencedTransactions):
@@ -188,8 +205,8 @@ class MySqlTransactions(FencedTransactions):
         return begun.rollback(transaction)
 
     async def rollback_async(self, transaction: Any) -> bool:
-        """The same."""
-        return self.rollback(transaction)
+        """The same, in a thread: a server that starts again is waited for."""
+        return await in_thread(self.rollback, transaction)
 
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's own transaction, then commit that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from contextlib import closing
 import pytest
 import structlog
 
+import rifl
 from rifl._stores import (
     MissingExtra,
     StoreCorrupt,
@@ -331,3 +333,33 @@ def test_requests_fail_typed_while_the_server_is_gone(own_mariadb, prefix):
         until(lambda: not one.store.running(), "what ran is recorded, what did not is free")
         assert one.claim(call(client, 1), IDEMPOTENT).record == FIRST
         assert one.claim(call(client, 2), IDEMPOTENT).verdict is Verdict.NEW
+
+
+def test_a_server_that_starts_again_is_asked_whether_a_block_was_committed(own_mariadb, prefix):
+    """A connection that is lost within a block leaves no final outcome (docs/transactions.md)."""
+    with (
+        closing(Replica(own_mariadb.url(prefix=prefix, **FAST))) as one,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        connection = own_mariadb.connect()
+        one.store.transactions.begin(connection)
+        own_mariadb.kill()
+        try:
+            undone = pool.submit(one.store.transactions.rollback, connection)
+        finally:
+            own_mariadb.start()
+        assert undone.result(20) is False
+
+
+def test_a_right_that_lacks_is_told_without_the_password(shared_mariadb, prefix):
+    """What a deduplicator cannot be opened for names the place alone (DESIGN §6)."""
+    with shared_mariadb.connect(autocommit=True) as admin, admin.cursor() as cursor:
+        cursor.execute("CREATE OR REPLACE USER weak@'%' IDENTIFIED BY 'hush it'")
+        cursor.execute("GRANT SELECT, INSERT, CREATE ON *.* TO weak@'%'")
+    url = shared_mariadb.url(prefix=prefix)
+    weak = re.sub("//[^@/]*@", "//weak:hush%20it@", url)
+    assert weak != url
+    with pytest.raises(rifl.StoreError) as refused:
+        rifl.Deduplicator(weak)
+    assert "denied" in str(refused.value)
+    assert "hush" not in str(refused.value)
