@@ -9,9 +9,9 @@ from typing import Any
 
 
 def tell_loop(loop: asyncio.AbstractEventLoop, told: Callable[..., object], *given: Any) -> None:
-    """Have something called on a loop, soon; nobody waits on a loop that is closed.
+    """Call a function on an event loop soon; do nothing if the loop is closed.
 
-    Any thread, a finalizer's and a signal's handler, too: takes no lock of ours.
+    Any thread, also from a finalizer or a signal's handler: it takes no lock of rifl.
     """
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(told, *given)

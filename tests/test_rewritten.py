@@ -18,6 +18,8 @@ def test_what_was_compiled_before_is_what_pytest_runs(tmp_path: Path) -> None:
     file, ran = folder / "test_it.py", tmp_path / "ran"
     file.write_text(f"open({str(ran)!r}, 'x')\n{_FAILS}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
+    # Beside the file, wherever this run has its own.
+    environment.pop("PYTHONPYCACHEPREFIX", None)
     command = [sys.executable, "-m", "tests.helpers.rewritten", str(tmp_path)]
     subprocess.run(command, env=environment, check=True, timeout=100)
     assert not ran.exists()

@@ -143,6 +143,7 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
             held.transactions.commit(held.attempt, held.completion(), connection)
     except BaseException as error:
         held.raised(error)
+        held.in_doubt()
         try:
             held.note(undone=held.transactions.rollback(connection))
         except TransactionEnded as ended:
@@ -171,6 +172,7 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
             await held.transactions.commit_async(held.attempt, held.completion(), connection)
     except BaseException as error:
         held.raised(error)
+        held.in_doubt()
         try:
             held.note(undone=await held.transactions.rollback_async(connection))
         except TransactionEnded as ended:
@@ -198,6 +200,8 @@ class HeldTransaction:
         self._completion: CompletionRecord | None = None
         # The handler's part of it is over, and did not raise.
         self._over = False
+        # Whether all else that the handler did is undone.
+        self._undone = True
 
     @property
     def attempt(self) -> Any:
@@ -233,10 +237,15 @@ class HeldTransaction:
         if self._over:
             noted(error)
 
+    def in_doubt(self) -> None:
+        """Take nothing for rolled back before ``note``: a cancellation may come first."""
+        if self._noted is not None:
+            self._undone, self._noted.rifl_undone = self._noted.rifl_undone, False
+
     def note(self, *, undone: bool) -> None:
         """Note whether the transaction is known to have been rolled back."""
-        if self._noted is not None and not undone:
-            self._noted.rifl_undone = False
+        if self._noted is not None:
+            self._noted.rifl_undone = self._undone and undone
 
     def doubts(self, ended: TransactionEnded, error: BaseException) -> None:
         """Have the call's outcome be unknown, for good; raises why in place of an ``Exception``."""

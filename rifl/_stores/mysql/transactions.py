@@ -69,6 +69,8 @@ class OpenedBlock:
         self._lent = LentPyMysqlConnection(connection, may_roll_back=self._watched is not None)
         # Whether it was found to be whole: from then on nothing of the handler's is executed.
         self._checked = False
+        # Whether the connection was lost before its end.
+        self._cut_off = False
         # Whether the COMMIT was sent and failed: what became of it the store is asked.
         self.in_doubt = False
 
@@ -93,21 +95,22 @@ class OpenedBlock:
         self._checked = True
 
     def rollback(self, transaction: Any) -> bool:
-        """Roll back what is open; false if it may be committed. Raises ``TransactionEnded``."""
+        """Roll back what is open; whether it is known to have been the one that was begun."""
         over = self._free()
-        intact, cut_off = self._checked, False
+        intact = self._checked
         if not over and not intact:
             try:
                 self.sql.run(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
                 intact = True
             except (pymysql.Error, OSError) as error:
-                cut_off = number_of(error) != NO_SAVEPOINT
+                self._cut_off = number_of(error) != NO_SAVEPOINT
         roll_back(transaction)
         if self.sql.connection is not holder(transaction):
             roll_back(self.sql.connection)
-        if intact:
-            return not self.in_doubt
-        committed = self._is_committed()
+        return intact
+
+    def judge(self, committed: bool | None) -> bool:
+        """Return false if what was rolled back may be committed. Raises ``TransactionEnded``."""
         if committed is None:
             raise TransactionEnded(
                 "the transaction of the rifl.transaction was cut off, and MariaDB did not say for "
@@ -116,14 +119,14 @@ class OpenedBlock:
             )
         # Where it was rolled back and the connection refused the rest, or is gone, with what was
         # open on it, nothing is there.
-        if committed or not (self._lent.is_undone or cut_off):
+        if committed or not (self._lent.is_undone or self._cut_off):
             raise TransactionEnded(
                 "the transaction of the rifl.transaction was ended within its block, by a "
                 "statement that commits or rolls back (also DDL, BEGIN, SET autocommit, LOCK "
                 "TABLES). What it wrote may be committed, without the call's record. Let neither "
                 "the handler nor the repositories that it calls do so; see guarantees.md"
             )
-        return not cut_off
+        return not self._cut_off
 
     def _free(self) -> bool:
         """Take the connection back; whether the transaction was rolled back, or is over."""
@@ -132,7 +135,7 @@ class OpenedBlock:
             self._watched.end()
         return self._lent.is_over or (self._watched is not None and self._watched.is_over)
 
-    def _is_committed(self) -> bool | None:
+    def is_committed(self) -> bool | None:
         """Whether the mark was committed: then so was all that was written before it was.
 
         Waits for a server that starts again; None: it did not answer in time.
@@ -202,11 +205,18 @@ class MySqlTransactions(FencedTransactions):
         begun = self._begun.pop(id(holder(transaction)), None)
         if begun is None:
             return super().rollback(transaction)
-        return begun.rollback(transaction)
+        if begun.rollback(transaction):
+            return not begun.in_doubt
+        return begun.judge(begun.is_committed())
 
     async def rollback_async(self, transaction: Any) -> bool:
-        """The same, in a thread: a server that starts again is waited for."""
-        return await in_thread(self.rollback, transaction)
+        """The same; a server that starts again is waited for in a thread."""
+        begun = self._begun.pop(id(holder(transaction)), None)
+        if begun is None:
+            return super().rollback(transaction)
+        if begun.rollback(transaction):
+            return not begun.in_doubt
+        return begun.judge(await in_thread(begun.is_committed))
 
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's own transaction, then commit that."""
