@@ -471,6 +471,20 @@ def test_no_test_sleeps() -> None:
     assert sleeping == []
 
 
+def test_no_server_of_a_test_has_two_addresses() -> None:
+    """A port that is free at ``[::1]`` may be another process' at 127.0.0.1 (DESIGN §9)."""
+    both = [
+        f"{module_of(file)}:{node.lineno}"
+        for top in ("tests", "chaos", "benchmarks", "examples")
+        for file in files(top)
+        for node in nodes_of(file)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value in ("localhost" + ":0", "[::]" + ":0")
+    ]
+    assert both == []
+
+
 def test_nothing_of_ours_waits_for_the_loops_own_threads() -> None:
     """asyncio's default executor is the application's, which may block all of it (DESIGN §5)."""
     waiting = [

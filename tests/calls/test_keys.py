@@ -174,7 +174,7 @@ def _marker() -> Any:
 def test_peers_have_namespaces_of_their_own_by_a_named_property(tmp_path: Path) -> None:
     """Two certificates of one name share keys; another name does not (DESIGN §3)."""
     ca = trustme.CA()
-    server_cert = ca.issue_cert("localhost")
+    server_cert = ca.issue_cert("127.0.0.1")
     kinds = Kinds()
 
     def secure(server: Any) -> None:
@@ -184,7 +184,7 @@ def test_peers_have_namespaces_of_their_own_by_a_named_property(tmp_path: Path) 
             ca.cert_pem.bytes(),
             require_client_auth=True,
         )
-        secure.port = server.add_secure_port("localhost:0", credentials)  # type: ignore[attr-defined]
+        secure.port = server.add_secure_port("127.0.0.1:0", credentials)  # type: ignore[attr-defined]
 
     def answer(name: str) -> bytes:
         cert = ca.issue_cert("x.example", common_name=name)
@@ -194,7 +194,7 @@ def test_peers_have_namespaces_of_their_own_by_a_named_property(tmp_path: Path) 
             cert.cert_chain_pems[0].bytes(),
         )
         port = secure.port  # type: ignore[attr-defined]
-        with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+        with grpc.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
             found: bytes = channel.unary_unary(UNARY)(b"x", 10, (("idempotency-key", "k"),))
             return found
 

@@ -87,7 +87,7 @@ class ProtocolServer:
         workers: int = 40,
         credentials: grpc.ServerCredentials | None = None,
         interceptors: tuple[Any, ...] = (),
-        address: str = "localhost:0",
+        address: str = "127.0.0.1:0",
     ) -> None:
         self.script = script or (lambda arrival, context: arrival.request)
         self.condition = threading.Condition()
@@ -115,7 +115,7 @@ class ProtocolServer:
 
     @property
     def target(self) -> str:
-        return f"localhost:{self.port}"
+        return f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> ProtocolServer:
         return self

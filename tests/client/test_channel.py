@@ -37,7 +37,7 @@ def flaky(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
 def test_mutual_tls(connect: Connect) -> None:
     """``credentials`` make the channel, its leases included, secure."""
     authority = trustme.CA()
-    server_cert = authority.issue_cert("localhost")
+    server_cert = authority.issue_cert("127.0.0.1")
     client_cert = authority.issue_cert("client@example.org")
     root = authority.cert_pem.bytes()
     credentials = grpc.ssl_server_credentials(
@@ -65,7 +65,7 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
         server = grpc.server(futures.ThreadPoolExecutor(8))
         rifl.add_lease_service(server, authority, deduplicated=["*"])
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-        port = server.add_insecure_port("localhost:0")
+        port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         ready.set_result((port, lambda: server.stop(None).wait()))
     else:
@@ -75,7 +75,7 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
             room = 0 if kind == "no room for streams" else 1000
             rifl.add_lease_service(server, authority, deduplicated=["*"], max_streams_per_peer=room)
             health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-            port = server.add_insecure_port("localhost:0")
+            port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
             stop = asyncio.Event()
             loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
         threading.Thread(target=asyncio.run, args=(serve(),)).start()
     port, stop = ready.result(20)
     try:
-        caller = connect(f"localhost:{port}")
+        caller = connect(f"127.0.0.1:{port}")
         stub = caller.do(health_pb2_grpc.HealthStub, caller.channel)
         request = health_pb2.HealthCheckRequest()
 

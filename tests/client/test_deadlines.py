@@ -89,10 +89,10 @@ def test_a_server_that_is_away_is_tried_until_the_deadline(connect: Connect, for
 
 def test_a_server_that_is_back_before_the_deadline_is_found(connect: Connect) -> None:
     """Though the next attempt was far away, and the next connection too (DESIGN §3)."""
-    with ProtocolServer() as first:
-        caller = connect(first.target, retry=SLOW)
+    address = f"127.0.0.1:{free_port()}"
+    with ProtocolServer(address=address):
+        caller = connect(address, retry=SLOW)
         caller.do(caller.session.open)
-        address = first.target
     call = caller.start(b"late", timeout=4.0)
     with pytest.raises(grpc.FutureTimeoutError):
         grpc.channel_ready_future(grpc.insecure_channel(address)).result(0.3)
@@ -102,7 +102,7 @@ def test_a_server_that_is_back_before_the_deadline_is_found(connect: Connect) ->
 
 def test_a_server_that_comes_before_the_deadline_gives_an_id(connect: Connect) -> None:
     """A call that waits for its client id asks for it until its deadline (DESIGN §5)."""
-    address = f"localhost:{free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     caller = connect(address, retry=SLOW)
     call = caller.start(b"early", timeout=4.0)
     with pytest.raises(grpc.FutureTimeoutError):

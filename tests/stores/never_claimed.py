@@ -12,7 +12,13 @@ from rifl._server.outcomes_service import RESOLUTION
 from rifl._stores import Settled, Settlement, UnknownState, settle_unknown, unknown_calls
 from rifl._stores.opening import open_inspection
 from rifl._stores.shared.backend import BackendError
-from rifl._stores.shared.requests import Ending, Finished, FinishUnclaimed
+from rifl._stores.shared.requests import (
+    CountBeat,
+    Ending,
+    Finished,
+    FinishUnclaimed,
+    TakeBack,
+)
 from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
@@ -78,7 +84,7 @@ def asked(replica):
     original, seen = replica.store._backend.ask, []
 
     def ask(request):
-        if type(request).__name__ not in ("Beat", "TakeBack"):
+        if not isinstance(request, CountBeat | TakeBack):
             seen.append(type(request).__name__)
         return original(request)
 

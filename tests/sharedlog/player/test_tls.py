@@ -50,7 +50,7 @@ class Secure:
     """A target over TLS, at two addresses: one asks for certificates."""
 
     def __init__(self, ports):
-        self.asking, self.address = (f"localhost:{each}" for each in ports)
+        self.asking, self.address = (f"127.0.0.1:{each}" for each in ports)
 
     def asks(self):
         """Where it asks for them."""
@@ -62,7 +62,7 @@ class Secure:
 def secure(request, authority, tmp_path):
     """A target that lets in who has a certificate with a name, or a token."""
     prepare(tmp_path)
-    issued = authority.issue_cert("localhost")
+    issued = authority.issue_cert("127.0.0.1")
     pairs = [(issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes())]
     kind, ports = request.param, []
 
@@ -71,7 +71,7 @@ def secure(request, authority, tmp_path):
             credentials = grpc.ssl_server_credentials(
                 pairs, authority.cert_pem.bytes() if asks else None, require_client_auth=asks
             )
-            ports.append(server.add_secure_port("localhost:0", credentials))
+            ports.append(server.add_secure_port("127.0.0.1:0", credentials))
         options = {"token": SHOWN, "peers": [NAME]}
         sharedlog.add_target_to_server(server, dedup, {"orders": [METHOD]}, **options)
 

@@ -13,6 +13,7 @@ import pytest
 
 import rifl
 import rifl.aio
+from rifl._stores.shared import CountBeat
 from rifl._wire.records import record_to_bytes
 from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.decision import Decision
@@ -620,7 +621,7 @@ def test_a_call_takes_one_message_to_begin_and_one_to_end(
     # A session that the store opens just then, for its heartbeat, says how it is set.
     (session,) = {before.split("[")[1].split("]")[0] for before, what in told if what == INSERT}
     statements = [what for before, what in told if f"[{session}]" in before]
-    assert [each for each in requests if type(each).__name__ != "Beat"] == []
+    assert [each for each in requests if not isinstance(each, CountBeat)] == []
     assert statements[0].startswith("BEGIN; SET LOCAL rifl.transaction = ")
     assert statements[1] == INSERT
     assert f"; SELECT {schema}.record_unclaimed_or_fail_2(" in statements[2]
