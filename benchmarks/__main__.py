@@ -115,11 +115,14 @@ def main() -> None:
     console.print(table)
     if arguments.plots is not None:
         _plots(arguments.plots, results)
-        (arguments.plots / "performance-figures.md").write_text(
+        reference = arguments.plots / "reference"
+        reference.mkdir(exist_ok=True)
+        (reference / "performance-figures.md").write_text(
             "# All figures\n\nOn this page you can look up each ratio that `make bench` measured: "
             "rifl to what a row names, else\nto bare grpcio; the median of pairs, with its 95 % "
-            "interval. [Performance](performance.md) says when\nand on which machine. "
-            "`benchmarks/results.json` has processor time, calls a second and fsyncs, too.\n\n"
+            "interval. [Performance](../explanation/performance.md) says when\n"
+            "and on which machine. `benchmarks/results.json` has processor time, calls a second and "
+            "fsyncs, too.\n\n"
             + markdown(results.figures())
             + "\n## Scale\n\n"
             + scale_markdown(results.scale())

@@ -152,7 +152,7 @@ def _redis() -> Iterator[Case]:
     for callers in _CALLERS:
         guard = Side("redis", "guard", "keyed")
         yield Case("redis, to a hand-written guard", callers, ours, guard, Targets(throughput=1.0))
-    # One message a call, where the guard has two: what it may do is less (docs/policies.md).
+    # One message a call, where the guard has two: what it may do is less (policies.md).
     for callers in _CALLERS:
         unclaimed = Side("redis", "unclaimed", "rifl")
         guard = Side("redis", "guard", "keyed")

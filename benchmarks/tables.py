@@ -1,4 +1,4 @@
-"""The figures as rows, for the terminal and for ``docs/performance-figures.md``."""
+"""The figures as rows, for the terminal and for ``docs/reference/performance-figures.md``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Runnable, self-verifying examples: ``python -m examples.<name>``.
 
-Which one shows what: docs/examples.md.
+Which one shows what: docs/how-to/examples.md.
 
 - Servers: ``wrap_server``, ``wrap_aio_server``, ``atomic_record``, ``sqlalchemy_service``,
   ``outbox``.

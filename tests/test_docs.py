@@ -31,9 +31,9 @@ from rifl.v1 import options_pb2
 from sharedlog import metrics as log_metrics
 from sharedlog._engines.etcd import address as etcd_address
 from tests.helpers.events import events_in_the_docs, events_in_the_source
+from tests.helpers.pages import PAGES, page
 
 README = Path(__file__).parents[1] / "README.md"
-DOCS = README.parent / "docs"
 _ERRORS = [
     cls
     for cls in vars(errors).values()
@@ -45,12 +45,12 @@ _ERRORS = [
 def test_every_error_is_explained(cls: type[errors.RiflError]) -> None:
     """errors.md has each reason with its status and outcome (DESIGN §3)."""
     row = f"| {cls.reason} | {cls.code} | {cls.outcome.value} |"
-    assert row in (DOCS / "errors.md").read_text()
+    assert row in page("errors.md").read_text()
 
 
 def test_no_error_is_made_up() -> None:
     """errors.md explains no reason that there is not (DESIGN §3)."""
-    rows = re.findall(r"^\| ([A-Z_]+) \|", (DOCS / "errors.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([A-Z_]+) \|", page("errors.md").read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(cls.reason for cls in _ERRORS)
 
 
@@ -58,7 +58,7 @@ def test_every_metric_is_listed() -> None:
     """operations.md lists each metric by the name it is exported under."""
     registry = CollectorRegistry()
     PrometheusObserver(registry)
-    text = (DOCS / "operations.md").read_text()
+    text = page("operations.md").read_text()
     names = {
         f"{metric.name}_total" if metric.type == "counter" else metric.name
         for metric in registry.collect()
@@ -75,7 +75,7 @@ def test_every_metric_of_a_log_is_listed() -> None:
         f"{metric.name}_total" if metric.type == "counter" else metric.name
         for metric in registry.collect()
     }
-    text = (DOCS / "log-operations.md").read_text()
+    text = page("log-operations.md").read_text()
     rows = re.findall(r"^\| (`sharedlog_[a-z_`, ]+) \|", text, re.MULTILINE)
     assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
 
@@ -88,7 +88,7 @@ def test_every_metric_of_a_player_is_listed() -> None:
         f"{metric.name}_total" if metric.type == "counter" else metric.name
         for metric in registry.collect()
     }
-    text = (DOCS / "player.md").read_text()
+    text = page("player.md").read_text()
     rows = re.findall(r"^\| (`sharedlog_[a-z_`, ]+) \|", text, re.MULTILINE)
     assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
 
@@ -101,14 +101,14 @@ def test_every_metric_of_a_consumer_is_listed() -> None:
         f"{metric.name}_total" if metric.type == "counter" else metric.name
         for metric in registry.collect()
     }
-    text = (DOCS / "consumers.md").read_text()
+    text = page("consumers.md").read_text()
     rows = re.findall(r"^\| (`sharedlog_[a-z_`, ]+) \|", text, re.MULTILINE)
     assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
 
 
 def test_every_exit_code_is_listed() -> None:
     """operations.md lists the exit codes of the command, those that its modules name."""
-    rows = re.findall(r"^\| (\d) \|", (DOCS / "operations.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d) \|", page("operations.md").read_text(), re.MULTILINE)
     text = "".join(file.read_text() for file in files("rifl/_cli"))
     named = {ExitCode[name] for name in re.findall(r"ExitCode\.([A-Z_]+)", text)}
     assert [int(row) for row in rows] == sorted(named | {ExitCode.DONE, ExitCode.UNAVAILABLE})
@@ -125,14 +125,14 @@ def test_every_exit_code_is_listed() -> None:
 )
 def test_every_option_of_a_url_is_listed(name: str, options: dict[str, object]) -> None:
     """A store's page has what each option of its URL costs."""
-    cells = re.findall(r"^\| (`[a-z_`, ]+`) \|", (DOCS / name).read_text(), re.MULTILINE)
+    cells = re.findall(r"^\| (`[a-z_`, ]+`) \|", page(name).read_text(), re.MULTILINE)
     rows = {one for cell in cells for one in re.findall(r"[a-z_]+", cell)}
     assert set(options) <= set(rows)
 
 
 def test_every_field_of_a_policy_is_listed() -> None:
     """policies.md has each option beside the policy's field."""
-    text = (DOCS / "policies.md").read_text()
+    text = page("policies.md").read_text()
     names = {field.name for field in dataclasses.fields(MethodPolicy)}
     names |= set(options_pb2.ExactlyOnce.DESCRIPTOR.fields_by_name)
     assert [name for name in sorted(names) if f"| `{name}` |" not in text] == []
@@ -152,16 +152,16 @@ def test_every_field_of_a_policy_is_listed() -> None:
 )
 def test_every_argument_is_explained(called: Callable[..., Any]) -> None:
     """What can be set has a word on some page."""
-    text = "".join(page.read_text() for page in (README, *DOCS.glob("*.md")))
+    text = "".join(each.read_text() for each in (README, *PAGES))
     names = list(inspect.signature(called).parameters)
     assert names
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 
-@pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
-def test_commands_are_there(page: Path) -> None:
+@pytest.mark.parametrize("opened", [README, *PAGES], ids=lambda each: each.name)
+def test_commands_are_there(opened: Path) -> None:
     """Each make target, module and scenario that a page has readers run exists."""
-    text = page.read_text()
+    text = opened.read_text()
     code = re.findall(r"^```\w*\n.*?^```|`[^`\n]+`", text, re.MULTILINE | re.DOTALL)
     targets = {one for each in code for one in re.findall(r"(?:^|`)make ([a-z-]+)", each, re.M)}
     makefile = (README.parent / "Makefile").read_text()
@@ -175,7 +175,7 @@ def test_commands_are_there(page: Path) -> None:
 
 def test_every_fault_is_listed() -> None:
     """testing.md has each fault of the kit."""
-    rows = re.findall(r"^\| `([A-Z_]+)` \|", (DOCS / "testing.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([A-Z_]+)` \|", page("testing.md").read_text(), re.MULTILINE)
     assert rows == [fault.name for fault in Fault]
 
 
@@ -187,16 +187,16 @@ def test_every_page_and_example_is_linked() -> None:
         for path in (README.parent / "examples").glob("*.py")
         if 'if __name__ == "__main__":' in path.read_text()
     }
-    assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in text] == []
-    listed = (DOCS / "examples.md").read_text()
-    assert [name for name in sorted(examples) if f"(../examples/{name}.py)" not in listed] == []
+    assert [each.name for each in PAGES if f"({each.relative_to(README.parent)})" not in text] == []
+    listed = page("examples.md").read_text()
+    assert [name for name in sorted(examples) if f"(../../examples/{name}.py)" not in listed] == []
 
 
-@pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+@pytest.mark.parametrize("opened", [README, *PAGES], ids=lambda each: each.name)
+def test_links_lead_somewhere(opened: Path) -> None:
     """Each relative link names a file that is there, and a heading in it."""
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)", page.read_text()):
-        linked = page.parent / target if target else page
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)", opened.read_text()):
+        linked = opened.parent / target if target else opened
         assert linked.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
@@ -206,7 +206,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_tour_names_what_is_there() -> None:
     """Each file that developing.md sends a reader to exists (DESIGN §2)."""
-    text = (DOCS / "developing.md").read_text()
+    text = page("developing.md").read_text()
     named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", text))
     assert len(named) > 40
     assert {name for name in named if not (README.parent / name).exists()} == set()
@@ -214,7 +214,7 @@ def test_the_tour_names_what_is_there() -> None:
 
 def test_the_methods_that_the_tour_names_are_there() -> None:
     """Each `Class.method` of developing.md is a method of such a class (DESIGN §2)."""
-    text = (DOCS / "developing.md").read_text()
+    text = page("developing.md").read_text()
     named = set(re.findall(r"`([A-Z]\w*[a-z]\w*\.[a-z_]\w+)`", text))
     there = {
         f"{node.name}.{each.name}"

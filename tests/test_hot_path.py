@@ -1,4 +1,4 @@
-"""The cost of one call in the interpreter, counted: no clock, no noise (docs/performance.md).
+"""The cost of one call in the interpreter, counted: no clock, no noise (performance.md).
 
 Real servers and channels, in this process; counted are the opcodes that run in
 modules of ours, on every thread, for a call after the first ones. The bounds leave no

@@ -1,4 +1,4 @@
-"""Tools that ``make`` brings where they are missing, or says that they are (docs/developing.md)."""
+"""Tools that ``make`` brings where they are missing, or says that they are (developing.md)."""
 
 from __future__ import annotations
 

@@ -28,11 +28,12 @@ import sharedlog
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from rifl.core import LeaseExpired
 from rifl.testing import serve
+from tests.helpers import pages
 from tests.helpers.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *pages.PAGES]
 DEPOSIT = "/bank.v1.Bank/Deposit"
 
 
@@ -101,7 +102,7 @@ def test_the_quick_start_runs(tmp_path: Path) -> None:
     """The README's server and client, and the keyed client of keys.md, as processes (DESIGN §1)."""
     port = free_port()
     names = ["server.py", "client.py", "keyed.py"]
-    programs = [*blocks(README), blocks(ROOT / "docs" / "keys.md")[0]]
+    programs = [*blocks(README), blocks(pages.page("keys.md"))[0]]
     for name, code in zip(names, programs, strict=True):
         assert "127.0.0.1:50051" in code
         here = code.replace(":50051", f":{port}").replace("timeout=5)", "timeout=60)")
@@ -347,4 +348,4 @@ _READ: dict[str, Callable[..., None]] = {
 @pytest.mark.parametrize("name", _READ)
 def test_a_page_runs(name: str, reader: Reader) -> None:
     """The page's Python does what the page says of it."""
-    _READ[name](reader, *blocks(ROOT / "docs" / name))
+    _READ[name](reader, *blocks(pages.page(name)))

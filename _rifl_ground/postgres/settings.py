@@ -1,6 +1,6 @@
 """A PostgreSQL server's settings, and what they mean for what it commits (DESIGN §6).
 
-``docs/stores-postgresql.md`` tells why the settings that are not here do not matter.
+``docs/reference/stores-postgresql.md`` tells why the settings that are not here do not matter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A Redis server's settings, and what they mean for what it acknowledges (DESIGN §6).
 
-``docs/stores-redis.md`` tells why the settings that are not here do not matter.
+``docs/reference/stores-redis.md`` tells why the settings that are not here do not matter.
 """
 
 from __future__ import annotations

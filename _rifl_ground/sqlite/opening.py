@@ -20,7 +20,7 @@ from _rifl_ground.sqlite.wal_file import KEPT_BYTES
 
 _Made = TypeVar("_Made", bound="Connection")
 _FULL_SYNCS = ("PRAGMA fullfsync=ON", "PRAGMA checkpoint_fullfsync=ON")
-# See docs/sqlite.md, which judges every setting of SQLite's. EXTRA: in a rollback journal's modes
+# See sqlite.md, which judges every setting of SQLite's. EXTRA: in a rollback journal's modes
 # FULL does not sync the directory, and a commit can be taken back by a loss of power; with a WAL
 # they are the same.
 _SETTINGS = (

@@ -8,7 +8,7 @@ from sharedlog._engines.owner import LOG, Owner
 GROUPS = Owner(
     get_logger("curp.log"),
     "log_engine_stopped",
-    "docs/curp-logs.md",
+    "docs/reference/curp-logs.md",
     "curp log accept-loss URL",
     *LOG[4:],
 )

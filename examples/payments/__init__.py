@@ -1,4 +1,4 @@
-"""Payments through a log, while everything is killed: ``make demo-payments`` (docs/payments.md).
+"""Payments through a log, while everything is killed: ``make demo-payments`` (payments.md).
 
 - ``rules``: what messages say, and what a payment costs.
 - ``service``: ``Pay`` and ``Report``, which callers call; ``desk``: what a service remembers.

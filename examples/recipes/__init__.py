@@ -1,4 +1,4 @@
-"""rifl's channel in web servers and task queues: docs/recipes.md.
+"""rifl's channel in web servers and task queues: docs/how-to/recipes.md.
 
 - ``gunicorn_front`` with ``gunicorn_conf``, ``fastapi_front``, ``django_front``, ``celery_task``:
   the recipes, one a file.

@@ -1,4 +1,4 @@
-"""A shared log under load, while its processes are killed: ``make demo-log`` (docs/examples.md).
+"""A shared log under load, while its processes are killed: ``make demo-log`` (examples.md).
 
 - ``work``: what each publisher is to publish, decided beforehand.
 - ``publisher``, ``follower``: the processes; the one has a name in the log, the other a database.

@@ -1,4 +1,4 @@
-"""The wire: between the protocol's bytes and the core's types (DESIGN §3; docs/protocol.md).
+"""The wire: between the protocol's bytes and the core's types (DESIGN §3; protocol.md).
 
 - ``header``: the entry that names a call, and the fingerprint of its payload.
 - ``packed_header``: the same entry, written and read by hand.

@@ -10,7 +10,7 @@
 ``df.writeStream.format("rifl")`` takes the same options. ``write`` sends a frame and
 returns the rows that failed, ``dead_letters`` reads them back, ``call`` gives replies as
 a column, ``session`` handles a named session, and ``spark.read.format("rifl-records")``
-reads a store. See docs/spark.md.
+reads a store. See docs/reference/spark.md.
 
 What Spark and users call:
 

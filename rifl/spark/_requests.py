@@ -1,7 +1,7 @@
 """Request messages made of rows, by the names of columns (DESIGN §8). Pure.
 
 Decided when the write is planned, for every column: the type must fit the field
-for all its values (docs/spark.md has the table), else ``PlanError`` names both.
+for all its values (docs/reference/spark.md has the table), else ``PlanError`` names both.
 What only a value can break (a null inside a list, two members of one oneof, an
 unknown enum name, a negative number for an unsigned field) is that row's error.
 """

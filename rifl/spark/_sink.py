@@ -50,7 +50,7 @@ class ServiceCommitMessage(WriterCommitMessage):
 
 
 class RiflDataSource(DataSource):
-    """Writes rows to a deduplicated method; see docs/spark.md for the options."""
+    """Writes rows to a deduplicated method; see docs/reference/spark.md for the options."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)

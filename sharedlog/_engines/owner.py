@@ -81,7 +81,7 @@ def _not_begun(why: str) -> errors.LogStopped:
 LOG = Owner(
     get_logger("sharedlog"),
     "shared_log_stopped",
-    "docs/log-engines.md",
+    "docs/reference/log-engines.md",
     "accept the loss (sharedlog accept-loss)",
     errors.LogUnavailable,
     errors.LogFull,

@@ -1,4 +1,4 @@
-"""The status page of a player: HTTP for people, read only (docs/player.md).
+"""The status page of a player: HTTP for people, read only (docs/reference/player.md).
 
 ``/`` is one page without anything from elsewhere; ``/status.json`` is what it shows.
 """

@@ -1,4 +1,4 @@
-"""The log over gRPC, for other hosts and languages (DESIGN-LOG §12, L8; docs/log-protocol.md).
+"""The log over gRPC, for other hosts and languages (DESIGN-LOG §12, L8; log-protocol.md).
 
 - ``server``: what listens, on an event loop; ``answers``: the rules behind each method, in threads;
   ``appends``: what may be in an append, and its rule; ``followers``: the streams that are followed;

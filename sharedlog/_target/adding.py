@@ -50,7 +50,7 @@ def add_target_to_server(
     each substream was taken is kept in its store. ``streams``: which methods the messages of each
     stream may call, and no others; a message that names none calls the one there is. Methods are
     unary, and declared as for callers: ``atomic``, ``idempotent`` or ``plain`` (see
-    docs/targets.md for what a crash leaves of each).
+    docs/reference/targets.md for what a crash leaves of each).
 
     ``token``, ``peers``: players show the one, or a certificate with one of these names; where
     neither is given, everybody who reaches the server may deliver. ``unseal`` opens messages that

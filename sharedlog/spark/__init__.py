@@ -10,7 +10,7 @@
        .option("log", "postgresql://...").option("stream", "paid").option("name", "pay").start())
 
 ``spark.read`` and ``df.write`` take the same options. A micro-batch that is planned again, by
-whatever driver, has the same rows, and is committed once. See docs/spark-log.md.
+whatever driver, has the same rows, and is committed once. See docs/reference/spark-log.md.
 
 - ``_format``: the data source; ``_options``: the options of both, checked
 - ``_source``: its readers; ``_offsets``: what their offsets say; ``_columns``: messages as rows

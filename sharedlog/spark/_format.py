@@ -15,7 +15,7 @@ from sharedlog.spark._source import BatchReader, FilteredReader, Planner, Stream
 
 
 class LogDataSource(DataSource):
-    """Reads and writes the messages of a stream; see docs/spark-log.md for the options."""
+    """Reads and writes the messages of a stream; see spark-log.md for the options."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)

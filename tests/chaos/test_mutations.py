@@ -13,6 +13,7 @@ import pytest
 
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
+from tests.helpers.pages import page
 
 
 def _load() -> Any:
@@ -68,8 +69,8 @@ def test_the_command_lists_every_broken_rule(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_rules_that_the_docs_name_are_broken_here() -> None:
-    """docs/chaos.md has the number of each deployment, and rows that are those of the command."""
-    docs = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text()
+    """chaos.md has the number of each deployment, and rows that are those of the command."""
+    docs = page("chaos.md").read_text()
     numbers = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", docs, re.MULTILINE))
     assert numbers == {k: str(n) for k, n in Counter(each.kind for each in MUTATIONS).items()}
     shown = {(name, kind, int(seed)) for name, kind, seed in _ROW.findall(docs)}

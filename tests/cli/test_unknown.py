@@ -1,4 +1,4 @@
-"""``rifl unknown``, as the docs show it (docs/operations.md)."""
+"""``rifl unknown``, as the docs show it (docs/how-to/operations.md)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 import rifl
 from rifl._cli import ExitCode, main
 from tests.echo import METHOD, served
+from tests.helpers.pages import page
 
 ROOT = Path(__file__).parents[2]
 KEYS = ("order-17", "order-18")
@@ -44,7 +45,7 @@ with rifl.Deduplicator(sys.argv[1], sessions_from="anyone") as dedup, served(ded
 
 
 def _section() -> str:
-    text = (ROOT / "docs" / "operations.md").read_text()
+    text = page("operations.md").read_text()
     return text.split("## Calls whose outcome is unknown", 1)[1].split("\n## ", 1)[0]
 
 

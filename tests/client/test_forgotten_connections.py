@@ -1,4 +1,4 @@
-"""A NAT or a balancer forgets an idle connection, and drops what comes (docs/deploying.md)."""
+"""A NAT or a balancer forgets an idle connection, and drops what comes (deploying.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Make the protocol's test vectors: ``python -m tests.compat.make_vectors``.
 
-They are for implementations in other languages (``docs/protocol.md``), and they
+They are for implementations in other languages (``docs/reference/protocol.md``), and they
 hold this one to what it has sent before: a change of a line that is there is a
 change of the protocol.
 """

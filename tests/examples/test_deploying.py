@@ -1,4 +1,4 @@
-"""The files of docs/deploying.md: a valid manifest, and alerts on metrics that exist."""
+"""The files of docs/how-to/deploying.md: a valid manifest, and alerts on metrics that exist."""
 
 from __future__ import annotations
 

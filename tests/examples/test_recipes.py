@@ -1,12 +1,14 @@
-"""docs/recipes.md shows the examples as they are; test_examples.py runs them."""
+"""docs/how-to/recipes.md shows the examples as they are; test_examples.py runs them."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from tests.helpers.pages import page
+
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "recipes.md").read_text()
+PAGE = page("recipes.md").read_text()
 EXAMPLES = {path.name: path.read_text() for path in (ROOT / "examples/recipes").glob("*.py")}
 
 
@@ -21,4 +23,4 @@ def test_every_recipe_is_on_the_page() -> None:
     """Each example that can be run is linked from the page."""
     runnable = [name for name, text in EXAMPLES.items() if "def main()" in text]
     assert len(runnable) >= 4
-    assert [name for name in runnable if f"(../examples/recipes/{name})" not in PAGE] == []
+    assert [name for name in runnable if f"(../../examples/recipes/{name})" not in PAGE] == []

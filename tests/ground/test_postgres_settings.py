@@ -15,7 +15,6 @@ import pytest
 
 import curp.log._errors as group_errors
 from _rifl_ground.postgres.settings import WANTED
-from benchmarks.house.imports import ROOT
 from curp.log import open_engine
 from rifl._stores import StoreNotDurable
 from rifl._stores.postgres.schema import script as store_script
@@ -28,6 +27,7 @@ from sharedlog._engines.postgres.opening import create_log, open_log
 from sharedlog._engines.postgres.schema import script as log_script
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
+from tests.helpers.pages import page
 from tests.helpers.waiting import until
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.replica import IDEMPOTENT, Replica, call
@@ -205,9 +205,9 @@ def test_nothing_is_written_while_a_server_is_weak(
 
 def test_the_page_has_what_is_wanted() -> None:
     """The page of stores in PostgreSQL names each setting that is looked at, and its value."""
-    page = (ROOT / "docs" / "stores-postgresql.md").read_text()
+    text = page("stores-postgresql.md").read_text()
     for name, (wanted, _) in WANTED.items():
-        assert f"| `{name}` | `{wanted}` |" in page
+        assert f"| `{name}` | `{wanted}` |" in text
     assert set(WEAK) == set(WANTED)
 
 

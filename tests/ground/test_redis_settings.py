@@ -14,7 +14,6 @@ import pytest
 
 import curp.log._errors as group_errors
 from _rifl_ground.redis.settings import WANTED
-from benchmarks.house.imports import ROOT
 from curp.log import open_engine
 from rifl._stores import StoreNotDurable
 from rifl.core._shared.errors import StoreUnavailable as CallStoreUnavailable
@@ -25,6 +24,7 @@ from sharedlog._core.errors import LogUnavailable, NotDurable, StoreUnavailable
 from sharedlog._engines.redis.opening import create_log, open_log
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
+from tests.helpers.pages import page
 from tests.helpers.waiting import until
 from tests.stores.redis.replica import IDEMPOTENT, Replica, call
 from tests.stores.redis.servers import RedisServer
@@ -157,7 +157,7 @@ def test_nothing_is_written_while_a_server_is_weak(
 
 def test_the_page_has_what_is_wanted() -> None:
     """The page of stores in Redis names each setting that is looked at, and what it is to be."""
-    page = (ROOT / "docs" / "stores-redis.md").read_text()
+    text = page("stores-redis.md").read_text()
     for name, (wanted, _) in WANTED.items():
-        assert f"| `{name}` | `{wanted}` |" in page
+        assert f"| `{name}` | `{wanted}` |" in text
     assert {name for name, _ in WEAK} == set(WANTED)

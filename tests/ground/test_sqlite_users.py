@@ -14,6 +14,7 @@ import pytest
 from _rifl_ground.sqlite import long_wal, opening
 from _rifl_ground.sqlite.failures import Stopped
 from tests.ground.sqlite_users import USERS, SqliteUser, outcome
+from tests.helpers.pages import page
 from tests.helpers.processes import started
 from tests.helpers.waiting import until
 
@@ -180,7 +181,7 @@ def test_a_checkpoint_of_somebody_else_is_no_harm(user: SqliteUser) -> None:
 def test_a_build_that_does_not_sync_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite tells how it was built (docs/sqlite.md)."""
+    """SQLite tells how it was built (docs/reference/sqlite.md)."""
     monkeypatch.setattr(opening, "_WEAKENING", {"NO_SYNC", "SYSTEM_MALLOC"})
     with pytest.raises(Stopped, match="built with SYSTEM_MALLOC"):
         opening.connect(tmp_path / "a.db", opening.Connection, busy_s=1.0, create=True)
@@ -188,8 +189,8 @@ def test_a_build_that_does_not_sync_is_refused(
 
 
 def test_every_setting_of_sqlite_is_judged() -> None:
-    """docs/sqlite.md has each pragma that this SQLite knows."""
-    text = (Path(__file__).parents[2] / "docs" / "sqlite.md").read_text()
+    """docs/reference/sqlite.md has each pragma that this SQLite knows."""
+    text = page("sqlite.md").read_text()
     with closing(sqlite3.connect(":memory:")) as connection:
         known = {name for (name,) in connection.execute("PRAGMA pragma_list")}
     assert {name for name in known if f"`{name}`" not in text} == set()

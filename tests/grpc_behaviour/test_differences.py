@@ -1,4 +1,4 @@
-"""Differences from bare gRPC that rifl intends: docs/grpc-differences.md, held on both sides."""
+"""Differences from bare gRPC that rifl intends: grpc-differences.md, held on both sides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,10 +14,11 @@ import pytest
 
 import rifl
 from tests.grpc_behaviour.sides import DEADLINE_S, SERVICE, Behaviours, Side
+from tests.helpers.pages import page
 from tests.helpers.ports import free_port
 
 UNARY, COLLECT, COUNT = (f"/{SERVICE}/{name}" for name in ("Unary", "Collect", "Count"))
-DOC = Path(__file__).parents[2] / "docs" / "grpc-differences.md"
+DOC = page("grpc-differences.md")
 CODE = grpc.StatusCode
 
 

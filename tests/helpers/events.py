@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from benchmarks.house.imports import PRODUCT, ROOT, files, module_of, tree_of
+from benchmarks.house.imports import PRODUCT, files, module_of, tree_of
+from tests.helpers.pages import page
 
 # Where operators look: one place for each event.
 PAGES = ("operations.md", "curp.md", "log-engines.md", "log-operations.md")
@@ -128,9 +129,9 @@ def events_in_the_source() -> tuple[list[Logged], set[str]]:
 
 def events_in_the_docs() -> list[Logged]:
     found = []
-    for page in PAGES:
+    for name in PAGES:
         logger = ""
-        for line in (ROOT / "docs" / page).read_text().splitlines():
+        for line in page(name).read_text().splitlines():
             if heading := re.match(r"#+ (.*)", line):
                 named = re.match(r"`([a-z_.]+)`", heading[1])
                 logger = named[1] if named else ""

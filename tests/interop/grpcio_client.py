@@ -1,4 +1,4 @@
-"""A client written from docs/protocol.md with grpcio and the standard library alone.
+"""A client written from docs/reference/protocol.md with grpcio and the standard library alone.
 
 ``grpcio_client.py TARGET HEADERS`` plays the scenario of ``scenario.py`` and prints
 what it saw, one JSON object a line. It is a script: nothing of ours is imported.

@@ -1,4 +1,4 @@
-"""The scenario that clients in other languages play, and the check of it (docs/protocol.md)."""
+"""The scenario that clients in other languages play, and the check of it (protocol.md)."""
 
 from __future__ import annotations
 

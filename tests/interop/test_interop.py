@@ -35,7 +35,7 @@ def _play(command: list[str], kind: str, directory: Path) -> None:
 
 @pytest.mark.parametrize("kind", _KINDS)
 def test_client_of_grpcio_alone(kind: str, tmp_path: Path) -> None:
-    """What docs/protocol.md says is enough for exactly-once calls from Python (DESIGN §3, §5)."""
+    """What protocol.md says is enough for exactly-once calls from Python (DESIGN §3, §5)."""
     _play([sys.executable, str(SCRIPT)], kind, tmp_path)
 
 
@@ -56,5 +56,5 @@ def test_client_of_grpcio_alone_imports_nothing_of_ours() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", _KINDS)
 def test_client_in_go(kind: str, go_client: list[str], tmp_path: Path) -> None:
-    """What docs/protocol.md says is enough for exactly-once calls from Go (DESIGN §3, §5)."""
+    """What protocol.md says is enough for exactly-once calls from Go (DESIGN §3, §5)."""
     _play(go_client, kind, tmp_path)

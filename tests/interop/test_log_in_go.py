@@ -15,7 +15,7 @@ from tests.sharedlog.served import served
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_log_client_in_go(go_client: list[str]) -> None:
-    """What docs/log-protocol.md says is enough to append once and to follow (DESIGN-LOG §12)."""
+    """What log-protocol.md says is enough to append once and to follow (DESIGN-LOG §12)."""
     with sharedlog.create(f"memory:{secrets.token_hex(8)}") as log:
         with served(log) as server:
             finished = subprocess.run(

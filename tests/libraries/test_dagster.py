@@ -1,4 +1,4 @@
-"""Dagster's code server and its client, as they are, over our channel (docs/libraries.md)."""
+"""Dagster's code server and its client, as they are, over our channel (libraries.md)."""
 
 from __future__ import annotations
 

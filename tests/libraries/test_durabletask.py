@@ -1,4 +1,4 @@
-"""Microsoft's durabletask: worker and client as they are, over our channel (docs/libraries.md)."""
+"""Microsoft's durabletask: worker and client as they are, over our channel (libraries.md)."""
 
 from __future__ import annotations
 

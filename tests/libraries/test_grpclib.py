@@ -1,4 +1,4 @@
-"""grpclib, which has neither our SDK nor gRPC's core, sends plain keys (docs/keys.md)."""
+"""grpclib, which has neither our SDK nor gRPC's core, sends plain keys (docs/how-to/keys.md)."""
 
 from __future__ import annotations
 

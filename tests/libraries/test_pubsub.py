@@ -1,4 +1,4 @@
-"""google-cloud-pubsub publishes each message once to a server of one's own (docs/libraries.md)."""
+"""google-cloud-pubsub publishes each message once to a server of one's own (libraries.md)."""
 
 from __future__ import annotations
 

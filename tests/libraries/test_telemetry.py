@@ -1,4 +1,4 @@
-"""OpenTelemetry's OTLP exporter sends each batch of spans once (docs/libraries.md)."""
+"""OpenTelemetry's OTLP exporter sends each batch of spans once (docs/how-to/libraries.md)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,13 @@ _DATA = (
     "sharedlog/_consumer/scripts/commit.lua",
     "sharedlog/_player/status.html",
 )
-_IN_THE_SDIST = ("Makefile", "CHANGELOG.md", "docs/start.md", "tests/conftest.py", "proto/rifl/v1")
+_IN_THE_SDIST = (
+    "Makefile",
+    "CHANGELOG.md",
+    "docs/tutorials/start.md",
+    "tests/conftest.py",
+    "proto/rifl/v1",
+)
 # A service of bytes, over a store in a file, whose answer is lost once.
 _USED = """
 import sys

@@ -6,13 +6,13 @@ import contextlib
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 import rifl
+from tests.helpers.pages import page
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
 from tests.server.endings import (
@@ -30,7 +30,7 @@ from tests.server.endings import (
 from tests.stores.postgres.servers import PostgresServer
 
 METHOD = "/test.Endings/Act"
-PAGE = Path(__file__).parents[2] / "docs" / "transactions.md"
+PAGE = page("transactions.md")
 _UNDONE, _DONE = ("not-executed", 0), ("executed", 2)
 
 

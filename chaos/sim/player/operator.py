@@ -104,7 +104,7 @@ class Operator:
             Course(self._cast, self, partial(all_told, PLAYER), Point.TELLING, found).go()
 
     def _see_to(self, name: str, told: TargetState) -> None:
-        """Do what docs/player.md says of a target that has stopped."""
+        """Do what docs/reference/player.md says of a target that has stopped."""
         self.seen.add((name, told.why))
         self._cast.trace(self.name, f"{name} has stopped: {told.why} {told.details}")
         if told.number != max(0, self._number(name)):

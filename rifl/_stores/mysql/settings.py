@@ -1,6 +1,6 @@
 """Settings of MariaDB and MySQL: which servers are refused, and what weakens commits (DESIGN §6).
 
-``docs/stores-mysql.md`` tells why the settings that are not here do not matter.
+``docs/reference/stores-mysql.md`` tells why the settings that are not here do not matter.
 """
 
 from __future__ import annotations

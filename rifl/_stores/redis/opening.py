@@ -108,7 +108,7 @@ def _check_rights(client: Any, address: RedisStoreAddress) -> None:
     if missing:
         raise StoreUnreachable(
             f"{address}: the user may not {', '.join(missing)} (the least it needs is in "
-            "docs/stores-redis.md)"
+            "docs/reference/stores-redis.md)"
         )
 
 

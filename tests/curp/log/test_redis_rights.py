@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,9 @@ from curp.log import open_engine
 from curp.log._errors import LogUnavailable
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
+from tests.helpers.pages import page
 
-_DOCS = Path(__file__).parents[3] / "docs" / "curp-logs.md"
+_DOCS = page("curp-logs.md")
 
 
 def documented() -> list[str]:

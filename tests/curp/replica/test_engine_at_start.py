@@ -1,4 +1,4 @@
-"""A replica that starts while its log's engine is down (DESIGN §7; docs/curp.md)."""
+"""A replica that starts while its log's engine is down (DESIGN §7; docs/reference/curp.md)."""
 
 from __future__ import annotations
 

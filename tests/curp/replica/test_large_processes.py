@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 _DEADLINE_S = 120.0
 _MIB = 1 << 20
-# gRPC takes four mebibytes unless it is told otherwise (docs/curp.md).
+# gRPC takes four mebibytes unless it is told otherwise (docs/reference/curp.md).
 _MESSAGES = [
     ("grpc.max_receive_message_length", 80 * _MIB),
     ("grpc.max_send_message_length", 80 * _MIB),

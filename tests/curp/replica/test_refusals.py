@@ -1,4 +1,4 @@
-"""Refusals of ``curp``, in processes of their own (DESIGN §7; docs/curp.md)."""
+"""Refusals of ``curp``, in processes of their own (DESIGN §7; docs/reference/curp.md)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ const (
 	leases         = "/lease_server.v1.LeaseServer/"
 )
 
-// After these the same identity is sent again (docs/protocol.md, section 3).
+// After these the same identity is sent again (docs/reference/protocol.md, section 3).
 var retried = map[string]bool{
 	"IN_PROGRESS": true, "RECORD_PENDING": true, "DRAINING": true, "STORE_UNAVAILABLE": true,
 	"DEPOSED": true, "NOT_LEADER": true, "WINDOW_EXCEEDED": true,

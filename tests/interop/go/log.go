@@ -20,7 +20,7 @@ const (
 	substreams = 4
 )
 
-// served is a log over gRPC, written from docs/log-protocol.md: `client log TARGET`.
+// served is a log over gRPC, written from docs/reference/log-protocol.md: `client log TARGET`.
 type served struct {
 	connection  *grpc.ClientConn
 	incarnation []byte

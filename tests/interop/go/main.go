@@ -1,4 +1,4 @@
-// A client in Go, written from docs/protocol.md: `client TARGET HEADERS` plays the
+// A client in Go, written from docs/reference/protocol.md: `client TARGET HEADERS` plays the
 // scenario of ../scenario.py and prints what it saw, one JSON object a line.
 package main
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from sharedlog.testing import drain, driven
 from tests.helpers.log_servers import shared_postgres
+from tests.helpers.pages import page
 from tests.sharedlog.consumer.world import PostgresDatabase, World
 
 __all__ = ["shared_postgres"]
@@ -27,7 +28,7 @@ SCHEMA = (
     "CREATE TABLE raising (n INTEGER)",
     "CREATE TRIGGER raises BEFORE INSERT ON raising BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
 )
-PAGE = Path(__file__).parents[3] / "docs" / "transactions.md"
+PAGE = page("transactions.md")
 BILL = "INSERT INTO bill VALUES (9, 'by itself', 9, 'nothing')"
 
 

@@ -3,15 +3,15 @@
 import contextlib
 import re
 import secrets
-from pathlib import Path
 
 import pytest
 
 from sharedlog._core.commit import Commit, NewEntry, Put
 from sharedlog._core.errors import LogUnavailable
 from sharedlog._engines.opening import create_engine, open_engine
+from tests.helpers.pages import page
 
-_TEXT = (Path(__file__).parents[3] / "docs" / "log-engines.md").read_text("utf-8")
+_TEXT = page("log-engines.md").read_text("utf-8")
 
 
 def documented():

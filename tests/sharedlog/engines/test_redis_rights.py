@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,9 @@ import sharedlog
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
 from sharedlog._core.errors import LogUnavailable
 from sharedlog._engines.redis.opening import create_log, open_log
+from tests.helpers.pages import page
 
-_DOCS = Path(__file__).parents[3] / "docs" / "log-engines.md"
+_DOCS = page("log-engines.md")
 
 
 def documented() -> list[str]:

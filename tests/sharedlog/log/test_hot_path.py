@@ -1,4 +1,4 @@
-"""The cost of a message in the interpreter, counted: no clock, no noise (docs/log-engines.md).
+"""The cost of a message in the interpreter, counted: no clock, no noise (log-engines.md).
 
 Over SQLite, by opcodes of our modules, as for a call (``tests/test_hot_path.py``): the bounds leave
 no room for another helper function on every message.

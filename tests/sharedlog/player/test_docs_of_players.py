@@ -1,19 +1,17 @@
-"""The first snippets of docs/targets.md and docs/player.md, run together (DESIGN-LOG §15)."""
+"""The first snippets of targets.md and player.md, run together (DESIGN-LOG §15)."""
 
 import contextlib
 import re
 import sqlite3
-from pathlib import Path
 
+from tests.helpers.pages import page
 from tests.helpers.ports import free_port
 
-DOCS = Path(__file__).parents[3] / "docs"
 
-
-def shown(page, port):
+def shown(name, port):
     """Return the first block of Python of a page, for another port."""
     (text, *_) = re.findall(
-        r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL
+        r"^```python\n(.*?)^```", page(name).read_text(), re.MULTILINE | re.DOTALL
     )
     return text.replace("127.0.0.1:50051", f"127.0.0.1:{port}")
 

@@ -336,7 +336,7 @@ def test_requests_fail_typed_while_the_server_is_gone(own_mariadb, prefix):
 
 
 def test_a_server_that_starts_again_is_asked_whether_a_block_was_committed(own_mariadb, prefix):
-    """A connection that is lost within a block leaves no final outcome (docs/transactions.md)."""
+    """A connection that is lost within a block leaves no final outcome (transactions.md)."""
     with (
         closing(Replica(own_mariadb.url(prefix=prefix, **FAST))) as one,
         ThreadPoolExecutor(1) as pool,

@@ -188,7 +188,7 @@ async def test_a_call_is_two_round_trips(
 
 
 def test_an_atomic_call_is_five_round_trips(own_server: Any) -> None:
-    """Claimed, watched, looked at, committed, and read back (docs/performance.md)."""
+    """Claimed, watched, looked at, committed, and read back (docs/explanation/performance.md)."""
     with own_server.client() as books:
 
         def behavior(request: bytes, context: Any) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from pathlib import Path
 
 import pytest
 import redis
@@ -13,9 +12,10 @@ from _rifl_ground.redis import rights
 from rifl._stores import StoreUnreachable, WrongDatabase, open_store
 from rifl._stores.redis.scripts import SERVING
 from rifl.core._serving.verdict import Verdict
+from tests.helpers.pages import page
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, Replica, call, keyed
 
-_DOCS = Path(__file__).parents[3] / "docs" / "stores-redis.md"
+_DOCS = page("stores-redis.md")
 _USERS = itertools.count()
 _QUICK = "beat_s=0.05&dead_after_s=0.6&timeout_s=2"
 NAMESPACE = -7
