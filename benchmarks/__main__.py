@@ -121,8 +121,8 @@ def main() -> None:
             "# All figures\n\nOn this page you can look up each ratio that `make bench` measured: "
             "rifl to what a row names, else\nto bare grpcio; the median of pairs, with its 95 % "
             "interval. [Performance](../explanation/performance.md) says when\n"
-            "and on which machine. `benchmarks/results.json` has processor time, calls a second and "
-            "fsyncs, too.\n\n"
+            "and on which machine. `benchmarks/results.json` has processor time, calls a second "
+            "and fsyncs, too.\n\n"
             + markdown(results.figures())
             + "\n## Scale\n\n"
             + scale_markdown(results.scale())
