@@ -28,6 +28,7 @@ OTHER_ENTRIES = {
     "tests",
     "docs",
     "pyproject.toml",
+    "zensical.toml",
     "README.md",
     "CHANGELOG.md",
     "LICENSE",
