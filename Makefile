@@ -41,10 +41,10 @@ CACHE := $(or $(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,$(abspath $(VENV))))
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package redis-server demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house spin debootstrap clean
+.PHONY: help package redis-server demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house reference docs spin debootstrap clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | clean"
+	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | reference | docs | clean"
 
 # Stages: each adds an extra of pyproject.toml to $(VENV). The sizes are those of $(VENV) with
 # that stage alone, Python's own included.
@@ -59,6 +59,7 @@ SAYS_types := mypy and all that the tree imports, 1030 MB
 SAYS_dev := all that the tests need, 1450 MB
 SAYS_lint := ruff, 50 MB
 SAYS_package := build, 30 MB
+SAYS_docs := the builder of the site, 140 MB
 SAYS_bench := what is compared, in an environment of its own, 1200 MB
 SAYS_libraries := the libraries that are tried, in an environment of their own, 500 MB
 stage = $(VENV)/.stage-$(1)
@@ -79,7 +80,7 @@ $(PYTHON):
 	"$$chosen" -m venv $(VENV)
 
 # Tools that do not import the package: their requirements alone.
-$(call stage,lint) $(call stage,package): $(VENV)/.stage-%: pyproject.toml | $(PYTHON)
+$(call stage,lint) $(call stage,package) $(call stage,docs): $(VENV)/.stage-%: pyproject.toml | $(PYTHON)
 	@echo "Installing $(SAYS_$*) ..."
 	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$*"], sep="\n")' \
 	  | $(PYTHON) -m pip install $(PIP_FLAGS) -r /dev/stdin
@@ -412,5 +413,13 @@ house: $(call stage,base)
 	$(PYTHON) -m benchmarks.house
 	$(PYTHON) -m benchmarks.house --way
 
+# The pages of docs/reference/api: docstrings of public names, options of the commands.
+reference: $(call stage,types)
+	$(PYTHON) -m benchmarks.house --reference docs/reference/api
+
+# The site, in build/site: no page of it asks another server for anything.
+docs: $(call stage,docs)
+	@$(VENV)/bin/zensical build --strict
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache

@@ -1,4 +1,7 @@
-"""``python -m benchmarks.house [--way | --names] [--picture FILE]``: figures, and their details."""
+"""Figures of the tree, their details, its picture, and the reference pages that it writes.
+
+``python -m benchmarks.house [--way | --names | --picture FILE | --reference DIR]``
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Print the figures, or write the picture."""
+    """Print the figures, or write what is asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.house", description=__doc__)
     parser.add_argument("--picture", type=Path, help="write the picture there instead")
+    parser.add_argument("--reference", type=Path, help="write the reference pages there instead")
     parser.add_argument("--way", action="store_true", help="files of one call, of one message")
     parser.add_argument(
         "--names", action="store_true", help="small modules, and shared class names"
@@ -23,6 +27,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.picture is not None:
         arguments.picture.write_text(picture())
+        return
+    if arguments.reference is not None:
+        from benchmarks.house.reference import write
+
+        write(arguments.reference)
         return
     if arguments.way:
         # Imports the product, which the others only read.

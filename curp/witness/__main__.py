@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
             journal.close()
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m curp.witness", description=__doc__)
     limits = WitnessLimits()
     parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 picks one")
@@ -79,6 +79,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add_token_option(parser)
     add_server_options(parser)
     parser.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
+    return parser
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = _parser()
     arguments = parser.parse_args(argv)
     try:
         arguments.limits = WitnessLimits(

@@ -73,6 +73,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    given = sys.argv[1:] if argv is None else argv
+    # A namespace's id begins as an option does.
+    return _parser().parse_args([f" {text}" if _NAMESPACE.match(text) else text for text in given])
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rifl", description=_ABOUT, epilog=_EXIT_CODES)
     parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -123,9 +129,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     accept.set_defaults(run=_accept_loss)
     add_unknown(commands, url)
     add_lease_server(commands)
-    given = sys.argv[1:] if argv is None else argv
-    # A namespace's id begins as an option does.
-    return parser.parse_args([f" {text}" if _NAMESPACE.match(text) else text for text in given])
+    return parser
 
 
 def _inspect(store: Inspection, arguments: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from benchmarks.house.figures import figures, same_names, small
 from benchmarks.house.imports import PRODUCT, ROOT, circles, graph
 from benchmarks.house.picture import parts, picture
+from benchmarks.house.reference import pages
 from benchmarks.house.way import way, way_of_a_message
 
 
@@ -28,6 +29,12 @@ def test_modules_import_each_other_in_no_circle():
 def test_the_picture_is_that_of_the_imports():
     """``make house`` was run after the last change of who imports whom (DESIGN §2)."""
     assert (ROOT / "docs" / "house.svg").read_text() == picture()
+
+
+def test_the_reference_is_that_of_the_code():
+    """``make reference`` was run after the last change of a docstring or an option."""
+    folder = ROOT / "docs" / "reference" / "api"
+    assert {file.name: file.read_text() for file in folder.glob("*.md")} == pages()
 
 
 def test_figures_are_of_this_tree():

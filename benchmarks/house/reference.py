@@ -1,0 +1,317 @@
+"""The reference pages that the code writes: public names with their docstrings, and the commands.
+
+They lie in ``docs/reference/api``. A test holds that they are those of the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import importlib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from benchmarks.house.imports import PRODUCT
+from curp._cli import command as curp_command
+from curp.witness import __main__ as witness_command
+from rifl._cli import command as rifl_command
+from sharedlog._cli import arguments as sharedlog_command
+
+__all__ = ["pages", "write"]
+
+# The modules that users import, but for those that protoc writes.
+MODULES = (
+    "rifl",
+    "rifl.aio",
+    "rifl.core",
+    "rifl.metrics",
+    "rifl.spark",
+    "rifl.testing",
+    "rifl.tracing",
+    "sharedlog",
+    "sharedlog.aio",
+    "sharedlog.metrics",
+    "sharedlog.spark",
+    "sharedlog.testing",
+    "sharedlog.tracing",
+    "curp",
+    "curp.client",
+    "curp.metrics",
+    "curp.observer",
+    "lease_server",
+)
+_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "rifl": rifl_command._parser,
+    "sharedlog": sharedlog_command._parser,
+    "curp": curp_command._parser,
+    "curp-witness": witness_command._parser,
+}
+_WIDE = 88
+
+
+def write(folder: Path) -> None:
+    """Write all pages into a folder, and remove those that are no more."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = pages()
+    for file in folder.glob("*.md"):
+        if file.name not in found:
+            file.unlink()
+    for name, text in found.items():
+        (folder / name).write_text(text)
+
+
+def pages() -> dict[str, str]:
+    """Return each page's text by its file's name."""
+    found = {f"{name}.md": _module(importlib.import_module(name)) for name in MODULES}
+    found |= {f"command-{name}.md": _command(make()) for name, make in _PARSERS.items()}
+    lines = [
+        "# Names and commands",
+        "",
+        "On these pages you can look up each public name and option.",
+    ]
+    lines += ["", *(f"- [`{name.removesuffix('.md')}`]({name})" for name in found)]
+    return found | {"README.md": _joined(lines)}
+
+
+# Names.
+
+
+def _module(module: ModuleType) -> str:
+    name = module.__name__
+    lines = [
+        f"# `{name}`",
+        "",
+        f"On this page you can look up each public name of `{name}`. The code writes it: "
+        "`make reference`.",
+        "",
+        *_prose(module),
+    ]
+    for each in sorted(module.__all__):
+        value = getattr(module, each)
+        if not inspect.ismodule(value):
+            lines += _name(each, value)
+    return _joined(lines)
+
+
+def _joined(lines: list[str]) -> str:
+    text = "\n".join(lines).rstrip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _name(name: str, value: Any) -> Iterator[str]:
+    yield f"## `{name}`"
+    yield ""
+    if isinstance(value, type) and issubclass(value, enum.Enum):
+        yield from _prose(value)
+        yield from (f"- `{each.name}` = `{each.value!r}`" for each in value)
+        yield ""
+    elif isinstance(value, type):
+        if issubclass(value, BaseException):
+            yield f"Is a {', '.join(f'`{each.__name__}`' for each in value.__bases__)}."
+            yield ""
+        else:
+            yield from _signature(name, value)
+        yield from _prose(value)
+        for method, found in _methods(value):
+            yield f"### `{name}.{method}`"
+            yield ""
+            if callable(found):
+                yield from _signature(method, found)
+            yield from _prose(found)
+    elif callable(value):
+        yield from _signature(name, value)
+        yield from _prose(value)
+    else:
+        yield f"A `{type(value).__name__}`."
+        yield ""
+
+
+def _methods(cls: type) -> Iterator[tuple[str, Any]]:
+    """Return what a class of this product offers, in the order of names."""
+    for name in sorted(dir(cls)):
+        if name.startswith("_"):
+            continue
+        found = inspect.getattr_static(cls, name)
+        if isinstance(found, (classmethod, staticmethod)):
+            found = found.__func__
+        getter = found.fget if isinstance(found, property) else found
+        where = getattr(getter, "__module__", None) or ""
+        if where.split(".")[0] in PRODUCT and inspect.isfunction(getter) and inspect.getdoc(found):
+            yield name, found
+
+
+def _signature(name: str, value: Any) -> Iterator[str]:
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return
+    given = [each for each in found.parameters.values() if each.name not in ("self", "cls")]
+    if not given and isinstance(value, type):
+        return
+    shown: list[str] = []
+    for each in given:
+        stars = any(before.startswith("*") for before in shown)
+        if each.kind is each.KEYWORD_ONLY and not stars:
+            shown.append("*")
+        shown.append(_parameter(each))
+    returned = "" if isinstance(value, type) else _returned(found.return_annotation)
+    line = f"{name}({', '.join(shown)}){returned}"
+    if len(line) > _WIDE:
+        line = f"{name}(\n" + "".join(f"    {each},\n" for each in shown) + f"){returned}"
+    yield from ("```text", *line.split("\n"), "```", "")
+
+
+def _parameter(given: inspect.Parameter) -> str:
+    text = given.name
+    if given.kind is given.VAR_POSITIONAL:
+        text = f"*{text}"
+    elif given.kind is given.VAR_KEYWORD:
+        text = f"**{text}"
+    if given.annotation is not given.empty:
+        text += f": {_annotation(given.annotation)}"
+    if given.default is not given.empty:
+        text += f" = {_default(given.default)}"
+    return text
+
+
+def _returned(annotation: Any) -> str:
+    return "" if annotation is inspect.Signature.empty else f" -> {_annotation(annotation)}"
+
+
+def _annotation(annotation: Any) -> str:
+    if isinstance(annotation, typing.ForwardRef):
+        return str(annotation.__forward_arg__)
+    if isinstance(annotation, str):
+        return annotation
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if inspect.isroutine(value) or isinstance(value, type):
+        return value.__name__
+    text = repr(value)
+    # An object without a text of its own has its address there.
+    return "..." if " object at 0x" in text or " at 0x" in text else text
+
+
+# Docstrings.
+
+
+def _prose(value: Any) -> Iterator[str]:
+    """Turn a docstring into Markdown: literals, and blocks of code."""
+    text = inspect.getdoc(value) or ""
+    if inspect.ismodule(value):
+        # What follows maps its private modules.
+        text = re.split(r"^- ``", text, flags=re.MULTILINE)[0]
+    block: list[str] | None = None
+    opens = False
+    for line in [*text.split("\n"), ""]:
+        indented = line.startswith("    ")
+        if opens and indented:
+            block, opens = [], False
+            yield "```python"
+        if block is not None:
+            if indented or not line:
+                block.append(line[4:])
+                continue
+            yield from _closed(block)
+            block = None
+        if line:
+            opens = line.endswith("::")
+        if line == "::":
+            continue
+        line = re.sub(r"::$", ":", line)
+        yield re.sub(r"``([^`]+)``", r"`\1`", line)
+    if block is not None:
+        yield from _closed(block)
+
+
+def _closed(block: list[str]) -> Iterator[str]:
+    while block and not block[-1]:
+        block.pop()
+    yield from (*block, "```", "")
+
+
+# Commands.
+
+
+def _command(parser: argparse.ArgumentParser) -> str:
+    lines = [
+        f"# `{parser.prog}`",
+        "",
+        f"On this page you can look up each option of `{parser.prog}`. The code writes it: "
+        "`make reference`.",
+        "",
+        *_prose_of(parser.description),
+        *_options(parser),
+        *_prose_of(parser.epilog),
+    ]
+    for name, helped, command in _commands(parser):
+        lines += [f"## `{name}`", "", *_prose_of(command.description or helped)]
+        lines += _options(command)
+    return _joined(lines)
+
+
+def _commands(
+    parser: argparse.ArgumentParser,
+) -> Iterator[tuple[str, str | None, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            told = {each.dest: each.help for each in action._choices_actions}
+            for name, command in action.choices.items():
+                yield f"{parser.prog} {name}", told.get(name), command
+                yield from _commands(command)
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    rows = [
+        f"| {_spelt(action)} | {_cell(_helped(parser, action))} |"
+        for action in parser._actions
+        if not isinstance(action, (argparse._HelpAction, argparse._SubParsersAction))
+    ]
+    if rows:
+        yield from ("| option | |", "|---|---|", *rows, "")
+
+
+def _spelt(action: argparse.Action) -> str:
+    value = ""
+    if action.nargs != 0:
+        if action.choices is not None:
+            value = "{" + ",".join(str(each) for each in action.choices) + "}"
+        else:
+            named = action.metavar or action.dest.upper()
+            value = " ".join(named) if isinstance(named, tuple) else named
+        if action.nargs in ("*", "+"):
+            value += " ..."
+    if not action.option_strings:
+        return _cell(f"`{value}`" + (" (optional)" if action.nargs in ("?", "*") else ""))
+    return _cell(
+        ", ".join(f"`{name} {value}`" if value else f"`{name}`" for name in action.option_strings)
+    )
+
+
+def _helped(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    text = action.help or ""
+    if text is argparse.SUPPRESS:
+        return ""
+    return text % {"prog": parser.prog, **vars(action)} if "%" in text else text
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _prose_of(text: str | None) -> list[str]:
+    if not text:
+        return []
+    return [
+        *(re.sub(r"``([^`]+)``", r"`\1`", line.strip()) for line in text.strip().split("\n")),
+        "",
+    ]
