@@ -55,10 +55,10 @@ def test_no_error_is_made_up() -> None:
 
 
 def test_every_metric_is_listed() -> None:
-    """operations.md lists each metric by the name it is exported under."""
+    """metrics.md lists each metric by the name it is exported under."""
     registry = CollectorRegistry()
     PrometheusObserver(registry)
-    text = page("operations.md").read_text()
+    text = page("metrics.md").read_text()
     names = {
         f"{metric.name}_total" if metric.type == "counter" else metric.name
         for metric in registry.collect()
@@ -68,14 +68,14 @@ def test_every_metric_is_listed() -> None:
 
 
 def test_every_metric_of_a_log_is_listed() -> None:
-    """log-operations.md has each metric with its labels, and none that there is not (DESIGN §9)."""
+    """metrics.md has each metric with its labels, and none that there is not (DESIGN §9)."""
     registry = CollectorRegistry()
     log_metrics.PrometheusObserver(registry)
     names = {
         f"{metric.name}_total" if metric.type == "counter" else metric.name
         for metric in registry.collect()
     }
-    text = page("log-operations.md").read_text()
+    text = page("metrics.md").read_text()
     rows = re.findall(r"^\| (`sharedlog_[a-z_`, ]+) \|", text, re.MULTILINE)
     assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
 
@@ -107,11 +107,15 @@ def test_every_metric_of_a_consumer_is_listed() -> None:
 
 
 def test_every_exit_code_is_listed() -> None:
-    """operations.md lists the exit codes of the command, those that its modules name."""
-    rows = re.findall(r"^\| (\d) \|", page("operations.md").read_text(), re.MULTILINE)
-    text = "".join(file.read_text() for file in files("rifl/_cli"))
-    named = {ExitCode[name] for name in re.findall(r"ExitCode\.([A-Z_]+)", text)}
-    assert [int(row) for row in rows] == sorted(named | {ExitCode.DONE, ExitCode.UNAVAILABLE})
+    """commands.md lists the exit codes of the commands, those that their modules name."""
+    cells = re.findall(
+        r"^\| (\d+) \|([^|]*)\|([^|]*)\|$", page("commands.md").read_text(), re.MULTILINE
+    )
+    for at, package in enumerate(("rifl", "sharedlog"), start=1):
+        text = "".join(file.read_text() for file in files(f"{package}/_cli"))
+        named = {ExitCode[name] for name in re.findall(r"ExitCode\.([A-Z_]+)", text)}
+        rows = [int(row[0]) for row in cells if row[at].strip()]
+        assert rows == sorted(named | {ExitCode.DONE, ExitCode.UNAVAILABLE})
 
 
 @pytest.mark.parametrize(

@@ -273,20 +273,25 @@ def _operations(
     reader: Reader,
     stopping: str,
     health: str,
-    metrics: str,
-    tracing: str,
     settling: str,
     several: str,
 ) -> None:
-    reader.serve()
-    observed = reader.run(metrics)
-    server = grpc.server(ThreadPoolExecutor(2), interceptors=[observed["dedup"].interceptor()])
-    reader.run(health, server=server, dedup=observed["dedup"])
-    reader.run(tracing)
+    dedup = rifl.Deduplicator(reader.names["url"])
+    server = grpc.server(ThreadPoolExecutor(2), interceptors=[dedup.interceptor()])
+    reader.run(health, server=server, dedup=dedup)
     reader.run(settling)
     reader.run(several, credentials=grpc.ssl_channel_credentials())
     # The other is of a main thread that ends: names only.
     assert "serve_until_signal" in stopping
+
+
+def _metrics(reader: Reader, calls: str, log: str, traces: str) -> None:
+    reader.serve()
+    reader.run(calls)
+    with sharedlog.create("sqlite:///events.log") as made:
+        made.stream("orders")
+    reader.run(log)["log"].close()
+    reader.run(traces)
 
 
 def _stores(reader: Reader, own: str, shared: str) -> None:
@@ -338,6 +343,7 @@ _READ: dict[str, Callable[..., None]] = {
     "keys.md": _keys,
     "log.md": _log,
     "libraries.md": _run_each,
+    "metrics.md": _metrics,
     "operations.md": _operations,
     "policies.md": _run_each,
     "stores.md": _stores,

@@ -250,7 +250,7 @@ def test_the_secret_is_rotated_beside_a_server(url: str, capsys: Any) -> None:
 def test_a_store_without_its_extra(
     extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A URL whose extra is missing ends with that, not with wrong usage (operations.md)."""
+    """A URL whose extra is missing ends with that, not with wrong usage (commands.md)."""
     monkeypatch.setitem(sys.modules, f"rifl._stores.{extra}", None)
     scheme = "postgresql" if extra == "postgres" else extra
     assert main(["inspect", f"{scheme}://127.0.0.1:1"]) == ExitCode.MISSING_EXTRA

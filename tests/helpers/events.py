@@ -12,7 +12,7 @@ from benchmarks.house.imports import PRODUCT, files, module_of, tree_of
 from tests.helpers.pages import page
 
 # Where operators look: one place for each event.
-PAGES = ("operations.md", "curp.md", "log-engines.md", "log-operations.md")
+PAGES = ("events.md", "curp.md", "log-engines.md")
 _LEVELS = {
     "debug": "debug",
     "info": "info",

@@ -302,7 +302,7 @@ def test_a_restored_log_is_another_one(filled, url, run, told):
 
 
 def test_what_cannot_be_done_is_one_line_and_a_code(filled, url, run, tmp_path):
-    """For scripts (docs/how-to/log-operations.md)."""
+    """For scripts (docs/reference/commands.md)."""
     position = str(filled.follow("s").poll()[0].position)
     for arguments, code in (
         (("read", "memory:none", "s"), ExitCode.NOT_FOUND),
@@ -482,7 +482,7 @@ def test_only_etcd_is_defragmented(tmp_path, run):
 def test_a_signal_ends_a_command_with_a_code_and_leaves_nothing_half_done(
     filled, url, tmp_path, run, monkeypatch
 ):
-    """SIGTERM and SIGINT; an export leaves no part of a file (docs/how-to/log-operations.md)."""
+    """SIGTERM and SIGINT; an export leaves no part of a file (docs/reference/commands.md)."""
     for number, code in (
         (signal.SIGTERM, ExitCode.TERMINATED),
         (signal.SIGINT, ExitCode.INTERRUPTED),
