@@ -12,6 +12,7 @@ import pytest
 
 import rifl
 from rifl._client.settings import channel_options
+from rifl.core._calling.retry import RetryPolicy
 from tests.client.conftest import Connect
 from tests.client.protocol_server import ProtocolServer
 from tests.client.test_targets import answer
@@ -28,7 +29,10 @@ def test_an_attempt_on_a_forgotten_connection_is_made_again_on_another_one(
     with ProtocolServer(answer, address="127.0.0.1:0") as server:
         port = int(server.target.rpartition(":")[2])
         with closing(ForgettingProxy(port)) as proxy:
-            caller = connect(proxy.target, options=[("grpc.keepalive_timeout_ms", 1_000)])
+            # The other way to find such a connection could be faster, on a busy machine.
+            retry = RetryPolicy(silence_s=None)
+            options = [("grpc.keepalive_timeout_ms", 1_000)]
+            caller = connect(proxy.target, retry=retry, options=options)
             assert caller.call(b"one", timeout=60) == b"reply"
             before = len(server.arrivals)
             proxy.forget()
