@@ -25,6 +25,7 @@ from _rifl_ground.exports import exported
 
 if TYPE_CHECKING:
     from _rifl_ground.pings import SERVER_OPTIONS as SERVER_OPTIONS
+    from _rifl_ground.refusals import Outcome as Outcome
     from rifl import aio as aio
     from rifl import core as core
     from rifl._client import BatchItem as BatchItem
@@ -72,12 +73,12 @@ if TYPE_CHECKING:
     from rifl.core._serving.policy import PolicyError as PolicyError
     from rifl.core._shared.identity import RpcId as RpcId
     from rifl.core._shared.observer import Observer as Observer
-    from rifl.core._shared.outcome import Outcome as Outcome
 else:
     __all__, __getattr__, __dir__ = exported(
         __name__,
         {
             "_rifl_ground.pings": "SERVER_OPTIONS",
+            "_rifl_ground.refusals": "Outcome",
             "rifl._client": (
                 "BatchItem BatchResult CallError Channel ClientInterceptor Instrumentation "
                 "Resolution RetryPolicy Session client_interceptor connect instrument key"
@@ -98,6 +99,5 @@ else:
             "rifl.core._serving.policy": "Kind MethodPolicy PolicyError",
             "rifl.core._shared.identity": "RpcId",
             "rifl.core._shared.observer": "Observer",
-            "rifl.core._shared.outcome": "Outcome",
         },
     )

@@ -14,9 +14,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._shared.errors import ForkedProcess, RiflError
 from rifl.core._shared.observer import EndedCall, Observer, ServedCall, Statistics
-from rifl.core._shared.outcome import Outcome
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram

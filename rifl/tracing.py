@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall, Observer, ServedCall
-from rifl.core._shared.outcome import Outcome
 
 try:
     from opentelemetry import propagate, trace

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from chaos.sim.accounts_handler import AccountsHandler, Raised
 from chaos.sim.faults import Point
 from chaos.sim.network import Rpc
@@ -29,7 +30,6 @@ from rifl.core._serving.answer import Answer
 from rifl.core._serving.streams import ResponseStream
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import LeaseExpired, RiflError
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.stream_end import is_end_marker
 from rifl.v1 import rifl_pb2
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from chaos.check.history import read_value
 from chaos.sim.batch_client import ClientBatch, value_of
 from chaos.sim.client_exchange import ClientExchange
@@ -25,7 +26,6 @@ from rifl._client.routing import Router
 from rifl._client.settings import Settings
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._calling.targets import Targets
-from rifl.core._shared.outcome import Outcome
 
 __all__ = ["Client"]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from chaos.check.history import read_value
 from chaos.sim.loop import Process
 from chaos.sim.planned import PlannedCall
@@ -14,7 +15,6 @@ from chaos.sim.service import Operation, encode
 from chaos.sim.world import World
 from rifl._client.answers import read_answer
 from rifl._wire.header import KEY_KEY
-from rifl.core._shared.outcome import Outcome
 
 __all__ = ["PlainCaller"]
 

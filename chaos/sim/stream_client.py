@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from chaos.sim.faults import Fault
 from chaos.sim.loop import Process
 from chaos.sim.planned import PlannedCall
@@ -17,7 +18,6 @@ from rifl._client.answers import FinalStatus
 from rifl._client.errors import call_error
 from rifl._client.resending import resumed
 from rifl.core._calling.stream_attempts import Incomplete, KeptRequests, ReceivedResponses
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.stream_end import end_marker
 
 __all__ = ["ClientStream"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from _rifl_ground.refusals import Outcome
 from curp._core.witness_table import WitnessVerdict
 from rifl.core._shared.errors import LeaseExpired
-from rifl.core._shared.outcome import Outcome
 
 
 class AttemptStep(enum.Enum):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from _rifl_ground.refusals import Outcome
 from curp._core.entries import SetAside
 from curp._core.group_call import SyncVerdict
 from curp._core.leader import Speed
@@ -34,7 +35,6 @@ from rifl.core._shared.errors import (
     SessionClosed,
 )
 from rifl.core._shared.invariant import InvariantViolated
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 

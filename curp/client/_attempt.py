@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from curp._core.group_call import AttemptStep, GroupCall, LeaderAnswer, SyncVerdict
 from curp._core.recording_choice import UNCOUNTED, BegunCall, Way
 from curp._core.witness_table import WitnessVerdict
@@ -30,7 +31,6 @@ from curp.client._messages import (
 from curp.client._record import Record
 from curp.v1 import curp_pb2
 from rifl._wire.header import HEADER_KEY
-from rifl.core._shared.outcome import Outcome
 
 # The longest request that is recorded: with what stands around it, it fits through gRPC.
 MOST_RECORDED_BYTES = 3 << 20

@@ -6,10 +6,10 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from rifl._grpc.status import rich_status
 from rifl._wire.labels import OUTCOME_KEY
 from rifl.core._shared.errors import Deposed
-from rifl.core._shared.outcome import Outcome
 
 _AGAIN_AFTER_S = 0.005
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from _rifl_ground.refusals import Outcome
 from curp._core.group_call import LeaderAnswer
 from curp._wire.labels import SYNCED_KEY
 from curp.v1 import curp_pb2
 from rifl._client.answers import read_answer
 from rifl._wire.header import HEADER_KEY
 from rifl._wire.varint import varint
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.reasons import error_class, told_outcome
 from rifl.v1 import rifl_pb2
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from rifl._client.answers import CLOSED, FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, EXPIRED, Status, agreeing, call_error
 from rifl._client.exchange import NO_SESSION
@@ -31,7 +32,6 @@ from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.codes import raised_code
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import Metadata
 
 _OK = grpc.StatusCode.OK

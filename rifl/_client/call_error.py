@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from _rifl_ground.refusals import Outcome
 from rifl._grpc.status import DETAILS_KEY, saying
 from rifl.core._shared.identity import RpcId
-from rifl.core._shared.outcome import Outcome
 
 
 class Status(Protocol):

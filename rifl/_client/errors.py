@@ -17,10 +17,10 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from rifl._client.call_error import CallError, Status, agreeing
 from rifl.core._shared import errors as core
 from rifl.core._shared.identity import RpcId
-from rifl.core._shared.outcome import Outcome
 
 __all__ = [
     "ANOTHER_STORE",

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from _rifl_ground.owned_lock import OneByOne
+from _rifl_ground.refusals import Outcome
 from rifl._client.answers import CANCELLED_TEXT, CLOSED_TEXT, FinalStatus, read_answer
 from rifl._client.errors import (
     ANOTHER_STORE,
@@ -29,7 +30,6 @@ from rifl.core._shared.codes import raised_code
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall, Observer
-from rifl.core._shared.outcome import Outcome
 
 NO_SESSION = (
     "a key needs a named session, rifl.connect(..., session=...), or the idempotency-key header: "

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from rifl._client.errors import CallError, call_error
 from rifl._wire.header import KEY_KEY
 from rifl.core._calling.invocation import OWN_HEADER
 from rifl.core._shared.errors import BadHeader
 from rifl.core._shared.identity import check_key
-from rifl.core._shared.outcome import Outcome
 
 # Consumed by the channel: it never leaves the process.
 KEY_ENTRY = "rifl-key-bin"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import Status, call_error
@@ -22,7 +23,6 @@ from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.lease_upkeep import LeaseStep
 from rifl.core._calling.silence import SilenceCheck
 from rifl.core._shared.errors import NotDeduplicated
-from rifl.core._shared.outcome import Outcome
 
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0

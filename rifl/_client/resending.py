@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 
 from _rifl_ground.owned_lock import OwnedLock
+from _rifl_ground.refusals import Outcome
 from rifl._client.errors import CallError, call_error, reentrant
 from rifl.core._calling.stream_attempts import KeptRequests
 from rifl.core._shared.codes import MAY_HAVE_RUN_CODE
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.stream_end import end_marker, is_end_marker
 from rifl.v1 import rifl_pb2
 

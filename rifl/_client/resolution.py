@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import CallError, Status, call_error
@@ -19,7 +20,6 @@ from rifl.core._calling.retry import pause_s
 from rifl.core._shared.codes import raised_code
 from rifl.core._shared.errors import StaleRpc
 from rifl.core._shared.identity import RpcId
-from rifl.core._shared.outcome import Outcome
 from rifl.v1 import rifl_pb2
 
 RESOLVE_METHOD = "/rifl.v1.Outcomes/Resolve"

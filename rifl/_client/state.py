@@ -14,6 +14,7 @@ import grpc
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OwnedLock
+from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import ENDED_BY_CHANNEL, REPLACED, FinalStatus, read_answer
 from rifl._client.call_error import Status
@@ -36,7 +37,6 @@ from rifl.core._calling.lease_upkeep import LeaseStep
 from rifl.core._calling.silence import ConnectionWatch
 from rifl.core._shared.errors import NotDeduplicated, StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.reasons import LOST_REASONS
 
 _log = get_logger("rifl.client")

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from rifl._client.answers import CLOSED
 from rifl._client.errors import (
     CallError,
@@ -20,7 +21,6 @@ from rifl._client.sync_client import SyncClient
 from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.invocation import Invocation
-from rifl.core._shared.outcome import Outcome
 
 
 class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]

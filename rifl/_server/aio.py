@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
+from _rifl_ground.refusals import Outcome
 from _rifl_ground.threads import in_thread
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.aio_batches import batched_behavior
@@ -24,7 +25,6 @@ from rifl.core._serving.fast_path import claim, end, start
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 _Handler = Callable[[Any, Any], Awaitable[Any]]

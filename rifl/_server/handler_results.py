@@ -8,11 +8,11 @@ from typing import Any
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.context import Noted
 from rifl.core._serving.answer import Handled, HandlerResult
 from rifl.core._serving.sendable import fits, sendable
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 
 _OK, _UNKNOWN, _INTERNAL = 0, 2, 13

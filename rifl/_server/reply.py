@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.refusals import Outcome
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.status import DETAILS_KEY, details_bin
 from rifl._wire.envelope import NO_INFO, ItemReply, encode_executed, encode_reply
@@ -34,7 +35,6 @@ from rifl.core._shared.errors import (
     StoreUnavailable,
 )
 from rifl.core._shared.observer import Observers, ServedCall
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.reasons import REASONS, error_class, told_outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 

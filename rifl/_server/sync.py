@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import grpc
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.refusals import Outcome
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.raw import RawAnswer
 from rifl._server.batches import Batch, ItemsContext
@@ -31,7 +32,6 @@ from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 _Run = Callable[[bytes, Any, Attempt, list[BaseException]], Handled]

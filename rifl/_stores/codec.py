@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.refusals import Outcome
 from rifl._stores.errors import StoreCorrupt
 from rifl._wire.records import record_and_seed, record_to_bytes, seed_field
 from rifl.core._serving.answer import refusal_record
@@ -12,7 +13,6 @@ from rifl.core._serving.client_table import match_seed
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 _log = get_logger("rifl.store")

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from _rifl_ground.forks import REMEDY, refuse_in_children
+from _rifl_ground.refusals import Outcome
 from rifl.core._shared.errors import ForkedProcess
-from rifl.core._shared.outcome import Outcome
 
 
 class ForkedServer(ForkedProcess):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from _rifl_ground.refusals import Outcome
 from rifl._wire.header import MAX_HEADER_BYTES, MAX_RESPONSE_BYTES, fingerprint
 from rifl._wire.records import (
     outcome_from_wire,
@@ -19,7 +20,6 @@ from rifl._wire.records import (
 from rifl.core._shared.call import Call, check_acknowledgements, ranges_from_pairs
 from rifl.core._shared.errors import BadHeader, BatchTooLarge
 from rifl.core._shared.identity import MAX_KEY_BYTES, MAX_SEQ, check_key
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2
 

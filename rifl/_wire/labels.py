@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from _rifl_ground.refusals import Outcome
 from rifl._grpc.status import DETAILS_KEY, read_error_info, without_error_info
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import Metadata
 
 PREFIX = "rifl-"

@@ -8,8 +8,8 @@ from struct import Struct
 
 from google.protobuf.message import DecodeError
 
+from _rifl_ground.refusals import Outcome
 from rifl._wire.varint import varint
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 from rifl.v1 import rifl_pb2
 

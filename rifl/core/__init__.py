@@ -1,8 +1,8 @@
 """The protocol rules: no I/O, no threads, no clock, no randomness.
 
-Imports the standard library and bitarray only. Everything here is driven from
-outside with events and times, by the server, the client, the stores, the
-replicated groups and the simulator alike.
+Imports the standard library, bitarray and the ground's refusals only. Everything here is driven
+from outside with events and times, by the server, the client, the stores, the replicated groups
+and the simulator alike.
 
 What is public here:
 
@@ -12,12 +12,13 @@ What is public here:
   Plain objects in memory, not thread-safe; a store restores them after a crash.
 - ``RpcId``, ``Outcome``, ``CompletionRecord``: a call, and how it ended. They do not change.
 - ``RiflError`` and its subclasses, one for each reason for which a call is refused. Each pickles,
-  and its ``outcome`` says whether the call can have run.
+  and its outcome says whether the call can have run.
 - ``invariant``, ``InvariantViolated``: checks of our own rules, which are on in production.
 
 ``_serving`` has the server's rules, ``_calling`` the client's, ``_shared`` what both need.
 """
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._calling.request_tracker import RequestTracker
 from rifl.core._serving.keyed_tracker import KeyedTracker
 from rifl.core._serving.result_tracker import ResultTracker
@@ -54,7 +55,6 @@ from rifl.core._shared.errors import (
 )
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.invariant import InvariantViolated, invariant
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 __all__ = [

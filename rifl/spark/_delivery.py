@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import grpc
 import pyarrow
 
+from _rifl_ground.refusals import Outcome
 from rifl._client import BatchItem, BatchResult
 from rifl.core._shared.errors import InProgress
-from rifl.core._shared.outcome import Outcome
 from rifl.spark._connections import WorkerChannel
 from rifl.spark._errors import DeliveryError, RowError
 from rifl.spark._freezing import freeze

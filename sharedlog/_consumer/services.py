@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from _rifl_ground.refusals import Outcome
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import CallError, call_error
 from rifl._client.keys import key
@@ -17,7 +18,6 @@ from rifl._wire.labels import without_labels
 from rifl._wire.records import record_from_bytes, record_to_bytes
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._shared.codes import raised_code
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.reasons import RETRIED_REASONS
 from rifl.core._shared.record import CompletionRecord, Metadata
 from sharedlog._core.consumer.calls import Open, SendCall, Unanswered

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from _rifl_ground.refusals import Outcome
 from curp._core.leader import Speed
 from curp._replica import (
     leading,
@@ -19,7 +20,6 @@ from rifl._stores.sqlite import restored
 from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.core._shared.errors import NotRecorded
-from rifl.core._shared.outcome import Outcome
 from tests.chaos import call_mutations as calls
 from tests.chaos import client_mutations as clients
 from tests.chaos import group_log_mutations as group_logs

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+from _rifl_ground.refusals import Outcome
 from chaos.sim import shared_data
 from rifl._server import reply
 from rifl._stores.embedded import EmbeddedStore
@@ -29,7 +30,6 @@ from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.result_tracker import ResultTracker
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RiflError
-from rifl.core._shared.outcome import Outcome
 from tests.chaos.broken import replaced
 
 __all__ = [

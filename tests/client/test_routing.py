@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from _rifl_ground.refusals import Outcome
 from rifl._client.routing import Route, Router
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.targets import Targets
-from rifl.core._shared.outcome import Outcome
 
 
 def test_a_target_that_was_silent_is_asked_again_when_all_others_were() -> None:

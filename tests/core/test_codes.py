@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._shared.codes import CODE_NUMBERS, raised_code
-from rifl.core._shared.outcome import Outcome
 
 # What Google's clients repeat, and gRPC's own policies are written for.
 _REPEATED = {"ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL"}

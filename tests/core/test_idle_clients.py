@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 POLICY = MethodPolicy()

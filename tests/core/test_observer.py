@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._shared.observer import EndedCall, Observer, Observers, ServedCall
-from rifl.core._shared.outcome import Outcome
 
 _SERVED = ServedCall("/s/M", None, Outcome.EXECUTED, "", 0, 0.1)
 _ENDED = EndedCall("/s/M", None, 1, Outcome.EXECUTED, "", "OK", 0.1)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._serving.sendable import cut, fits, sendable
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 

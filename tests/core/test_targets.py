@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.targets import Targets, best_connectivity, split_targets
-from rifl.core._shared.outcome import Outcome
 
 LOST = AttemptAnswer("UNAVAILABLE")
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from _rifl_ground.refusals import Outcome
 from curp._core.entries import (
     ApplicationVersion,
     ClientRegistered,
@@ -37,7 +38,6 @@ from curp._wire.witnessed_calls import witnessed_call
 from curp.log._errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
 from rifl.core._shared.identity import RpcId
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2
 from tests.curp.core.groups import committed, operation

@@ -11,9 +11,9 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 import rifl
+from _rifl_ground.refusals import Outcome
 from rifl._grpc.status import DETAILS_KEY, details_bin
 from rifl._wire.envelope import REPLY_MARK, encode_batch, parse_reply
-from rifl.core._shared.outcome import Outcome
 from tests.calls.services import whole
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import KINDS, serve

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from lease_server import LeaseAuthority, SessionRow, SessionState
 from lease_server._storage import LeaseStorage
 from rifl._stores import Store, open_store
@@ -40,7 +41,6 @@ from rifl.core._shared.errors import (
     StoreMismatch,
     WindowExceeded,
 )
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.helpers.waiting import DEADLINE_S, until
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import rifl
+from _rifl_ground.refusals import Outcome
 from rifl._server.outcomes_service import RESOLUTION
 from rifl._stores import Settled, Settlement, UnknownState, settle_unknown, unknown_calls
 from rifl._stores.opening import open_inspection
@@ -32,7 +33,6 @@ from rifl.core._shared.errors import (
     WindowExceeded,
 )
 from rifl.core._shared.identity import RpcId
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2
 from tests.helpers.raw import RawClient

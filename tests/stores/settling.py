@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from lease_server import open_authority
 from rifl._stores import (
     Settled,
@@ -29,7 +30,6 @@ from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import PayloadMismatch
 from rifl.core._shared.identity import RpcId
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.compat.make_store import ANSWER, make
 

@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 
 import rifl
+from _rifl_ground.refusals import Outcome
 from lease_server import LeaseAuthority
 from rifl._stores import open_store
 from rifl.core._serving.answer import HandlerResult
@@ -14,7 +15,6 @@ from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.serving import execute, resolve, serve
 from rifl.core._shared.call import Call
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.stores.conformance import FIRST, OTHER, call, drive
 

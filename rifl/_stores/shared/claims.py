@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.refusals import Outcome
 from rifl._stores.codec import RecordCodec
 from rifl._stores.shared.attempts import Attempts, SharedAttempt, may_run_again, of_shared
 from rifl._stores.shared.backend import BackendError, NotCarriedOut
@@ -37,7 +38,6 @@ from rifl.core._shared.errors import (
     WindowExceeded,
 )
 from rifl.core._shared.identity import DEFAULT_WINDOW
-from rifl.core._shared.outcome import Outcome
 
 _log = get_logger("rifl.store")
 OWNER_BYTES = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.refusals import Outcome
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.rows import RowCall
@@ -38,7 +39,6 @@ from rifl.core._shared.errors import (
     StoreUnavailable,
 )
 from rifl.core._shared.identity import DEFAULT_WINDOW
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 _log = get_logger("rifl.store")

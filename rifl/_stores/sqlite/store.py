@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from _rifl_ground.counting import Counts, by_sqlite, is_noted
+from _rifl_ground.refusals import Outcome
 from _rifl_ground.sqlite.failures import Stopped
 from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import RecordCodec
@@ -48,7 +49,6 @@ from rifl.core._shared.errors import (
     StaleRpc,
     StoreUnavailable,
 )
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import pause_s
 from rifl.core._shared import errors
 from rifl.core._shared.codes import TRANSPORT_CODES
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.reasons import (
     FINAL_REASONS,
     FORGOTTEN_REASONS,

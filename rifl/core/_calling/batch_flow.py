@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._calling.answer import AttemptAnswer, Step
 from rifl.core._calling.batch_rpc import BatchAction, BatchLimits, BatchRpc, EndedItem
 from rifl.core._calling.client_lease import ClientLease
@@ -22,7 +23,6 @@ from rifl.core._shared.errors import (
     WindowExceeded,
 )
 from rifl.core._shared.invariant import invariant
-from rifl.core._shared.outcome import Outcome
 
 # Errors that a server which is not wrapped gives where it cannot parse the envelope;
 # transports give them, too, but not so often in a row.

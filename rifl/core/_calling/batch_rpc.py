@@ -6,8 +6,8 @@ import enum
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._calling.issued_call import IssuedCall
-from rifl.core._shared.outcome import Outcome
 
 
 class BatchAction(enum.Enum):

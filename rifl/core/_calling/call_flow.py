@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._calling.answer import AttemptAnswer, Step
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import OWN_HEADER, Invocation
@@ -11,7 +12,6 @@ from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import shortened_s
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core._shared.invariant import invariant
-from rifl.core._shared.outcome import Outcome
 
 
 class Action(enum.Enum):

@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._calling.answer import AttemptAnswer, Judgement, Step, judge
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.issued_call import IssuedCall
@@ -14,7 +15,6 @@ from rifl.core._calling.retry import RetryPolicy
 from rifl.core._shared.call import MAX_RANGES
 from rifl.core._shared.errors import WindowExceeded
 from rifl.core._shared.identity import DEFAULT_WINDOW, RpcId
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.reasons import LOST_REASONS
 
 _SHORT_SPAN = 32

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.records import Held
 from rifl.core._serving.sendable import cut
 from rifl.core._shared.codes import CODE_NUMBERS
 from rifl.core._shared.errors import AnswerLost, ResponseTooLarge, RiflError
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 # gRPC's own, in bytes.

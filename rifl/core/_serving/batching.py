@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._serving.admission import Fetch, Wait, admit
 from rifl.core._serving.answer import Answer, replayed
 from rifl.core._serving.client_entry import Attempt
@@ -25,7 +26,6 @@ from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import InProgress, RiflError
 from rifl.core._shared.invariant import InvariantViolated
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 # An item's answer, or the error that refuses it.

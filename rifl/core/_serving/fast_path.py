@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._serving.admission import Admission, Steps, admit
 from rifl.core._serving.answer import Handled, bounded
 from rifl.core._serving.client_entry import Attempt
@@ -33,7 +34,6 @@ from rifl.core._serving.serving import (
 )
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 _ATOMIC, _NEW, _EXECUTED = Kind.ATOMIC, Verdict.NEW, Outcome.EXECUTED

@@ -10,8 +10,8 @@ import marshal
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._serving.result_tracker import ResultTracker
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 # Beyond this many unacknowledged calls a client is not idle, only silent.

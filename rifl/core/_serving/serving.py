@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._serving.admission import Steps, admit, admit_known
 from rifl.core._serving.answer import (
     Answer,
@@ -46,7 +47,6 @@ from rifl.core._shared.errors import (
     StoreUnavailable,
     WindowExceeded,
 )
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 

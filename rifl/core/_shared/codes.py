@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._shared.errors import ResponseTooLarge
-from rifl.core._shared.outcome import Outcome
 
 # google.rpc.Code, by its numbers, which records keep.
 _NAMES = (

@@ -18,9 +18,18 @@ pickle. The client raises subclasses of these that are ``grpc.RpcError`` too.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-from rifl.core._shared.outcome import Outcome
+from _rifl_ground.refusals import (
+    BadHeader,
+    ForkedProcess,
+    LeaseExpired,
+    NotLeader,
+    NotYours,
+    Outcome,
+    RiflError,
+    SessionClosed,
+    StoreMismatch,
+    StoreUnavailable,
+)
 
 __all__ = [
     "AnswerLost",
@@ -52,34 +61,6 @@ __all__ = [
 ]
 
 
-class RiflError(Exception):
-    """The root; ``str()`` is the message that also travels as status details."""
-
-    reason: ClassVar[str] = "RIFL"
-    code: ClassVar[str] = "INTERNAL"
-    outcome: ClassVar[Outcome] = Outcome.UNKNOWN
-    # Of a key, which other callers share, a refusal tells ``outcome`` only where the store
-    # has looked it up, or where there is no such key; else the outcome is unknown.
-    of_the_key: ClassVar[bool] = False
-    # On a server: the ``Call`` that was refused, where it is not at hand otherwise.
-    arrival: Any = None
-    # The store that refuses, where it is not the one that the call names; 0: it is.
-    store = 0
-
-    def may_have_run(self) -> None:
-        """Say of this refusal, not of its class, that its call may have run, or may yet."""
-        self.__dict__["outcome"] = Outcome.UNKNOWN
-
-
-class BadHeader(RiflError):
-    """The header breaks a rule of the wire format. No state was created."""
-
-    reason = "BAD_HEADER"
-    code = "INVALID_ARGUMENT"
-    outcome = Outcome.NOT_EXECUTED
-    of_the_key = True
-
-
 class PayloadMismatch(RiflError):
     """The identity belongs to a call with another method or payload."""
 
@@ -96,47 +77,6 @@ class StaleRpc(RiflError):
     """
 
     reason = "STALE_RPC"
-    code = "FAILED_PRECONDITION"
-    outcome = Outcome.UNKNOWN
-
-
-class LeaseExpired(RiflError):
-    """The client id is unknown or expired, and the call is not known.
-
-    This arrival did not run; whether an earlier one did, nobody can tell any
-    more, so the label is unknown. A client that knows there was none may say
-    more.
-    """
-
-    reason = "LEASE_EXPIRED"
-    code = "FAILED_PRECONDITION"
-    outcome = Outcome.UNKNOWN
-
-
-class SessionClosed(RiflError):
-    """The named session is closed, or its retention is over."""
-
-    reason = "SESSION_CLOSED"
-    code = "FAILED_PRECONDITION"
-    outcome = Outcome.UNKNOWN
-
-
-class NotYours(RiflError):
-    """The token is wrong, or the id belongs to another peer. Reveals nothing."""
-
-    reason = "NOT_YOURS"
-    code = "PERMISSION_DENIED"
-    outcome = Outcome.NOT_EXECUTED
-
-
-class StoreMismatch(RiflError):
-    """The identity belongs to another set of records: two stores are behind one address.
-
-    This arrival did not run. Whether the call ran where the other records are, nobody can
-    tell here: a proxy may have sent its first copy there.
-    """
-
-    reason = "STORE_MISMATCH"
     code = "FAILED_PRECONDITION"
     outcome = Outcome.UNKNOWN
 
@@ -175,33 +115,10 @@ class NotExecuted(RiflError):
     of_the_key = True
 
 
-class NotLeader(RiflError):
-    """Another server leads; nothing ran here. ``leader`` is its address, if it is known."""
-
-    reason = "NOT_LEADER"
-    code = "UNAVAILABLE"
-    outcome = Outcome.NOT_EXECUTED
-
-    def __init__(self, message: str = "", leader: str = "") -> None:
-        super().__init__(message, leader)
-        self.leader = leader
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 class Draining(RiflError):
     """The server is about to stop and begins no new calls."""
 
     reason = "DRAINING"
-    code = "UNAVAILABLE"
-    outcome = Outcome.NOT_EXECUTED
-
-
-class StoreUnavailable(RiflError):
-    """The store could not be reached or written before the handler started."""
-
-    reason = "STORE_UNAVAILABLE"
     code = "UNAVAILABLE"
     outcome = Outcome.NOT_EXECUTED
 
@@ -273,17 +190,6 @@ class NotDeduplicated(RiflError):
     code = "FAILED_PRECONDITION"
     outcome = Outcome.NOT_EXECUTED
     of_the_key = True
-
-
-class ForkedProcess(RiflError):
-    """What was used was made in a parent process: make it again after the fork.
-
-    Channels, and everything of a server that decides or keeps something.
-    """
-
-    reason = "FORKED_PROCESS"
-    code = "FAILED_PRECONDITION"
-    outcome = Outcome.NOT_EXECUTED
 
 
 class ReentrantCall(RiflError):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.identity import RpcId
-from rifl.core._shared.outcome import Outcome
 
 
 class ServedCall(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._shared import errors
 from rifl.core._shared.errors import RiflError
-from rifl.core._shared.outcome import Outcome
 
 
 class Reason(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rifl.core._shared.outcome import Outcome
+from _rifl_ground.refusals import Outcome
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 

@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 import rifl
+from _rifl_ground.refusals import Outcome
 from curp._core.witness_table import WitnessMode
 from curp.v1 import curp_pb2 as pb
-from rifl.core._shared.outcome import Outcome
 from tests.curp.client.scripted import CLIENTS, READ, ScriptedGroup, calling, field
 from tests.helpers.waiting import until
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from curp._core.group_call import AttemptStep, GroupCall, LeaderAnswer, SyncVerdict
 from curp._core.witness_table import WitnessVerdict
 from rifl.core._shared.errors import LeaseExpired
-from rifl.core._shared.outcome import Outcome
 
 ACCEPTED, CONFLICT = WitnessVerdict.ACCEPTED, WitnessVerdict.CONFLICT
 EXECUTED = LeaderAnswer(Outcome.EXECUTED)

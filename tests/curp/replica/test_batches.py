@@ -14,13 +14,13 @@ import pytest
 import curp
 import rifl
 import rifl.aio
+from _rifl_ground.refusals import Outcome
 from chaos.sim.group.log import LogStore
 from curp._wire.entries import entry_from_bytes
 from examples.bank.v1 import bank_pb2
 from lease_server.v1 import lease_server_pb2, lease_server_pb2_grpc
 from rifl import BatchItem, MethodPolicy
 from rifl.core._serving.policy import PolicyError
-from rifl.core._shared.outcome import Outcome
 from tests.curp.logs import created
 from tests.curp.replica.ledger import CONFLICTS
 from tests.curp.replica.running import Running, replica

@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack, ExitStack
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl._stores import RecordCodec
 from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import WindowExceeded
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.stores.hostile import Hostile
 from tests.stores.limits import Limits

@@ -12,6 +12,7 @@ import sqlalchemy.orm
 from psycopg.pq import TransactionStatus
 
 import rifl
+from _rifl_ground.refusals import Outcome
 from rifl._server.context import AioHandlerContext, HandlerContext, Serving
 from rifl._stores import WrongDatabase
 from rifl.core._serving.answer import HandlerResult
@@ -19,7 +20,6 @@ from rifl.core._serving.later import Later
 from rifl.core._serving.serving import serve
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import LeaseExpired, NotRecorded, StaleRpc
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic

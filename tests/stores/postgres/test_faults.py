@@ -10,6 +10,7 @@ import psycopg
 import pytest
 import structlog
 
+from _rifl_ground.refusals import Outcome
 from lease_server import StorageUnavailable
 from rifl._stores import (
     StoreCorrupt,
@@ -23,7 +24,6 @@ from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.serving import serve
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import InProgress, RecordPending, StoreUnavailable
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.helpers.waiting import until
 from tests.stores.conformance import drive

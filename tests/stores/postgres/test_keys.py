@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl._stores import RecordCodec
 from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
-from rifl.core._shared.outcome import Outcome
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 
 PEER = namespace_id(b"alice")

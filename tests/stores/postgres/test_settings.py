@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
-from rifl.core._shared.outcome import Outcome
 from tests.helpers.waiting import until
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, Replica, call
 

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl._stores.shared.stalls import Stalls
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import StoreUnavailable
-from rifl.core._shared.outcome import Outcome
 from rifl.testing import FakeClock
 from tests.helpers.waiting import until
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, Replica, call, keyed

@@ -6,11 +6,11 @@ import contextlib
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl._cli import main
 from rifl._stores import StoreCorrupt, open_store
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import LeaseExpired, RecordPending, StoreUnavailable
-from rifl.core._shared.outcome import Outcome
 from tests.helpers.waiting import until
 from tests.stores.postgres.servers import PostgresServer, PostgresStandby
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, PLAIN, Replica, call, keyed

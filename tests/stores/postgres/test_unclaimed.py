@@ -13,6 +13,7 @@ import pytest
 
 import rifl
 import rifl.aio
+from _rifl_ground.refusals import Outcome
 from rifl._stores.shared import CountBeat
 from rifl._wire.records import record_to_bytes
 from rifl.core._serving.answer import HandlerResult
@@ -30,7 +31,6 @@ from rifl.core._shared.errors import (
     StoreUnavailable,
     WindowExceeded,
 )
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.helpers.holding import HoldingProxy
 from tests.helpers.raw import RawClient

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl._server.outcomes_service import RESOLUTION
 from rifl._stores.settling import Settled, Settlement, settle_unknown
 from rifl.core._serving.answer import HandlerResult
@@ -11,7 +12,6 @@ from rifl.core._serving.serving import resolve, serve
 from rifl.core._shared.errors import (
     NotExecuted,
 )
-from rifl.core._shared.outcome import Outcome
 from tests.helpers.waiting import until
 from tests.stores.postgres.unclaimed_runs import (
     RAISED,

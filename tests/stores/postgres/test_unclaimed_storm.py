@@ -10,10 +10,10 @@ from typing import Any
 
 import psycopg
 
+from _rifl_ground.refusals import Outcome
 from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.serving import serve
 from rifl.core._shared.errors import InProgress, RecordPending, StaleRpc
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.stores.postgres.unclaimed_runs import RAISED, UNCLAIMED, drive
 from tests.stores.redis.replica import call

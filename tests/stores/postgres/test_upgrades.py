@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl._stores import StoreUnreachable
 from rifl._stores.postgres import backend, request_statements, schema
 from rifl._stores.postgres.request_statements import RequestStatements
@@ -27,7 +28,6 @@ from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._serving.serving import serve
 from rifl.core._shared.errors import InProgress, RecordPending
-from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.stores.postgres.unclaimed_runs import RAISED, UNCLAIMED, drive
 from tests.stores.redis.replica import ATOMIC, IDEMPOTENT, PLAIN, Replica, call

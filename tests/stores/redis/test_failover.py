@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl._stores import StoreCorrupt, StoreNotDurable, open_store
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
-from rifl.core._shared.outcome import Outcome
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, OTHER, Replica, call
 from tests.stores.redis.servers import RedisServer, SentinelServer, until
 

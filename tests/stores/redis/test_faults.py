@@ -7,11 +7,11 @@ import shutil
 import pytest
 import structlog
 
+from _rifl_ground.refusals import Outcome
 from lease_server import StorageUnavailable
 from rifl._stores import StoreCorrupt, StoreNotDurable, StoreUnreachable, open_store
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import InProgress, RecordPending, StoreUnavailable
-from rifl.core._shared.outcome import Outcome
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, Replica, call
 from tests.stores.redis.servers import RedisServer, until
 

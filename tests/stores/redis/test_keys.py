@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from rifl._stores import RecordCodec
 from rifl._stores.redis.backend import sweep_keys
 from rifl._stores.redis.script_calls import steps_of
@@ -14,7 +15,6 @@ from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
-from rifl.core._shared.outcome import Outcome
 from tests.stores.redis.passing import left_of, let_pass, sweep
 from tests.stores.redis.replica import (
     ATOMIC,

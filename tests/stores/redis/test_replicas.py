@@ -7,6 +7,7 @@ import base64
 
 import pytest
 
+from _rifl_ground.refusals import Outcome
 from lease_server import TooManySessions
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from rifl._stores.codec import RecordCodec
@@ -26,7 +27,6 @@ from rifl.core._shared.errors import (
     WindowExceeded,
 )
 from rifl.core._shared.observer import Observer
-from rifl.core._shared.outcome import Outcome
 from tests.helpers.holding import HoldingProxy
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 from tests.stores.redis.servers import until

@@ -1,0 +1,143 @@
+"""The refusals that more than one package raises, and their root (DESIGN §3).
+
+``RiflError`` is the root of the one tree of refusals: what the lease service and the calls
+refuse alike is here, what only calls are refused for is in ``rifl.core``, and what only the
+lease service refuses is in ``lease_server``.
+
+Each class carries the ``reason`` of the wire's ErrorInfo, the name of its gRPC status ``code``
+and the ``outcome``: whether the call can have run. Instances pickle.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar
+
+__all__ = [
+    "BadHeader",
+    "ForkedProcess",
+    "LeaseExpired",
+    "NotLeader",
+    "NotYours",
+    "Outcome",
+    "RiflError",
+    "SessionClosed",
+    "StoreMismatch",
+    "StoreUnavailable",
+]
+
+
+class Outcome(enum.Enum):
+    """The label on an answer or an error; its value is the wire's word.
+
+    Only what is known not to have run is ``NOT_EXECUTED``; a call that may have
+    run is ``UNKNOWN``.
+    """
+
+    EXECUTED = "executed"
+    REPLAYED = "replayed"
+    NOT_EXECUTED = "not-executed"
+    UNKNOWN = "unknown"
+
+
+class RiflError(Exception):
+    """The root; ``str()`` is the message that also travels as status details."""
+
+    reason: ClassVar[str] = "RIFL"
+    code: ClassVar[str] = "INTERNAL"
+    outcome: ClassVar[Outcome] = Outcome.UNKNOWN
+    # Of a key, which other callers share, a refusal tells ``outcome`` only where the store
+    # has looked it up, or where there is no such key; else the outcome is unknown.
+    of_the_key: ClassVar[bool] = False
+    # On a server: the ``Call`` that was refused, where it is not at hand otherwise.
+    arrival: Any = None
+    # The store that refuses, where it is not the one that the call names; 0: it is.
+    store = 0
+
+    def may_have_run(self) -> None:
+        """Say of this refusal, not of its class, that its call may have run, or may yet."""
+        self.__dict__["outcome"] = Outcome.UNKNOWN
+
+
+class LeaseExpired(RiflError):
+    """The client id is unknown or expired, and the call is not known.
+
+    This arrival did not run; whether an earlier one did, nobody can tell any
+    more, so the label is unknown. A client that knows there was none may say
+    more.
+    """
+
+    reason = "LEASE_EXPIRED"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.UNKNOWN
+
+
+class SessionClosed(RiflError):
+    """The named session is closed, or its retention is over."""
+
+    reason = "SESSION_CLOSED"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.UNKNOWN
+
+
+class NotYours(RiflError):
+    """The token is wrong, or the id belongs to another peer. Reveals nothing."""
+
+    reason = "NOT_YOURS"
+    code = "PERMISSION_DENIED"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class StoreMismatch(RiflError):
+    """The identity belongs to another set of records: two stores are behind one address.
+
+    This arrival did not run. Whether the call ran where the other records are, nobody can
+    tell here: a proxy may have sent its first copy there.
+    """
+
+    reason = "STORE_MISMATCH"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.UNKNOWN
+
+
+class ForkedProcess(RiflError):
+    """What was used was made in a parent process: make it again after the fork.
+
+    Channels, and everything of a server that decides or keeps something.
+    """
+
+    reason = "FORKED_PROCESS"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class BadHeader(RiflError):
+    """The header breaks a rule of the wire format. No state was created."""
+
+    reason = "BAD_HEADER"
+    code = "INVALID_ARGUMENT"
+    outcome = Outcome.NOT_EXECUTED
+    of_the_key = True
+
+
+class NotLeader(RiflError):
+    """Another server leads; nothing ran here. ``leader`` is its address, if it is known."""
+
+    reason = "NOT_LEADER"
+    code = "UNAVAILABLE"
+    outcome = Outcome.NOT_EXECUTED
+
+    def __init__(self, message: str = "", leader: str = "") -> None:
+        super().__init__(message, leader)
+        self.leader = leader
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class StoreUnavailable(RiflError):
+    """The store could not be reached or written before the handler started."""
+
+    reason = "STORE_UNAVAILABLE"
+    code = "UNAVAILABLE"
+    outcome = Outcome.NOT_EXECUTED
