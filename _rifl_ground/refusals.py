@@ -112,7 +112,7 @@ class ForkedProcess(RiflError):
 
 
 class BadHeader(RiflError):
-    """The header breaks a rule of the wire format. No state was created."""
+    """The header, or a lease's request, breaks a rule of the wire format. No state was created."""
 
     reason = "BAD_HEADER"
     code = "INVALID_ARGUMENT"

@@ -1,8 +1,8 @@
 """Client ids and their leases: the tables, the authorities, and what they need kept.
 
-It imports nothing of rifl (DESIGN §2) and nothing of gRPC. A server that
-hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
-``rifl.add_lease_service``; ``rifl lease-server`` runs the service alone.
+It imports nothing of rifl (DESIGN §2) and nothing of gRPC. A server that hosts leases makes a
+``LeaseAuthority`` over its storage and gives it to ``rifl.add_lease_service``; ``rifl
+lease-server`` runs the service alone. Its refusals are of the tree of ``rifl.core.RiflError``.
 
 - ``_authority``: what a server asks of an authority; ``_storage_authority``: the rules that all
   over a storage share, ids reserved many at a time, and the signer of tokens.
@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 from _rifl_ground.exports import exported
 
 if TYPE_CHECKING:
+    from _rifl_ground.refusals import BadHeader as BadHeader
+    from _rifl_ground.refusals import ForkedProcess as ForkedProcess
+    from _rifl_ground.refusals import LeaseExpired as LeaseExpired
+    from _rifl_ground.refusals import NotYours as NotYours
+    from _rifl_ground.refusals import RiflError as RiflError
+    from _rifl_ground.refusals import SessionClosed as SessionClosed
+    from _rifl_ground.refusals import StoreMismatch as StoreMismatch
     from lease_server._authority import Authority as Authority
     from lease_server._authority import Grant as Grant
-    from lease_server._errors import BadRequest as BadRequest
-    from lease_server._errors import ForkedProcess as ForkedProcess
-    from lease_server._errors import LeaseError as LeaseError
-    from lease_server._errors import LeaseExpired as LeaseExpired
-    from lease_server._errors import NotYours as NotYours
-    from lease_server._errors import SessionClosed as SessionClosed
     from lease_server._errors import StorageUnavailable as StorageUnavailable
-    from lease_server._errors import StoreMismatch as StoreMismatch
     from lease_server._errors import TooManyClients as TooManyClients
     from lease_server._errors import TooManyRefusals as TooManyRefusals
     from lease_server._errors import TooManySessions as TooManySessions
@@ -57,11 +57,13 @@ else:
     __all__, __getattr__, __dir__ = exported(
         __name__,
         {
+            "_rifl_ground.refusals": (
+                "BadHeader ForkedProcess LeaseExpired NotYours RiflError SessionClosed "
+                "StoreMismatch"
+            ),
             "lease_server._authority": "Authority Grant",
             "lease_server._errors": (
-                "BadRequest ForkedProcess LeaseError LeaseExpired NotYours SessionClosed "
-                "StorageUnavailable StoreMismatch TooManyClients TooManyRefusals "
-                "TooManySessions"
+                "StorageUnavailable TooManyClients TooManyRefusals TooManySessions"
             ),
             "lease_server._lease_authority": "LeaseAuthority",
             "lease_server._sessionbook": "OpenedSession",

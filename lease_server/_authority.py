@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from lease_server._errors import LeaseError
+from _rifl_ground.refusals import RiflError
 from lease_server._keyring import KeyRing
 from lease_server._sessionbook import OpenedSession
 
@@ -108,7 +108,7 @@ class Authority(Protocol):
         Raises NotYours, LeaseExpired or SessionClosed.
         """
 
-    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | LeaseError]:
+    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | RiflError]:
         """Do what ``check_store`` and ``heartbeat`` do, for each: its token, or its refusal.
 
         Each is judged by itself, all of them for one peer. What concerns no single one of them
@@ -118,7 +118,7 @@ class Authority(Protocol):
     def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
         """End a lease now; a later ``expire`` drops its rows. Twice is the same as once.
 
-        Raises NotYours or LeaseExpired as ``check`` does, BadRequest for a session.
+        Raises NotYours or LeaseExpired as ``check`` does, BadHeader for a session.
         """
 
     def open_session(
@@ -135,7 +135,7 @@ class Authority(Protocol):
         ``retention_s`` 0 asks for the default; an opener that asks for more than
         the session has extends it. ``secret`` is the verifier (see ``session_secret``) of
         what the caller shows, and has to be the session's. Whether a caller may do without is
-        asked before. ``source``: where an unauthenticated caller is. Raises BadRequest,
+        asked before. ``source``: where an unauthenticated caller is. Raises BadHeader,
         NotYours, SessionClosed, TooManySessions, StorageUnavailable.
         """
 
@@ -144,7 +144,7 @@ class Authority(Protocol):
 
         A numbered session (see ``SessionTable``) closes with all below it. Closing an
         ended session again returns its id. ``secret`` as in
-        ``open_session``. Raises BadRequest, NotYours, SessionClosed for a name never
+        ``open_session``. Raises BadHeader, NotYours, SessionClosed for a name never
         opened, StorageUnavailable.
         """
 

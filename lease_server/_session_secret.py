@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from lease_server._errors import BadRequest, NotYours
+from _rifl_ground.refusals import BadHeader, NotYours
 from lease_server._series import numbered
 
 MIN_SECRET_BYTES = 16
@@ -14,9 +14,9 @@ _LABEL = b"rifl session secret v1\0"
 
 
 def check_secret(secret: bytes) -> None:
-    """Raise BadRequest unless the secret has 16 to 1024 bytes."""
+    """Raise BadHeader unless the secret has 16 to 1024 bytes."""
     if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
-        raise BadRequest(
+        raise BadHeader(
             f"the secret of a session has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
         )
 

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from lease_server._errors import BadRequest, SessionClosed, TooManySessions
+from _rifl_ground.refusals import BadHeader, SessionClosed
+from lease_server._errors import TooManySessions
 from lease_server._series import SUPERSEDED_S, SeriesBook
 from lease_server._session_secret import require_owner
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
@@ -65,9 +66,9 @@ class SessionTable:
 
     @staticmethod
     def check_name(name: str) -> None:
-        """Raise BadRequest unless the name has 1 to 256 characters, none of them NUL."""
+        """Raise BadHeader unless the name has 1 to 256 characters, none of them NUL."""
         if not 1 <= len(name) <= MAX_NAME_CHARS or "\0" in name:
-            raise BadRequest(f"a session name has 1 to {MAX_NAME_CHARS} characters, and no NUL")
+            raise BadHeader(f"a session name has 1 to {MAX_NAME_CHARS} characters, and no NUL")
 
     def load(
         self,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from _rifl_ground.log import UNHEARD, Events
-from lease_server._errors import SessionClosed
+from _rifl_ground.refusals import SessionClosed
 from lease_server._session_secret import require_owner
 from lease_server._session_table import SessionTable
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState

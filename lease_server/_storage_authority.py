@@ -11,16 +11,16 @@ from typing import Generic, TypeVar
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.log import UNHEARD, Events
-from lease_server._authority import TERM_S, Beat, Grant
-from lease_server._errors import (
-    BadRequest,
-    LeaseError,
+from _rifl_ground.refusals import (
+    BadHeader,
     LeaseExpired,
     NotYours,
+    RiflError,
     SessionClosed,
-    StorageUnavailable,
     StoreMismatch,
 )
+from lease_server._authority import TERM_S, Beat, Grant
+from lease_server._errors import StorageUnavailable
 from lease_server._forked import leases_forked
 from lease_server._keyring import KeyRing
 from lease_server._sessionbook import OpenedSession
@@ -271,12 +271,12 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         self.check(client_id, token, peer)
         return self._beaten(client_id, token, peer, self._beat(client_id))
 
-    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | LeaseError]:
+    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | RiflError]:
         """Check and renew each; see ``Authority``."""
         refused = [self._refusal(beat, peer) for beat in beats]
         good = [beat.client_id for beat, error in zip(beats, refused, strict=True) if error is None]
         standings = iter(self._beats(good))
-        answers: list[bytes | LeaseError] = []
+        answers: list[bytes | RiflError] = []
         for beat, error in zip(beats, refused, strict=True):
             if error is not None:
                 answers.append(error)
@@ -290,7 +290,7 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
                 answers.append(over)
         return answers
 
-    def _refusal(self, beat: Beat, peer: bytes) -> LeaseError | None:
+    def _refusal(self, beat: Beat, peer: bytes) -> RiflError | None:
         try:
             self.check_store(beat.client_id, beat.store)
             self.check(beat.client_id, beat.token, peer)
@@ -310,7 +310,7 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         """End a lease now; see ``Authority``."""
         self.check(client_id, token, peer)
         if self.is_session(client_id):
-            raise BadRequest("a session is closed by its name")
+            raise BadHeader("a session is closed by its name")
         self._release(client_id)
 
     def _granted(self, client_id: int, peer: bytes) -> Grant:

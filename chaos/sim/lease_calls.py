@@ -8,11 +8,11 @@ from typing import Any
 from chaos.sim.network import Rpc
 from chaos.sim.server_life import ServerLife
 from chaos.sim.service import POLICIES
-from lease_server._errors import LeaseError
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl._leases.service import status_of
+from rifl.core._shared.errors import RiflError
 
 __all__ = ["LeaseCalls"]
 
@@ -44,7 +44,7 @@ class LeaseCalls:
         answer = self._answers[rpc.method.rpartition("/")[2]]
         try:
             reply = answer(rpc.request, b"")
-        except LeaseError as error:
+        except RiflError as error:
             if self._life.tracing:
                 self._life.trace(f"{rpc.method} of {rpc.source.name}: {error.reason}")
             status = status_of(error)
@@ -67,7 +67,7 @@ class LeaseCalls:
         opening = pb.OpenSessionRequest(name=session, secret=_STRANGERS)
         try:
             self._answers["CloseSession"](closing.SerializeToString(), b"")
-        except LeaseError as error:
+        except RiflError as error:
             if error.reason != "NOT_YOURS":
                 # Nobody opened it yet, or it is forgotten: the stranger may have it.
                 return
@@ -75,6 +75,6 @@ class LeaseCalls:
             self._life.world.broken("stranger", PermissionError(f"closed {session}"))
         try:
             self._answers["OpenSession"](opening.SerializeToString(), b"")
-        except LeaseError:
+        except RiflError:
             return
         self._life.world.broken("stranger", PermissionError(f"opened {session}"))

@@ -16,7 +16,6 @@ from chaos.sim.network import Rpc
 from chaos.sim.server_life import Opened, ServerLife
 from chaos.sim.service import POLICIES
 from chaos.sim.world import World
-from lease_server._errors import LeaseError
 from rifl._server.engine import CallEngine, KeysFrom
 from rifl._server.sweeper import sweep
 from rifl._stores.errors import StoreError
@@ -100,7 +99,7 @@ class Server:
         process = Process(world.loop, self.name, rate=self._rate, wall_offset_s=self.wall_offset_s)
         try:
             opened = self._open(process, self.index)
-        except (StoreError, LeaseError, BackendError) as error:
+        except (StoreError, RiflError, BackendError) as error:
             world.trace(self.name, f"cannot start: {error}")
             world.loop.after(1.0, self.start)
             return
@@ -196,7 +195,7 @@ class Server:
         if self.process.alive:
             try:
                 self._life.opened.authority.rotate_secret()
-            except LeaseError as error:
+            except RiflError as error:
                 self.world.trace(self.name, f"secret not rotated: {error}")
             else:
                 self.world.coverage.hit(Fault.ROTATE_SECRET, Point.IDLE)

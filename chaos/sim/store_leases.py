@@ -8,13 +8,14 @@ from dataclasses import replace
 from chaos.sim.loop import Process
 from chaos.sim.shared_data import Client, SharedData
 from chaos.sim.store_server import SECRET_BYTES, StoreBackend, StoreServer
-from lease_server._errors import SessionClosed, StorageUnavailable
+from lease_server._errors import StorageUnavailable
 from lease_server._session_secret import require_owner
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from lease_server._storage import RANDOM_BITS, Standing
 from lease_server._tokens import Secret
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.lease_watch import LeaseWatch
+from rifl.core._shared.errors import SessionClosed
 
 __all__ = ["StoreLeases"]
 

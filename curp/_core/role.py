@@ -23,7 +23,6 @@ from curp.log._errors import (
     TrimmedLog,
     may_pass,
 )
-from lease_server._errors import StorageUnavailable
 from rifl.core._shared.errors import RiflError
 
 RETRY_S = 0.1
@@ -247,7 +246,7 @@ def _lead() -> Generator[Any, Any, None]:
         # before anybody counts what it left noted, it says that it lives.
         yield from _if_it_can(TellSurvival())
         yield from _if_it_can(EndLease())
-    if isinstance(raised, StorageUnavailable | RiflError):
+    if isinstance(raised, RiflError):
         # The leadership ended under what was being done.
         raise why or Deposed(str(raised)) from raised
     if raised is not None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from curp._replica.errors import NotLeading
 from lease_server._authority import Beat, Grant
-from lease_server._errors import LeaseError
 from lease_server._lease_authority import LeaseAuthority
 from lease_server._sessionbook import OpenedSession
+from rifl.core._shared.errors import NotLeader, RiflError
 
 
 class GroupAuthority:
@@ -45,10 +44,10 @@ class GroupAuthority:
 
     @property
     def current(self) -> LeaseAuthority:
-        """The leadership's authority; raises ``NotLeading``."""
+        """The leadership's authority; raises ``NotLeader``."""
         leading = self._leading
         if leading is None:
-            raise NotLeading("another replica leads, or none does yet", self._leader())
+            raise NotLeader("another replica leads, or none does yet", self._leader())
         return leading
 
     def __len__(self) -> int:
@@ -62,7 +61,7 @@ class GroupAuthority:
     def grant(self, peer: bytes = b"") -> Grant:
         """See ``Authority``."""
         if not self._takes_calls():
-            raise NotLeading("another replica may lead by now", self._leader())
+            raise NotLeader("another replica may lead by now", self._leader())
         return self.current.grant(peer)
 
     @property
@@ -101,13 +100,13 @@ class GroupAuthority:
     def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
         """See ``Authority``."""
         if not self._takes_calls():
-            raise NotLeading("another replica may lead by now", self._leader())
+            raise NotLeader("another replica may lead by now", self._leader())
         return self.current.heartbeat(client_id, token, peer)
 
-    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | LeaseError]:
+    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | RiflError]:
         """See ``Authority``."""
         if not self._takes_calls():
-            raise NotLeading("another replica may lead by now", self._leader())
+            raise NotLeader("another replica may lead by now", self._leader())
         return self.current.heartbeats(beats, peer)
 
     def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:

@@ -14,14 +14,12 @@ from google.protobuf.message import DecodeError
 from _rifl_ground.log import get_logger
 from curp._group_token import shows_group_token
 from curp.v1 import curp_pb2 as pb
-from lease_server._errors import LeaseError
 from lease_server._tokens import peer_bound
 from rifl._leases.peer import peer_of
 from rifl._server import aio, sync
 from rifl._server.reply import Reply
 from rifl.core._shared.call import Call
-from rifl.core._shared.errors import BadHeader, NotLeader, NotYours, RiflError
-from rifl.core._shared.reasons import error_class
+from rifl.core._shared.errors import BadHeader, NotYours, RiflError
 
 _log = get_logger("curp.replica")
 
@@ -146,11 +144,7 @@ def _answer(kind: Any, answer: Callable[[Any, Any], Any], raw: bytes, context: A
         request = kind.FromString(raw)
     except DecodeError:
         raise BadHeader(f"the request is not a {kind.DESCRIPTOR.full_name}") from None
-    try:
-        return answer(request, context)
-    except LeaseError as error:
-        found = error_class(error.reason) or RiflError
-        raise (NotLeader if found is NotLeader else found)(str(error)) from error
+    return answer(request, context)
 
 
 def _sync_behavior(

@@ -71,7 +71,7 @@ class GroupServicer:
         )
 
     def check(self, call: Call) -> None:
-        """Raise unless the call's token is genuine; ``NotLeading`` on a standby."""
+        """Raise unless the call's token is genuine; ``NotLeader`` on a standby."""
         self._authority.check(call.client_id, call.token, call.peer)
 
     def configuration(self) -> pb.GroupConfiguration:

@@ -13,7 +13,6 @@ from curp._core.witness_table import Identity, WitnessTable, WitnessVerdict, log
 from curp._key_declarations import fields_from_wire
 from curp.v1 import curp_pb2
 from curp.witness._journal import WitnessJournal
-from lease_server._errors import LeaseError
 from lease_server._tokens import Secret, peer_bound, verify
 from rifl._stores.forks import belongs_here
 from rifl._wire.header import parse_call
@@ -49,7 +48,7 @@ class StreamReply(NamedTuple):
 
     reply: bytes
     following: int
-    refusal: RiflError | LeaseError | None
+    refusal: RiflError | None
 
 
 class WitnessHandlers:
@@ -91,13 +90,13 @@ class WitnessHandlers:
                 f"a message has 1 to {_MAX_RECORDS} records, numbered on from the last one's"
             )
         verdicts: list[int] = []
-        refusal: RiflError | LeaseError | None = None
+        refusal: RiflError | None = None
         judged = 0
         for each in records:
             try:
                 verdicts.append(self._record(each, peer))
                 judged += 1
-            except (RiflError, LeaseError) as error:
+            except RiflError as error:
                 refusal = error
                 verdicts.append(_NO_VERDICT)
         reply = curp_pb2.RecordsReply(first=expected, verdicts=verdicts)  # type: ignore[arg-type]

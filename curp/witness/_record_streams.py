@@ -13,10 +13,10 @@ import grpc.aio
 from _rifl_ground.log import get_logger
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._refusal import abort
-from lease_server._errors import LeaseError, NotYours, TooManyRefusals
+from lease_server._errors import TooManyRefusals
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
-from rifl.core._shared.errors import RiflError
+from rifl.core._shared.errors import NotYours, RiflError
 
 _log = get_logger("curp.witness")
 
@@ -59,7 +59,7 @@ class RecordStreams:
             caller = _Caller(context, self._peer_property)
             whose = self._enter(caller.known or source_of(context.peer()))
             await self._answer(context, caller.peer)
-        except (RiflError, LeaseError) as error:
+        except RiflError as error:
             _log.warning("record_stream_refused", peer=context.peer(), reason=error.reason)
             await abort(context, error)
         finally:

@@ -7,15 +7,11 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from lease_server._errors import LeaseError
 from rifl._grpc.status import rich_status
 from rifl.core._shared.errors import RiflError
 
 
-async def abort(
-    context: grpc.aio.ServicerContext[Any, Any], error: RiflError | LeaseError
-) -> NoReturn:
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: RiflError) -> NoReturn:
     """End a call with a refusal."""
-    code = error.code if isinstance(error.code, grpc.StatusCode) else grpc.StatusCode[error.code]
-    status = rich_status(code, error.reason, str(error))
+    status = rich_status(grpc.StatusCode[error.code], error.reason, str(error))
     await context.abort(status.code, status.details, status.trailing_metadata)

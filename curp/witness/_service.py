@@ -14,7 +14,6 @@ from curp._group_token import shows_group_token
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._record_streams import RecordStreams
 from curp.witness._refusal import abort
-from lease_server._errors import LeaseError
 from rifl._leases.peer import peer_of
 from rifl.core._shared.errors import NotYours, RiflError, StoreUnavailable
 
@@ -82,7 +81,7 @@ class _Shell:
     async def record(self, raw: bytes, context: _Context) -> bytes:
         try:
             return self._witness.record(raw, lambda: peer_of(context, self._peer_property))
-        except (RiflError, LeaseError) as error:
+        except RiflError as error:
             await abort(context, error)
 
     async def status(self, raw: bytes, context: _Context) -> bytes:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed, unread
 from _rifl_ground.version import PrintVersion
-from lease_server._errors import LeaseError
 from rifl._cli.export import export
 from rifl._cli.identity import candidates
 from rifl._cli.lease_service import add_lease_server, serve_leases
@@ -19,6 +18,7 @@ from rifl._cli.unknown import add_unknown
 from rifl._stores.errors import MissingExtra, StoreError, StoreLocked, UnsupportedStore
 from rifl._stores.inspection import Inspection
 from rifl._stores.opening import open_inspection
+from rifl.core._shared.errors import RiflError
 from rifl.core._shared.identity import RpcId
 
 _ABOUT = """
@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         return failed("rifl", error, ExitCode.OWNED)
     except BrokenPipeError:
         return unread()
-    except (StoreError, LeaseError, OSError) as error:
+    except (StoreError, RiflError, OSError) as error:
         return failed("rifl", error)
 
 

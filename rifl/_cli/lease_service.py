@@ -22,13 +22,13 @@ from _rifl_ground.log import get_logger
 from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.threads import in_thread
 from lease_server._authority import TERM_S
-from lease_server._errors import LeaseError
 from lease_server._sessions import SessionsFrom
 from lease_server._shared_authority import SharedAuthority
 from lease_server._storage import SharedLeaseStorage
 from rifl._leases.requests import GrantTerms
 from rifl._leases.service import add_lease_service
 from rifl._stores.opening import open_lease_storage
+from rifl.core._shared.errors import RiflError
 
 _PROGRAM = "rifl lease-server"
 _SWEEPS_PER_TERM = 10
@@ -86,7 +86,7 @@ def serve_leases(arguments: argparse.Namespace) -> ExitCode:
         return failed(_PROGRAM, error)
     try:
         asyncio.run(_serve(arguments, authority))
-    except (LeaseError, OSError, ValueError, RuntimeError) as error:
+    except (RiflError, OSError, ValueError, RuntimeError) as error:
         return failed(_PROGRAM, error)
     finally:
         close = getattr(storage, "close", None)

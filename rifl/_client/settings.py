@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar
 
 import grpc
 
-from lease_server import BadRequest, SessionPolicy
+from lease_server import BadHeader, SessionPolicy
 from lease_server._session_table import SessionTable
 from rifl._client.session_secret import find_session_secret
 from rifl._wire.header import MAX_RESPONSE_BYTES
@@ -227,7 +227,7 @@ def _check_session_name(name: str) -> None:
         SessionTable.check_name(name)
         # No message of the protocol could carry it.
         name.encode()
-    except BadRequest as error:
+    except BadHeader as error:
         raise ValueError(str(error)) from None
     except UnicodeEncodeError as error:
         raise ValueError(f"a session name is text in UTF-8: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from lease_server._errors import NotYours
+from rifl.core._shared.errors import NotYours
 
 
 class PeerContext(Protocol):

@@ -1,4 +1,4 @@
-"""The lease service's requests: bytes in, bytes out, LeaseError for a refusal.
+"""The lease service's requests: bytes in, bytes out, RiflError for a refusal.
 
 What the sync and the aio shell of ``service`` share. Requests come as raw bytes
 so that garbage gets a typed error instead of gRPC's INTERNAL.
@@ -13,16 +13,16 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from lease_server._authority import Authority, Beat
-from lease_server._errors import BadRequest, LeaseError
 from lease_server._session_secret import check_secret, not_yours, verifier
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl.core._shared.errors import BadHeader, RiflError
 from rifl.core._shared.identity import ALSO_AT_MOST, DEFAULT_WINDOW
 from rifl.core._shared.reasons import LOST_REASONS
 
 # Refusals that a heartbeat stream answers with and goes on. Others end it with their status,
 # which names the leader, for example: the client keeps its lease, and renews it elsewhere.
-_VERDICTS = LOST_REASONS | {BadRequest.reason}
+_VERDICTS = LOST_REASONS | {BadHeader.reason}
 
 _M = TypeVar("_M", bound=Message)
 
@@ -108,7 +108,7 @@ class LeaseRequests:
         beats = [Beat(each.client_id, each.token, each.store) for each in asked]
         replies = [
             pb.RenewReply(client_id=beat.client_id, refused=answer.reason)
-            if isinstance(answer, LeaseError)
+            if isinstance(answer, RiflError)
             else self._renewed(beat.client_id, answer)
             for beat, answer in zip(beats, self._authority.heartbeats(beats, peer), strict=False)
         ]
@@ -125,13 +125,13 @@ class LeaseRequests:
     def keep_alive(self, raw: bytes, peer: bytes) -> tuple[bytes, int, bool]:
         """RenewRequest to RenewReply, how many were refused, and whether any was not.
 
-        Raises the LeaseError if it says something of this server, and nothing of the lease.
+        Raises the RiflError if it says something of this server, and nothing of the lease.
         """
         request = pb.RenewRequest()
         try:
             request = _parse(pb.RenewRequest, raw)
             reply = self._renew(request, peer)
-        except LeaseError as error:
+        except RiflError as error:
             if error.reason not in _VERDICTS:
                 raise
             reply = pb.RenewReply(client_id=request.client_id, refused=error.reason)
@@ -194,7 +194,7 @@ def _parse(kind: type[_M], raw: bytes) -> _M:
     try:
         return kind.FromString(raw)
     except DecodeError as error:
-        raise BadRequest(f"not a {kind.__name__}") from error
+        raise BadHeader(f"not a {kind.__name__}") from error
 
 
 def _ms(seconds: float) -> int:

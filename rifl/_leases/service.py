@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -13,7 +13,7 @@ import grpc.aio
 
 from _rifl_ground.log import get_logger
 from lease_server._authority import Authority
-from lease_server._errors import LeaseError, TooManyRefusals
+from lease_server._errors import StorageUnavailable, TooManyClients, TooManyRefusals
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._grpc.raw import RawAnswer, raw_handler
@@ -21,6 +21,7 @@ from rifl._grpc.source import source_of
 from rifl._grpc.status import rich_status
 from rifl._leases.peer import peer_of
 from rifl._leases.requests import GrantTerms, LeaseRequests
+from rifl.core._shared.errors import NotLeader, RiflError, StoreUnavailable
 from rifl.core._shared.identity import DEFAULT_WINDOW
 
 _log = get_logger("lease_server")
@@ -32,6 +33,14 @@ _MAX_REFUSALS_PER_STREAM = 64
 _STORAGE_THREADS = 16
 # Until it showed a good token, a stream is held for nobody in particular.
 _FIRST_RENEWAL_S = 10.0
+
+# What RetryInfo says with a refusal, seconds; the others are not worth asking again.
+_RETRY_AFTER_S: Mapping[type[RiflError], float] = {
+    NotLeader: 0.05,
+    StorageUnavailable: 1.0,
+    TooManyClients: 5.0,
+    TooManyRefusals: 5.0,
+}
 
 # Answers a request, given its bytes, the peer, and where it asks for it the address.
 _Answer = Callable[..., bytes]
@@ -96,9 +105,11 @@ def add_lease_service(
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
 
 
-def status_of(error: LeaseError) -> grpc.Status:
+def status_of(error: RiflError) -> grpc.Status:
     """The rich status a refusal travels as."""
-    return rich_status(error.code, error.reason, str(error), error.info, error.retry_after_s)
+    info = {"leader": error.leader} if isinstance(error, NotLeader) and error.leader else {}
+    code = grpc.StatusCode[error.code]
+    return rich_status(code, error.reason, str(error), info, _RETRY_AFTER_S.get(type(error)))
 
 
 def _sync_handlers(
@@ -114,7 +125,7 @@ def _sync_handlers(
             try:
                 where = (source_of(context.peer()),) if sourced else ()
                 return RawAnswer(answer(raw, peer_of(context, peer_property), *where))
-            except LeaseError as error:
+            except RiflError as error:
                 context.abort_with_status(status_of(error))
 
         behave.experimental_thread_pool = pool  # type: ignore[attr-defined]
@@ -186,7 +197,7 @@ class _AioShell:
                     loop = asyncio.get_running_loop()
                     return await loop.run_in_executor(self._executor, answer, raw, peer, *where)
                 return answer(raw, peer, *where)
-            except LeaseError as error:
+            except RiflError as error:
                 await _abort(context, error)
 
         return grpc.unary_unary_rpc_method_handler(behave)
@@ -222,9 +233,9 @@ class _AioShell:
                 if refusals >= _MAX_REFUSALS_PER_STREAM:
                     raise TooManyRefusals("too many renewals of this stream were refused")
                 raw = await read()
-        except LeaseError as error:
+        except RiflError as error:
             # Unavailable: it is this server's state, and not the peer's doing.
-            if error.code is not grpc.StatusCode.UNAVAILABLE:
+            if error.code != StoreUnavailable.code:
                 _log.warning("heartbeat_stream_refused", peer=context.peer(), reason=error.reason)
             await _abort(context, error)
         finally:
@@ -232,6 +243,6 @@ class _AioShell:
                 self._streams.leave(whose)
 
 
-async def _abort(context: _AioContext, error: LeaseError) -> NoReturn:
+async def _abort(context: _AioContext, error: RiflError) -> NoReturn:
     status = status_of(error)
     await context.abort(status.code, status.details, status.trailing_metadata)

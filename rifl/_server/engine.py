@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Callable
 from typing import Any
 
-from lease_server import Authority, LeaseError
+from lease_server import Authority
 from lease_server._tokens import peer_bound
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
@@ -31,7 +31,6 @@ from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, LeaseExpired, NotYours, RiflError, StoreMismatch
 from rifl.core._shared.identity import check_key, key_of_text
 from rifl.core._shared.observer import Observers
-from rifl.core._shared.reasons import error_class
 
 _WAIT_SHARE = 0.9
 
@@ -158,10 +157,7 @@ class CallEngine:
             raise BadHeader(
                 f"{method} takes calls with an identity only: by rifl.connect, or a key"
             )
-        try:
-            peer = peer_of(context, self._peer_property)
-        except LeaseError as error:
-            raise (error_class(error.reason) or RiflError)(str(error)) from error
+        peer = peer_of(context, self._peer_property)
         if not peer and self.keys_from is not KeysFrom.ANYONE:
             raise NotYours(
                 "a key needs an authenticated peer: in one namespace for all, anyone could read "
@@ -186,11 +182,9 @@ class CallEngine:
         try:
             # First: a token of another store cannot be judged here.
             self.authority.check_store(call.client_id, call.store)
-        except LeaseError as error:
-            refusal = (error_class(error.reason) or RiflError)(str(error))
-            if error.reason in (StoreMismatch.reason, LeaseExpired.reason):
-                refusal.store = self.authority.store
-            raise refusal from error
+        except (StoreMismatch, LeaseExpired) as error:
+            error.store = self.authority.store
+            raise
         token = call.token
         bound = peer_bound(token)
         verified = self.store.token(call.client_id)
@@ -205,10 +199,9 @@ class CallEngine:
             if bound:
                 call.peer = peer_of(context, self._peer_property)
             self.authority.check(call.client_id, token, call.peer)
-        except LeaseError as error:
-            refusal = (error_class(error.reason) or RiflError)(str(error))
-            refusal.arrival = call
-            raise refusal from error
+        except RiflError as error:
+            error.arrival = call
+            raise
 
     def wait_limit_s(self, remaining_s: float | None) -> float:
         """How long a duplicate may wait: the answer has to reach it in time."""

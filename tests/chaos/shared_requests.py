@@ -7,7 +7,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from lease_server._errors import LeaseError
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from rifl._stores.shared.requests import (
     Abandon,
@@ -23,6 +22,7 @@ from rifl._stores.shared.requests import (
 )
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.call import Call
+from rifl.core._shared.errors import RiflError
 from tests.chaos.shared_stores import OWNERS, Subject
 
 __all__ = ["Sequence", "Step", "taken"]
@@ -341,5 +341,5 @@ def _plain(reply: Any) -> Any:
 def taken(step: Step, subject: Subject) -> Any:
     try:
         return step.take(subject)
-    except LeaseError as error:
+    except RiflError as error:
         return type(error)

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 import lease_server
 import rifl
 from lease_server._authority import Beat
-from lease_server._errors import LeaseError
 from rifl._client.answers import FinalStatus
 from rifl._client.grpc_channels import likeness
 from rifl._client.lease_requests import (
@@ -39,6 +38,7 @@ from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl._leases.service import status_of
 from rifl.core._calling import lease_upkeep
 from rifl.core._calling.lease_upkeep import LeaseStep
+from rifl.core._shared.errors import RiflError
 from rifl.core._shared.identity import ALSO_AT_MOST
 from tests.client.conftest import FAST, Caller, Connect
 from tests.client.protocol_server import ProtocolServer
@@ -110,7 +110,7 @@ class World:
         """Have the server renew; return what it answers, None for an error."""
         try:
             raw = self.requests.renew(request.message.SerializeToString(), b"")
-        except LeaseError:
+        except RiflError:
             return None
         return REPLIES["Renew"].FromString(raw)
 
@@ -118,7 +118,7 @@ class World:
         """Have the server answer."""
         try:
             reply = self.requests.renew(request.message.SerializeToString(), b"")
-        except LeaseError as error:
+        except RiflError as error:
             status = status_of(error)
             failed(
                 client,
@@ -465,7 +465,7 @@ class Counting(lease_server.LeaseAuthority):
         self.condition = threading.Condition()
         self.together: list[set[int]] = []
 
-    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | LeaseError]:
+    def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | RiflError]:
         found = super().heartbeats(beats, peer)
         with self.condition:
             self.together.append({beat.client_id for beat in beats})

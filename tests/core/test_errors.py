@@ -7,7 +7,6 @@ import pickle
 import grpc
 import pytest
 
-from lease_server import _errors as lease_errors
 from rifl.core import Outcome, RiflError
 from rifl.core._shared import errors
 from rifl.core._shared.reasons import REASONS, error_class
@@ -86,16 +85,3 @@ def test_every_reason_has_one_row() -> None:
     """What a client does next stands in one table, a row for each class (DESIGN §3)."""
     assert {row.error for row in REASONS.values()} == set(CLASSES)
     assert len(REASONS) == len(CLASSES)
-
-
-LEASE_ERRORS = [
-    cls
-    for cls in vars(lease_errors).values()
-    if isinstance(cls, type) and issubclass(cls, lease_errors.LeaseError) and cls.reason in REASONS
-]
-
-
-@pytest.mark.parametrize("cls", LEASE_ERRORS)
-def test_the_lease_service_says_the_same(cls: type[lease_errors.LeaseError]) -> None:
-    """A reason has one gRPC code, whichever service says it (DESIGN §3)."""
-    assert cls.code.name == REASONS[cls.reason].error.code

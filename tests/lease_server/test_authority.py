@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lease_server import (
-    BadRequest,
+    BadHeader,
     LeaseAuthority,
     LeaseExpired,
     MemoryLeaseStorage,
@@ -228,7 +228,7 @@ def test_sessions_open_once_and_close_for_ever(authority, storage):
     authority.check(opened.client_id, opened.token, b"p")
     assert authority.is_session(opened.client_id)
     assert authority.alive(opened.client_id)
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadHeader):
         authority.release(opened.client_id, opened.token, b"p")
     assert authority.close_session("job", b"p") == opened.client_id
     assert authority.close_session("job", b"p") == opened.client_id

@@ -1,13 +1,29 @@
-"""The error tree."""
+"""What the lease service refuses is part of the one tree of refusals."""
 
 import pickle
 
-import grpc
 import pytest
 
-from lease_server import _errors as errors
+import lease_server
+import rifl.core
+from rifl.core import Outcome
+from rifl.core._shared.reasons import REASONS
 
-ALL = [getattr(errors, name) for name in errors.__all__]
+# Those that it has of its own: their reason and code, and which they are one of.
+OWN = {
+    lease_server.TooManyClients: ("TOO_MANY", "RESOURCE_EXHAUSTED", rifl.core.RiflError),
+    lease_server.TooManySessions: ("TOO_MANY", "RESOURCE_EXHAUSTED", rifl.core.RiflError),
+    lease_server.TooManyRefusals: ("TOO_MANY", "RESOURCE_EXHAUSTED", rifl.core.RiflError),
+    lease_server.StorageUnavailable: (
+        *("STORE_UNAVAILABLE", "UNAVAILABLE"),
+        rifl.core.StoreUnavailable,
+    ),
+}
+ALL = [
+    kind
+    for kind in (getattr(lease_server, name) for name in lease_server.__all__)
+    if isinstance(kind, type) and issubclass(kind, rifl.core.RiflError)
+]
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -18,20 +34,12 @@ def test_errors_pickle(kind):
     assert str(copy) == "why"
 
 
-def test_reasons_and_codes():
-    """Reasons and codes are those of the table in DESIGN §3."""
-    code = grpc.StatusCode
-    expected = {
-        errors.BadRequest: ("BAD_HEADER", code.INVALID_ARGUMENT),
-        errors.LeaseExpired: ("LEASE_EXPIRED", code.FAILED_PRECONDITION),
-        errors.SessionClosed: ("SESSION_CLOSED", code.FAILED_PRECONDITION),
-        errors.NotYours: ("NOT_YOURS", code.PERMISSION_DENIED),
-        errors.ForkedProcess: ("FORKED_PROCESS", code.FAILED_PRECONDITION),
-        errors.TooManyClients: ("TOO_MANY", code.RESOURCE_EXHAUSTED),
-        errors.TooManySessions: ("TOO_MANY", code.RESOURCE_EXHAUSTED),
-        errors.TooManyRefusals: ("TOO_MANY", code.RESOURCE_EXHAUSTED),
-        errors.StoreMismatch: ("STORE_MISMATCH", code.FAILED_PRECONDITION),
-        errors.StorageUnavailable: ("STORE_UNAVAILABLE", code.UNAVAILABLE),
-    }
-    assert {kind: (kind.reason, kind.code) for kind in expected} == expected
-    assert set(expected) | {errors.LeaseError} == set(ALL)
+@pytest.mark.parametrize("kind", ALL)
+def test_one_reason_is_one_class_for_leases_and_calls(kind):
+    """Who catches what calls are refused with catches what leases are refused with (§3)."""
+    if kind in OWN:
+        assert (kind.reason, kind.code, *kind.__bases__) == OWN[kind]
+        assert kind.outcome is Outcome.NOT_EXECUTED
+    else:
+        assert kind is getattr(rifl.core, kind.__name__)
+        assert REASONS[kind.reason].error is kind

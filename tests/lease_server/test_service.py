@@ -11,13 +11,13 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from curp._replica.errors import NotLeading
 from lease_server import LeaseAuthority, MemoryLeaseStorage, SessionPolicy, StorageUnavailable
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl import add_lease_service
 from rifl._grpc.source import source_of
 from rifl._grpc.status import read_error_info
 from rifl._leases import service
+from rifl.core import NotLeader
 
 PREFIX = "/lease_server.v1.LeaseServer/"
 REPLIES = {
@@ -382,10 +382,14 @@ def test_every_renewal_of_a_stream_is_answered_in_order(aio_channel, authority, 
 
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize(
-    "refused", [NotLeading("another one leads", "10.0.0.9:1"), StorageUnavailable("gone")]
+    ("refused", "again_s", "info"),
+    [
+        (NotLeader("another one leads", "10.0.0.9:1"), 0.05, {"leader": "10.0.0.9:1"}),
+        (StorageUnavailable("gone"), 1.0, {}),
+    ],
 )
 def test_a_stream_ends_with_the_status_of_a_server_that_cannot_judge(
-    aio_channel, authority, monkeypatch, refused, opened
+    aio_channel, authority, monkeypatch, refused, again_s, info, opened
 ):
     """It says nothing of the lease, and who leads where that is known; the next one renews (§5)."""
     grant = call(aio_channel, "Grant")
@@ -409,9 +413,9 @@ def test_a_stream_ends_with_the_status_of_a_server_that_cannot_judge(
     with pytest.raises(grpc.RpcError) as error:
         next(stream)
     assert refusal(error) == (
-        grpc.StatusCode.UNAVAILABLE, refused.reason, refused.retry_after_s,
+        grpc.StatusCode.UNAVAILABLE, refused.reason, again_s,
     )  # fmt: skip
-    assert dict(read_error_info(error.value.trailing_metadata()).metadata) == dict(refused.info)
+    assert dict(read_error_info(error.value.trailing_metadata()).metadata) == info
     monkeypatch.undo()
     assert next(keep_alive(aio_channel)(iter([mine]), timeout=20)).refused == ""
 

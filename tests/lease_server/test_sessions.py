@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lease_server import BadRequest, SessionClosed, SessionPolicy, TooManySessions
+from lease_server import BadHeader, SessionClosed, SessionPolicy, TooManySessions
 from lease_server._session_table import SessionTable
 from lease_server._sessions import SessionRow, SessionState
 
@@ -143,7 +143,7 @@ def test_a_name_passed_on_by_another_server_is_taken_over():
 @pytest.mark.parametrize("name", ["", "x" * 257])
 def test_names_are_bounded(name):
     """A name has 1 to 256 characters (proto)."""
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadHeader):
         SessionTable.check_name(name)
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import grpc
 
 import rifl
-from lease_server._errors import ForkedProcess as ForkedLeases
 from rifl._stores import StoreLocked
 from rifl._wire.labels import read_refusal
 from rifl.core._shared.errors import ForkedProcess
+from rifl.core._shared.errors import ForkedProcess as ForkedLeases
 from tests.helpers.servers import generic, serve
 
 METHOD = "/p.S/Pay"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from lease_server import NotYours, SessionClosed, SessionsFrom, open_authority
-from lease_server._errors import BadRequest
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl._stores import open_store
+from rifl.core._shared.errors import BadHeader
 
 _NUMBERS = itertools.count()
 MINE, OTHERS = b"my secret, drawn at random", b"another's, drawn at random"
@@ -94,7 +94,7 @@ def test_a_session_opens_and_closes_by_its_secret_only(serve: Callable[..., Serv
     with pytest.raises(SessionClosed):
         server.open("job", MINE)
     server.close("job", MINE)
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadHeader):
         server.open("other", b"too short")
 
 
@@ -193,7 +193,7 @@ def test_a_name_has_no_nul(serve: Callable[..., Server]) -> None:
     """Not every store can hold one: refused everywhere, the same (§3)."""
     server = serve()
     for attempt in (server.open, server.close):
-        with pytest.raises(BadRequest, match="no NUL"):
+        with pytest.raises(BadHeader, match="no NUL"):
             attempt("a\0b", MINE)
 
 

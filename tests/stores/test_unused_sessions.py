@@ -13,11 +13,11 @@ import pytest
 
 import rifl
 from lease_server import SessionClosed, SessionPolicy, SessionRow, SessionState
-from lease_server._errors import LeaseExpired
 from lease_server._session_table import SessionTable
 from rifl.core._serving.later import Later
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
+from rifl.core._shared.errors import LeaseExpired
 from tests.helpers.waiting import until
 
 _NUMBERS = itertools.count()

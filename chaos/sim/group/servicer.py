@@ -15,10 +15,9 @@ from curp._replica.authority import GroupAuthority
 from curp._replica.group_servicer import GroupServicer
 from curp._replica.group_store import GroupStore
 from curp.v1 import curp_pb2 as pb
-from lease_server._errors import LeaseError
 from rifl._client.answers import FinalStatus
 from rifl.core._shared.call import Call
-from rifl.core._shared.errors import Deposed, NotLeader, RiflError
+from rifl.core._shared.errors import Deposed, RiflError
 
 __all__ = ["SimulatedServicer"]
 
@@ -59,8 +58,6 @@ class SimulatedServicer:
         try:
             replica.authority.check(call.client_id, call.token)
             self._sync(server, rpc, request.configuration, call)
-        except LeaseError as error:
-            server.refuse(rpc, NotLeader(str(error)))
         except RiflError as error:
             server.refuse(rpc, error)
 

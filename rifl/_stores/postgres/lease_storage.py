@@ -9,12 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from _rifl_ground.forks import refuse_in_children
-from lease_server._errors import (
-    SessionClosed,
-    StorageUnavailable,
-    TooManyClients,
-    TooManySessions,
-)
+from lease_server._errors import StorageUnavailable, TooManyClients, TooManySessions
 from lease_server._forked import leases_forked
 from lease_server._series import SUPERSEDED_S
 from lease_server._session_secret import not_yours
@@ -26,6 +21,7 @@ from rifl._stores.postgres.opening import open_backend
 from rifl._stores.postgres.store_address import store_address
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.lease_watch import LeaseWatch
+from rifl.core._shared.errors import SessionClosed
 
 _SWEPT_AT_ONCE = 200
 # Below it, clients are counted; above, the planner's estimate does.

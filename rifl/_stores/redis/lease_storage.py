@@ -14,13 +14,7 @@ import redis
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.log import get_logger
-from lease_server._errors import (
-    NotYours,
-    SessionClosed,
-    StorageUnavailable,
-    TooManyClients,
-    TooManySessions,
-)
+from lease_server._errors import StorageUnavailable, TooManyClients, TooManySessions
 from lease_server._forked import leases_forked
 from lease_server._series import SUPERSEDED_S, numbered
 from lease_server._session_secret import not_yours, require_owner
@@ -33,6 +27,7 @@ from rifl._stores.redis.scripts import LEASE, LEASES, SESSION
 from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.lease_watch import LeaseWatch
+from rifl.core._shared.errors import NotYours, SessionClosed
 
 _log = get_logger("lease_server")
 _SWEPT_AT_ONCE = 200

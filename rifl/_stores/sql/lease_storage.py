@@ -12,12 +12,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from _rifl_ground.forks import refuse_in_children
-from lease_server._errors import (
-    SessionClosed,
-    StorageUnavailable,
-    TooManyClients,
-    TooManySessions,
-)
+from lease_server._errors import StorageUnavailable, TooManyClients, TooManySessions
 from lease_server._forked import leases_forked
 from lease_server._series import SUPERSEDED_S, numbered
 from lease_server._session_secret import not_yours
@@ -36,6 +31,7 @@ from rifl._stores.sql.rows import (
 )
 from rifl._stores.sql.schema import lock_mutex
 from rifl._stores.sql.session import SqlSession
+from rifl.core._shared.errors import SessionClosed
 
 _T = TypeVar("_T")
 _SWEPT_AT_ONCE = 200

@@ -1,5 +1,7 @@
 """Everything rifl refuses or cannot tell, one class for each reason (DESIGN §3).
 
+Those that the lease service raises too are ``_rifl_ground.refusals``'s.
+
 ::
 
     RiflError
