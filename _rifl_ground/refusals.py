@@ -4,7 +4,7 @@
 refuse alike is here, what only calls are refused for is in ``rifl.core``, and what only the
 lease service refuses is in ``lease_server``.
 
-Each class carries the ``reason`` of the wire's ErrorInfo, the name of its gRPC status ``code``
+Each class carries the ``reason`` of the wire's ErrorInfo, the ``code_name`` of its gRPC status
 and the ``outcome``: whether the call can have run. Instances pickle.
 """
 
@@ -43,9 +43,10 @@ class Outcome(enum.Enum):
 class RiflError(Exception):
     """The root; ``str()`` is the message that also travels as status details."""
 
-    reason: ClassVar[str] = "RIFL"
-    code: ClassVar[str] = "INTERNAL"
-    outcome: ClassVar[Outcome] = Outcome.UNKNOWN
+    # No names that gRPC's errors have otherwise: the client raises both in one.
+    reason: str = "RIFL"
+    code_name: ClassVar[str] = "INTERNAL"
+    outcome: Outcome = Outcome.UNKNOWN
     # Of a key, which other callers share, a refusal tells ``outcome`` only where the store
     # has looked it up, or where there is no such key; else the outcome is unknown.
     of_the_key: ClassVar[bool] = False
@@ -56,7 +57,7 @@ class RiflError(Exception):
 
     def may_have_run(self) -> None:
         """Say of this refusal, not of its class, that its call may have run, or may yet."""
-        self.__dict__["outcome"] = Outcome.UNKNOWN
+        self.outcome = Outcome.UNKNOWN
 
 
 class LeaseExpired(RiflError):
@@ -68,7 +69,7 @@ class LeaseExpired(RiflError):
     """
 
     reason = "LEASE_EXPIRED"
-    code = "FAILED_PRECONDITION"
+    code_name = "FAILED_PRECONDITION"
     outcome = Outcome.UNKNOWN
 
 
@@ -76,7 +77,7 @@ class SessionClosed(RiflError):
     """The named session is closed, or its retention is over."""
 
     reason = "SESSION_CLOSED"
-    code = "FAILED_PRECONDITION"
+    code_name = "FAILED_PRECONDITION"
     outcome = Outcome.UNKNOWN
 
 
@@ -84,7 +85,7 @@ class NotYours(RiflError):
     """The token is wrong, or the id belongs to another peer. Reveals nothing."""
 
     reason = "NOT_YOURS"
-    code = "PERMISSION_DENIED"
+    code_name = "PERMISSION_DENIED"
     outcome = Outcome.NOT_EXECUTED
 
 
@@ -96,7 +97,7 @@ class StoreMismatch(RiflError):
     """
 
     reason = "STORE_MISMATCH"
-    code = "FAILED_PRECONDITION"
+    code_name = "FAILED_PRECONDITION"
     outcome = Outcome.UNKNOWN
 
 
@@ -107,7 +108,7 @@ class ForkedProcess(RiflError):
     """
 
     reason = "FORKED_PROCESS"
-    code = "FAILED_PRECONDITION"
+    code_name = "FAILED_PRECONDITION"
     outcome = Outcome.NOT_EXECUTED
 
 
@@ -115,7 +116,7 @@ class BadHeader(RiflError):
     """The header, or a lease's request, breaks a rule of the wire format. No state was created."""
 
     reason = "BAD_HEADER"
-    code = "INVALID_ARGUMENT"
+    code_name = "INVALID_ARGUMENT"
     outcome = Outcome.NOT_EXECUTED
     of_the_key = True
 
@@ -124,7 +125,7 @@ class NotLeader(RiflError):
     """Another server leads; nothing ran here. ``leader`` is its address, if it is known."""
 
     reason = "NOT_LEADER"
-    code = "UNAVAILABLE"
+    code_name = "UNAVAILABLE"
     outcome = Outcome.NOT_EXECUTED
 
     def __init__(self, message: str = "", leader: str = "") -> None:
@@ -139,5 +140,5 @@ class StoreUnavailable(RiflError):
     """The store could not be reached or written before the handler started."""
 
     reason = "STORE_UNAVAILABLE"
-    code = "UNAVAILABLE"
+    code_name = "UNAVAILABLE"
     outcome = Outcome.NOT_EXECUTED

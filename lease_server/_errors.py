@@ -1,4 +1,4 @@
-"""What the lease service alone refuses, and how it says that its storage is away (DESIGN §3).
+"""The refusals of the lease service alone, and of a storage that is away (DESIGN §3).
 
 ::
 
@@ -21,7 +21,7 @@ class TooManyClients(RiflError):
     """The server holds as many leases as it may; none was granted."""
 
     reason = "TOO_MANY"
-    code = "RESOURCE_EXHAUSTED"
+    code_name = "RESOURCE_EXHAUSTED"
     outcome = Outcome.NOT_EXECUTED
 
 
@@ -29,7 +29,7 @@ class TooManySessions(RiflError):
     """The server, or this peer on it, holds as many sessions as it may."""
 
     reason = "TOO_MANY"
-    code = "RESOURCE_EXHAUSTED"
+    code_name = "RESOURCE_EXHAUSTED"
     outcome = Outcome.NOT_EXECUTED
 
 
@@ -37,7 +37,7 @@ class TooManyRefusals(RiflError):
     """A heartbeat stream sent too much that was refused, or too many are open."""
 
     reason = "TOO_MANY"
-    code = "RESOURCE_EXHAUSTED"
+    code_name = "RESOURCE_EXHAUSTED"
     outcome = Outcome.NOT_EXECUTED
 
 

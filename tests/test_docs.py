@@ -44,7 +44,7 @@ _ERRORS = [
 @pytest.mark.parametrize("cls", _ERRORS, ids=lambda cls: cls.reason)
 def test_every_error_is_explained(cls: type[errors.RiflError]) -> None:
     """errors.md has each reason with its status and outcome (DESIGN §3)."""
-    row = f"| {cls.reason} | {cls.code} | {cls.outcome.value} |"
+    row = f"| {cls.reason} | {cls.code_name} | {cls.outcome.value} |"
     assert row in page("errors.md").read_text()
 
 

@@ -47,7 +47,7 @@ class AttemptError(grpc.RpcError):
 def lost_answer(why: str) -> AttemptError:
     """Build the end of an attempt whose answer may be lost: the outcome is unknown."""
     status = rich_status(
-        grpc.StatusCode[Deposed.code], Deposed.reason, why, retry_after_s=_AGAIN_AFTER_S
+        grpc.StatusCode[Deposed.code_name], Deposed.reason, why, retry_after_s=_AGAIN_AFTER_S
     )
     trailing = (*status.trailing_metadata, (OUTCOME_KEY, Outcome.UNKNOWN.value))
     return AttemptError(status.code, status.details, trailing)

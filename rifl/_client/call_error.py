@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 import grpc.aio
@@ -34,7 +34,7 @@ class Status(Protocol):
         """Return gRPC's own account, str or None."""
 
 
-class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[misc, type-arg]
+class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[type-arg]
     """A call that failed.
 
     ``rpc_id`` is its identity, None if it never had one. ``outcome`` tells whether
@@ -78,6 +78,14 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[m
         self.outcome = outcome
         self.reason = reason
         self.original_code = code if original_code is None else original_code
+
+    if TYPE_CHECKING:
+        # gRPC's bases say them differently, which would keep a checker from combining the class
+        # with a refusal's.
+        def code(self) -> grpc.StatusCode: ...
+        def details(self) -> str: ...
+        def initial_metadata(self) -> Any: ...
+        def trailing_metadata(self) -> Any: ...
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self}>"

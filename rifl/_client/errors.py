@@ -4,8 +4,8 @@
 
     grpc.RpcError
      └─ grpc.aio.AioRpcError
-         └─ CallError              any failed call; a handler's own error answer
-             └─ LeaseExpiredError, ...   one for each reason, and also a rifl.core error
+         └─ CallError    any failed call; a handler's own error answer
+             └─ one for each reason, which is also the rifl.core error of that reason
 
 ``except grpc.RpcError``, ``except grpc.aio.AioRpcError`` and, say, ``except
 rifl.core.LeaseExpired`` all catch what they name, on sync and aio channels alike.
@@ -19,39 +19,15 @@ import grpc
 
 from _rifl_ground.refusals import Outcome
 from rifl._client.call_error import CallError, Status, agreeing
-from rifl.core._shared import errors as core
+from rifl.core._shared.errors import ReentrantCall, RiflError
 from rifl.core._shared.identity import RpcId
+from rifl.core._shared.reasons import REASONS
 
 __all__ = [
     "ANOTHER_STORE",
     "NOT_HOSTED",
-    "AnswerLostError",
-    "BadHeaderError",
-    "BatchTooLargeError",
     "CallError",
-    "DeposedError",
-    "DrainingError",
-    "ForkedProcessError",
-    "InProgressError",
-    "LeaseExpiredError",
-    "NotDeduplicatedError",
-    "NotExecutedError",
-    "NotLeaderError",
-    "NotRecordedError",
-    "NotWrappedError",
-    "NotYoursError",
-    "OutcomeUnknownError",
-    "PayloadMismatchError",
-    "RecordPendingError",
-    "ReentrantCallError",
-    "RequestTooLargeError",
-    "ResponseTooLargeError",
-    "SessionClosedError",
-    "StaleRpcError",
     "Status",
-    "StoreMismatchError",
-    "StoreUnavailableError",
-    "WindowExceededError",
     "agreeing",
     "call_error",
     "plain_error",
@@ -86,112 +62,19 @@ _ENDED_HERE = frozenset(
 _UNKNOWN_CODE = "Server sent unknown code"
 
 
-class BadHeaderError(CallError, core.BadHeader):  # type: ignore[misc]
-    """See ``rifl.core.BadHeader``."""
+def _twin(refusal: type[RiflError]) -> type[CallError]:
+    """Make the class of the calls that were refused so, which is that refusal's, too."""
+    about = {"__doc__": f"See ``rifl.core.{refusal.__name__}``.", "__module__": __name__}
+    return type(f"{refusal.__name__}Error", (CallError, refusal), about)
 
 
-class PayloadMismatchError(CallError, core.PayloadMismatch):  # type: ignore[misc]
-    """See ``rifl.core.PayloadMismatch``."""
-
-
-class StaleRpcError(CallError, core.StaleRpc):  # type: ignore[misc]
-    """See ``rifl.core.StaleRpc``."""
-
-
-class LeaseExpiredError(CallError, core.LeaseExpired):  # type: ignore[misc]
-    """See ``rifl.core.LeaseExpired``."""
-
-
-class SessionClosedError(CallError, core.SessionClosed):  # type: ignore[misc]
-    """See ``rifl.core.SessionClosed``."""
-
-
-class NotYoursError(CallError, core.NotYours):  # type: ignore[misc]
-    """See ``rifl.core.NotYours``."""
-
-
-class StoreMismatchError(CallError, core.StoreMismatch):  # type: ignore[misc]
-    """See ``rifl.core.StoreMismatch``."""
-
-
-class WindowExceededError(CallError, core.WindowExceeded):  # type: ignore[misc]
-    """See ``rifl.core.WindowExceeded``."""
-
-
-class InProgressError(CallError, core.InProgress):  # type: ignore[misc]
-    """See ``rifl.core.InProgress``."""
-
-
-class OutcomeUnknownError(CallError, core.OutcomeUnknown):  # type: ignore[misc]
-    """See ``rifl.core.OutcomeUnknown``."""
-
-
-class NotExecutedError(CallError, core.NotExecuted):  # type: ignore[misc]
-    """See ``rifl.core.NotExecuted``."""
-
-
-class NotLeaderError(CallError, core.NotLeader):  # type: ignore[misc]
-    """See ``rifl.core.NotLeader``."""
-
-
-class DrainingError(CallError, core.Draining):  # type: ignore[misc]
-    """See ``rifl.core.Draining``."""
-
-
-class StoreUnavailableError(CallError, core.StoreUnavailable):  # type: ignore[misc]
-    """See ``rifl.core.StoreUnavailable``."""
-
-
-class DeposedError(CallError, core.Deposed):  # type: ignore[misc]
-    """See ``rifl.core.Deposed``."""
-
-
-class RecordPendingError(CallError, core.RecordPending):  # type: ignore[misc]
-    """See ``rifl.core.RecordPending``."""
-
-
-class ResponseTooLargeError(CallError, core.ResponseTooLarge):  # type: ignore[misc]
-    """See ``rifl.core.ResponseTooLarge``."""
-
-
-class AnswerLostError(CallError, core.AnswerLost):  # type: ignore[misc]
-    """See ``rifl.core.AnswerLost``."""
-
-
-class RequestTooLargeError(CallError, core.RequestTooLarge):  # type: ignore[misc]
-    """See ``rifl.core.RequestTooLarge``."""
-
-
-class BatchTooLargeError(CallError, core.BatchTooLarge):  # type: ignore[misc]
-    """See ``rifl.core.BatchTooLarge``."""
-
-
-class NotRecordedError(CallError, core.NotRecorded):  # type: ignore[misc]
-    """See ``rifl.core.NotRecorded``."""
-
-
-class NotDeduplicatedError(CallError, core.NotDeduplicated):  # type: ignore[misc]
-    """See ``rifl.core.NotDeduplicated``."""
-
-
-class ForkedProcessError(CallError, core.ForkedProcess):  # type: ignore[misc]
-    """See ``rifl.core.ForkedProcess``."""
-
-
-class ReentrantCallError(CallError, core.ReentrantCall):  # type: ignore[misc]
-    """See ``rifl.core.ReentrantCall``."""
-
-
-class NotWrappedError(CallError, core.NotWrapped):  # type: ignore[misc]
-    """See ``rifl.core.NotWrapped``."""
-
-
-_CLASSES: dict[str, type[CallError]] = {
-    base.reason: cls
-    for cls in CallError.__subclasses__()
-    for base in cls.__bases__
-    if issubclass(base, core.RiflError)
+# One for each row of the core's table. Callers name the refusal, and mypy knows that a
+# ``CallError`` may be one: ``isinstance(error, rifl.core.LeaseExpired)``.
+_CLASSES = {
+    reason: _twin(row.error) for reason, row in REASONS.items() if row.error is not RiflError
 }
+# Where pickle looks for them.
+globals().update((twin.__name__, twin) for twin in _CLASSES.values())
 
 
 def call_error(
@@ -234,11 +117,12 @@ def call_error(
 
 def reentrant(text: str) -> CallError:
     """Build the error of a call that was made within one of the same channel; nothing was sent."""
-    return ReentrantCallError(
+    return call_error(
         grpc.StatusCode.FAILED_PRECONDITION,
         text,
+        rpc_id=None,
         outcome=Outcome.NOT_EXECUTED,
-        reason=ReentrantCallError.reason,
+        reason=ReentrantCall.reason,
     )
 
 

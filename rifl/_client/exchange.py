@@ -16,7 +16,6 @@ from rifl._client.errors import (
     ANOTHER_STORE,
     EXPIRED,
     CallError,
-    ReentrantCallError,
     Status,
     call_error,
 )
@@ -27,7 +26,13 @@ from rifl.core._calling.call_flow import Action, CallFlow
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.codes import raised_code
-from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
+from rifl.core._shared.errors import (
+    BadHeader,
+    NotDeduplicated,
+    ReentrantCall,
+    StoreMismatch,
+    WindowExceeded,
+)
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall, Observer
 
@@ -99,7 +104,7 @@ class Exchange(ABC):
             self.post(lambda: self._take(lambda now: self.flow.start(now)))
         except BaseException:
             # A signal's, or the error of a call within another one: what was noted of it goes.
-            with suppress(ReentrantCallError):
+            with suppress(ReentrantCall):
                 self.handle(lambda: self._give_up("interrupted"))
             raise
 
@@ -142,7 +147,7 @@ class Exchange(ABC):
             self._events.post(event, self.handle)
         except BaseException:
             # An interrupt's: what it kept from being handled nobody tells again.
-            with suppress(ReentrantCallError):
+            with suppress(ReentrantCall):
                 self._events.post(lambda: self._give_up("interrupted"), self.handle)
             raise
 

@@ -51,7 +51,7 @@ def instrument(
     first, then import it. Several at once nest: the newest is asked first. Any thread.
     A forked child that makes its channels after the fork inherits the instrumentation.
     Raises ``TypeError`` for a setting that ``rifl.connect`` does not have, and
-    ``ReentrantCallError`` within itself, in a finalizer.
+    ``rifl.core.ReentrantCall`` within itself, in a finalizer.
     """
     return Instrumentation(targets, settings)
 

@@ -68,7 +68,7 @@ def take_key(metadata: Iterable[Any] | None) -> tuple[bytes | None, Any]:
     """Return the call's key, None if it has none, and its metadata without it.
 
     ``OWN_HEADER`` for a call that its caller names by the plain header. Raises
-    ``BadHeaderError`` for two keys: nobody can tell which one counts.
+    ``rifl.core.BadHeader`` for two keys: nobody can tell which one counts.
     """
     found = CURRENT_KEY.get()
     if not metadata:
@@ -115,7 +115,7 @@ def invalid_metadata(metadata: Iterable[Any] | None) -> CallError | None:
 def key_error(message: str) -> CallError:
     """Build the error of a key that means nothing here; nothing was sent."""
     return call_error(
-        grpc.StatusCode[BadHeader.code],
+        grpc.StatusCode[BadHeader.code_name],
         message,
         rpc_id=None,
         outcome=BadHeader.outcome,
@@ -124,7 +124,7 @@ def key_error(message: str) -> CallError:
 
 
 def refuse_key(metadata: Iterable[Any] | None) -> None:
-    """Raise ``BadHeaderError`` where a call has a key of ours that nobody would look at."""
+    """Raise ``rifl.core.BadHeader`` where a call has a key of ours that nobody would look at."""
     if take_key(metadata)[0]:
         raise key_error("a bidirectional call is not deduplicated: a key means nothing to it")
 

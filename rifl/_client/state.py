@@ -18,7 +18,7 @@ from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import ENDED_BY_CHANNEL, REPLACED, FinalStatus, read_answer
 from rifl._client.call_error import Status
-from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, ForkedProcessError, reentrant
+from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, call_error, reentrant
 from rifl._client.grpc_channels import Connect
 from rifl._client.keys import take_key
 from rifl._client.routing import Router
@@ -35,7 +35,7 @@ from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.lease_upkeep import LeaseStep
 from rifl.core._calling.silence import ConnectionWatch
-from rifl.core._shared.errors import NotDeduplicated, StoreMismatch
+from rifl.core._shared.errors import ForkedProcess, NotDeduplicated, StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
 from rifl.core._shared.reasons import LOST_REASONS
 
@@ -183,7 +183,7 @@ class ClientState:
         return (HEADER_KEY, encode_batch_header(rpc, self._max_response_bytes))
 
     def check_usable(self) -> None:
-        """Raise ``ForkedProcessError`` in a child of the channel's process."""
+        """Raise ``rifl.core.ForkedProcess`` in a child of the channel's process."""
         if self.forked:
             raise forked_error()
         if self.closed:
@@ -201,7 +201,7 @@ class ClientState:
     ) -> tuple[Invocation, tuple[Any, ...]]:
         """Take a call from its caller; return it, and the metadata that its attempts carry.
 
-        Raises ``BadHeaderError`` for two keys. From here on the observer waits for its end.
+        Raises ``rifl.core.BadHeader`` for two keys. From here on the observer waits for its end.
         """
         now = self.now()
         key, metadata = take_key(metadata)
@@ -482,12 +482,12 @@ def _told(status: Status, answer: AttemptAnswer) -> FinalStatus:
     code = status.code()
     details = f"no client id: {code.name}: {status.details()}"
     if code is grpc.StatusCode.UNIMPLEMENTED and not answer.reason:
-        code, details = grpc.StatusCode[NotDeduplicated.code], f"{details}. {NOT_HOSTED}"
+        code, details = grpc.StatusCode[NotDeduplicated.code_name], f"{details}. {NOT_HOSTED}"
     return FinalStatus(code, details, (), status.trailing_metadata())
 
 
 def _another_session() -> Status:
-    code = grpc.StatusCode[StoreMismatch.code]
+    code = grpc.StatusCode[StoreMismatch.code_name]
     text = f"{ANOTHER_STORE}; connect again to take the session as it is there"
     status = rich_status(code, StoreMismatch.reason, text)
     return FinalStatus(status.code, status.details, (), status.trailing_metadata)
@@ -495,12 +495,13 @@ def _another_session() -> Status:
 
 def forked_error() -> CallError:
     """Build what a forked child's use of its parent's channel raises."""
-    return ForkedProcessError(
+    return call_error(
         grpc.StatusCode.FAILED_PRECONDITION,
         "this channel belongs to the parent process; connect again after the fork "
         "(gunicorn: in post_fork)",
+        rpc_id=None,
         outcome=Outcome.NOT_EXECUTED,
-        reason=ForkedProcessError.reason,
+        reason=ForkedProcess.reason,
     )
 
 

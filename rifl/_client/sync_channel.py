@@ -202,7 +202,7 @@ class Channel(grpc.Channel):
     again) and those with a response stream (resumed where it broke off). Other
     calls, and all bidirectional ones, are passed through, sent once.
     Failed unary calls raise ``CallError``. In a forked child every use raises
-    ``ForkedProcessError``, but for ``close``, which then does nothing.
+    ``rifl.core.ForkedProcess``, but for ``close``, which then does nothing.
     ``close`` cancels what is under way and takes at most a second. Any thread.
     """
 
@@ -299,7 +299,7 @@ class Channel(grpc.Channel):
 
         A failure is in the results, never raised, whatever failed; raised are
         ``ValueError`` for a closed channel, ``BadHeader`` for a key that is none, or that
-        has no named session, and ``ForkedProcessError``. Any thread; any number at once. See
+        has no named session, and ``rifl.core.ForkedProcess``. Any thread; any number at once. See
         ``BatchItem``.
         """
         return self._batches.run(method, items, timeout, metadata)

@@ -11,7 +11,6 @@ from _rifl_ground.refusals import Outcome
 from rifl._client.answers import CLOSED
 from rifl._client.errors import (
     CallError,
-    ReentrantCallError,
     call_error,
     plain_error,
     unserialisable,
@@ -21,6 +20,7 @@ from rifl._client.sync_client import SyncClient
 from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.invocation import Invocation
+from rifl.core._shared.errors import ReentrantCall
 
 
 class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
@@ -152,7 +152,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                             reply = invoke(
                                 body, timeout, metadata, credentials, wait_for_ready, compression
                             )
-                    except ReentrantCallError:
+                    except ReentrantCall:
                         raise
                     except grpc.RpcError as error:
                         status: Any = client.as_lost(error)  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                     wait_for_ready,
                     compression,
                 )
-            except ReentrantCallError:
+            except ReentrantCall:
                 # Refused beneath, where several targets are: nothing was sent.
                 client.complete(call, None)
                 raise

@@ -63,8 +63,8 @@ class Session:
         Waits for a call that still runs, at most ``timeout`` seconds (None: the
         retry policy's ``max_elapsed_s``). A definite answer acknowledges the
         call: it can be asked for once. A call that the server never saw is made
-        one that never runs. Raises ``StaleRpcError`` for a call that is not, or
-        no longer, an unresolved one of this channel, ``LeaseExpiredError`` if its
+        one that never runs. Raises ``rifl.core.StaleRpc`` for a call that is not, or
+        no longer, an unresolved one of this channel, ``rifl.core.LeaseExpired`` if its
         client id is gone, and ``CallError`` if the server could not be asked.
         """
         resolver = Resolver(self._client, rpc_id, timeout)
@@ -84,7 +84,7 @@ class Session:
         then on (also while they are under way: have none). Closing twice is the same as
         once. Tried again for ``timeout`` seconds (None: the retry policy's
         ``max_elapsed_s``). Raises ``ValueError`` on a channel without a named session,
-        ``SessionClosedError`` if the server knows none of that name, and ``CallError`` if
+        ``rifl.core.SessionClosed`` if the server knows none of that name, and ``CallError`` if
         it could not be asked.
         """
         closing = Closing(self._client, timeout)

@@ -108,7 +108,7 @@ def add_lease_service(
 def status_of(error: RiflError) -> grpc.Status:
     """The rich status a refusal travels as."""
     info = {"leader": error.leader} if isinstance(error, NotLeader) and error.leader else {}
-    code = grpc.StatusCode[error.code]
+    code = grpc.StatusCode[error.code_name]
     return rich_status(code, error.reason, str(error), info, _RETRY_AFTER_S.get(type(error)))
 
 
@@ -235,7 +235,7 @@ class _AioShell:
                 raw = await read()
         except RiflError as error:
             # Unavailable: it is this server's state, and not the peer's doing.
-            if error.code != StoreUnavailable.code:
+            if error.code_name != StoreUnavailable.code_name:
                 _log.warning("heartbeat_stream_refused", peer=context.peer(), reason=error.reason)
             await _abort(context, error)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from _rifl_ground.forks import REMEDY, refuse_in_children
 from _rifl_ground.refusals import Outcome
@@ -17,7 +17,7 @@ class ForkedServer(ForkedProcess):
     Nothing of this call ran here; what another server did with it cannot be told.
     """
 
-    outcome: ClassVar[Outcome] = Outcome.UNKNOWN
+    outcome = Outcome.UNKNOWN
 
 
 def forked_error(what: str) -> ForkedProcess:

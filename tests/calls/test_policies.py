@@ -320,17 +320,27 @@ def test_an_option_that_nobody_took_is_told(caplog: pytest.LogCaptureFixture) ->
     assert len(told) == 1
 
 
-def test_mypy_takes_the_words_of_a_policy(tmp_path: Path) -> None:
-    """``mypy --strict`` passes what the docs write, and finds a word that is none (§9)."""
+def test_mypy_takes_what_the_docs_write(tmp_path: Path) -> None:
+    """``mypy --strict`` finds a policy's word that is none, and knows a refused call (§3, §9).
+
+    A refused call is both classes: were they not to be combined, what is done with it would
+    count as never reached, and nobody would check it.
+    """
     snippet = tmp_path / "snippet.py"
     snippet.write_text(
         """
-import grpc, rifl
+import grpc, rifl, rifl.core
 policy = rifl.MethodPolicy(kind="atomic", unrecorded={"UNAVAILABLE", 8, grpc.StatusCode.ABORTED})
 kind: rifl.Kind = policy.kind
 numbers: frozenset[int] = policy.unrecorded
 rifl.Deduplicator("memory:", methods={"/a.B/C": policy, "/a.B/D": "atomic", "*": None})
 rifl.MethodPolicy(kind="atomci")
+try:
+    pass
+except rifl.core.LeaseExpired as error:
+    if isinstance(error, rifl.CallError):
+        code: grpc.StatusCode = error.code()
+        print(error.rpc_id, error.reason, error.original_cod)
 """
     )
     checked = subprocess.run(
@@ -344,8 +354,9 @@ rifl.MethodPolicy(kind="atomci")
         check=False,
     )
     errors = [line for line in checked.stdout.splitlines() if line.startswith(f"{snippet}:")]
-    assert len(errors) == 1, checked.stdout
+    assert len(errors) == 2, checked.stdout
     assert "atomci" in errors[0]
+    assert "original_cod" in errors[1]
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import sys
 
 import rifl
 import rifl.core
-from rifl._client.errors import ForkedProcessError
 from rifl._client.sync_streams import StreamCall
 from rifl.core._calling.invocation import Invocation
+from rifl.core._shared.errors import ForkedProcess
 from tests.client.protocol_server import ECHO
 
 
@@ -54,7 +54,7 @@ def main(target: str) -> int:
             for use in uses:
                 try:
                     use()
-                except ForkedProcessError:
+                except ForkedProcess:
                     refused += 1
             channel.close()
             os._exit(100 + refused)

@@ -61,7 +61,7 @@ def refuse(
     cls = error_class(reason)
     assert cls is not None
     status = rich_status(
-        grpc.StatusCode[cls.code], reason, f"refused: {reason}", info or {}, retry_after_s
+        grpc.StatusCode[cls.code_name], reason, f"refused: {reason}", info or {}, retry_after_s
     )
     context.set_trailing_metadata((*status.trailing_metadata, (OUTCOME_KEY, cls.outcome.value)))
     context.abort(status.code, status.details)

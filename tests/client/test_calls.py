@@ -9,17 +9,17 @@ import grpc
 import pytest
 
 import rifl
-from rifl._client.errors import (
-    CallError,
-    LeaseExpiredError,
-    NotDeduplicatedError,
-    NotWrappedError,
-    OutcomeUnknownError,
-    PayloadMismatchError,
-    WindowExceededError,
-)
-from rifl.core import Outcome, OutcomeUnknown, RpcId
+from rifl._client.errors import CallError
+from rifl.core import Outcome, RpcId
 from rifl.core._calling.retry import RetryPolicy
+from rifl.core._shared.errors import (
+    LeaseExpired,
+    NotDeduplicated,
+    NotWrapped,
+    OutcomeUnknown,
+    PayloadMismatch,
+    WindowExceeded,
+)
 from rifl.v1 import rifl_pb2
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
 from tests.helpers.ports import free_port
@@ -87,8 +87,8 @@ def test_answers_are_acknowledged_by_the_next_call(connect: Connect) -> None:
 @pytest.mark.parametrize(
     ("reason", "cls", "outcome"),
     [
-        ("PAYLOAD_MISMATCH", PayloadMismatchError, Outcome.NOT_EXECUTED),
-        ("OUTCOME_UNKNOWN", OutcomeUnknownError, Outcome.UNKNOWN),
+        ("PAYLOAD_MISMATCH", PayloadMismatch, Outcome.NOT_EXECUTED),
+        ("OUTCOME_UNKNOWN", OutcomeUnknown, Outcome.UNKNOWN),
     ],
 )
 def test_refusals_are_typed(
@@ -147,7 +147,7 @@ def test_a_replica_that_is_not_wrapped_is_found_out(connect: Connect) -> None:
             context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
         return b"ran again"
 
-    with ProtocolServer(script) as server, pytest.raises(NotWrappedError) as caught:
+    with ProtocolServer(script) as server, pytest.raises(NotWrapped) as caught:
         connect(server.target).call(b"")
     assert caught.value.outcome is Outcome.UNKNOWN
 
@@ -188,7 +188,7 @@ def test_it_is_not_resent_where_it_may_have_run(connect: Connect, why: str) -> N
 
     options = [("grpc.enable_retries", 1)] if why == "option" else []
     with ProtocolServer(script) as server:
-        with pytest.raises(LeaseExpiredError) as caught:
+        with pytest.raises(LeaseExpired) as caught:
             connect(server.target, options=options).call(b"")
         assert {arrival.call and arrival.call.client_id for arrival in server.arrivals} == {1001}
     assert caught.value.outcome is Outcome.UNKNOWN
@@ -431,10 +431,10 @@ def test_a_server_without_leases_is_a_typed_error(connect: Connect) -> None:
     """An unwrapped server is NOT_DEDUPLICATED and gets no call (DESIGN §5)."""
     with ProtocolServer(leases=False) as server:
         caller = connect(server.target)
-        with pytest.raises(NotDeduplicatedError) as caught:
+        with pytest.raises(NotDeduplicated) as caught:
             caller.call(b"", timeout=20)
         assert server.arrivals == []
-        with pytest.raises(NotDeduplicatedError):
+        with pytest.raises(NotDeduplicated):
             caller.do(caller.session.open)
     assert caught.value.outcome is Outcome.NOT_EXECUTED
 
@@ -547,7 +547,7 @@ def test_calls_wait_for_their_own_window(connect: Connect) -> None:
         caller = connect(server.target)
         slow = [caller.start(b"slow") for _ in range(2)]
         server.wait_for(lambda: len(server.arrivals) == 2)
-        with pytest.raises(WindowExceededError, match="not sent") as caught:
+        with pytest.raises(WindowExceeded, match="not sent") as caught:
             caller.call(b"late", timeout=0.1)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert caught.value.outcome is Outcome.NOT_EXECUTED

@@ -27,7 +27,7 @@ def forward(context: grpc.ServicerContext, reason: str, rpc: str) -> None:
     """Fail as a handler does whose server strips nothing: with its upstream's refusal."""
     cls = error_class(reason)
     assert cls is not None
-    status = rich_status(grpc.StatusCode[cls.code], reason, "the upstream's", {"rpc": rpc})
+    status = rich_status(grpc.StatusCode[cls.code_name], reason, "the upstream's", {"rpc": rpc})
     context.set_trailing_metadata((*status.trailing_metadata, (OUTCOME_KEY, cls.outcome.value)))
     context.abort(status.code, status.details)
 

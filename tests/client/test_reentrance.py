@@ -13,7 +13,6 @@ import pytest
 
 import rifl
 import rifl.aio
-from rifl._client.errors import ReentrantCallError
 from rifl.core import Outcome, ReentrantCall
 from tests.calls.services import Kinds, serving
 from tests.helpers.at_a_line import at_a_line, bounded
@@ -27,13 +26,13 @@ class Within:
     def __init__(self, call: Callable[[bytes], Any]) -> None:
         self._call = call
         self.done: list[bytes] = []
-        self.refused: list[ReentrantCallError] = []
+        self.refused: list[ReentrantCall] = []
 
     def __call__(self, *_: object) -> None:
         text = b"within %d" % (len(self.done) + len(self.refused))
         try:
             self._call(text)
-        except ReentrantCallError as error:
+        except ReentrantCall as error:
             self.refused.append(error)
         else:
             self.done.append(text)

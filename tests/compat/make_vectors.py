@@ -117,7 +117,7 @@ def _answers() -> dict[str, Any]:
             {
                 "reason": cls.reason,
                 "code": status.code,
-                "code_name": cls.code,
+                "code_name": cls.code_name,
                 "message": status.details,
                 OUTCOME_KEY: trailing[OUTCOME_KEY],
                 STATUS_DETAILS_KEY: details.hex() if isinstance(details, bytes) else details,

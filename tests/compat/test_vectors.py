@@ -75,7 +75,7 @@ def test_refusals_are_read(vector: Any) -> None:
     assert known is not None
     outcome = parse_outcome(trailing)
     assert outcome is known.outcome
-    assert vector["code_name"] == known.code
+    assert vector["code_name"] == known.code_name
 
 
 @pytest.mark.parametrize("added", [b"", _UNKNOWN_FIELD], ids=["as is", "with an unknown field"])

@@ -174,7 +174,7 @@ class TestTable:
             assert call is not None
             assert made.answered(call, AttemptAnswer("UNAVAILABLE"), 1.0, 0.0).step is Step.RETRY
             made.next_attempt(call)
-            answer = AttemptAnswer(refusal.code, Outcome.NOT_EXECUTED, refusal.reason)
+            answer = AttemptAnswer(refusal.code_name, Outcome.NOT_EXECUTED, refusal.reason)
             assert made.answered(call, answer, 1.0, 0.0).outcome is Outcome.UNKNOWN, refusal
 
     def test_what_a_witness_may_hold_is_unknown_for_good(self) -> None:

@@ -47,7 +47,7 @@ CLASSES = [getattr(errors, name) for name in errors.__all__]
 
 def test_the_tree_is_the_table() -> None:
     """Every class has the reason, code and outcome of DESIGN §3, and there is no other."""
-    found = {cls.__name__: (cls.reason, cls.code, cls.outcome) for cls in CLASSES}
+    found = {cls.__name__: (cls.reason, cls.code_name, cls.outcome) for cls in CLASSES}
     assert found.pop("RiflError") == ("RIFL", "INTERNAL", U)
     assert found == TABLE
 
@@ -64,7 +64,7 @@ def test_errors_pickle(cls: type[RiflError]) -> None:
 @pytest.mark.parametrize("cls", CLASSES)
 def test_codes_are_grpc_codes(cls: type[RiflError]) -> None:
     """Each code is the name of a gRPC status that is not OK (DESIGN §3)."""
-    assert grpc.StatusCode[cls.code] is not grpc.StatusCode.OK
+    assert grpc.StatusCode[cls.code_name] is not grpc.StatusCode.OK
 
 
 @pytest.mark.parametrize("cls", CLASSES)
@@ -76,7 +76,7 @@ def test_reasons_lead_back_to_their_class(cls: type[RiflError]) -> None:
 
 def test_unavailable_is_said_only_when_nothing_ran() -> None:
     """UNAVAILABLE means not executed (DESIGN §3, below the table)."""
-    unavailable = [cls for cls in CLASSES if cls.code == "UNAVAILABLE"]
+    unavailable = [cls for cls in CLASSES if cls.code_name == "UNAVAILABLE"]
     assert unavailable
     assert all(cls.outcome is Outcome.NOT_EXECUTED for cls in unavailable)
 

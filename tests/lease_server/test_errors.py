@@ -38,7 +38,7 @@ def test_errors_pickle(kind):
 def test_one_reason_is_one_class_for_leases_and_calls(kind):
     """Who catches what calls are refused with catches what leases are refused with (§3)."""
     if kind in OWN:
-        assert (kind.reason, kind.code, *kind.__bases__) == OWN[kind]
+        assert (kind.reason, kind.code_name, *kind.__bases__) == OWN[kind]
         assert kind.outcome is Outcome.NOT_EXECUTED
     else:
         assert kind is getattr(rifl.core, kind.__name__)

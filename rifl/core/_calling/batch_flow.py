@@ -102,7 +102,7 @@ class BatchFlow:
             return BatchAction.PAUSE
         if self._give_up_at is not None and now >= self._give_up_at:
             window = wanting is BatchAction.WINDOW
-            code = WindowExceeded.code if window else "UNAVAILABLE"
+            code = WindowExceeded.code_name if window else "UNAVAILABLE"
             self._end_all(code, WindowExceeded.reason if window else "", now)
             return BatchAction.DONE
         self.wake_at = self._give_up_at
@@ -242,9 +242,9 @@ class BatchFlow:
         for at, call in zip(rpc.items, rpc.calls, strict=True):
             call.may_have_run = True
             self._finish(call, True, now)
-            self._end(at, EndedItem(Outcome.UNKNOWN, NotWrapped.reason, NotWrapped.code, its))
+            self._end(at, EndedItem(Outcome.UNKNOWN, NotWrapped.reason, NotWrapped.code_name, its))
         # Sent there, the others would fare no better.
-        self._end_all(NotWrapped.code, NotWrapped.reason, now)
+        self._end_all(NotWrapped.code_name, NotWrapped.reason, now)
 
     def _end_all(self, code: str, reason: str, now: float) -> None:
         """End whatever is not under way with a status of our own."""
@@ -310,7 +310,8 @@ class BatchFlow:
             return
         for at in fresh:
             if self._session.of_another_store(self._stores.get(at, 0)):
-                self._end(at, EndedItem(Outcome.UNKNOWN, StoreMismatch.reason, StoreMismatch.code))
+                reason, code = StoreMismatch.reason, StoreMismatch.code_name
+                self._end(at, EndedItem(Outcome.UNKNOWN, reason, code))
         fresh = [at for at in fresh if at in self._due]
         if self._invocation.method not in lease.methods:
             # Sent all the same, the envelope would reach a handler.
@@ -320,7 +321,7 @@ class BatchFlow:
         else:
             return
         for at in fresh:
-            self._end(at, EndedItem(Outcome.NOT_EXECUTED, refusal.reason, refusal.code))
+            self._end(at, EndedItem(Outcome.NOT_EXECUTED, refusal.reason, refusal.code_name))
 
     def _load(self, now: float) -> tuple[list[int], BatchAction | None]:
         """Choose the items of the next RPC, and issue identities to those that have none.

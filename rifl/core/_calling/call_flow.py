@@ -129,7 +129,7 @@ class CallFlow:
             return self._begin(now) if self.call is None else self._send_again(now)
         if self._give_up_at is not None and now >= self._give_up_at:
             if self._window_full:
-                return self._no_room(WindowExceeded.code)
+                return self._no_room(WindowExceeded.code_name)
             return self._out_of_time("UNAVAILABLE", now)
         return self._begin(now)
 
@@ -194,24 +194,24 @@ class CallFlow:
         if self._key is not None and not session.named:
             # The client id is this channel's, and another one after a lost lease: the key
             # would name another call then, silently.
-            self.code = BadHeader.code
+            self.code = BadHeader.code_name
             return self._end(Action.RAISE, Outcome.NOT_EXECUTED, BadHeader.reason)
         if not session.usable(now):
             self.wake_at = self._give_up_at
             return Action.LEASE
         if session.of_another_store(self._store):
-            self.code = StoreMismatch.code
+            self.code = StoreMismatch.code_name
             return self._end(Action.RAISE, Outcome.UNKNOWN, StoreMismatch.reason)
         lease = session.lease
         if lease is not None and not lease.methods.has(invocation.method, stream=invocation.stream):
             if self._key is not None:
                 # Sent without it, the call would happen as often as it is sent.
-                self.code = NotDeduplicated.code
+                self.code = NotDeduplicated.code_name
                 return self._end(Action.RAISE, Outcome.NOT_EXECUTED, NotDeduplicated.reason)
             self._deduplicated = False
             return self._send(now)
         if self._key is None and session.named:
-            self.code = BadHeader.code
+            self.code = BadHeader.code_name
             return self._end(Action.RAISE, Outcome.NOT_EXECUTED, BadHeader.reason)
         try:
             if self._key is None:

@@ -72,7 +72,7 @@ def bounded(
 def refusal_record(error: RiflError) -> CompletionRecord:
     """Return the record of a call that ends with an error of ours."""
     return CompletionRecord(
-        CODE_NUMBERS[error.code],
+        CODE_NUMBERS[error.code_name],
         cut(str(error), _MAX_TEXT_BYTES),
         outcome=error.outcome,
         reason=error.reason,

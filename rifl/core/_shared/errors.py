@@ -13,8 +13,8 @@ Those that the lease service raises too are ``_rifl_ground.refusals``'s.
      ├─ NotWrapped         StoreMismatch      RequestTooLarge   AnswerLost
      └─ ReentrantCall
 
-Each class carries the ``reason`` of the wire's ErrorInfo, the name of its gRPC
-status ``code`` and the ``outcome``: whether the call can have run. Instances
+Each class carries the ``reason`` of the wire's ErrorInfo, the ``code_name`` of its
+gRPC status and the ``outcome``: whether the call can have run. Instances
 pickle. The client raises subclasses of these that are ``grpc.RpcError`` too.
 """
 
@@ -67,7 +67,7 @@ class PayloadMismatch(RiflError):
     """The identity belongs to a call with another method or payload."""
 
     reason = "PAYLOAD_MISMATCH"
-    code = "INVALID_ARGUMENT"
+    code_name = "INVALID_ARGUMENT"
     outcome = Outcome.NOT_EXECUTED
     of_the_key = True
 
@@ -79,7 +79,7 @@ class StaleRpc(RiflError):
     """
 
     reason = "STALE_RPC"
-    code = "FAILED_PRECONDITION"
+    code_name = "FAILED_PRECONDITION"
     outcome = Outcome.UNKNOWN
 
 
@@ -87,7 +87,7 @@ class WindowExceeded(RiflError):
     """Too many calls are unacknowledged. This one was not begun."""
 
     reason = "WINDOW_EXCEEDED"
-    code = "RESOURCE_EXHAUSTED"
+    code_name = "RESOURCE_EXHAUSTED"
     outcome = Outcome.NOT_EXECUTED
     of_the_key = True
 
@@ -96,7 +96,7 @@ class InProgress(RiflError):
     """The first arrival of this call still runs; ask again."""
 
     reason = "IN_PROGRESS"
-    code = "ABORTED"
+    code_name = "ABORTED"
     outcome = Outcome.UNKNOWN
 
 
@@ -104,7 +104,7 @@ class OutcomeUnknown(RiflError):
     """A crash took the outcome of a plain method's call; final."""
 
     reason = "OUTCOME_UNKNOWN"
-    code = "ABORTED"
+    code_name = "ABORTED"
     outcome = Outcome.UNKNOWN
 
 
@@ -112,7 +112,7 @@ class NotExecuted(RiflError):
     """The call was resolved before it arrived, as not executed; final."""
 
     reason = "NOT_EXECUTED"
-    code = "ABORTED"
+    code_name = "ABORTED"
     outcome = Outcome.NOT_EXECUTED
     of_the_key = True
 
@@ -121,7 +121,7 @@ class Draining(RiflError):
     """The server is about to stop and begins no new calls."""
 
     reason = "DRAINING"
-    code = "UNAVAILABLE"
+    code_name = "UNAVAILABLE"
     outcome = Outcome.NOT_EXECUTED
 
 
@@ -129,7 +129,7 @@ class Deposed(RiflError):
     """The leader lost its leadership with the call under way."""
 
     reason = "DEPOSED"
-    code = "ABORTED"
+    code_name = "ABORTED"
     outcome = Outcome.UNKNOWN
 
 
@@ -137,7 +137,7 @@ class RecordPending(RiflError):
     """The handler ran, but its record is not durable yet; it is being retried."""
 
     reason = "RECORD_PENDING"
-    code = "ABORTED"
+    code_name = "ABORTED"
     outcome = Outcome.UNKNOWN
 
 
@@ -145,7 +145,7 @@ class ResponseTooLarge(RiflError):
     """The handler ran; its answer exceeds a limit. This error is what is recorded."""
 
     reason = "RESPONSE_TOO_LARGE"
-    code = "RESOURCE_EXHAUSTED"
+    code_name = "RESOURCE_EXHAUSTED"
     outcome = Outcome.EXECUTED
 
 
@@ -153,7 +153,7 @@ class AnswerLost(RiflError):
     """The call ran, as an operator found out, and its answer is lost. This is what is recorded."""
 
     reason = "ANSWER_LOST"
-    code = "FAILED_PRECONDITION"
+    code_name = "FAILED_PRECONDITION"
     outcome = Outcome.EXECUTED
 
 
@@ -161,7 +161,7 @@ class RequestTooLarge(RiflError):
     """The request is longer than what the group's log holds; nothing ran."""
 
     reason = "REQUEST_TOO_LARGE"
-    code = "RESOURCE_EXHAUSTED"
+    code_name = "RESOURCE_EXHAUSTED"
     outcome = Outcome.NOT_EXECUTED
 
 
@@ -169,7 +169,7 @@ class BatchTooLarge(RiflError):
     """The batch exceeds its bounds in count or bytes; split it."""
 
     reason = "BATCH_TOO_LARGE"
-    code = "RESOURCE_EXHAUSTED"
+    code_name = "RESOURCE_EXHAUSTED"
     outcome = Outcome.NOT_EXECUTED
 
 
@@ -181,7 +181,7 @@ class NotRecorded(RiflError):
     """
 
     reason = "NOT_RECORDED"
-    code = "INTERNAL"
+    code_name = "INTERNAL"
     outcome = Outcome.UNKNOWN
 
 
@@ -189,7 +189,7 @@ class NotDeduplicated(RiflError):
     """The server does not host the lease service: it is not wrapped."""
 
     reason = "NOT_DEDUPLICATED"
-    code = "FAILED_PRECONDITION"
+    code_name = "FAILED_PRECONDITION"
     outcome = Outcome.NOT_EXECUTED
     of_the_key = True
 
@@ -202,7 +202,7 @@ class ReentrantCall(RiflError):
     """
 
     reason = "REENTRANT_CALL"
-    code = "FAILED_PRECONDITION"
+    code_name = "FAILED_PRECONDITION"
     outcome = Outcome.NOT_EXECUTED
 
 
@@ -213,5 +213,5 @@ class NotWrapped(RiflError):
     """
 
     reason = "NOT_WRAPPED"
-    code = "UNKNOWN"
+    code_name = "UNKNOWN"
     outcome = Outcome.UNKNOWN
