@@ -1,8 +1,8 @@
 """Client ids and their leases: the tables, the authorities, and what they need kept.
 
 It imports nothing of rifl (DESIGN §2) and nothing of gRPC. A server that hosts leases makes a
-``LeaseAuthority`` over its storage and gives it to ``rifl.add_lease_service``; ``rifl
-lease-server`` runs the service alone. Its refusals are of the tree of ``rifl.core.RiflError``.
+``LeaseAuthority`` over its storage and gives it to ``rifl.add_lease_service``. The command
+``rifl lease-server`` runs the service alone. Its refusals are ``rifl.core.RiflError``.
 
 - ``_authority``: what a server asks of an authority; ``_storage_authority``: the rules that all
   over a storage share, ids reserved many at a time, and the signer of tokens.
