@@ -20,7 +20,7 @@ from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.client_lease import ClientLease
-from rifl.core._calling.lease_upkeep import LeaseStep
+from rifl.core._calling.client_session import LeaseStep
 from rifl.core._calling.silence import SilenceCheck
 from rifl.core._shared.errors import NotDeduplicated
 

@@ -30,10 +30,9 @@ from rifl._wire.packed_header import encode_batch_header, encode_header
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.batch_rpc import BatchLimits, BatchRpc
 from rifl.core._calling.client_lease import ClientLease, LeaseGrant
-from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
-from rifl.core._calling.lease_upkeep import LeaseStep
 from rifl.core._calling.silence import ConnectionWatch
 from rifl.core._shared.errors import ForkedProcess, NotDeduplicated, StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers

@@ -36,8 +36,8 @@ from rifl._client.shared_renewals import Renewals, settle
 from rifl._client.state import ClientState
 from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl._leases.service import status_of
-from rifl.core._calling import lease_upkeep
-from rifl.core._calling.lease_upkeep import LeaseStep
+from rifl.core._calling import client_session
+from rifl.core._calling.client_session import LeaseStep
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.identity import ALSO_AT_MOST
 from tests.client.conftest import FAST, Caller, Connect
@@ -101,7 +101,7 @@ class World:
     def due(self, client: Client, most: int = ALSO_AT_MOST) -> LeaseRequest:
         """The request that is due, with ``most`` companions, or it fails."""
         with pytest.MonkeyPatch.context() as bounded:
-            bounded.setattr(lease_upkeep, "ALSO_AT_MOST", most)
+            bounded.setattr(client_session, "ALSO_AT_MOST", most)
             request = next_request(client)
         assert isinstance(request, LeaseRequest), request
         return request

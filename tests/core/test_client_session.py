@@ -11,9 +11,8 @@ from rifl._wire.packed_header import encode_header
 from rifl.core import Outcome, RpcId, WindowExceeded
 from rifl.core._calling.answer import AttemptAnswer, Step
 from rifl.core._calling.client_lease import LeaseGrant, MethodPatterns
-from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._calling.issued_call import IssuedCall
-from rifl.core._calling.lease_upkeep import LeaseStep
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._serving.result_tracker import ResultTracker
 from rifl.core._shared import errors

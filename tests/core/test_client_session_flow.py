@@ -9,9 +9,8 @@ from rifl.core import Outcome
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.call_flow import Action, CallFlow
 from rifl.core._calling.client_lease import LeaseGrant
-from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._calling.invocation import Invocation
-from rifl.core._calling.lease_upkeep import LeaseStep
 from rifl.core._calling.retry import RetryPolicy
 
 METHOD = "/p.S/M"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rifl.core._calling.client_lease import LeaseGrant
-from rifl.core._calling.client_session import ClientSession
-from rifl.core._calling.lease_upkeep import LeaseStep
+from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._calling.silence import ConnectionWatch, SilenceStep
 
 GRANT = LeaseGrant(client_id=1, token=b"t", term_s=60.0, deduplicated=("*",))

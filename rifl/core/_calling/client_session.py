@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from _rifl_ground.refusals import Outcome
 from rifl.core._calling.answer import AttemptAnswer, Judgement, Step, judge
-from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.client_lease import ClientLease, LeaseGrant
 from rifl.core._calling.issued_call import IssuedCall
-from rifl.core._calling.lease_upkeep import LeaseUpkeep
-from rifl.core._calling.retry import RetryPolicy
+from rifl.core._calling.retry import RetryPolicy, shortened_s
+from rifl.core._calling.silence import ConnectionWatch
 from rifl.core._shared.call import MAX_RANGES
 from rifl.core._shared.errors import WindowExceeded
-from rifl.core._shared.identity import DEFAULT_WINDOW, RpcId
+from rifl.core._shared.identity import ALSO_AT_MOST, DEFAULT_WINDOW, RpcId
 from rifl.core._shared.reasons import LOST_REASONS
 
 _SHORT_SPAN = 32
@@ -24,9 +26,32 @@ _LINGER_CALLS = 64
 # For how long a call of unknown outcome can be asked about, and how many of them.
 UNRESOLVED_S = 60.0
 UNRESOLVED_LIMIT = 64
+# Between two requests for a lease, however little time the calls have that wait for it.
+_SHORTEST_LEASE_PAUSE_S = 0.05
+
+# A lease may be renewed along with another one so much of its term before it is due: half of
+# the time between two renewals.
+_EARLY_OF_TERM = 1 / 6
 
 
-class ClientSession(LeaseUpkeep):
+class LeaseStep(enum.Enum):
+    """What a shell does next for the lease."""
+
+    GRANT = "grant"
+    RENEW = "renew"
+    # Ask for a sign of life of the connection, by a renewal: see ``ConnectionWatch``.
+    PROBE = "probe"
+    WAIT = "wait"
+
+
+class LostLease(NamedTuple):
+    """A client id that is gone, with calls whose outcome may never be known."""
+
+    client_id: int
+    outstanding: int
+
+
+class ClientSession:
     """Identities, acknowledgements, lease and verdicts of one channel.
 
     Invariants:
@@ -68,7 +93,16 @@ class ClientSession(LeaseUpkeep):
         """``named``: its client id is a named session's, which takes calls with a key only."""
         if window < 1 or unresolved_limit < 0 or unresolved_s < 0:
             raise ValueError("window >= 1, unresolved_limit >= 0 and unresolved_s >= 0 must hold")
-        super().__init__(window=window, retry=retry or RetryPolicy(), named=named)
+        self.retry = retry or RetryPolicy()
+        self.lease: ClientLease | None = None
+        # What granted the last client id, 0 before that.
+        self.store = 0
+        self.named = named
+        self._window = window
+        self._losses: list[LostLease] = []
+        self._lease_failures = 0
+        self._lease_failed_at = 0.0
+        self._lease_retry_at = 0.0
         self._unresolved_s = unresolved_s
         self._unresolved_limit = unresolved_limit
         self._grpc_retries = grpc_retries
@@ -76,11 +110,144 @@ class ClientSession(LeaseUpkeep):
         self._lingering: deque[tuple[IssuedCall, float]] = deque()
         self._unresolved: OrderedDict[RpcId, tuple[IssuedCall, float]] = OrderedDict()
 
+    # The lease: when it is asked for, renewed, and given up.
+
+    def may_take(self, grant: LeaseGrant) -> bool:
+        """Whether a grant's id may be taken: that of a named session from its store only.
+
+        The same key would be a new call under an id of other records (invariant 7).
+        """
+        return not self.named or self.store in (0, grant.store)
+
+    def granted(self, grant: LeaseGrant, sent_at: float) -> ClientLease:
+        """Take a new client id, asked for at ``sent_at``."""
+        self.store = grant.store
+        window = min(self._window, grant.window) if grant.window else self._window
+        self.lease = ClientLease(grant, window, sent_at)
+        self._lease_failures = 0
+        return self.lease
+
+    def renewed(self, lease: ClientLease, term_s: float, token: bytes, sent_at: float) -> None:
+        """Note a renewal asked for at ``sent_at``; an empty token means the old one."""
+        self._lease_failures = 0
+        lease.asked_until = -math.inf
+        if term_s > 0:
+            lease.term_s = term_s
+        lease.accepted(sent_at)
+        lease.token_at = max(lease.token_at, sent_at)
+        if token and token != lease.token:
+            lease.token = token
+            lease.encoded = b""
+
+    def lease_failed(self, now: float, jitter: float) -> None:
+        """Note that a request of the lease server's got no answer; back off."""
+        if self.lease is not None:
+            self.lease.asked_until = -math.inf
+        self._lease_failures += 1
+        self._lease_failed_at = now
+        self._lease_retry_at = now + self.retry.backoff_s(self._lease_failures, jitter)
+
     def lost(self, lease: ClientLease) -> None:
-        """Note that a lease is gone; see ``LeaseUpkeep``."""
-        if not lease.lost:
-            self._drop_lingering(math.inf)
-        super().lost(lease)
+        """Note that a lease is gone; idempotent. Its calls keep their identities."""
+        if lease.lost:
+            return
+        self._drop_lingering(math.inf)
+        lease.lost = True
+        if self.lease is lease:
+            self.lease = None
+            self._lease_failures = 0
+        if lease.tracker.incomplete:
+            self._losses.append(LostLease(lease.client_id, lease.tracker.incomplete))
+
+    def take_losses(self) -> list[LostLease]:
+        """Return, once each, the losses that the application is to be told of."""
+        losses, self._losses = self._losses, []
+        return losses
+
+    def lease_step(
+        self,
+        now: float,
+        *,
+        wanted: bool,
+        ends_at: float | None = None,
+        watch: ConnectionWatch | None = None,
+        in_flight: bool = False,
+    ) -> tuple[LeaseStep, float | None]:
+        """Decide what to do for the lease, and when to look again.
+
+        ``wanted`` tells that a call waits for a usable lease, ``ends_at`` until when: a
+        pause that would outlast it is shortened, as those of calls are. A lease whose time
+        is over by our count is renewed before it is given up: the server counts
+        later, and gives everybody a full term after a restart (DESIGN §5). ``watch``: of
+        a connection that can be replaced; ``in_flight``: whether a call waits for its answer.
+        """
+        lease = self.lease
+        retry_at = self._lease_retry_at if self._lease_failures else now
+        if retry_at > now and ends_at is not None:
+            failed_at = self._lease_failed_at
+            pause_s = shortened_s(
+                retry_at - failed_at, ends_at - failed_at, shortest_s=_SHORTEST_LEASE_PAUSE_S
+            )
+            retry_at = retry_at if pause_s is None else failed_at + pause_s
+        if lease is None:
+            if not wanted:
+                return LeaseStep.WAIT, None
+            return (LeaseStep.GRANT, None) if now >= retry_at else (LeaseStep.WAIT, retry_at)
+        due = max(_heartbeat_at(lease), retry_at)
+        if wanted and now >= lease.expires_at:
+            due = retry_at
+        due = max(due, lease.asked_until)
+        if now >= due:
+            return LeaseStep.RENEW, None
+        if watch is not None:
+            ask_at = max(watch.ask_at(now, lease.renewed_at, in_flight=in_flight), retry_at)
+            if now >= ask_at:
+                return LeaseStep.PROBE, None
+            due = min(due, ask_at)
+        return LeaseStep.WAIT, due
+
+    # Renewals that several channels of a process share (DESIGN §5).
+
+    def room_for_companions(self) -> int:
+        """Return how many other leases a renewal may renew, too."""
+        # While this channel's requests fail, no other lease depends on them.
+        return 0 if self._lease_failures else ALSO_AT_MOST
+
+    def accompany(self, other: ClientLease, now: float, until: float) -> ClientLease | None:
+        """Have the renewal of another channel's lease renew ours, too, if it is due soon.
+
+        Return ours then; until ``until`` it is not asked for here, unless
+        ``not_accompanied`` says that nothing came of it.
+        """
+        lease = self.lease
+        if (
+            lease is None
+            or lease.store != other.store
+            or lease.store == 0
+            or self._lease_failures
+            or now < lease.asked_until
+            or now < _heartbeat_at(lease) - lease.term_s * _EARLY_OF_TERM
+        ):
+            return None
+        lease.asked_until = until
+        return lease
+
+    def not_accompanied(self, lease: ClientLease, now: float, jitter: float) -> None:
+        """Note that another channel's request brought no *yes* for a lease (invariant 6)."""
+        if self.lease is lease:
+            self.lease_failed(now, jitter)
+
+    def asking(self, lease: ClientLease, until: float) -> None:
+        """Note that a renewal of the lease is being sent, answered by ``until`` or never."""
+        lease.asked_until = until
+
+    def of_another_store(self, store: int) -> bool:
+        """Whether the client id that calls are issued under now is not of that store."""
+        return store != 0 and self.lease is not None and self.lease.store != store
+
+    def usable(self, now: float) -> bool:
+        """Whether calls may be issued: there is a lease, and by our count it lives."""
+        return self.lease is not None and now < self.lease.expires_at
 
     # Calls.
 
@@ -284,3 +451,9 @@ class ClientSession(LeaseUpkeep):
         chosen = ranges[start : start + MAX_RANGES]
         lease.range_cursor = chosen[-1][1]
         return chosen
+
+
+def _heartbeat_at(lease: ClientLease) -> float:
+    # Accepted calls renew; but only a heartbeat brings the token of a new secret,
+    # and the old one is good for a term after that.
+    return min(lease.renewed_at + lease.term_s / 3, lease.token_at + lease.term_s)
