@@ -3,9 +3,8 @@
 ``replica``, ``settings``, ``parts``: the public object, what it is told, what its parts share;
 ``assembly`` makes these, ``engine_at_start`` waits for a log engine that is down.
 
-``runner`` carries the role out (``curp._core.role``) by ``driver``, what of it is a leadership's
-by ``leadership_steps``; ``follower`` applies the log, ``replay_guard`` and ``survival`` see to
-calls that kill, ``recovery_steps`` takes over.
+``runner`` carries the role out (``curp._core.role``) by ``driver``; ``follower`` applies the log,
+``replay_guard`` and ``survival`` see to calls that kill, ``recovery_steps`` takes over.
 
 ``leading`` is one leadership: ``appender``, ``collector``, ``witness_list_keeper``,
 ``snapshot_taker``, ``lease_keeper``, and the lease service over the log (``authority``,
