@@ -2,43 +2,61 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from _rifl_ground.refusals import Outcome
-from curp._core.entries import SetAside
+from curp._core.appending import Appending
+from curp._core.conflict_keys import keys_of_all
+from curp._core.entries import Entry, Operation, SetAside
+from curp._core.garbage_collection import Collectable
 from curp._core.group_call import SyncVerdict
-from curp._core.leader import Speed
-from curp._core.poison import unknown_record
+from curp._core.key_locks import KeyLock
+from curp._core.leader import EntryBatch, Leader, Speed
+from curp._core.poison import RETRIED, Ledger, PoisonWatch, case_of, unknown_record
+from curp._core.read_lease import ReadLease
 from curp._core.recovery import operation_of
-from curp._replica.arrival import Arrival, arrival_of
+from curp._core.state import GroupState
+from curp._replica.arrival import Arrival, GroupAnswers, SharedLock, arrival_of, arrived
 from curp._replica.clock import boottime
 from curp._replica.proposals import LogWrite, Proposals
-from curp._replica.role_store import random_append_id, wake_all
-from curp._replica.turn_store import TurnStore
+from curp._replica.waiting import LockQueue, Reads, after_both, wake_all
 from curp._wire.entries import entry_to_bytes
 from curp.observer import GroupObservers
+from lease_server._storage import SoleLeaseStorage
+from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import AllLater, Later, Replies
-from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.leases import Leases
+from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
     Deposed,
     InProgress,
     LeaseExpired,
+    NotLeader,
     OutcomeUnknown,
     RiflError,
     SessionClosed,
+    StoreUnavailable,
 )
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.record import CompletionRecord
 
 
-class GroupStore(TurnStore):
+def random_append_id() -> bytes:
+    """Draw what an append is named by."""
+    return os.urandom(16)
+
+
+class GroupStore(EmbeddedStore):
     """Decides while this replica leads, and refuses everything else.
 
     Invariants (the numbers are those of DESIGN §7):
@@ -63,8 +81,37 @@ class GroupStore(TurnStore):
         boottime: Callable[[], float] = boottime,
         append_id: Callable[[], bytes] = random_append_id,
     ) -> None:
-        """As ``RoleStore``."""
-        super().__init__(boottime=boottime, append_id=append_id)
+        """``boottime``: the seconds that read leases are counted by.
+
+        ``append_id``: draws what an append is named by (``Appending``).
+        """
+        super().__init__()
+        self.held = GroupAnswers()
+        self._append_id = append_id
+        self.leases: SoleLeaseStorage
+        # For the appender, and everyone who looks whether there is something to do.
+        self.work = threading.Condition(self._lock)
+        self.state = GroupState()
+        self._use(self.state)
+        # None: it does not lead.
+        self._proposals: Proposals | None = None
+        self._reads = Reads(boottime)
+        self.serving = False
+        # Counts leaderships, so that a call of an earlier one is told apart.
+        self._term = 0
+        self._locks = LockQueue()
+        # Attempts whose handler may run now, with their leadership.
+        self._executing: dict[Attempt, int] = {}
+        self._leader_address = ""
+        self._policies: MethodPolicies
+        # Told of requests that are in the log, outside any lock.
+        self.on_synced: Callable[[list[Collectable]], None] | None = None
+        # The application's version, which each operation's entry has.
+        self.application_version = 0
+        # The newest ledger of calls that kill, as this replica has read it.
+        self.ledger = Ledger()
+        # Where a test lets the process die.
+        self.fault: Callable[[str], None] | None = None
         # Gives a batch's call its arrival, which single calls bring along.
         self.arrive: Callable[[Call], None] = lambda call: None
         # Told of reads that waited.
@@ -72,6 +119,232 @@ class GroupStore(TurnStore):
         self.speeds: dict[Speed, int] = dict.fromkeys(Speed, 0)
         # What one entry may have: what the engine takes in one append.
         self.max_entry_bytes = sys.maxsize
+
+    def bind(
+        self,
+        leases: Leases,
+        policies: MethodPolicies,
+        *,
+        clock: Callable[[], float],
+        bounds: Bounds,
+        key_bounds: KeyBounds | None = None,
+    ) -> None:
+        """Keep what new states are made with; ``leases`` come with a leadership."""
+        self._clock = clock
+        self._policies = policies
+        self._window = bounds.window
+        self._key_bounds = key_bounds
+        # Judged by the leader, for new calls: nothing of it is in the log.
+        self.held.bound(bounds, key_bounds or KeyBounds())
+        self._use(self.new_state())
+
+    @property
+    def leader(self) -> Leader | None:
+        """The leader's rules, None while this replica does not lead."""
+        proposals = self._proposals
+        return None if proposals is None else proposals.leader
+
+    @property
+    def appending(self) -> Appending | None:
+        """What the leader's entries are appended by; under ``work``."""
+        proposals = self._proposals
+        return None if proposals is None else proposals.appending
+
+    def now(self) -> float:
+        """Return the seconds that places are timed by."""
+        return self._clock()
+
+    def new_state(self) -> GroupState:
+        """Return a state as it is before the first entry."""
+        return GroupState(window=self._window, key_bounds=self._key_bounds)
+
+    # -- roles (called by the replica's thread) ------------------------------------------
+
+    def follow(self, state: GroupState) -> None:
+        """Let ``state`` be what the replica knows; nothing is served."""
+        with self._lock:
+            self._use(state)
+
+    def name_leader(self, address: str) -> None:
+        """Let refusals name the leader; empty: nobody knows it."""
+        self._leader_address = address
+
+    def apply(self, state: GroupState, lsn: int, entry: Entry) -> None:
+        """Take an entry of another leader's, whose effect is there already.
+
+        ``state``: of who reads. It is no longer this store's where the leadership under which
+        the log is read has just ended: it is dropped then, and its reader told.
+        """
+        with self._lock:
+            state.commit(lsn, entry, self._clock(), retention_s=self._retention(entry))
+
+    def lead(
+        self, leader: Leader, read_lease: ReadLease, watch: PoisonWatch | None = None
+    ) -> Appending:
+        """Begin a leadership: entries may be placed, calls are not taken yet.
+
+        ``watch``: what may have killed those who led before. Returns what its
+        entries are to be appended by, until it is over.
+        """
+        self.held.forget()
+        with self._lock:
+            self._term += 1
+            proposals = self._proposals = Proposals(
+                leader, self.state, self._append_id, self._clock, watch
+            )
+            self._reads.lease = read_lease
+            return proposals.appending
+
+    def open(self, leases: Leases) -> None:
+        """Take calls from now on."""
+        with self._lock:
+            self.state.lead(leases)
+            self.serving = True
+            self._leader_address = ""
+
+    def changed(self, configuration: int, *, witnessed: bool) -> None:
+        """Go on under that number, unless it is one of an earlier leadership."""
+        with self._lock:
+            proposals = self._proposals
+            if proposals is not None and configuration >= proposals.leader.configuration:
+                proposals.changed(configuration, witnessed=witnessed)
+
+    def step_down(self) -> None:
+        """Drop every waiting answer, and the state with it (invariant 4).
+
+        The state may hold what never reached the log: it is not used again.
+        """
+        with self._lock:
+            self.serving = False
+            proposals, self._proposals = self._proposals, None
+            locks, self._locks = self._locks, LockQueue()
+            self._term += 1
+            state, self.state = self.state, self.new_state()
+            state.lead(None)
+            waiters = []
+            for attempt in state.table.running():
+                attempt.ended = True
+                waiters += list(attempt.waiters)
+                attempt.waiters = ()
+            pendings = locks.waiting()
+            if proposals is not None:
+                proposals.appending.stop()
+                pendings += proposals.waiting()
+            self._use(self.state)
+            self.work.notify_all()
+        for pending in pendings:
+            pending.fail(Deposed("the leader was deposed with the call under way"))
+        for wake in waiters:
+            wake()
+
+    def executing(self) -> int:
+        """How many handlers of earlier leaderships may still run."""
+        with self._lock:
+            return sum(
+                term != self._term or self._proposals is None for term in self._executing.values()
+            )
+
+    def takes_calls(self) -> bool:
+        """Whether calls are taken: of a leader, until its lease is over.
+
+        One that is cut off from the engine would keep them waiting, while another leads
+        by now: so its clients look for that one.
+        """
+        return self.serving and self._reads.may_lead()
+
+    def not_leader(self) -> NotLeader:
+        """Return the refusal of a replica that does not lead, or cannot tell."""
+        if self.serving:
+            return NotLeader("the lease is over, and was not renewed: another may lead")
+        known = self._leader_address
+        return NotLeader("another replica leads" if known else "no leader is known", known)
+
+    # -- the log --------------------------------------------------------------------------
+
+    def log(self, entry: Entry) -> Pending:
+        """Have an entry that is no operation appended; done when it is in the log.
+
+        Raises ``Deposed`` if this replica does not lead.
+        """
+        with self._lock:
+            proposals = self._leading()
+            pending = proposals.wait_for(proposals.event(entry))
+            self.work.notify_all()
+        return pending
+
+    def registered(self, client_id: int) -> Pending | None:
+        """Have a client's registration appended; done when it is in the log, None if it is.
+
+        Raises ``Deposed`` if this replica does not lead.
+        """
+        with self._lock:
+            pending = self._leading().registered(client_id)
+            if pending is not None:
+                self.work.notify_all()
+        return pending
+
+    def synced(self, lsn: int | None = None) -> Pending | None:
+        """Return what is done when the log has everything placed so far; None if it has.
+
+        With ``lsn``, everything up to that one. Raises ``Deposed``.
+        """
+        with self._lock:
+            proposals = self._leading()
+            upto = proposals.leader.placed if lsn is None else lsn
+            if upto <= proposals.leader.synced:
+                return None
+            pending = proposals.wait_for(upto)
+            self.work.notify_all()
+        return pending
+
+    def committed_batch(self, batch: EntryBatch, tail: int) -> None:
+        """Take that a batch is in the log: settle its attempts, and answer who waits.
+
+        One that is not under way is of a leadership that is over.
+        """
+        with self._lock:
+            found = None if self._proposals is None else self._proposals.committed(batch, tail)
+            if found is None:
+                return
+            if self._draining:
+                self._idle.notify_all()
+        self._strike("reply")
+        wake_all(found.synced)
+        for wake in found.waiters:
+            wake()
+        if found.collectable and self.on_synced is not None:
+            self.on_synced(found.collectable)
+
+    def noted(self) -> None:
+        """Take that notes were put down: calls that waited for theirs begin."""
+        with self._lock:
+            tokens = [] if self._proposals is None else self._proposals.appending.noted()
+        wake_all(list(tokens))
+
+    # -- turns on everything --------------------------------------------------------------
+
+    def ask_exclusively(self) -> tuple[KeyLock, Pending | None] | None:
+        """Ask for the turn on everything, and for what is done when it has come.
+
+        None in its place if it has; nothing at all if this replica does not lead. It is
+        given back, whether it has come or not.
+        """
+        turn = KeyLock(frozenset())
+        with self._lock:
+            if self._proposals is None:
+                return None
+            return turn, self._locks.stand(turn)
+
+    def give_back(self, turn: KeyLock) -> None:
+        """Let others run again."""
+        with self._lock:
+            come = self._locks.leave(turn) if turn in self._locks else []
+        wake_all(come)
+
+    def count_running(self) -> int:
+        """How many calls have a turn, or wait for one."""
+        with self._lock:
+            return len(self._locks)
 
     # -- what the serving rules ask (rifl.core._serving.records.Records) ------------------------
 
@@ -256,6 +529,122 @@ class GroupStore(TurnStore):
     def close(self) -> None:
         """Nothing to let go of: the replica closes the engine."""
 
+    # -- turns: a handler runs when it is its turn, its client is known, and it is noted -------
+
+    def start(self, attempt: Attempt) -> Pending | None:
+        """Wait for the turn on the call's conflict keys, and for its client to be known."""
+        arrival = arrived(attempt)
+        turn = arrival.turn = KeyLock(arrival.keys, reads=arrival.reads)
+        with self._lock:
+            proposals = self._own(attempt)
+            # Counted from now: it may run as soon as it is woken.
+            self._executing[attempt] = self._term
+            pending = self._locks.stand(turn)
+            registered = self._registered(proposals, attempt)
+            notes = proposals.notes
+            if not (attempt.call.attempt > 1 or notes.alert):
+                return after_both(registered, pending)
+            watched = notes.watches(attempt.call, self._clock())
+        pending = after_both(registered, pending)
+        return self._noted([attempt], pending) if watched else pending
+
+    def _noted(self, attempts: Sequence[Attempt], turn: Pending | None) -> Pending:
+        """Have calls noted when their turn has come; what is done when they may run."""
+        noted = Pending()
+        cases = {attempt: case_of(attempt.call, RETRIED) for attempt in attempts}
+
+        def come(done: Pending | None = None) -> None:
+            error = None if done is None else done.error
+            if error is None:
+                with self._lock:
+                    try:
+                        proposals = self._own(attempts[0])
+                    except Deposed as deposed:
+                        error = deposed
+                    else:
+                        proposals.notes.ask(noted, cases)
+                        self.work.notify_all()
+            if error is not None:
+                noted.fail(error)
+
+        if turn is None:
+            come()
+        else:
+            turn.add_callback(come)
+        return noted
+
+    def _registered(self, proposals: Proposals, attempt: Attempt) -> Pending | None:
+        pending = proposals.registered(attempt.call.client_id)
+        if pending is not None:
+            self.work.notify_all()
+        return pending
+
+    def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
+        """Wait for one turn on the keys of all.
+
+        A turn each would have calls of a batch wait for one another, and they end
+        together.
+        """
+        replies: list[Any] = [None] * len(attempts)
+        arrivals = [arrived(attempt) for attempt in attempts]
+        turn = KeyLock(
+            keys_of_all(arrival.keys for arrival in arrivals),
+            reads=all(arrival.reads for arrival in arrivals),
+        )
+        shared = SharedLock()
+        with self._lock:
+            for at, attempt in enumerate(attempts):
+                try:
+                    self._own(attempt)
+                except Deposed as error:
+                    replies[at] = error
+                    continue
+                self._executing[attempt] = self._term
+                shared.attempts.add(attempt)
+                arrivals[at].turn, arrivals[at].shared = turn, shared
+            if not shared.attempts:
+                return replies
+            pending = self._locks.stand(turn)
+            proposals = self._own(owned := next(iter(shared.attempts)))
+            registered = self._registered(proposals, owned)
+            come = self._one_suspect(proposals, shared, attempts, replies)
+            watched = [
+                attempt
+                for attempt in shared.attempts
+                if proposals.notes.watches(attempt.call, self._clock())
+            ]
+        wake_all(come)
+        pending = after_both(registered, pending)
+        if watched:
+            pending = self._noted(watched, pending)
+        if pending is None:
+            return replies
+        return AllLater([pending if reply is None else reply for reply in replies])
+
+    def _one_suspect(
+        self,
+        proposals: Proposals,
+        shared: SharedLock,
+        attempts: Sequence[Attempt],
+        replies: list[Any],
+    ) -> list[Pending]:
+        """Refuse all but the first of a batch that has suspects: they run one at a time."""
+        suspects = proposals.watch.suspects
+        if not suspects or not any(each.call.rpc_id in suspects for each in shared.attempts):
+            return []
+        come: list[Pending] = []
+        first = True
+        for at, attempt in enumerate(attempts):
+            if attempt not in shared.attempts:
+                continue
+            if not first:
+                replies[at] = StoreUnavailable(
+                    "a leader died running some of this batch: they run one at a time"
+                )
+                come += self._give_back(attempt)
+            first = False
+        return come
+
     # -- sync requests --------------------------------------------------------------------
 
     def call_synced(self, configuration: int, call: Call) -> Pending | SyncVerdict:
@@ -331,6 +720,53 @@ class GroupStore(TurnStore):
     def _end_read(self, attempt: Attempt) -> None:
         # Nothing is kept of it: asked again, it is run again.
         self._settle(attempt, None)
+
+    # -- under the lock -------------------------------------------------------------------
+
+    def _use(self, state: GroupState) -> None:
+        self.state = state
+        self._table = state.table
+        self._update_refusal()
+
+    def _leading(self) -> Proposals:
+        if self._proposals is None:
+            raise Deposed("another replica leads")
+        return self._proposals
+
+    def _retention(self, entry: Entry) -> float | None:
+        if not isinstance(entry, Operation) or entry.key is None:
+            return None
+        policy = self._policies.find(entry.method)
+        return None if policy is None else policy.retention_s
+
+    def _strike(self, point: str) -> None:
+        if self.fault is not None:
+            self.fault(point)
+
+    def _own(self, attempt: Attempt) -> Proposals:
+        """Return what its leadership places, if the attempt is of this one."""
+        proposals = self._proposals
+        # One of an earlier leadership is ended, and its state is gone.
+        if attempt.ended or proposals is None:
+            self._executing.pop(attempt, None)
+            raise Deposed("the leader was deposed with the call under way")
+        return proposals
+
+    def _give_back(self, attempt: Attempt) -> list[Pending]:
+        """End an attempt's turn, where it is its own; who is to be woken."""
+        self._executing.pop(attempt, None)
+        if (proposals := self._proposals) is not None and proposals.notes.any:
+            proposals.notes.ended(attempt)
+            self.work.notify_all()
+        arrival = arrival_of(attempt.call)
+        turn, shared = arrival.turn, arrival.shared
+        if turn is None or attempt.ended:
+            return []
+        if shared is not None:
+            shared.attempts.discard(attempt)
+            if shared.attempts:
+                return []
+        return self._locks.leave(turn)
 
 
 def not_by_log(error: RiflError, call: Call) -> RiflError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from curp._core.key_locks import KeyLock
-from curp._replica.role_store import LockQueue
+from curp._replica.waiting import LockQueue
 
 A, B, EVERYTHING = frozenset({1}), frozenset({2}), frozenset[int]()
 

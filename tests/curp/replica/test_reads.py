@@ -6,7 +6,7 @@ import pytest
 
 from curp._core.read_lease import ReadLease
 from curp._core.state import GroupState
-from curp._replica.role_store import Reads
+from curp._replica.waiting import Reads
 from rifl._stores.pending import Pending
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.policy import MethodPolicy
