@@ -9,7 +9,6 @@ A call arrives at ``interceptors``; ``sync`` or ``aio`` drives the rules for it,
 - ``sync_streams``, ``aio_streams``: calls with a stream on one side
 - ``aio_batches``, ``batches``: batched calls
 - ``eager_task``: how a coroutine handler begins at once
-- ``loop_watch``: who blocks an event loop.
 - ``local_calls``: handlers run for somebody who is no caller of gRPC's; ``local_handlers``: how
   they are found
 

@@ -2,7 +2,7 @@
 
 - ``store``, over the generic ``rifl._stores.sql``; ``dialect``: what that does not know of them.
 - ``settings``: servers that are refused, and what weakens commits; ``failures``: errors.
-- ``transactions``: handlers' own, with the record in them; ``lent``: a connection in a block.
+- ``transactions``: handlers' own, with the record in them, and their connections in a block.
 - ``store_address``: URLs; ``inspection``: a look from outside.
 """
 

@@ -1,7 +1,7 @@
 """``sqlite:///file``: the embedded default; durable, with group commit.
 
 - ``store``: decisions in memory, records on disk; ``attempt``: a call.
-- ``recovery``: what earlier incarnations left; ``removals``: whose rows go.
+- ``recovery``: what earlier incarnations left.
 - ``databases``: the store's file and those that methods name; ``database``: one of these;
   ``schema``, ``statements``: its tables and what is written.
 - ``journal``: group commit of ``journal_entries``, and whose turn it is; ``journal_writer``: one

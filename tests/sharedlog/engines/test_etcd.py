@@ -411,7 +411,7 @@ def test_a_head_that_somebody_else_wrote_back_is_noticed(broken):
 
 def test_what_is_removed_gives_its_keys_back(broken, monkeypatch):
     """Tags' too; in pieces, of which each leaves the log whole (the interface's bound)."""
-    monkeypatch.setattr("sharedlog._engines.etcd.removal._PAGE", 3)
+    monkeypatch.setattr("sharedlog._engines.etcd.engine._PAGE", 3)
     broken.remove(9)
     assert (broken.first(), broken.tail()) == (10, 10)
     names = [each.rpartition("/")[0] for each in kept(broken)]

@@ -20,7 +20,7 @@ import sqlalchemy.orm
 import rifl
 import rifl.aio
 import sharedlog
-from rifl._server import loop_watch
+from rifl._server import local_calls
 from sharedlog._target import target as served_target
 from sharedlog.v1 import target_pb2
 from tests.helpers.servers import generic, serve
@@ -358,7 +358,7 @@ def test_a_handler_that_blocks_the_event_loop_is_named(
 ) -> None:
     """It cannot be set aside; an event says which method it is, and at which line it stands."""
     kind, shop, url = hangs
-    monkeypatch.setattr(loop_watch, "_TOLD_AFTER_S", 0.05)
+    monkeypatch.setattr(local_calls, "_TOLD_AFTER_S", 0.05)
 
     async def block(request: bytes, context: Any) -> bytes:
         shop.hanging.set()
