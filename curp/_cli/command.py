@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import argparse
 import functools
+import getpass
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlencode
 
 from _rifl_ground.exits import failed
+from _rifl_ground.urls import split_url
 from _rifl_ground.version import PrintVersion
-from curp._cli.forget import add_forget_command
-from curp._cli.init import add_init_command
 from curp._cli.operator_client import GroupError, open_group
 from curp._cli.poison import add_poison_commands
 from curp._cli.recover import add_recover_command
 from curp._cli.serve import ServeOptions, add_tuning_options, serve, tuning_of
 from curp._cli.status import add_status_command, told_left_out
-from curp._cli.upgrade import add_upgrade_command, upgrade
+from curp._replica.replica_list import change_replicas, read_replicas
 from curp._security import (
     add_client_options,
     add_server_options,
@@ -30,7 +32,10 @@ from curp._security import (
     server_credentials,
 )
 from curp.log._commands import add_log_commands
+from curp.log._creation import create_log
 from curp.log._errors import LogError
+from curp.log._opening import open_engine
+from curp.v1 import curp_pb2 as pb
 from lease_server._sessions import SessionsFrom
 from rifl.core._serving.policy import PolicyError
 
@@ -74,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     init = commands.add_parser("init", help="create the log of a new group, once")
-    add_init_command(init, _ENGINE)
+    init.add_argument("--log", required=True, metavar="URL", help=_ENGINE)
+    init.add_argument("--group", metavar="NAME", help="where the URL does not name it")
+    init.set_defaults(run=_init)
 
     run = commands.add_parser(
         "serve",
@@ -163,12 +170,30 @@ def _parser() -> argparse.ArgumentParser:
     transfer.set_defaults(run=_transfer, parser=transfer)
 
     forget = commands.add_parser("forget", help="list a replica no more that does not come back")
-    add_forget_command(forget, _ENGINE)
+    forget.add_argument("url", metavar="LOG", help=_ENGINE)
+    forget.add_argument("replica", metavar="HOST:PORT", help="as curp status names it")
+    forget.set_defaults(run=_forget)
 
     upgraded = commands.add_parser(
         "upgrade", help="of which application version each replica is; finalize an upgrade"
     )
-    add_upgrade_command(upgraded)
+    upgraded.add_argument("target", nargs="+", metavar="HOST:PORT", help="a replica")
+    upgraded.add_argument(
+        "--finalize",
+        action="store_true",
+        help="make the leader's version the active one: older replicas cannot follow any more",
+    )
+    upgraded.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="finalize though this replica does not answer, or is older; may be given again",
+    )
+    upgraded.add_argument(
+        "--alone", action="store_true", help="finalize though no replica but the leader is known"
+    )
+    upgraded.add_argument("--who", default="", help="who says so (default: the user's name)")
     add_client_options(upgraded)
     upgraded.set_defaults(run=_upgrade, parser=upgraded)
 
@@ -244,6 +269,24 @@ def _log_to_stderr(*, as_json: bool) -> None:
     )
 
 
+def _init(arguments: argparse.Namespace) -> int:
+    created = create_log(_with_group(arguments.log, arguments.group))
+    sys.stdout.write(f"created log {created:016x}\n")
+    return 0
+
+
+def _with_group(url: str, group: str | None) -> str:
+    if group is None:
+        return url
+    parts = split_url(url)
+    if parse_qs(parts.query, keep_blank_values=True).get("group", [group]) != [group]:
+        raise GroupError("--group and the URL name two groups")
+    if "group" in parse_qs(parts.query):
+        return url
+    query = "&".join(filter(None, (parts.query, urlencode({"group": group}))))
+    return f"{url.partition('?')[0]}?{query}"
+
+
 def _change(arguments: argparse.Namespace) -> int:
     given: list[str] = arguments.witness
     wanted: list[str] = []
@@ -279,8 +322,64 @@ def _change(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _forget(arguments: argparse.Namespace) -> int:
+    with closing(open_engine(arguments.url)) as engine:
+        listed = read_replicas(engine)
+        if arguments.replica not in listed:
+            raise GroupError(
+                f"{arguments.replica} is not listed: {', '.join(listed) or 'no replica'} is"
+            )
+        change_replicas(engine, lambda found: found - {arguments.replica})
+    sys.stdout.write(f"{arguments.replica} is not listed any more, unless it runs\n")
+    return 0
+
+
 def _upgrade(arguments: argparse.Namespace) -> int:
-    return upgrade(open_group(arguments, arguments.target), arguments)
+    """Tell the versions; finalize if asked to. The exit code; raises ``GroupError``."""
+    group = open_group(arguments, arguments.target)
+    statuses = group.statuses()
+    for address, status in statuses:
+        sys.stdout.write(f"{_version_line(address, status)}\n")
+    if not arguments.finalize:
+        return 0
+    leader = next((each for _, each in statuses if each and each.role == "leader"), None)
+    if leader is None:
+        raise GroupError("none of the replicas leads now")
+    version = leader.application_version
+    if version <= leader.active_version:
+        raise GroupError(
+            f"nothing to finalize: the leader is of version {version}, and {leader.active_version} "
+            "is active"
+        )
+    if len(statuses) < 2 and not arguments.alone:
+        raise GroupError(
+            "no replica but the leader is known: name the addresses of all of them, or say "
+            "--alone if there is no other"
+        )
+    behind = [
+        address
+        for address, status in statuses
+        if address not in arguments.without
+        and (status is None or status.application_version < version)
+    ]
+    if behind:
+        raise GroupError(
+            f"not of version {version}, or silent: {', '.join(behind)}. Upgrade them, or name "
+            "them by --without: they cannot follow from there on"
+        )
+    group.finalize_upgrade(version, arguments.who or getpass.getuser())
+    sys.stdout.write(f"version {version} is active\n")
+    return 0
+
+
+def _version_line(address: str, status: pb.GroupStatusReply | None) -> str:
+    if status is None:
+        return f"{address}  no answer"
+    told = (
+        f"{address}  {status.replica}  {status.role}  version {status.application_version}  "
+        f"active {status.active_version}"
+    )
+    return f"{told}\n  waits for {status.waiting_for}" if status.waiting_for else told
 
 
 def _transfer(arguments: argparse.Namespace) -> int:

@@ -40,7 +40,7 @@ _TRIES = 20
 _LAST_RETRY_S = 1.0
 # Of a batch: how much a transaction does, which holds the client's row all the while.
 _TOGETHER = 64
-POLL_S = 0.03
+_POLL_S = 0.03
 # After so long whoever waits asks for the call itself, and is watched for again if it still runs.
 _MOST_S = 60.0
 _AT_ONCE = 100
@@ -332,7 +332,7 @@ class Watching:
     def _run(self) -> None:
         while True:
             self._some.wait()
-            if self._closing.wait(POLL_S):
+            if self._closing.wait(_POLL_S):
                 return
             with self._lock:
                 watched = dict(self._watched)
