@@ -1,4 +1,4 @@
-"""What the lease service refuses is part of the one tree of refusals."""
+"""The refusals of the lease service: part of the one tree."""
 
 import pickle
 
