@@ -28,7 +28,7 @@ from benchmarks.keyed import PUT, Map, declare, handlers
 from curp._core.entries import ClientRegistered, Entry, Operation
 from curp._wire.entries import entry_to_bytes
 from curp.log import create_log, open_engine
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 from rifl._wire.header import fingerprint
 from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2
@@ -69,10 +69,10 @@ def _fill(url: str, count: int) -> None:
         number = engine.take_leadership("filler", "nowhere:1", term_s=0.001)
         values = Map()
         tail = 0
-        batch: list[NewEntry] = []
+        batch: list[NewLogEntry] = []
         for each in range(count):
             for entry in _entries(each, values):
-                batch.append(NewEntry(entry_to_bytes(entry)))
+                batch.append(NewLogEntry(entry_to_bytes(entry)))
             if len(batch) >= _APPEND or each == count - 1:
                 tail = engine.append(
                     batch, configuration=number, expected_tail=tail, append_id=os.urandom(16)

@@ -23,7 +23,7 @@ from typing import Any
 
 from curp.log import create_log, open_engine
 from curp.log._commits import GroupLog
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 from examples.redis_process import running_redis
 
 _BODY = bytes(300)
@@ -75,7 +75,7 @@ def _measure(name: str, url: str, seconds: float) -> dict[str, Any]:
 
 
 def _appends(engine: GroupLog, number: int, batch: int, seconds: float) -> list[float]:
-    entries = [NewEntry(_BODY, ("bench",))] * batch
+    entries = [NewLogEntry(_BODY, ("bench",))] * batch
     times: list[float] = []
     tail = engine.tail()
     while sum(times) < seconds or len(times) < 10:
@@ -102,7 +102,7 @@ def _followed(engine: GroupLog, number: int, url: str) -> dict[str, float]:
             threading.Event().wait(_APART_S)
             name = uuid.uuid4().bytes
             tail = engine.append(
-                [NewEntry(_BODY)], configuration=number, expected_tail=tail, append_id=name
+                [NewLogEntry(_BODY)], configuration=number, expected_tail=tail, append_id=name
             )
             returned = time.monotonic()
             woken = float(follower.stdout.readline())

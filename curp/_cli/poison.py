@@ -13,7 +13,7 @@ from curp._cli.operator_client import GroupError
 from curp._core.poison import HELD, Case, Ledger
 from curp._replica.poisoning import read_ledger, read_left, update_ledger
 from curp.log._commits import GroupLog
-from curp.log._errors import Deposed, LeaseHeld
+from curp.log._errors import LeadershipOver, LeaseHeld
 from curp.log._opening import open_engine
 
 _TRIES = 10
@@ -137,7 +137,7 @@ def _decide(engine: GroupLog, case: Case, who: str, why: str) -> None:
                 number,
                 lambda ledger: ledger.decided(ledger.find(case.rpc_id) or case, who, why),
             )
-        except Deposed:
+        except LeadershipOver:
             continue
         return
     raise GroupError("the group's configuration changes all the time")

@@ -20,7 +20,7 @@ from curp._replica.metadata import (
 )
 from curp._wire.metadata import accepted_loss_to_bytes
 from curp.log._commits import GroupLog
-from curp.log._errors import Deposed
+from curp.log._errors import LeadershipOver
 from curp.log._opening import open_engine, why_stopped
 from curp.log._values import Leadership
 
@@ -140,7 +140,7 @@ def _accept(engine: GroupLog, accepted: AcceptedLoss) -> None:
         number = 0 if leadership is None else leadership.configuration
         try:
             engine.put_metadata({LOSS_KEY: data, BACK_KEY: None}, configuration=number)
-        except Deposed:
+        except LeadershipOver:
             continue
         return
     raise GroupError("the group's configuration changes all the time")

@@ -156,7 +156,7 @@ class Leader:
     3. (Invariants 1 and 11) And only while the number in its header is the current
        one, that has witnesses, and no change of it is under way.
 
-    Not thread-safe. No clock: ``now`` is seconds of the caller's. After ``Deposed``
+    Not thread-safe. No clock: ``now`` is seconds of the caller's. After ``LeadershipOver``
     or a tail that is not where it should be there is nothing to be done with it but
     to throw it away (invariant 4).
     """

@@ -16,7 +16,7 @@ from curp._core.housekeeping import ExpireKeys
 from curp._core.recovery import Recovered
 from curp._core.steps import VisibleWait
 from curp.log._errors import (
-    Deposed,
+    LeadershipOver,
     LeaseHeld,
     LogError,
     LogStopped,
@@ -69,7 +69,7 @@ def ending_of(error: Exception) -> RoleEnding:
     ``TailMismatch`` and ``CorruptLog`` stop it: a tail that is not where it was left means
     that the engine forgot what it had acknowledged.
     """
-    if isinstance(error, Deposed | TrimmedLog | CannotApply | BeginOver):
+    if isinstance(error, LeadershipOver | TrimmedLog | CannotApply | BeginOver):
         return RoleEnding.BEGIN_OVER
     return RoleEnding.WAIT if may_pass(error) else RoleEnding.STOP
 
@@ -248,11 +248,11 @@ def _lead() -> Generator[Any, Any, None]:
         yield from _if_it_can(EndLease())
     if isinstance(raised, RiflError):
         # The leadership ended under what was being done.
-        raise why or Deposed(str(raised)) from raised
+        raise why or LeadershipOver(str(raised)) from raised
     if raised is not None:
         raise raised
     if why is not None or not gave_up:
-        raise why or Deposed("the leadership was given up")
+        raise why or LeadershipOver("the leadership was given up")
 
 
 def _if_it_can(step: TellSurvival | EndLease) -> Generator[Any, Any, None]:

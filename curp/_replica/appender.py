@@ -14,7 +14,7 @@ from curp._replica.group_store import GroupStore
 from curp._replica.poisoning import note_down
 from curp.log._commits import GroupLog
 from curp.log._errors import may_pass
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 from rifl._stores.pending import Pending
 from rifl.core._serving.later import Later
 from rifl.core._shared.errors import Deposed
@@ -81,7 +81,7 @@ class AppendLoop:
         began = time.perf_counter()
         try:
             tail = self._engine.append(
-                [NewEntry(each.what.body) for each in placed],
+                [NewLogEntry(each.what.body) for each in placed],
                 configuration=step.configuration,
                 expected_tail=step.batch.expected_tail,
                 append_id=step.append_id,

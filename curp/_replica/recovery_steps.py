@@ -46,7 +46,7 @@ from curp._wire.entries import entry_to_bytes, secrets_to_message
 from curp._wire.metadata import witness_list_to_bytes
 from curp.log._errors import CorruptLog, LogError
 from curp.log._states import check_state
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 
 _log = get_logger("curp.replica")
 _SECRET_BYTES = 32
@@ -184,7 +184,7 @@ class RecoverySteps:
             self._append_step, self._append_id = step, self._parts.random_bytes(16)
         listed = step.witnesses
         return self._engine.append(
-            [NewEntry(entry_to_bytes(entry)) for entry in step.entries],
+            [NewLogEntry(entry_to_bytes(entry)) for entry in step.entries],
             configuration=step.configuration,
             expected_tail=step.expected_tail,
             append_id=self._append_id,

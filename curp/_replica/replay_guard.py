@@ -15,7 +15,7 @@ from curp._replica.poisoning import await_decision, read_ledger, update_ledger
 from curp._wire.entries import entry_from_bytes
 from curp._wire.metadata import replays_from_bytes, replays_to_bytes
 from curp.log._commits import GroupLog
-from curp.log._errors import ConditionFailed, Deposed, LogError
+from curp.log._errors import ConditionFailed, LeadershipOver, LogError
 from curp.log._values import MetadataCondition
 from rifl.core._shared.identity import RpcId
 
@@ -204,10 +204,10 @@ class ReplayGuard:
                     configuration=self._number(),
                     condition=MetadataCondition(_REPLAYS_KEY, before),
                 )
-            except (ConditionFailed, Deposed):
+            except (ConditionFailed, LeadershipOver):
                 continue
             return
-        raise Deposed("the group's configuration changes all the time")
+        raise LeadershipOver("the group's configuration changes all the time")
 
     def _number(self) -> int:
         leadership = self._engine.leadership()

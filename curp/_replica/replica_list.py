@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from curp.log._commits import GroupLog
-from curp.log._errors import ConditionFailed, Deposed, LogError
+from curp.log._errors import ConditionFailed, LeadershipOver, LogError
 from curp.log._values import MetadataCondition
 
 _KEY = "curp-replicas"
@@ -43,7 +43,7 @@ def change_replicas(engine: GroupLog, change: Callable[[set[str]], Iterable[str]
                 configuration=leadership.configuration,
                 condition=MetadataCondition(_KEY, before),
             )
-        except (ConditionFailed, Deposed):
+        except (ConditionFailed, LeadershipOver):
             continue
         return
     raise ConditionFailed("the list of replicas changes all the time")

@@ -44,7 +44,7 @@ from curp._replica.metadata import read_asked_for
 from curp._replica.parts import Parts, Tenure
 from curp._replica.recovery_steps import RecoverySteps
 from curp._replica.survival import Survival
-from curp.log._errors import Deposed, LogError, TrimmedLog
+from curp.log._errors import LeadershipOver, LogError, TrimmedLog
 from curp.observer import TakeOver
 from rifl.core._shared.errors import RiflError
 
@@ -223,7 +223,7 @@ class RoleRunner:
             if not isinstance(error, LogError | ReplicaStopped):
                 _log.error("replica_failed", replica=replica, exc_info=error)
             self._stop(error)
-        elif isinstance(error, Deposed):
+        elif isinstance(error, LeadershipOver):
             _log.warning("stepped_down", replica=replica, error=str(error))
         elif isinstance(error, TrimmedLog):
             _log.info("behind_the_snapshot", replica=replica)
@@ -284,7 +284,7 @@ class RoleRunner:
         if self._error is not None:
             raise self._error
         if self._closing.done:
-            raise Deposed("the replica is closed")
+            raise LeadershipOver("the replica is closed")
         return (
             self._wait(step) if isinstance(step, VisibleWait) else self._recovery_steps.step(step)
         )
@@ -345,7 +345,7 @@ class RoleRunner:
         def handing_over() -> Rule:
             try:
                 yield from leading.handing_over()
-            except Deposed:
+            except LeadershipOver:
                 # Others lead already, with everything that was answered here.
                 return
             except (LogError, RiflError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from _rifl_ground.log import get_logger
 from curp._replica.poisoning import read_left, update_ledger
 from curp.log._commits import GroupLog
-from curp.log._errors import ConditionFailed, Deposed
+from curp.log._errors import ConditionFailed, LeadershipOver
 
 _log = get_logger("curp.replica")
 
@@ -51,7 +51,7 @@ class Survival:
             try:
                 # Not the leader's own: under whatever number there is.
                 update_ledger(self._engine, number, lambda ledger: ledger.lived(own))
-            except (ConditionFailed, Deposed):
+            except (ConditionFailed, LeadershipOver):
                 return
             _log.info("outlived", configurations=sorted(own))
         self._led = [(first, last) for first, last in self._led if last >= number]

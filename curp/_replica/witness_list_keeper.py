@@ -24,7 +24,7 @@ from curp._replica.metadata import LIST_KEY
 from curp._replica.parts import Parts, Tenure
 from curp._wire.entries import secrets_to_message
 from curp._wire.metadata import witness_list_to_bytes
-from curp.log._errors import Deposed, LogError
+from curp.log._errors import LeadershipOver, LogError
 from rifl._stores.pending import Pending
 from rifl.core._shared.errors import NotLeader, RiflError
 
@@ -127,7 +127,7 @@ class WitnessListKeeper:
             # old one again could be in nobody's log, and on no witness that is asked.
             # A leadership that is over has no end: it would be the next one's.
             if not self._over.done:
-                self._end(Deposed(f"the witness list may have changed: {error}"))
+                self._end(LeadershipOver(f"the witness list may have changed: {error}"))
             raise
         _log.info(
             "witnesses_changed",

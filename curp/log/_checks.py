@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from curp.log._errors import (
     ConditionFailed,
     CorruptLog,
-    Deposed,
     InvalidRequest,
+    LeadershipOver,
     TailMismatch,
     TrimmedLog,
 )
-from curp.log._values import EngineLimits, MetadataCondition, NewEntry
+from curp.log._values import EngineLimits, MetadataCondition, NewLogEntry
 
 APPEND_ID_BYTES = 16
 MAX_APPEND_ENTRIES = 10_000
@@ -27,7 +27,7 @@ _MAX_KEYS = 1_000
 
 
 def check_append(
-    entries: Sequence[NewEntry],
+    entries: Sequence[NewLogEntry],
     expected_tail: int,
     append_id: bytes,
     condition: MetadataCondition | None,
@@ -118,14 +118,14 @@ def check_trim(through: int, snapshot: int | None) -> None:
 
 
 def require_configuration(given: int, current: int) -> None:
-    """Raise ``Deposed`` unless the writer's number is the current one, which is above 0.
+    """Raise ``LeadershipOver`` unless the writer's number is the current one, which is above 0.
 
     ``CorruptLog`` for one above it: the store has forgotten that it gave it.
     """
     if given > current:
         raise CorruptLog(f"the configuration number went back: it is {current}, not {given}")
     if given != current or given < 1:
-        raise Deposed(f"the configuration number is {current}, and the writer has {given}")
+        raise LeadershipOver(f"the configuration number is {current}, and the writer has {given}")
 
 
 def require_tail(expected: int, found: int) -> None:

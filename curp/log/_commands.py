@@ -21,7 +21,7 @@ from curp.log._commits import GroupLog
 from curp.log._copying import copy_log
 from curp.log._errors import LogError
 from curp.log._opening import accept_loss, open_engine, why_stopped
-from curp.log._values import Entry
+from curp.log._values import LogEntry
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
 
@@ -155,7 +155,9 @@ def _accept_loss(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _entries(engine: GroupLog, after: int, limit: int | None, tag: str | None) -> Iterator[Entry]:
+def _entries(
+    engine: GroupLog, after: int, limit: int | None, tag: str | None
+) -> Iterator[LogEntry]:
     left = limit
     while left is None or left > 0:
         found = engine.read(after, limit=min(left or 1000, 1000), tag=tag)
@@ -166,7 +168,7 @@ def _entries(engine: GroupLog, after: int, limit: int | None, tag: str | None) -
         left = None if left is None else left - len(found)
 
 
-def _told(entry: Entry, *, contents: bool) -> dict[str, Any]:
+def _told(entry: LogEntry, *, contents: bool) -> dict[str, Any]:
     told: dict[str, Any] = {"lsn": entry.lsn, "tags": list(entry.tags), "bytes": len(entry.body)}
     message = curp_pb2.LogEntry()
     try:

@@ -22,7 +22,7 @@ from curp.log._errors import (
 )
 from curp.log._opening import group_of, open_in_any_state, open_new
 from curp.log._states import COPY_KEY, MOVED_KEY, MovedPlace, place_in
-from curp.log._values import Entry, NewEntry, NewLog
+from curp.log._values import LogEntry, NewLog, NewLogEntry
 from curp.log._verification import verify
 
 # Renewed between two pieces, each of which takes far less.
@@ -139,7 +139,7 @@ class _Held:
         self._renewed = time.monotonic()
 
     def renew(self) -> None:
-        """Renew it when some of it is over. Raises ``Deposed``, and what ``check`` does."""
+        """Renew it when some of it is over. Raises ``LeadershipOver``, and what ``check`` does."""
         self._check()
         if time.monotonic() > self._renewed + _TERM_S / 4:
             self._engine.renew_leadership(self.configuration, term_s=_TERM_S)
@@ -160,7 +160,7 @@ def _write(old: GroupLog, new: GroupLog, first: int, held: _Held, taken: _Held) 
     tail, entries = first - 1, min(_PIECE_ENTRIES, bounds.entries)
     for piece in _pieces(_entries(old, tail, both), entries, most):
         tail = new.append(
-            [NewEntry(entry.body, entry.tags) for entry in piece],
+            [NewLogEntry(entry.body, entry.tags) for entry in piece],
             configuration=taken.configuration,
             expected_tail=tail,
             append_id=os.urandom(16),
@@ -208,7 +208,7 @@ def _told(new: GroupLog) -> Copied:
     )
 
 
-def _entries(engine: GroupLog, after: int, held: Iterable[_Held]) -> Iterator[Entry]:
+def _entries(engine: GroupLog, after: int, held: Iterable[_Held]) -> Iterator[LogEntry]:
     while found := engine.read(after):
         for each in held:
             each.renew()
@@ -216,8 +216,8 @@ def _entries(engine: GroupLog, after: int, held: Iterable[_Held]) -> Iterator[En
         after = found[-1].lsn
 
 
-def _pieces(entries: Iterable[Entry], count: int, most: int) -> Iterator[list[Entry]]:
-    piece: list[Entry] = []
+def _pieces(entries: Iterable[LogEntry], count: int, most: int) -> Iterator[list[LogEntry]]:
+    piece: list[LogEntry] = []
     size = 0
     for entry in entries:
         weight = _weight(entry)
@@ -230,7 +230,7 @@ def _pieces(entries: Iterable[Entry], count: int, most: int) -> Iterator[list[En
         yield piece
 
 
-def _weight(entry: Entry) -> int:
+def _weight(entry: LogEntry) -> int:
     return len(entry.body) + sum(len(tag.encode()) for tag in entry.tags) + _ENTRY_BYTES
 
 

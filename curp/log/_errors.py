@@ -21,8 +21,8 @@ from sharedlog._core.errors import (
 __all__ = [
     "ConditionFailed",
     "CorruptLog",
-    "Deposed",
     "InvalidRequest",
+    "LeadershipOver",
     "LeaseHeld",
     "LogError",
     "LogExists",
@@ -43,8 +43,8 @@ __all__ = [
 ]
 
 
-class Deposed(LogError):
-    """The configuration number is not the current one: never will be again. Nothing was written."""
+class LeadershipOver(LogError):
+    """The configuration number is not the current one, and never will be. Nothing was written."""
 
 
 class TailMismatch(LogError):

@@ -10,14 +10,14 @@ READ_ENTRIES = 1000
 READ_BYTES = 8 << 20
 
 
-class NewEntry(NamedTuple):
+class NewLogEntry(NamedTuple):
     """What is appended: opaque bytes, and the tags readers may select it by."""
 
     body: bytes
     tags: tuple[str, ...] = ()
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """What was appended. LSNs start at 1 and have no gaps."""
 
     lsn: int

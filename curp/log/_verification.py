@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from curp.log._commits import GroupLog
 from curp.log._errors import CorruptLog, TrimmedLog
-from curp.log._values import Entry, Leadership
+from curp.log._values import Leadership, LogEntry
 
 
 class Verification(NamedTuple):
@@ -89,7 +89,7 @@ def _snapshot(engine: GroupLog) -> tuple[int | None, int, int]:
         return snapshot.lsn, len(sizes), sum(sizes)
 
 
-def _count(entry: Entry, carried: dict[str, list[int]], sizes: Counter[str]) -> None:
+def _count(entry: LogEntry, carried: dict[str, list[int]], sizes: Counter[str]) -> None:
     sizes["entries"] += 1
     sizes["bytes"] += len(entry.body)
     for tag in entry.tags:

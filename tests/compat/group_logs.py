@@ -22,7 +22,7 @@ from chaos.etcd_cluster import EtcdCluster
 from curp.log._commits import GroupLog
 from curp.log._creation import LOG_ID_KEY
 from curp.log._opening import open_engine, open_new
-from curp.log._values import Entry, NewEntry, NewLog
+from curp.log._values import LogEntry, NewLog, NewLogEntry
 from sharedlog._engines.etcd.calls import TXN, put, scan
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.postgres.schema import script
@@ -34,9 +34,9 @@ __all__ += ["load_postgres", "load_redis", "load_sqlite"]
 
 GROUP, LOG_ID, SCHEMA = "bank", 0x4BB1CCA5B3D2A0F1, "curp_compat"
 _ENTRIES = [
-    *(NewEntry(b"%d" % number, ("t",)) for number in range(1, 6)),
-    NewEntry(bytes(range(256)), ("ü", "t")),
-    NewEntry(b""),
+    *(NewLogEntry(b"%d" % number, ("t",)) for number in range(1, 6)),
+    NewLogEntry(bytes(range(256)), ("ü", "t")),
+    NewLogEntry(b""),
 ]
 _CHUNKS = [b"one", b"", b"two" * 10]
 
@@ -61,7 +61,7 @@ def fill(engine: GroupLog) -> None:
 
 def check(engine: GroupLog) -> None:
     """Fail unless all is there that ``fill`` wrote."""
-    kept = [Entry(lsn, *entry) for lsn, entry in enumerate(_ENTRIES, 1)][2:]
+    kept = [LogEntry(lsn, *entry) for lsn, entry in enumerate(_ENTRIES, 1)][2:]
     assert (engine.first(), engine.tail()) == (3, 7)
     assert engine.read(2) == kept
     assert engine.read(2, tag="ü") == [kept[3]]

@@ -13,7 +13,7 @@ from curp.log._creation import new_log
 from curp.log._errors import LogExists, NewerFormat
 from curp.log._opening import open_new
 from curp.log._owner import GROUPS
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 from sharedlog._engines.etcd.calls import STATUS
 from sharedlog._engines.etcd.client import Client
 from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
@@ -71,7 +71,7 @@ def test_a_log_goes_on(store, load):
         number = engine.take_leadership("r2", "127.0.0.1:2", term_s=60.0)
         assert number == 2
         named = {"configuration": number, "expected_tail": 7, "append_id": bytes(16)}
-        assert engine.append([NewEntry(b"more", ("t",))], **named) == 8
+        assert engine.append([NewLogEntry(b"more", ("t",))], **named) == 8
     with pytest.raises(LogExists):
         open_new(url, new_log())
     with closing(open_engine(url)) as engine:

@@ -26,7 +26,7 @@ from curp._wire.entries import entry_from_bytes
 from curp._wire.metadata import witness_list_from_bytes
 from curp._wire.snapshots import snapshot_from_chunks
 from curp.log._creation import LOG_ID_KEY
-from curp.log._values import Entry, NewLog
+from curp.log._values import LogEntry, NewLog
 from rifl.core._shared.identity import RpcId
 
 __all__ = ["GroupDeployment"]
@@ -52,7 +52,7 @@ class GroupDeployment:
         # Of who looks, and is never struck.
         self._seen = self.log.engine()
         # Everything that was ever in the log.
-        self._appended: list[Entry] = []
+        self._appended: list[LogEntry] = []
         # By replica: one of them may be cut off from the engine, and from nobody else.
         self.lossy_until = [0.0] * setting.servers
         self.stalled_until = [0.0] * setting.servers
@@ -283,7 +283,7 @@ class GroupDeployment:
             history.final(account, version, total)
 
 
-def _operations(entries: Iterable[Entry]) -> Iterator[Operation]:
+def _operations(entries: Iterable[LogEntry]) -> Iterator[Operation]:
     for kept in entries:
         entry = entry_from_bytes(kept.lsn, kept.body)
         if isinstance(entry, Operation) and not entry.refusal:

@@ -46,7 +46,7 @@ from curp._replica.runner import RoleRunner
 from curp._replica.settings import ReplicaSettings, StateHooks, Tuning
 from curp._replica.watched_engine import EngineWatch
 from curp.log._errors import InvalidRequest, LogError, TrimmedLog
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._shared.errors import RiflError
 from sharedlog._core.errors import LogUnavailable
@@ -261,7 +261,7 @@ class Replica:
 
     # -- faults of the engine, and what is aimed at a step -------------------------------------
 
-    def _append_at_most(self, entries: Sequence[NewEntry], **conditions: Any) -> int:
+    def _append_at_most(self, entries: Sequence[NewLogEntry], **conditions: Any) -> int:
         """Refuse a recovery that appends at once more than an engine takes, here a few entries."""
         if self.runner.role == Role.RECOVERING and len(entries) > _AT_ONCE:
             raise InvalidRequest(f"{len(entries)} entries in one append, of {_AT_ONCE} at most")

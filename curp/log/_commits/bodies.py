@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from curp.log._errors import CorruptLog
-from curp.log._values import Entry, NewEntry
+from curp.log._values import LogEntry, NewLogEntry
 from sharedlog._core import commit
 from sharedlog._core.entry import Row
 from sharedlog._engines.checks import MAX_TAG_BYTES
@@ -28,7 +28,7 @@ class Header(NamedTuple):
     follow: int
 
 
-def packed(append_id: bytes, entries: Sequence[NewEntry]) -> tuple[commit.NewEntry, ...]:
+def packed(append_id: bytes, entries: Sequence[NewLogEntry]) -> tuple[commit.NewEntry, ...]:
     """Return the rows of an append."""
     rows = []
     for follow, entry in zip(reversed(range(len(entries))), entries, strict=True):
@@ -45,17 +45,17 @@ def header_of(row: Row) -> Header:
     return Header(append_id, follow)
 
 
-def entry_of(row: Row) -> Entry:
+def entry_of(row: Row) -> LogEntry:
     """Return the entry of a row; raises ``CorruptLog``."""
     _, _, size = _unpack(row)
     if not size:
-        return Entry(row.lsn, row.body[HEADER_BYTES:], row.tags)
+        return LogEntry(row.lsn, row.body[HEADER_BYTES:], row.tags)
     end = HEADER_BYTES + size
     try:
         tags = tuple(map(str, json.loads(row.body[HEADER_BYTES:end])))
     except (ValueError, TypeError) as error:
         raise CorruptLog(f"entry {row.lsn} is damaged: {error}") from error
-    return Entry(row.lsn, row.body[end:], tags)
+    return LogEntry(row.lsn, row.body[end:], tags)
 
 
 def engine_tag(tag: str) -> str:

@@ -36,10 +36,10 @@ from curp.log._values import (
     READ_BYTES,
     READ_ENTRIES,
     EngineLimits,
-    Entry,
     Leadership,
+    LogEntry,
     MetadataCondition,
-    NewEntry,
+    NewLogEntry,
     Snapshot,
 )
 from rifl._stores.forks import belongs_here
@@ -56,7 +56,7 @@ class GroupLog:
     Invariants:
 
     1. Every write is conditional on the writer's configuration number being the
-       current one, judged in the same atomic step; else ``Deposed``, and nothing is
+       current one, judged in the same atomic step; else ``LeadershipOver``, and nothing is
        written, now or later.
     2. Configuration numbers only grow, and each is given to one writer.
     3. An append is atomic and durable before it returns (as far as ``durability``
@@ -68,11 +68,11 @@ class GroupLog:
     place: asked again, it is recognised there, and by its rows once others stand behind it.
 
     Methods block and are safe in any thread. Errors are ``LogError``s
-    (``curp.log._errors``): ``Deposed``, ``TailMismatch``, ``LeaseHeld``, ``ConditionFailed``,
-    ``CorruptLog``, ``TrimmedLog``, ``InvalidRequest`` and ``LogUnavailable``, which
-    alone leaves open whether a write happened (of its kind: ``LogStopped``, this
-    handle never works again, and ``LogFull``, the store has no room left). What
-    is refused as an ``InvalidRequest`` is in ``curp.log._checks``.
+    (``curp.log._errors``): ``LeadershipOver``, ``TailMismatch``, ``LeaseHeld``,
+    ``ConditionFailed``, ``CorruptLog``, ``TrimmedLog``, ``InvalidRequest`` and ``LogUnavailable``,
+    which alone leaves open whether a write happened (of its kind: ``LogStopped``, this handle
+    never works again, and ``LogFull``, the store has no room left). What is refused as an
+    ``InvalidRequest`` is in ``curp.log._checks``.
     """
 
     def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -113,7 +113,7 @@ class GroupLog:
         return self._lease.take(replica, address, term_s)
 
     def renew_leadership(self, configuration: int, *, term_s: float) -> None:
-        """Let the lease run for a term from now; ``Deposed`` if the number is not current."""
+        """Let the lease run for a term; ``LeadershipOver`` if the number is not current."""
         checks.check_term(term_s)
         self._lease.renew(configuration, term_s)
 
@@ -126,7 +126,7 @@ class GroupLog:
     ) -> int:
         """Begin the number after ``configuration`` under the same replica (invariant 11).
 
-        ``metadata`` is written in the same step. Raises ``Deposed``.
+        ``metadata`` is written in the same step. Raises ``LeadershipOver``.
         """
         checks.check_term(term_s)
         checks.check_metadata(metadata)
@@ -136,7 +136,7 @@ class GroupLog:
 
     def append(
         self,
-        entries: Sequence[NewEntry],
+        entries: Sequence[NewLogEntry],
         *,
         configuration: int,
         expected_tail: int,
@@ -151,7 +151,7 @@ class GroupLog:
         repeated, even by then under an older number, until its entries are trimmed; behind
         that it may be recognised, or ``TailMismatch``.
         ``metadata`` is written in the same step, None deleting a key. Raises
-        ``Deposed``, ``TailMismatch`` (with the tail found), ``ConditionFailed``, in
+        ``LeadershipOver``, ``TailMismatch`` (with the tail found), ``ConditionFailed``, in
         this order. A tail found below the expected one went back: the store forgot
         what it had acknowledged.
         """
@@ -225,7 +225,7 @@ class GroupLog:
         limit: int = READ_ENTRIES,
         max_bytes: int = READ_BYTES,
         tag: str | None = None,
-    ) -> list[Entry]:
+    ) -> list[LogEntry]:
         """Return entries with LSN above ``after``, in order, at least one if there is any.
 
         With ``tag``, only those that carry it. ``max_bytes`` are of their bodies.
@@ -236,7 +236,7 @@ class GroupLog:
         rows = self._rows(after, limit, tag)
         if not rows:
             checks.check_position(after, 0, self._engine.tail())
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         size = 0
         for row in rows:
             entry = bodies.entry_of(row)
@@ -305,7 +305,7 @@ class GroupLog:
         configuration: int,
         condition: MetadataCondition | None = None,
     ) -> None:
-        """Write keys in one step; None deletes one. Raises ``Deposed``, ``ConditionFailed``."""
+        """Write keys in one step; None deletes one. ``LeadershipOver``, ``ConditionFailed``."""
         checks.check_metadata(metadata, condition)
         if configuration < 1:
             checks.require_configuration(configuration, self._lease.configuration())
@@ -334,7 +334,7 @@ class GroupLog:
     def save_snapshot(self, lsn: int, chunks: Iterable[bytes], *, configuration: int) -> None:
         """Keep a snapshot, in the place of an older one only when it is whole and durable.
 
-        The chunks come back as they are. Raises ``Deposed``.
+        The chunks come back as they are. Raises ``LeadershipOver``.
         """
         self._snapshots.save(lsn, chunks, configuration)
 
@@ -391,7 +391,7 @@ class GroupLog:
             return self._engine.read(after, limit).rows
         return rows[1:]
 
-    def _check_size(self, entries: Sequence[NewEntry]) -> None:
+    def _check_size(self, entries: Sequence[NewLogEntry]) -> None:
         if len(entries) > self.limits.entries:
             raise InvalidRequest(f"{len(entries)} entries; one append has {self.limits.entries}")
         size = sum(

@@ -75,7 +75,7 @@ class LeadershipLease:
         raise LogUnavailable("others take the leadership, one after the other")
 
     def renew(self, configuration: int, term_s: float) -> None:
-        """Let the lease run for a term from now; raises ``Deposed``."""
+        """Let the lease run for a term from now; raises ``LeadershipOver``."""
         self._require_number(configuration)
         lease = Put(LEASE, number(configuration), term_s=term_s)
         try:
@@ -94,7 +94,7 @@ class LeadershipLease:
             return
 
     def next(self, configuration: int, metadata: Mapping[str, bytes | None], term_s: float) -> int:
-        """Begin the number after that one, with these metadata; raises ``Deposed``."""
+        """Begin the number after that one, with these metadata; raises ``LeadershipOver``."""
         self._require_number(configuration)
         if not self._begin(
             configuration, term_s, (current(configuration),), metadata_puts(metadata)

@@ -147,7 +147,7 @@ class Snapshots:
         raise LogUnavailable("other snapshots are finished at the same time")
 
     def _found(self, configuration: int) -> dict[str, bytes | None]:
-        """Return what there is of snapshots; raises ``Deposed``."""
+        """Return what there is of snapshots; raises ``LeadershipOver``."""
         found = self._engine.get((CONFIGURATION, SNAPSHOT, SAVING))
         checks.require_configuration(
             configuration, read_number(CONFIGURATION, found[CONFIGURATION])

@@ -19,8 +19,8 @@ from chaos.sim.group.log import LogStore, Moment
 from curp._core.appending import AppendBatch, Appending, Job, Settle, append_all
 from curp._core.leader import Leader, LeaderBounds, SpeedWish
 from curp._core.steps import Rest
-from curp.log._errors import Deposed, LogError, LogStopped, LogUnavailable, TailMismatch
-from curp.log._values import NewEntry
+from curp.log._errors import LeadershipOver, LogError, LogStopped, LogUnavailable, TailMismatch
+from curp.log._values import NewLogEntry
 
 FINE = SpeedWish(7, True)
 DELAY_S = 1.0
@@ -80,7 +80,12 @@ def test_an_append_that_may_have_happened_is_asked_again_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [Deposed("8"), TailMismatch("moved", 11), LogStopped("fsync"), ValueError("a mistake")],
+    [
+        LeadershipOver("8"),
+        TailMismatch("moved", 11),
+        LogStopped("fsync"),
+        ValueError("a mistake"),
+    ],
 )
 def test_what_the_engine_refused_is_the_end(error: Exception) -> None:
     """Nothing is given out any more (invariant 4); an engine that stopped is not asked again."""
@@ -155,8 +160,8 @@ def test_a_batch_is_settled_once_the_engine_has_it_and_a_refusal_ends_all() -> N
     assert rule.send(None) == Rest(None)
     leader.demand(_place(leader))
     assert isinstance(rule.send(None), AppendBatch)
-    with pytest.raises(Deposed):
-        rule.throw(Deposed("8"))
+    with pytest.raises(LeadershipOver):
+        rule.throw(LeadershipOver("8"))
     assert appending.over
 
 
@@ -222,7 +227,7 @@ class AppendingMachine(RuleBasedStateMachine):
             return
         try:
             tail = self.engine.append(
-                [NewEntry(placed.what) for placed in step.batch.placed],
+                [NewLogEntry(placed.what) for placed in step.batch.placed],
                 configuration=step.configuration,
                 expected_tail=step.batch.expected_tail,
                 append_id=step.append_id,

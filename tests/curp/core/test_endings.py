@@ -7,7 +7,7 @@ import pytest
 from curp._core.role import RoleEnding, ending_of
 from curp.log._errors import (
     CorruptLog,
-    Deposed,
+    LeadershipOver,
     LogError,
     LogStopped,
     LogUnavailable,
@@ -19,7 +19,7 @@ from curp.log._errors import (
 @pytest.mark.parametrize(
     ("error", "ending"),
     [
-        (Deposed("another number"), RoleEnding.BEGIN_OVER),
+        (LeadershipOver("another number"), RoleEnding.BEGIN_OVER),
         (TrimmedLog("it begins later", 7), RoleEnding.BEGIN_OVER),
         (LogUnavailable("timed out"), RoleEnding.WAIT),
         (LogStopped("fsync"), RoleEnding.STOP),

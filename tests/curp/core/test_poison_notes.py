@@ -9,7 +9,7 @@ from curp._core.leader import Leader, SpeedWish
 from curp._core.poison import RETRIED, Case, Ledger, PoisonWatch, ProcessDeath, case_of, watch_for
 from curp._core.poison_notes import NoteDown, PoisonNotes
 from curp._core.steps import Rest
-from curp.log._errors import Deposed, LogUnavailable
+from curp.log._errors import LeadershipOver, LogUnavailable
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._shared.identity import RpcId
 from tests.curp.core.groups import METHOD, call
@@ -110,7 +110,7 @@ def test_a_note_that_may_not_be_there_is_put_down_again() -> None:
     assert set(appending.noted()) == {"one", "two"}
     appending.notes.ask("three", {"c": _case(3)})
     appending.next(1.0)
-    assert not appending.failed(Deposed("by another"), 1.0)
+    assert not appending.failed(LeadershipOver("by another"), 1.0)
     assert appending.next(1.0) is None
     assert appending.notes.waiting() == ["three"]
 

@@ -19,7 +19,7 @@ from curp._core.role import (
 )
 from curp._core.steps import VisibleWait
 from curp._core.witness_list import WitnessList
-from curp.log._errors import Deposed, LeaseHeld, LogUnavailable, TailMismatch
+from curp.log._errors import LeadershipOver, LeaseHeld, LogUnavailable, TailMismatch
 from rifl.core._shared.errors import NotLeader
 
 _FOUND = Recovered(WitnessList(4, (), True, ()), 7, "", 0, 0, 0)
@@ -94,7 +94,7 @@ def test_a_replica_begins_over_after_each_leadership() -> None:
 
 def test_who_was_deposed_hands_nothing_over_and_leaves_the_lease_alone() -> None:
     """The lease is another one's by then (invariants 4 and 10)."""
-    deposed = Deposed("5")
+    deposed = LeadershipOver("5")
     shell = _Shell(AwaitEnd=deposed, EndLeadership=deposed)
     names = _begins_again(shell)
     assert names[names.index("AwaitEnd") :] == ["AwaitEnd", "EndLeadership", "RoleEnded"]
@@ -103,7 +103,7 @@ def test_who_was_deposed_hands_nothing_over_and_leaves_the_lease_alone() -> None
 @pytest.mark.parametrize("error", [LeaseHeld("another's", 1.0), LogUnavailable("lost")])
 def test_who_did_not_get_the_number_goes_on_from_what_it_has(error: Exception) -> None:
     """Nothing was done under it, so the state is the log's: nothing is thrown away for that."""
-    shell = _Shell(TakeLeadership=[_Raise(error), _Raise(Deposed("enough"))])
+    shell = _Shell(TakeLeadership=[_Raise(error), _Raise(LeadershipOver("enough"))])
     names = _begins_again(shell)
     assert names.count("TakeLeadership") == 2
     assert names.count("Rebuild") == 1

@@ -20,14 +20,14 @@ from curp.log._commits import GroupLog
 from curp.log._errors import (
     ConditionFailed,
     CorruptLog,
-    Deposed,
     InvalidRequest,
+    LeadershipOver,
     LeaseHeld,
     LogStopped,
     TailMismatch,
     TrimmedLog,
 )
-from curp.log._values import Entry, MetadataCondition, NewEntry
+from curp.log._values import LogEntry, MetadataCondition, NewLogEntry
 from tests.helpers.waiting import DEADLINE_S
 
 __all__ = ["LogConformance", "Place", "Writer", "append_id"]
@@ -62,7 +62,7 @@ class Writer:
     def append(self, *bodies: bytes, tags: Sequence[str] = (), **more: Any) -> int:
         """Append entries with these bodies, behind the expected tail."""
         self.tail = self.engine.append(
-            [NewEntry(body, tuple(tags)) for body in bodies],
+            [NewLogEntry(body, tuple(tags)) for body in bodies],
             configuration=more.pop("configuration", self.configuration),
             expected_tail=more.pop("expected_tail", self.tail),
             append_id=more.pop("append_id", None) or append_id(),
@@ -103,7 +103,11 @@ class LogConformance:
         """LSNs from 1 with no gap, bodies and tags whole, for every reader (DESIGN §7)."""
         assert writer.append(b"a", b"\x00\xff", tags=("t", "ü")) == 2
         assert writer.append(b"") == 3
-        expected = [Entry(1, b"a", ("t", "ü")), Entry(2, b"\x00\xff", ("t", "ü")), Entry(3, b"")]
+        expected = [
+            LogEntry(1, b"a", ("t", "ü")),
+            LogEntry(2, b"\x00\xff", ("t", "ü")),
+            LogEntry(3, b""),
+        ]
         for engine in (writer.engine, place.open()):
             assert engine.read(0) == expected
             assert engine.read(1) == expected[1:]
@@ -137,7 +141,7 @@ class LogConformance:
         """A log longer than one read is read piece by piece (DESIGN §7)."""
         for start in range(0, 3000, 500):
             writer.append(*(str(n).encode() for n in range(start, start + 500)), tags=("t",))
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         while more := writer.engine.read(len(found)):
             found += more
         assert [entry.body for entry in found] == [str(n).encode() for n in range(3000)]
@@ -160,10 +164,10 @@ class LogConformance:
         names = [f"{n:02}" for n in range(20)]
         body = b"x" * (share - 40)
         assert writer.append(*[body] * entries, tags=names) == entries
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         while more := writer.engine.read(len(found)):
             found += more
-        assert found == [Entry(lsn, body, tuple(names)) for lsn in range(1, entries + 1)]
+        assert found == [LogEntry(lsn, body, tuple(names)) for lsn in range(1, entries + 1)]
 
     def test_more_than_the_limits(self, writer):
         """It is refused by type, and nothing is written (DESIGN §9, bounds)."""
@@ -177,10 +181,10 @@ class LogConformance:
 
     def test_an_append_without_a_leader_is_refused(self, engine):
         """No configuration number is current before the first (DESIGN §7)."""
-        for configuration, error in ((0, Deposed), (1, CorruptLog)):
+        for configuration, error in ((0, LeadershipOver), (1, CorruptLog)):
             with pytest.raises(error):
                 engine.append(
-                    [NewEntry(b"x")],
+                    [NewLogEntry(b"x")],
                     configuration=configuration,
                     expected_tail=0,
                     append_id=append_id(),
@@ -202,7 +206,7 @@ class LogConformance:
             lambda: engine.save_snapshot(1, [b"other"], configuration=old),
             lambda: engine.trim(1, configuration=old),
         ):
-            with pytest.raises(Deposed):
+            with pytest.raises(LeadershipOver):
                 refused()
         engine.end_leadership(old)
         assert newer.engine.leadership().expires_in_s > TERM_S / 2
@@ -245,7 +249,7 @@ class LogConformance:
         place.pass_time(TERM_S + 1)
         Writer(place.open(), "two").append(b"b")
         assert writer.append(b"a", append_id=name, expected_tail=0) == 1
-        with pytest.raises(Deposed):
+        with pytest.raises(LeadershipOver):
             writer.append(b"c", expected_tail=2)
 
     def test_an_append_id_names_one_place_only(self, writer):
@@ -298,13 +302,13 @@ class LogConformance:
         assert writer.append(b"b", condition=absent) == 2
 
     def test_refusals_come_in_order(self, place, writer):
-        """Deposed before the tail, the tail before the condition (DESIGN §7)."""
+        """The leadership before the tail, the tail before the condition (DESIGN §7)."""
         never = MetadataCondition("k", b"?")
         with pytest.raises(TailMismatch):
             writer.append(b"a", expected_tail=7, condition=never)
         place.pass_time(TERM_S + 1)
         Writer(place.open(), "two")
-        with pytest.raises(Deposed):
+        with pytest.raises(LeadershipOver):
             writer.append(b"a", expected_tail=7, condition=never)
 
     # Leadership.
@@ -365,7 +369,7 @@ class LogConformance:
         assert (leader.configuration, leader.replica, leader.address) == (new, "one", "one:1")
         assert leader.expires_in_s > 0.9 * TERM_S
         assert writer.engine.metadata("witnesses") == b"w"
-        with pytest.raises(Deposed):
+        with pytest.raises(LeadershipOver):
             writer.append(b"a")
         assert writer.append(b"a", configuration=new) == 1
 
@@ -402,7 +406,7 @@ class LogConformance:
                 while True:
                     try:
                         tail = engine.append(
-                            [NewEntry(body) for body in bodies],
+                            [NewLogEntry(body) for body in bodies],
                             configuration=writer.configuration,
                             expected_tail=tail,
                             append_id=b"%7d %8d" % (number, turn),
@@ -501,7 +505,7 @@ class LogConformance:
             newer.snapshot(1, b"of", b"two")
             yield b"2"
 
-        with pytest.raises(Deposed):
+        with pytest.raises(LeadershipOver):
             writer.engine.save_snapshot(2, chunks(), configuration=writer.configuration)
         snapshot = place.open().load_snapshot()
         assert (snapshot.lsn, list(snapshot.chunks)) == (1, [b"of", b"two"])
@@ -542,7 +546,7 @@ class LogConformance:
         assert (other.first(), other.tail(), other.read(2)) == (3, 2, [])
         assert other.wait(2, timeout_s=0.0) == 2
         assert writer.append(b"c") == 3
-        assert other.read(2) == [Entry(3, b"c")]
+        assert other.read(2) == [LogEntry(3, b"c")]
         assert other.wait(2, timeout_s=DEADLINE_S) == 3
 
     def test_only_what_a_snapshot_covers_is_trimmed(self, writer):
@@ -622,7 +626,7 @@ class LogConformance:
         writer.engine.trim(1, configuration=writer.configuration)
         writer.engine.close()
         engine = place.open()
-        assert engine.read(1) == [Entry(2, b"b", ("t",))]
+        assert engine.read(1) == [LogEntry(2, b"b", ("t",))]
         assert (engine.first(), engine.metadata("k")) == (2, b"v")
         assert engine.leadership().configuration == writer.configuration
         assert list(engine.load_snapshot().chunks) == [b"s"]

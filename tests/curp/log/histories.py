@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from curp.log._commits import GroupLog
-from curp.log._values import Entry
+from curp.log._values import LogEntry
 
 __all__ = ["acknowledged", "check_history", "events", "read_all"]
 
@@ -26,9 +26,9 @@ def acknowledged(file: Path) -> dict[str, int]:
     return found
 
 
-def read_all(engine: GroupLog, *, tag: str | None = None) -> list[Entry]:
+def read_all(engine: GroupLog, *, tag: str | None = None) -> list[LogEntry]:
     """Read the log from its start to its end."""
-    found: list[Entry] = []
+    found: list[LogEntry] = []
     while more := engine.read(found[-1].lsn if found else 0, limit=97, tag=tag):
         found += more
     return found

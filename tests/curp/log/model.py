@@ -11,16 +11,16 @@ from curp.log._errors import LeaseHeld
 from curp.log._values import (
     READ_BYTES,
     READ_ENTRIES,
-    Entry,
     Leadership,
+    LogEntry,
     MetadataCondition,
-    NewEntry,
+    NewLogEntry,
     Snapshot,
 )
 
 
 class _Kept(NamedTuple):
-    entry: Entry
+    entry: LogEntry
     append_id: bytes
 
 
@@ -115,7 +115,7 @@ class ModelEngine:
 
     def append(
         self,
-        entries: Sequence[NewEntry],
+        entries: Sequence[NewLogEntry],
         *,
         configuration: int,
         expected_tail: int,
@@ -133,7 +133,7 @@ class ModelEngine:
             if condition:
                 checks.require_condition(condition, log.metadata.get(condition.key))
             for lsn, new in enumerate(entries, expected_tail + 1):
-                log.kept.append(_Kept(Entry(lsn, bytes(new.body), tuple(new.tags)), append_id))
+                log.kept.append(_Kept(LogEntry(lsn, bytes(new.body), tuple(new.tags)), append_id))
             log.write(metadata or {})
             tail = log.tail
         return tail
@@ -153,11 +153,11 @@ class ModelEngine:
         limit: int = READ_ENTRIES,
         max_bytes: int = READ_BYTES,
         tag: str | None = None,
-    ) -> list[Entry]:
+    ) -> list[LogEntry]:
         """See ``GroupLog``."""
         checks.check_read(after, limit, max_bytes, tag)
         log = self._log
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         size = 0
         checks.check_position(after, log.trimmed + 1, log.tail)
         for entry, _ in log.kept[after - log.trimmed :]:

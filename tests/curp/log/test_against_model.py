@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from curp.log._errors import LeaseHeld, LogError, TailMismatch, TrimmedLog
-from curp.log._values import MetadataCondition, NewEntry
+from curp.log._values import MetadataCondition, NewLogEntry
 from rifl.testing import FakeClock
 from tests.curp.log import test_commits
 from tests.curp.log.model import ModelLog
@@ -32,7 +32,7 @@ _names = st.sampled_from(["one", "two"])
 _keys = st.sampled_from(["k", "l"])
 _values = st.sampled_from([None, b"", b"v", b"w"])
 _tags = st.lists(st.sampled_from(["a", "b", "ü"]), unique=True, max_size=3).map(tuple)
-_entries = st.lists(st.builds(NewEntry, st.binary(max_size=40), _tags), min_size=1, max_size=4)
+_entries = st.lists(st.builds(NewLogEntry, st.binary(max_size=40), _tags), min_size=1, max_size=4)
 _metadata = st.dictionaries(_keys, _values, max_size=2)
 _conditions = st.none() | st.builds(MetadataCondition, _keys, _values)
 
@@ -256,7 +256,7 @@ def test_an_append_that_was_trimmed_is_recognised_or_refused(tmp_path):
     try:
         machine.lead()
         for _ in range(2):
-            machine.append_here(0, [NewEntry(b"", ())], None, {})
+            machine.append_here(0, [NewLogEntry(b"", ())], None, {})
             (*_, name) = machine.appended
             machine.again(0, name)
             machine.save(0, 0, False, [])

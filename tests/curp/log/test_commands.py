@@ -13,7 +13,7 @@ from curp.log._commands import main
 from curp.log._creation import new_log
 from curp.log._errors import CorruptLog
 from curp.log._opening import open_new
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
 from sharedlog._engines.sqlite.tags import UNINDEXED
@@ -36,7 +36,7 @@ def path(tmp_path):
     secrets.secrets_put.secrets.add(key_id=1, secret=b"hmac key")
     bodies = [b"\xff not of a group", operation.SerializeToString(), secrets.SerializeToString()]
     engine.append(
-        [NewEntry(b"gone"), *(NewEntry(body, ("t",)) for body in bodies)],
+        [NewLogEntry(b"gone"), *(NewLogEntry(body, ("t",)) for body in bodies)],
         configuration=1,
         expected_tail=0,
         append_id=append_id(),

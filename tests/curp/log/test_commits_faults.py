@@ -15,13 +15,13 @@ from curp.log._commits import GroupLog, first_keys
 from curp.log._creation import new_log
 from curp.log._errors import (
     CorruptLog,
-    Deposed,
+    LeadershipOver,
     LogUnavailable,
     NoSuchLog,
     TailMismatch,
 )
 from curp.log._opening import accept_loss, open_engine
-from curp.log._values import Entry, NewEntry
+from curp.log._values import LogEntry, NewLogEntry
 from rifl.testing import FakeClock
 from sharedlog._core.commit import Commit, Put
 from sharedlog._engines.etcd.calls import TXN, get, put
@@ -80,7 +80,7 @@ def test_an_append_whose_reply_was_lost_is_there_once(engine, writer):
     other = GroupLog(engine)
     for asked in (writer.engine, other):
         again = {"configuration": 1, "expected_tail": 0, "append_id": name}
-        assert asked.append([NewEntry(b"a"), NewEntry(b"b")], **again) == 2
+        assert asked.append([NewLogEntry(b"a"), NewLogEntry(b"b")], **again) == 2
     assert writer.append(b"c", expected_tail=2) == 3
     assert [entry.body for entry in writer.engine.read(0)] == [b"a", b"b", b"c"]
     # Of another length it is not that append.
@@ -150,7 +150,7 @@ def test_damage_is_found(engine, writer):
         engine.commit(Commit(puts=(Put(key, b"short"),)))
         with pytest.raises(CorruptLog):
             GroupLog(engine).append(
-                [NewEntry(b"x")], configuration=1, expected_tail=7, append_id=append_id()
+                [NewLogEntry(b"x")], configuration=1, expected_tail=7, append_id=append_id()
             )
         engine.commit(Commit(puts=(Put(key, kept),)))
     row = engine._log.rows[0]
@@ -172,11 +172,11 @@ def test_a_log_that_was_written_on_from_an_older_copy_is_told(engine, writer):
     other.append(b"other")
     again = {"configuration": other.configuration, "expected_tail": 1, "append_id": append_id()}
     with pytest.raises(CorruptLog, match="not the one"):
-        reader.append([NewEntry(b"b")], **again)
+        reader.append([NewLogEntry(b"b")], **again)
     other.append(b"more")
     with pytest.raises(CorruptLog):
         reader.read(1)
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipOver):
         writer.append(b"b")
 
 
@@ -185,7 +185,7 @@ def test_tags_that_no_engine_takes_come_back(writer, tag):
     """Too long, of several lines, or like those that stand for them (DESIGN §7)."""
     writer.append(b"a", tags=(tag, "t"))
     writer.append(b"b", tags=("t",))
-    assert writer.engine.read(0, tag=tag) == [Entry(1, b"a", (tag, "t"))]
+    assert writer.engine.read(0, tag=tag) == [LogEntry(1, b"a", (tag, "t"))]
     assert [entry.tags for entry in writer.engine.read(0, tag="t")] == [(tag, "t"), ("t",)]
 
 
@@ -296,7 +296,7 @@ def test_a_role_that_makes_no_schemas(own_postgres, group):
         writer.append(b"a", b"b", tags=("t",), metadata={"k": b"v"})
         writer.snapshot(1, b"s")
         engine.trim(1, configuration=writer.configuration)
-        assert engine.read(1, tag="t") == [Entry(2, b"b", ("t",))]
+        assert engine.read(1, tag="t") == [LogEntry(2, b"b", ("t",))]
 
 
 def test_a_lost_request_and_a_lost_reply():
@@ -338,6 +338,8 @@ def test_what_was_appended_does_not_change_with_the_callers_buffer():
     """The log keeps bytes of its own (DESIGN §7)."""
     writer = Writer(LogStore(FakeClock()).engine())
     body = bytearray(b"a")
-    writer.engine.append([NewEntry(body)], configuration=1, expected_tail=0, append_id=append_id())
+    writer.engine.append(
+        [NewLogEntry(body)], configuration=1, expected_tail=0, append_id=append_id()
+    )
     body[0] = 0
     assert writer.engine.read(0)[0].body == b"a"

@@ -10,7 +10,7 @@ import pytest
 from curp._cli.command import main
 from curp.log import create_log
 from curp.log._errors import CorruptLog, LogError, NewerFormat
-from curp.log._values import Entry
+from curp.log._values import LogEntry
 from tests.curp.log.conformance import Writer
 from tests.curp.log.damage import redis, sqlite
 from tests.curp.replica.running import replica
@@ -60,7 +60,7 @@ def _body(lsn):
 
 
 def _entries(*lsns):
-    return [Entry(lsn, _body(lsn), _TAGS) for lsn in range(*lsns)]
+    return [LogEntry(lsn, _body(lsn), _TAGS) for lsn in range(*lsns)]
 
 
 def _verified(log):

@@ -18,7 +18,7 @@ from curp.log._errors import (
     LogError,
     LogUnavailable,
 )
-from curp.log._values import Entry, MetadataCondition
+from curp.log._values import LogEntry, MetadataCondition
 from tests.curp.log.conformance import Writer
 from tests.curp.log.damage.etcd import Damage
 from tests.curp.log.damage.place import Place, verified
@@ -99,7 +99,7 @@ def test_the_largest_append_there_is(place):
     tags = [f"{n:x}" for n in range(16)] + [f"{n:02x}" for n in range(MAX_TAGS - 16)]
     share = size // entries - sum(map(len, tags))
     writer.append(*[b"x" * share] * entries, tags=tags, metadata={"k": b"v" * (100 << 10)})
-    assert writer.engine.read(entries - 1) == [Entry(entries, b"x" * share, tuple(tags))]
+    assert writer.engine.read(entries - 1) == [LogEntry(entries, b"x" * share, tuple(tags))]
 
 
 def test_a_server_that_takes_less_than_the_url_says(place, shared_etcd, group):

@@ -21,7 +21,7 @@ from curp.log._errors import (
     LogFull,
     LogUnavailable,
 )
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.damage.etcd import Damage
 from tests.curp.log.damage.place import verified
@@ -448,7 +448,7 @@ def test_another_history_of_the_same_length(lone_etcd, opened, tmp_path):
     with restore(lone_etcd, tmp_path / "backup", tmp_path / "restored", ""):
         other = _patiently(lambda: opened(url))
         for lsn, body in enumerate((b"x", b"y", b"z"), 1):
-            new = [NewEntry(body)]
+            new = [NewLogEntry(body)]
             name = append_id()
             other.append(new, configuration=1, expected_tail=lsn, append_id=name)
         with pytest.raises(CorruptLog):

@@ -20,7 +20,7 @@ from curp.log._errors import (
     TailMismatch,
     TrimmedLog,
 )
-from curp.log._values import Entry, NewEntry
+from curp.log._values import LogEntry, NewLogEntry
 from rifl.testing import FakeClock
 from sharedlog._engines.terms import ServerTerms, Term
 from tests.curp.log.conformance import Writer, append_id
@@ -65,8 +65,8 @@ def test_a_restart_of_a_durable_server(own_redis, opened):
         writer.append(b"c")
     own_redis.start()
     assert _patiently(lambda: writer.append(b"c")) == 3
-    assert _patiently(lambda: reader.read(2)) == [Entry(3, b"c")]
-    assert reader.read(0, tag="t")[1] == Entry(2, b"b", ("t",))
+    assert _patiently(lambda: reader.read(2)) == [LogEntry(3, b"c")]
+    assert reader.read(0, tag="t")[1] == LogEntry(2, b"b", ("t",))
     assert (reader.metadata("k"), list(reader.load_snapshot().chunks)) == (b"v", [b"s"])
 
 
@@ -139,7 +139,7 @@ def test_another_history_of_the_same_length(own_redis, opened, backup):
     older.restore()
     other = _patiently(lambda: opened(url))
     other.append(
-        [NewEntry(b"x"), NewEntry(b"y")],
+        [NewLogEntry(b"x"), NewLogEntry(b"y")],
         configuration=1,
         expected_tail=1,
         append_id=append_id(),
@@ -180,7 +180,7 @@ def test_a_torn_append_only_file(own_redis, opened, size):
             _patiently(ask)
     # The commits before it are whole, and a replica that knew no more goes on behind them.
     late = opened(url)
-    assert late.read(0) == [Entry(1, b"a", ("t",))]
+    assert late.read(0) == [LogEntry(1, b"a", ("t",))]
     assert Writer(late).append(b"d") == 2
     assert main(["log", "verify", url]) == 0
 
@@ -221,7 +221,7 @@ def test_a_failover(watched, opened, lags):
         assert [entry.body for entry in _patiently(lambda: opened(url)).read(0)] == [b"a"]
     else:
         assert _patiently(lambda: writer.append(b"c")) == 3
-        assert reader.read(2) == [Entry(3, b"c")]
+        assert reader.read(2) == [LogEntry(3, b"c")]
 
 
 # Replies that get lost.
@@ -370,7 +370,7 @@ def test_a_log_in_a_cluster(tmp_path, opened):
         writer.append(b"a", b"b", tags=("t", "u"), metadata={"k": b"v"})
         writer.snapshot(1, b"s")
         writer.engine.trim(1, configuration=1)
-        assert opened(url).read(1, tag="u") == [Entry(2, b"b", ("t", "u"))]
+        assert opened(url).read(1, tag="u") == [LogEntry(2, b"b", ("t", "u"))]
         assert opened(url).wait(1, timeout_s=5) == 2
         with pytest.raises(InvalidRequest):
             open_engine(url + "&replicas=1")

@@ -12,8 +12,8 @@ from chaos.faulty_path import FaultyPath
 from curp.log import create_log, open_engine
 from curp.log._errors import (
     CorruptLog,
-    Deposed,
     InvalidRequest,
+    LeadershipOver,
     LeaseHeld,
     LogError,
     LogExists,
@@ -23,7 +23,7 @@ from curp.log._errors import (
     TailMismatch,
     TrimmedLog,
 )
-from curp.log._values import Entry, NewEntry
+from curp.log._values import LogEntry, NewLogEntry
 from sharedlog._engines.checksums import kept, value_of
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.damage import etcd, postgres
@@ -128,7 +128,7 @@ def _uses(place):
     number = engine.take_leadership("one", "one:1", term_s=100.0)
     entries = engine.read(engine.first() - 1)
     engine.append(
-        [NewEntry(b"x")],
+        [NewLogEntry(b"x")],
         configuration=number,
         expected_tail=entries[-1].lsn,
         append_id=append_id(),
@@ -236,7 +236,7 @@ def test_a_snapshot_behind_a_damaged_entry_lets_the_log_go_on(broken, how):
 
 def _answers(place):
     """What a log says that may be wrong of it, by what was asked; errors by type are right."""
-    right = [Entry(lsn, b"body %d" % lsn, ("t",)) for lsn in range(3, 11)]
+    right = [LogEntry(lsn, b"body %d" % lsn, ("t",)) for lsn in range(3, 11)]
     with contextlib.ExitStack() as stack:
         try:
             engine = stack.enter_context(contextlib.closing(open_engine(place.url)))
@@ -303,7 +303,7 @@ def test_groups_in_one_place_are_apart(damage):
     for count, writer in enumerate(writers, 2):
         engine, body = writer.engine, b"%d" % count
         assert (engine.tail(), engine.first(), engine.metadata("k")) == (count, 2, body)
-        assert engine.read(count - 1, tag="t") == [Entry(count, body, ("t",))]
+        assert engine.read(count - 1, tag="t") == [LogEntry(count, body, ("t",))]
         assert list(engine.load_snapshot().chunks) == [body]
     for each in places:
         each.close()
@@ -391,7 +391,7 @@ def test_another_history_of_the_same_length(place):
     other.append(b"y")
     with pytest.raises(CorruptLog):
         reader.read(2)
-    with pytest.raises((CorruptLog, Deposed)):
+    with pytest.raises((CorruptLog, LeadershipOver)):
         writer.append(b"c")
     assert verified(place.url) == ""
 
@@ -495,8 +495,8 @@ def test_a_restart_of_all_that_holds_the_log(request, kind, group):
     finally:
         (server.start if kind == "postgres" else server.heal)()
     assert _patiently(lambda: writer.append(b"c", append_id=b"%16d" % 1)) == 3
-    assert _patiently(lambda: reader.read(2)) == [Entry(3, b"c")]
-    assert reader.read(0, tag="t")[1] == Entry(2, b"b", ("t",))
+    assert _patiently(lambda: reader.read(2)) == [LogEntry(3, b"c")]
+    assert reader.read(0, tag="t")[1] == LogEntry(2, b"b", ("t",))
     assert (reader.metadata("k"), list(reader.load_snapshot().chunks)) == (b"v", [b"s"])
     with pytest.raises(LeaseHeld):
         place.open().take_leadership("two", "two:1", term_s=100.0)

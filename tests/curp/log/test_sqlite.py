@@ -18,7 +18,7 @@ from curp.log._errors import (
     LogUnavailable,
     NoSuchLog,
 )
-from curp.log._values import Entry
+from curp.log._values import LogEntry
 from sharedlog._engines.terms import BootClock
 from tests.curp.log.conformance import TERM_S, Writer, append_id
 from tests.curp.log.damage.sqlite import NOTE, SHM, WAL, Machine, SqliteLog, cut, hold_pages
@@ -106,7 +106,7 @@ def test_groups_in_one_file_are_apart(tmp_path):
         engine = writer.engine
         told = (engine.tail(), engine.first(), engine.metadata("k"))
         assert told == (count, count, b"%d" % count)
-        assert engine.read(count - 1, tag="t") == [Entry(count, b"%d" % count, ("t",))]
+        assert engine.read(count - 1, tag="t") == [LogEntry(count, b"%d" % count, ("t",))]
         assert list(engine.load_snapshot().chunks) == [b"%d" % count]
     for each in logs:
         each.close()

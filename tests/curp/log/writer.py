@@ -19,8 +19,8 @@ import uuid
 
 from curp.log import open_engine
 from curp.log._commits import GroupLog
-from curp.log._errors import Deposed, LeaseHeld, LogStopped, LogUnavailable
-from curp.log._values import NewEntry
+from curp.log._errors import LeadershipOver, LeaseHeld, LogStopped, LogUnavailable
+from curp.log._values import NewLogEntry
 
 TERM_S = 0.5
 _PAUSE_S = 0.01
@@ -49,7 +49,7 @@ def main() -> None:
         tell("leader", number)
         try:
             _lead(engine, number, tell, stop_after)
-        except Deposed:
+        except LeadershipOver:
             tell("deposed", number)
         except LogUnavailable:
             # No append is open: those are settled first.
@@ -85,7 +85,7 @@ def _append(engine: GroupLog, number: int, tail: int, bodies: list[str]) -> int:
     while True:
         try:
             return engine.append(
-                [NewEntry(body.encode(), ("all", body[:1])) for body in bodies],
+                [NewLogEntry(body.encode(), ("all", body[:1])) for body in bodies],
                 configuration=number,
                 expected_tail=tail,
                 append_id=name,

@@ -20,7 +20,7 @@ from curp._cli.command import main
 from curp._core.entries import ClientRegistered
 from curp._wire.entries import entry_to_bytes
 from curp.log import open_engine
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.gated_bank import reached
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated
@@ -244,7 +244,7 @@ def _fill(url: str, entries: int) -> None:
     with contextlib.closing(open_engine(url)) as engine:
         number = engine.take_leadership("filler", "127.0.0.1:1", term_s=30.0)
         engine.append(
-            [NewEntry(entry_to_bytes(ClientRegistered(1 << 40 | at))) for at in range(entries)],
+            [NewLogEntry(entry_to_bytes(ClientRegistered(1 << 40 | at))) for at in range(entries)],
             configuration=number,
             expected_tail=engine.tail(),
             append_id=b"i" * 16,

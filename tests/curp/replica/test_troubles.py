@@ -17,7 +17,7 @@ from curp._cli.command import main
 from curp._core.entries import ClientRegistered
 from curp._wire.entries import entry_to_bytes
 from curp.log._errors import LogUnavailable
-from curp.log._values import NewEntry
+from curp.log._values import NewLogEntry
 from curp.v1 import curp_pb2 as pb
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.by_hand import ByHand
@@ -94,7 +94,7 @@ def test_a_log_that_cannot_be_read_stops_the_replica(body: bytes, named: str) ->
     log = LogStore()
     engine = log.engine()
     number = engine.take_leadership("other", "127.0.0.1:1", term_s=0.01)
-    entries = [NewEntry(entry_to_bytes(ClientRegistered(1))), NewEntry(body)]
+    entries = [NewLogEntry(entry_to_bytes(ClientRegistered(1))), NewLogEntry(body)]
     engine.append(entries, configuration=number, expected_tail=0, append_id=b"i" * 16)
     with replica(log.engine()) as running:
         until(lambda: running.replica.role == "stopped", "it stops", _DEADLINE_S)
@@ -260,7 +260,7 @@ def test_a_replica_takes_over_when_it_has_the_log_s_end() -> None:
     log = LogStore()
     filler = log.engine()
     number = filler.take_leadership("filler", "127.0.0.1:1", term_s=0.001)
-    entries = [NewEntry(entry_to_bytes(ClientRegistered(each))) for each in range(1, 5001)]
+    entries = [NewLogEntry(entry_to_bytes(ClientRegistered(each))) for each in range(1, 5001)]
     filler.append(entries, configuration=number, expected_tail=0, append_id=b"i" * 16)
     filler.end_leadership(number)
     applied: list[int] = []
