@@ -527,7 +527,7 @@ def test_channels_of_a_loop_share_a_renewal(counting: tuple[Counting, str]) -> N
 
 
 def test_an_earlier_server_renews_each(connect: Connect) -> None:
-    """Over gRPC, where the server has never heard of companions (docs/how-to/upgrading.md)."""
+    """Over gRPC, where the server has never heard of companions (docs/how-to/deploying.md)."""
     with ProtocolServer(term_s=1.5) as server:
         ids = set()
         for caller in (connect(server.target), connect(server.target)):
