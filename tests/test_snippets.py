@@ -294,7 +294,8 @@ def _metrics(reader: Reader, calls: str, log: str, traces: str) -> None:
     reader.run(traces)
 
 
-def _stores(reader: Reader, own: str, shared: str) -> None:
+def _stores(reader: Reader, opened: str, own: str, shared: str) -> None:
+    reader.run(opened)["dedup"].close()
     with closing(sqlite3.connect("bank.db")) as connection, connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE account (cents INTEGER)")

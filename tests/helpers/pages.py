@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["DOCS", "PAGES", "page"]
+__all__ = ["DOCS", "PAGES", "page", "table_rows"]
 
 DOCS = Path(__file__).parents[2] / "docs"
 # But for those that the code writes (``make reference``).
@@ -14,4 +14,14 @@ PAGES = [each for each in sorted(DOCS.rglob("*.md")) if each.parent.name != "api
 def page(name: str) -> Path:
     """Return the one page of this file name."""
     (found,) = (each for each in PAGES if each.name == name)
+    return found
+
+
+def table_rows(name: str) -> list[str]:
+    """Return the rows of a page, one for each name of ``| this; that | cell |``."""
+    found = []
+    for line in page(name).read_text().splitlines():
+        if line.startswith("| "):
+            names, cells = line.removeprefix("| ").split("|", 1)
+            found += [f"| {one} |{cells}".replace("  ", " ") for one in names.strip().split("; ")]
     return found

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import rifl
-from tests.helpers.pages import page
+from tests.helpers.pages import table_rows
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
 from tests.server.endings import (
@@ -30,7 +30,7 @@ from tests.server.endings import (
 from tests.stores.postgres.servers import PostgresServer
 
 METHOD = "/test.Endings/Act"
-PAGE = page("transactions.md")
+PAGE = "transactions.md"
 _UNDONE, _DONE = ("not-executed", 0), ("executed", 2)
 
 
@@ -218,7 +218,7 @@ def check_rows(world: World, ways: dict[str, Way]) -> None:
     for name, way in ways.items():
         cells = [world.becomes(driver, way) for driver in world.drivers]
         found.append(f"| {name} | {' | '.join(cells)} |".replace("  ", " "))
-    page = PAGE.read_text().splitlines()
+    page = table_rows(PAGE)
     assert [row for row in found if row not in page] == [], "\n".join(found)
 
 

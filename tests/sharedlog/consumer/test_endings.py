@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from sharedlog.testing import drain, driven
 from tests.helpers.log_servers import shared_postgres
-from tests.helpers.pages import page
+from tests.helpers.pages import table_rows
 from tests.sharedlog.consumer.world import PostgresDatabase, World
 
 __all__ = ["shared_postgres"]
@@ -28,7 +28,7 @@ SCHEMA = (
     "CREATE TABLE raising (n INTEGER)",
     "CREATE TRIGGER raises BEFORE INSERT ON raising BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
 )
-PAGE = page("transactions.md")
+PAGE = "transactions.md"
 BILL = "INSERT INTO bill VALUES (9, 'by itself', 9, 'nothing')"
 
 
@@ -148,7 +148,7 @@ def test_what_handlers_end_is_what_the_docs_say(tmp_path, shared_postgres):
         )
         for name in dict.fromkeys((*SQLITE, *POSTGRES))
     ]
-    page = PAGE.read_text().splitlines()
+    page = table_rows(PAGE)
     assert [row for row in rows if row not in page] == [], "\n".join(rows)
 
 
